@@ -1,0 +1,259 @@
+"""`Client` (threads) and `AsyncClient` (asyncio): the same operations, run by the two stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self, TypeVar
+
+from delayq import operations
+from delayq.clock import Clock, SystemClock
+from delayq.config import Settings, load_settings
+from delayq.errors import DelayqError, LayoutMismatch
+from delayq.message import Message
+from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
+from delayq.store import commands
+from delayq.store.commands import LAYOUT_VERSION, Found, Meta, QueueStats, Retention
+from delayq.store.keys import Layout
+from delayq.store.store import AsyncStore, Store
+
+__all__ = ["AsyncClient", "Client"]
+
+T = TypeVar("T")
+DEFAULT_QUEUES = 16
+
+
+class _Setup:
+    """What both clients know before they talk to Redis."""
+
+    def __init__(self, url: str | None, settings: Settings | None, clock: Clock | None) -> None:
+        self.settings = settings if settings is not None else load_settings()
+        self.clock = clock if clock is not None else SystemClock()
+        self.url = url if url is not None else self.settings.redis_url
+        self.limits = self.settings.limits()
+        self.routes = self.settings.route_table()
+        self.layout_command = commands.layout(self.settings.queues or DEFAULT_QUEUES)
+
+    def context(self, meta: Meta) -> Context:
+        """Check what Redis says of the layout; raises LayoutMismatch."""
+        wanted = self.settings.queues
+        if meta.version != LAYOUT_VERSION:
+            raise LayoutMismatch(f"this Redis has layout version {meta.version}, this delayq has {LAYOUT_VERSION}")
+        if wanted is not None and meta.queues != wanted:
+            raise LayoutMismatch(f"this Redis has {meta.queues} queues, DELAYQ_QUEUES says {wanted}; unset it")
+        return Context(
+            layout=Layout(meta.queues),
+            limits=self.limits,
+            retention=Retention(window=self.settings.final_window, most=self.settings.final_most),
+            routes=self.routes,
+        )
+
+    def schedule(self, context: Context, messages: Iterable[Message]) -> Plan[list[Scheduled | DelayqError]]:
+        return operations.schedule(context, messages, self.clock.now())
+
+    def spec(self, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
+        return operations.spec_of(self.limits, self.clock.now(), delay_time, expect_date, delay_level)
+
+
+def _only(outcomes: list[Any]) -> Any:
+    (outcome,) = outcomes
+    if isinstance(outcome, DelayqError):
+        raise outcome
+    return outcome
+
+
+class Client:
+    """Schedules and cancels messages; safe to share between threads.
+
+    `redis_url` and everything else default to the environment (`DELAYQ_REDIS_URL`, …). Raises StoreUnavailable
+    when Redis is away; repeating the same call with the same id is then safe.
+    """
+
+    def __init__(
+        self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None
+    ) -> None:
+        self._setup = _Setup(redis_url, settings, clock)
+        self.store = Store(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
+        self._context: Context | None = None
+
+    def context(self) -> Context:
+        """The layout and limits in force, agreed with Redis at the first call."""
+        if self._context is None:
+            self._context = self._setup.context(self.store.run(self._setup.layout_command))
+        return self._context
+
+    def _run(self, plan: Plan[T]) -> T:
+        try:
+            wanted = next(plan)
+            while True:
+                wanted = plan.send(self.store.run_many(wanted))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def schedule(self, message: Message) -> Scheduled:
+        """Schedule one message; raises InvalidMessage, Conflict or StoreError."""
+        scheduled: Scheduled = _only(self.schedule_many((message,)))
+        return scheduled
+
+    def schedule_many(self, messages: Iterable[Message]) -> list[Scheduled | DelayqError]:
+        """Schedule any number of messages: in order, what became of each. A bad one never stops the others."""
+        return self._run(self._setup.schedule(self.context(), messages))
+
+    def cancel(self, id: str) -> Cancelled:
+        """Cancel one message."""
+        cancelled: Cancelled = _only(self.cancel_many((id,)))
+        return cancelled
+
+    def cancel_many(self, ids: Sequence[str]) -> list[Cancelled | Any]:
+        """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
+        return self._run(operations.cancel(self.context(), ids))
+
+    def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
+        """Cancel all pending messages that carry a business key."""
+        return self._run(operations.cancel_by_key(self.context(), (key,)))[0][1]
+
+    def reschedule(
+        self, id: str, *, delay_time: int | None = None, expect_date: int | None = None, delay_level: int | None = None
+    ) -> Rescheduled:
+        """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
+        spec = self._setup.spec(delay_time, expect_date, delay_level)
+        return self._run(operations.reschedule(self.context(), id, spec))
+
+    def get(self, id: str) -> Found | None:
+        """What is known of one id."""
+        return self.get_many((id,))[0]
+
+    def get_many(self, ids: Sequence[str]) -> list[Found | None]:
+        """What is known of ids, in order."""
+        return self._run(operations.get(self.context(), ids))
+
+    def find(self, key: str) -> list[Found]:
+        """The messages that carry a business key and have not ended, by due."""
+        return self._run(operations.find(self.context(), key))
+
+    def stats(self) -> list[QueueStats]:
+        """The figures of every queue."""
+        return self._run(operations.stats(self.context()))
+
+    def dead_letters(self, limit: int = 100, token: str | None = None) -> DeadLetterPage:
+        """A page of dead letters."""
+        return self._run(operations.dead_letters(self.context(), limit, token))
+
+    def redrive(self, ids: Sequence[str]) -> list[Any]:
+        """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
+        return self._run(operations.redrive(self.context(), ids))
+
+    def discard(self, id: str) -> bool:
+        """Delete a dead letter for good; False if it is none."""
+        return self._run(operations.discard(self.context(), id))
+
+    def nodes(self) -> dict[str, bytes]:
+        """The nodes' lines (JSON), by node."""
+        return self._run(operations.nodes(self.context()))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """`Client` for asyncio: the same operations, to be awaited on one event loop."""
+
+    def __init__(
+        self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None
+    ) -> None:
+        self._setup = _Setup(redis_url, settings, clock)
+        self.store = AsyncStore(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
+        self._context: Context | None = None
+
+    async def context(self) -> Context:
+        """The layout and limits in force, agreed with Redis at the first call."""
+        if self._context is None:
+            self._context = self._setup.context(await self.store.run(self._setup.layout_command))
+        return self._context
+
+    async def _run(self, plan: Plan[T]) -> T:
+        try:
+            wanted = next(plan)
+            while True:
+                wanted = plan.send(await self.store.run_many(wanted))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def schedule(self, message: Message) -> Scheduled:
+        """Schedule one message; raises InvalidMessage, Conflict or StoreError."""
+        scheduled: Scheduled = _only(await self.schedule_many((message,)))
+        return scheduled
+
+    async def schedule_many(self, messages: Iterable[Message]) -> list[Scheduled | DelayqError]:
+        """Schedule any number of messages: in order, what became of each. A bad one never stops the others."""
+        return await self._run(self._setup.schedule(await self.context(), messages))
+
+    async def cancel(self, id: str) -> Cancelled:
+        """Cancel one message."""
+        cancelled: Cancelled = _only(await self.cancel_many((id,)))
+        return cancelled
+
+    async def cancel_many(self, ids: Sequence[str]) -> list[Cancelled | Any]:
+        """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
+        return await self._run(operations.cancel(await self.context(), ids))
+
+    async def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
+        """Cancel all pending messages that carry a business key."""
+        return (await self._run(operations.cancel_by_key(await self.context(), (key,))))[0][1]
+
+    async def reschedule(
+        self, id: str, *, delay_time: int | None = None, expect_date: int | None = None, delay_level: int | None = None
+    ) -> Rescheduled:
+        """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
+        spec = self._setup.spec(delay_time, expect_date, delay_level)
+        return await self._run(operations.reschedule(await self.context(), id, spec))
+
+    async def get(self, id: str) -> Found | None:
+        """What is known of one id."""
+        return (await self.get_many((id,)))[0]
+
+    async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
+        """What is known of ids, in order."""
+        return await self._run(operations.get(await self.context(), ids))
+
+    async def find(self, key: str) -> list[Found]:
+        """The messages that carry a business key and have not ended, by due."""
+        return await self._run(operations.find(await self.context(), key))
+
+    async def stats(self) -> list[QueueStats]:
+        """The figures of every queue."""
+        return await self._run(operations.stats(await self.context()))
+
+    async def dead_letters(self, limit: int = 100, token: str | None = None) -> DeadLetterPage:
+        """A page of dead letters."""
+        return await self._run(operations.dead_letters(await self.context(), limit, token))
+
+    async def redrive(self, ids: Sequence[str]) -> list[Any]:
+        """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
+        return await self._run(operations.redrive(await self.context(), ids))
+
+    async def discard(self, id: str) -> bool:
+        """Delete a dead letter for good; False if it is none."""
+        return await self._run(operations.discard(await self.context(), id))
+
+    async def nodes(self) -> dict[str, bytes]:
+        """The nodes' lines (JSON), by node."""
+        return await self._run(operations.nodes(await self.context()))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

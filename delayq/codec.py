@@ -1,0 +1,238 @@
+"""A message as the bytes in the pool, and back.
+
+A record (offsets from 0; numbers big-endian; the Lua scripts slice it by the same offsets)::
+
+     0   7  generation       base-64 digits, given by the script that wrote the record
+     7  13  asked due        Unix ms, decimal
+    20   1  mark             '0' + 1 if moved (the due first asked for follows the body)
+                                 + 2 if its id is remembered when it is forwarded
+    21   1  flags            1 relative due · 2 has an ordering key · 4 has expireAfter
+                             16 body is bytes · 32 body is JSON (neither: a string)
+    22   4  lengths, 1 byte each: topic, tags, ordering key, options
+    26   2  length of keys
+    28   3  length of properties
+    31   4  length of the body
+    35   …  topic, tags, ordering key, options ("maxAttempts,expireAfter"), keys (a space between two),
+            properties (2 bytes length, name, 2 bytes length, value, …; sorted by name), body
+     …  13  only if moved: the due first asked for
+
+What follows the mark is the *content*: two calls with the same content and due are the same call.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any, Final
+
+import msgspec
+import uuid_utils
+
+from delayq.errors import InvalidMessage
+from delayq.message import Limits, Message
+
+__all__ = ["CorruptRecord", "Record", "encode", "new_id"]
+
+RELATIVE: Final = 1
+KEYED: Final = 2
+EXPIRES: Final = 4
+BODY_BYTES: Final = 16
+BODY_JSON: Final = 32
+
+GENERATION: Final = 7
+CONTENT: Final = 21
+HEADER: Final = 35
+DUE_DIGITS: Final = 13
+
+_LENGTHS = Struct(">BBBBBHBHI")
+_HEADER = Struct(">7s13scBBBBBHBHI")
+_TWO = Struct(">H")
+
+# Base 64 in the order of its characters, so that ids sort by time; no '.', which marks an ordering key's suffix,
+# and none that a command line would take for an option.
+_ORDERED = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    b"0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
+)
+_uuid7 = uuid_utils.uuid7
+_b64 = base64.b64encode
+
+
+class CorruptRecord(Exception):
+    """The bytes in the pool are not a record."""
+
+
+def new_id() -> str:
+    """A new id: 22 characters of a uuid7, which sort by the time they were made."""
+    return _b64(_uuid7().bytes)[:22].translate(_ORDERED).decode()
+
+
+def encode(message: Message, limits: Limits) -> bytes:
+    """The content of a validated message; raises InvalidMessage for a body that cannot be stored."""
+    flags = 0
+    body: Any = message.body
+    if type(body) is str:
+        try:
+            payload = body.encode()
+        except UnicodeEncodeError:
+            raise InvalidMessage("body", "is not valid Unicode (a lone surrogate); send bytes") from None
+    elif type(body) is bytes:
+        flags = BODY_BYTES
+        payload = body
+    else:
+        flags = BODY_JSON
+        payload = _json(body)
+    if len(payload) > limits.body:
+        reason = f"at most {limits.body} bytes; this has {len(payload)}"
+        raise InvalidMessage("body", reason, too_large=True)
+    topic = message.topic.encode()
+    tags = message.tags.encode()
+    keys = " ".join(message.keys).encode() if message.keys else b""
+    properties = _properties(message.properties) if message.properties else b""
+    ordering_key = options = b""
+    if message.expect_date is None:
+        flags |= RELATIVE
+    if message.ordering_key:
+        ordering_key = message.ordering_key.encode()
+        flags |= KEYED
+    if message.max_attempts is not None or message.expire_after is not None:
+        options = b"%s,%s" % (_number(message.max_attempts), _number(message.expire_after))
+        if message.expire_after is not None:
+            flags |= EXPIRES
+    size = len(properties)
+    lengths = _LENGTHS.pack(
+        flags, len(topic), len(tags), len(ordering_key), len(options), len(keys), size >> 16, size & 0xFFFF,
+        len(payload),
+    )  # fmt: skip
+    return b"".join((lengths, topic, tags, ordering_key, options, keys, properties, payload))
+
+
+def _number(value: int | None) -> bytes:
+    return b"" if value is None else b"%d" % value
+
+
+def _json(body: Any) -> bytes:
+    try:
+        if isinstance(body, msgspec.Raw):
+            return msgspec.json.format(bytes(body), indent=-1)
+        return msgspec.json.encode(body)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidMessage("body", f"is neither a string, bytes nor a JSON value ({error})") from None
+
+
+def _properties(properties: Mapping[str, str]) -> bytes:
+    parts = []
+    for name in sorted(properties):
+        for text in (name.encode(), properties[name].encode()):
+            parts.append(_TWO.pack(len(text)))
+            parts.append(text)
+    return b"".join(parts)
+
+
+class Record:
+    """A record from the pool; fields are sliced when they are asked for. Raises CorruptRecord."""
+
+    __slots__ = ("_at", "_raw", "asked", "flags", "generation", "mark")
+
+    def __init__(self, raw: bytes) -> None:
+        try:
+            (
+                self.generation, asked, mark, self.flags, topic, tags, ordering, options, keys, high, low, body,
+            ) = _HEADER.unpack_from(raw)  # fmt: skip
+            self.asked = int(asked)
+            self.mark = mark[0] - 48
+        except Exception as error:
+            raise CorruptRecord(f"a record of {len(raw)} bytes has no valid header") from error
+        a = HEADER + topic
+        b = a + tags
+        c = b + ordering
+        d = c + options
+        e = d + keys
+        f = e + (high << 16) + low
+        self._at = (a, b, c, d, e, f, f + body)
+        self._raw = raw
+        if len(raw) != f + body + (DUE_DIGITS if self.mark & 1 else 0):
+            raise CorruptRecord(f"a record of {len(raw)} bytes is cut short or has more than it says")
+
+    @property
+    def topic(self) -> str:
+        """Where it goes."""
+        return self._raw[HEADER : self._at[0]].decode()
+
+    @property
+    def tags(self) -> str:
+        """RocketMQ's tag, or ''."""
+        return self._raw[self._at[0] : self._at[1]].decode()
+
+    @property
+    def ordering_key(self) -> str:
+        """The ordering key, or ''."""
+        return self._raw[self._at[1] : self._at[2]].decode()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The business keys."""
+        return tuple(self._raw[self._at[3] : self._at[4]].decode().split())
+
+    @property
+    def max_attempts(self) -> int | None:
+        """How often to try at most, if the message says so."""
+        return self._option(0)
+
+    @property
+    def expire_after(self) -> int | None:
+        """ms after the asked due from which it is not forwarded any more, if the message says so."""
+        return self._option(1)
+
+    def _option(self, index: int) -> int | None:
+        options = self._raw[self._at[2] : self._at[3]]
+        return int(text) if options and (text := options.split(b",")[index]) else None
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties, sorted by name."""
+        at, end = self._at[4], self._at[5]
+        texts = []
+        while at < end:
+            (size,) = _TWO.unpack_from(self._raw, at)
+            texts.append(self._raw[at + 2 : at + 2 + size].decode())
+            at += 2 + size
+        return dict(zip(texts[::2], texts[1::2], strict=True))
+
+    @property
+    def payload(self) -> bytes:
+        """The body's bytes, as a target gets them."""
+        return self._raw[self._at[5] : self._at[6]]
+
+    @property
+    def body(self) -> Any:
+        """The body as it was scheduled: a string, bytes, or a JSON value."""
+        if self.flags & BODY_BYTES:
+            return self.payload
+        return msgspec.json.decode(self.payload) if self.flags & BODY_JSON else self.payload.decode()
+
+    @property
+    def remembered(self) -> bool:
+        """Whether its id is remembered when it is forwarded."""
+        return bool(self.mark & 2)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it has an ordering key."""
+        return bool(self.flags & KEYED)
+
+    @property
+    def expires_at(self) -> int | None:
+        """Unix ms from which it is not forwarded any more."""
+        if not self.flags & EXPIRES or (after := self.expire_after) is None:
+            return None
+        return self.asked + after
+
+    def message(self, id: str) -> Message:
+        """The message, with its asked due as `expect_date`."""
+        return Message(
+            topic=self.topic, body=self.body, expect_date=self.asked, tags=self.tags, keys=self.keys,
+            properties=self.properties, id=id, ordering_key=self.ordering_key,
+            max_attempts=self.max_attempts, expire_after=self.expire_after,
+        )  # fmt: skip

@@ -1,0 +1,96 @@
+"""Settings, from the environment: `DELAYQ_REDIS_URL` and so on."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from delayq.errors import ConfigError
+from delayq.message import DELAY_LEVELS, Limits
+from delayq.routes import Routes, load_routes
+from delayq.times import parse_duration
+
+__all__ = ["Settings", "load_settings"]
+
+
+def _milliseconds(value: Any) -> Any:
+    """ms of a number or of '30s'."""
+    if isinstance(value, str) and not value.isdigit():
+        return parse_duration(value)
+    return value
+
+
+Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Times are ms, or text like '30s'; sizes are bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="DELAYQ_", extra="ignore", frozen=True)
+
+    redis_url: str = Field("redis://127.0.0.1:6379/0", description="the Redis that holds everything")
+    redis_timeout: Milliseconds = Field(2_000, description="how long to wait for a reply of Redis")
+    queues: int | None = Field(
+        None, ge=1, le=16_384, description="how many queues; unset: what this Redis has, 16 in a new one"
+    )
+    routes: str = Field("", description="the route table: JSON, or the path of a JSON, YAML or TOML file")
+
+    body_limit: int = Field(1024 * 1024, gt=0, le=16 * 1024 * 1024, description="largest body of a message")
+    batch_limit: int = Field(1_000, gt=0, le=10_000, description="most messages in one batch over HTTP")
+    request_limit: int = Field(8 * 1024 * 1024, gt=0, description="largest HTTP request, cut off before it is read")
+    horizon: Milliseconds = Field(10 * 365 * 86_400_000, description="how far ahead a due may lie")
+    delay_levels: tuple[int, ...] | str = Field(DELAY_LEVELS, description="delays of the levels, '1s 5s 10s …'")
+    final_window: Milliseconds = Field(15 * 60_000, description="how long ended ids are remembered")
+    final_most: int = Field(200_000, gt=0, description="most ended ids remembered in a queue")
+
+    max_attempts: int = Field(16, ge=1, le=1_000, description="how often to try before a message is buried")
+    retry_base: Milliseconds = Field(1_000, description="back-off after the first failed attempt")
+    retry_cap: Milliseconds = Field(600_000, description="longest back-off")
+    send_timeout: Milliseconds = Field(30_000, description="how long a send may take")
+    forwarders: int = Field(4, ge=1, le=64, description="concurrent sends to one target")
+    window: int = Field(2_000, ge=10, le=100_000, description="most messages in flight in one queue")
+    drain_timeout: Milliseconds = Field(25_000, description="how long a stopping worker lets its sends finish")
+    node: str = Field(default_factory=socket.gethostname, description="this worker's name")
+
+    api_host: str = Field("127.0.0.1", description="address of the HTTP API")
+    api_port: int = Field(8080, ge=0, le=65_535, description="port of the HTTP API")
+    worker_port: int = Field(0, ge=0, le=65_535, description="port of the worker's /metrics and /livez; 0 = none")
+    log_level: str = Field("info", description="debug, info, warning or error")
+
+    @field_validator("delay_levels", mode="before")
+    @classmethod
+    def _levels(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(parse_duration(part) for part in value.split())
+        return value
+
+    @field_validator("delay_levels")
+    @classmethod
+    def _some_levels(cls, value: Any) -> Any:
+        if not value or any(delay < 0 for delay in value):
+            raise ValueError("give at least one level, such as '1s 5s 10s'")
+        return value
+
+    def limits(self) -> Limits:
+        """What a message may be."""
+        levels = self.delay_levels
+        assert not isinstance(levels, str)
+        return Limits(body=self.body_limit, batch=self.batch_limit, horizon=self.horizon, delay_levels=levels)
+
+    def route_table(self) -> Routes:
+        """The route table; raises ConfigError."""
+        return load_routes(self.routes)
+
+
+def load_settings(**given: Any) -> Settings:
+    """The settings of the environment, with `given` over them; raises ConfigError in one sentence."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "DELAYQ_" + "_".join(str(part) for part in first["loc"][:1]).upper()
+        message = str(first["msg"]).removeprefix("Value error, ")
+        raise ConfigError(f"{name}: {message}; it is {first.get('input')!r}") from None

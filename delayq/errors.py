@@ -1,0 +1,82 @@
+"""The errors that delayq raises. A class's docstring is the message of its kind."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "Conflict",
+    "DelayqError",
+    "InvalidMessage",
+    "LayoutMismatch",
+    "MissingExtra",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+]
+
+
+class DelayqError(Exception):
+    """Anything that delayq raises by itself.
+
+    DelayqError
+    ├── InvalidMessage      a field of a message (or of a request) is wrong
+    ├── Conflict            the id is taken by another message, or was cancelled
+    ├── ConfigError         a setting is wrong
+    │   └── MissingExtra    a package that an option needs is not installed
+    ├── LayoutMismatch      this process and the Redis disagree about the layout
+    └── StoreError          Redis answered with an error
+        ├── StoreUnavailable   Redis is away, or its reply was lost
+        └── StoreFull          Redis has no memory left
+    """
+
+
+class InvalidMessage(DelayqError):
+    """A field is wrong. `field` is its name in the HTTP API, `reason` says what is wrong and how to mend it."""
+
+    def __init__(self, field: str, reason: str, *, too_large: bool = False) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+        self.reason = reason
+        self.too_large = too_large
+
+
+class Conflict(DelayqError):
+    """The id is taken by another message, or was cancelled. Nothing was scheduled."""
+
+    def __init__(self, id: str, *, cancelled: bool) -> None:
+        if cancelled:
+            reason = "was cancelled; schedule the message under another id"
+        else:
+            reason = "belongs to a message with other content; use another id, or cancel that one first"
+        super().__init__(f"id {id} {reason}")
+        self.id = id
+        self.cancelled = cancelled
+        self.reason = reason
+
+
+class ConfigError(DelayqError):
+    """A setting is wrong."""
+
+
+class MissingExtra(ConfigError):
+    """A package that an option needs is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra [{extra}]: pip install 'delayq[{extra}]'")
+        self.extra = extra
+
+
+class LayoutMismatch(DelayqError):
+    """This process and the Redis disagree about the number of queues or the layout version."""
+
+
+class StoreError(DelayqError):
+    """Redis answered with an error that delayq does not expect."""
+
+
+class StoreUnavailable(StoreError):
+    """Redis is away, or its reply was lost: the outcome is unknown, and repeating the same call is safe."""
+
+
+class StoreFull(StoreError):
+    """Redis has no memory left for new messages; delivery and cancelling go on."""

@@ -1,0 +1,192 @@
+"""The message that people schedule, and its limits.
+
+The life of a message::
+
+                        reschedule (new due)
+                           ┌──────┐
+    schedule ──▶ scheduled ┴──────▶ due ──pull──▶ in_flight ──ack──▶ delivered
+                   │  ▲              │    ▲           │ │ │
+            cancel │  └─retrying ◀───┼────┼───retry───┘ │ └─park──▶ parked ──unpark──▶ due
+                   ▼      │ cancel   │    └─────────────┼──────────────────────────────┘
+               cancelled  └──────────┴──▶ cancelled     └─bury──▶ dead ──redrive──▶ due
+                                          (in flight)
+
+'delivered' and 'cancelled' are remembered for a window of time (15 minutes unless configured), then forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from delayq.errors import InvalidMessage
+
+__all__ = ["DELAY_LEVELS", "Limits", "Message", "State"]
+
+#: RocketMQ 4's `messageDelayLevel`, in ms: level 1 is the first; a level above the last is the last.
+DELAY_LEVELS: Final[tuple[int, ...]] = (
+    1_000, 5_000, 10_000, 30_000,
+    60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000, 480_000, 540_000, 600_000,
+    1_200_000, 1_800_000, 3_600_000, 7_200_000,
+)  # fmt: skip
+
+#: Dues are stored as 13 digits: up to the year 2286.
+MAX_DUE: Final = 10**13 - 1
+
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_TOPIC = re.compile(r"(?!delayq:)[A-Za-z0-9._:-]{1,255}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+
+
+class State:
+    """The states that a message can be in, as the API writes them."""
+
+    SCHEDULED: Final = "scheduled"
+    DUE: Final = "due"
+    IN_FLIGHT: Final = "in_flight"
+    RETRYING: Final = "retrying"
+    PARKED: Final = "parked"
+    DEAD: Final = "dead"
+    DELIVERED: Final = "delivered"
+    CANCELLED: Final = "cancelled"
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message may be. Sizes in bytes of UTF-8, times in ms."""
+
+    body: int = 1024 * 1024
+    batch: int = 1_000
+    keys: int = 16
+    key: int = 255
+    tags: int = 255
+    ordering_key: int = 255
+    properties: int = 64
+    property_name: int = 255
+    property_value: int = 8_192
+    all_properties: int = 32_768
+    max_attempts: int = 1_000
+    horizon: int = 10 * 365 * 86_400_000
+    delay_levels: tuple[int, ...] = DELAY_LEVELS
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A message and when to hand it to its topic.
+
+    Exactly one of `delay_time` (ms from now, by the clock of Redis), `expect_date` (Unix ms; the past means now)
+    and `delay_level` (from 1; RocketMQ's levels) says when. `body` is a string, bytes, or any JSON value.
+    Change one by `msgspec.structs.replace`.
+    """
+
+    topic: str
+    body: Any = ""
+    delay_time: int | None = None
+    expect_date: int | None = None
+    delay_level: int | None = None
+    tags: str = ""
+    keys: tuple[str, ...] = ()
+    properties: Mapping[str, str] = {}
+    id: str | None = None
+    ordering_key: str = ""
+    max_attempts: int | None = None
+    expire_after: int | None = None
+
+    def validate(self, limits: Limits, now: int) -> None:
+        """Raise InvalidMessage for the first field that is wrong; `now` (Unix ms) bounds `expect_date`."""
+        check_topic(self.topic)
+        if self.id is not None:
+            check_id(self.id)
+        self._check_due(limits, now)
+        if self.tags:
+            _check_text("tags", self.tags, limits.tags)
+        if self.keys:
+            self._check_keys(limits)
+        if self.ordering_key:
+            _check_text("orderingKey", self.ordering_key, limits.ordering_key)
+        if self.properties:
+            self._check_properties(limits)
+        if self.max_attempts is not None:
+            _check_int("maxAttempts", self.max_attempts, 1, limits.max_attempts)
+        if self.expire_after is not None:
+            _check_int("expireAfter", self.expire_after, 1, limits.horizon)
+
+    def _check_due(self, limits: Limits, now: int) -> None:
+        given = (self.delay_time is not None) + (self.expect_date is not None) + (self.delay_level is not None)
+        if given != 1:
+            how = "none" if given == 0 else "more than one"
+            raise InvalidMessage(
+                "delayTime", f"give exactly one of delayTime, expectDate and delayLevel; {how} was given"
+            )
+        if self.delay_time is not None:
+            _check_int("delayTime", self.delay_time, 0, limits.horizon)
+        elif self.expect_date is not None:
+            _check_int("expectDate", self.expect_date, 0, min(now + limits.horizon, MAX_DUE))
+        else:
+            _check_int("delayLevel", self.delay_level, 1, 2**31)
+
+    def _check_keys(self, limits: Limits) -> None:
+        if len(self.keys) > limits.keys:
+            raise InvalidMessage("keys", f"at most {limits.keys} keys; {len(self.keys)} were given")
+        if len(set(self.keys)) != len(self.keys):
+            raise InvalidMessage("keys", "a key is given twice")
+        for key in self.keys:
+            check_key(key, limits)
+
+    def _check_properties(self, limits: Limits) -> None:
+        if len(self.properties) > limits.properties:
+            raise InvalidMessage("properties", f"at most {limits.properties} properties")
+        size = 0
+        for name, value in self.properties.items():
+            _check_text("properties", name, limits.property_name)
+            if value != "":
+                _check_text("properties", value, limits.property_value)
+            size += len(name.encode()) + len(value.encode())
+        if size > limits.all_properties:
+            raise InvalidMessage("properties", f"together at most {limits.all_properties} bytes")
+
+
+def check_id(value: object) -> str:
+    """The id itself, or InvalidMessage."""
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise InvalidMessage("id", "1 to 128 characters of A-Z a-z 0-9 . _ : -")
+    return value
+
+
+def check_topic(value: object, field: str = "topic") -> str:
+    """The topic (or route name) itself, or InvalidMessage."""
+    if not isinstance(value, str) or not _TOPIC.fullmatch(value):
+        raise InvalidMessage(field, "1 to 255 characters of A-Z a-z 0-9 . _ : -, not beginning with 'delayq:'")
+    return value
+
+
+def check_key(key: object, limits: Limits, field: str = "keys") -> str:
+    """The business key itself, or InvalidMessage."""
+    if not isinstance(key, str) or not key or _SPACE_OR_CONTROL.search(key):
+        raise InvalidMessage(field, "a key is not empty and has no white space or control characters")
+    _check_text(field, key, limits.key)
+    return key
+
+
+def _check_text(field: str, value: object, limit: int) -> None:
+    if not isinstance(value, str):
+        raise InvalidMessage(field, "is text")
+    if not value:
+        raise InvalidMessage(field, "is empty")
+    if _CONTROL.search(value):
+        raise InvalidMessage(field, "has control characters or line breaks")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidMessage(field, "is not valid Unicode (a lone surrogate)") from None
+    if size > limit:
+        raise InvalidMessage(field, f"at most {limit} bytes of UTF-8; this has {size}")
+
+
+def _check_int(field: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidMessage(field, "is a whole number")
+    if not least <= value <= most:
+        raise InvalidMessage(field, f"lies between {least} and {most}; {value} does not")

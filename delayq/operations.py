@@ -1,0 +1,355 @@
+"""What a client can do, without I/O: each operation is a plan that yields commands and gets their answers.
+
+`Client` and `AsyncClient` run the same plans, so nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from delayq.codec import encode, new_id
+from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
+from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key
+from delayq.routes import Routes
+from delayq.store import commands
+from delayq.store.commands import Answers, Command, DeadLetter, Found, QueueStats, Retention
+from delayq.store.keys import Layout, queue_keys
+
+__all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled"]
+
+T = TypeVar("T")
+
+#: A plan yields commands and is sent their answers (a StoreError in the place of a failed one).
+Plan = Generator[Iterable[Command[Any]], list[Any], T]
+
+CHUNK: Final = 500
+CHUNK_BYTES: Final = 2 * 1024 * 1024
+FIND_LIMIT: Final = 1_000
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What operations need to know: the layout, limits, how long ended ids are remembered, the routes."""
+
+    layout: Layout
+    limits: Limits = Limits()
+    retention: Retention = Retention()
+    routes: Routes
+
+
+class Scheduled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An accepted message: the id to use from now on, its queue, its due (Unix ms).
+
+    `created` is False when this very message was there before; `state` is then 'scheduled' or 'delivered', and
+    `due` the one first asked for (None when delivered).
+    """
+
+    id: str
+    queue: int
+    due: int | None
+    state: str = State.SCHEDULED
+    created: bool = True
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """How a cancel went: 'cancelled', 'in_flight', 'delivered', 'dead' or 'not_found'."""
+
+    id: str
+    result: str
+
+
+class Rescheduled(msgspec.Struct, frozen=True):
+    """How a reschedule went: 'scheduled' with the new due (Unix ms), or why not."""
+
+    id: str
+    result: str
+    due: int | None = None
+
+
+class DeadLetterPage(msgspec.Struct, frozen=True):
+    """Dead letters, oldest first within a queue, and the token of the next page (None: this is the last)."""
+
+    letters: list[DeadLetter]
+    next_token: str | None
+
+
+class _Batch(msgspec.Struct):
+    """Messages of one queue on their way into one script."""
+
+    queue: int
+    words: list[Any] = []
+    places: list[tuple[int, str, int, bool]] = []  # index in the call, id, ms, whether relative
+    size: int = 0
+
+
+Outcome = Scheduled | DelayqError
+
+
+def schedule(context: Context, messages: Iterable[Message], now: int) -> Plan[list[Outcome]]:
+    """Schedule messages; in order, what became of each. A bad one never stops the others."""
+    outcomes: list[Any] = []
+    sent: list[_Batch] = []
+    answers = yield _schedule_commands(context, messages, now, outcomes, sent)
+    for batch, answer in zip(sent, answers, strict=True):
+        _place(batch, answer, outcomes)
+    return outcomes
+
+
+def _schedule_commands(
+    context: Context, messages: Iterable[Message], now: int, outcomes: list[Any], sent: list[_Batch]
+) -> Iterator[Command[Any]]:
+    limits, layout, routes = context.limits, context.layout, context.routes
+    shared: _Batch | None = None  # messages that bring neither id nor ordering key share a suffix, so one script
+    suffix = ""
+    open_batches: dict[int, _Batch] = {}
+    levels = limits.delay_levels
+    for index, message in enumerate(messages):
+        outcomes.append(None)
+        try:
+            message.validate(limits, now)
+            routes.check(message.topic)
+            content = encode(message, limits)
+            id = message.id
+            if id is None and not message.ordering_key:
+                if shared is None:
+                    suffix = layout.random_suffix()
+                    shared = _Batch(layout.queue_of(suffix))
+                id = new_id() + suffix
+                batch = shared
+            else:
+                id = _whole_id(layout, id, message.ordering_key)
+                queue = layout.queue_of(id)
+                found = open_batches.get(queue)
+                batch = found if found is not None else open_batches.setdefault(queue, _Batch(queue))
+        except InvalidMessage as error:
+            outcomes[index] = error
+            continue
+        if message.expect_date is not None:
+            when, relative, kind = message.expect_date, False, "a"
+        else:
+            delay = message.delay_time
+            when = delay if delay is not None else _level(levels, message.delay_level)
+            relative, kind = True, "r"
+        if message.id is not None:
+            kind = kind.upper()
+        batch.words += (id, f"{kind}{when}", content)
+        batch.places.append((index, id, when, relative))
+        batch.size += len(content)
+        if len(batch.places) == CHUNK or batch.size >= CHUNK_BYTES:
+            if batch is shared:
+                shared = None
+            else:
+                del open_batches[batch.queue]
+            sent.append(batch)
+            yield _schedule_command(batch, context)
+    for batch in ([shared] if shared is not None else []) + list(open_batches.values()):
+        sent.append(batch)
+        yield _schedule_command(batch, context)
+
+
+def _whole_id(layout: Layout, id: str | None, ordering_key: str) -> str:
+    whole = id if id is not None else new_id()
+    if ordering_key:
+        whole = layout.keyed_id(whole, ordering_key)
+        if len(whole) > 128:
+            raise InvalidMessage("id", "at most 123 characters beside an orderingKey, whose hash is put behind it")
+    return whole
+
+
+def _level(levels: Sequence[int], level: int | None) -> int:
+    assert level is not None
+    return levels[min(level, len(levels)) - 1]
+
+
+def _schedule_command(batch: _Batch, context: Context) -> Command[Answers]:
+    return commands.schedule(queue_keys(batch.queue), batch.words, retention=context.retention)
+
+
+def _place(batch: _Batch, answer: Answers | StoreError, outcomes: list[Any]) -> None:
+    queue = batch.queue
+    if isinstance(answer, StoreError):
+        for index, *_ in batch.places:
+            outcomes[index] = answer
+        return
+    now = answer.now
+    for index, id, when, relative in batch.places:
+        outcomes[index] = Scheduled(id=id, queue=queue, due=now + when if relative else max(when, now))
+    for position, (status, due) in answer.others.items():
+        index, id, *_ = batch.places[position]
+        if status == "live":
+            outcomes[index] = Scheduled(id=id, queue=queue, due=due, created=False)
+        elif status == "delivered":
+            outcomes[index] = Scheduled(id=id, queue=queue, due=None, state=State.DELIVERED, created=False)
+        elif status == "invalid":
+            outcomes[index] = InvalidMessage("delayTime", "the due lies too far ahead")
+        else:
+            outcomes[index] = Conflict(id, cancelled=status == "cancelled")
+
+
+def _by_queue(layout: Layout, ids: Iterable[str]) -> dict[int, list[str]]:
+    queues: dict[int, list[str]] = {}
+    for id in dict.fromkeys(ids):
+        queues.setdefault(layout.queue_of(id), []).append(id)
+    return queues
+
+
+def _chunks(queues: dict[int, list[str]]) -> list[tuple[int, list[str]]]:
+    return [
+        (queue, ids[start : start + CHUNK]) for queue, ids in queues.items() for start in range(0, len(ids), CHUNK)
+    ]
+
+
+def cancel(context: Context, ids: Sequence[str]) -> Plan[list[Cancelled | StoreError]]:
+    """Cancel messages by id; in order, how it went."""
+    for id in ids:
+        check_id(id)
+    chunks = _chunks(_by_queue(context.layout, ids))
+    answers = yield [commands.cancel(queue_keys(queue), some, retention=context.retention) for queue, some in chunks]
+    results = _spread(chunks, answers)
+    return [
+        result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids
+    ]
+
+
+def _spread(chunks: list[tuple[int, list[str]]], answers: list[Any]) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    for (_, some), answer in zip(chunks, answers, strict=True):
+        if isinstance(answer, StoreError):
+            results.update(dict.fromkeys(some, answer))
+        else:
+            results.update(zip(some, answer, strict=True))
+    return results
+
+
+def cancel_by_key(context: Context, keys: Sequence[str]) -> Plan[list[tuple[str, list[Cancelled | StoreError]]]]:
+    """Cancel all pending messages that carry a business key; for each key, how each of its messages went."""
+    found: list[list[str]] = []
+    for key in keys:
+        found.append((yield from _find_ids(context, key)))
+    results = yield from cancel(context, [id for ids in found for id in ids])
+    answers = iter(results)
+    return [(key, [next(answers) for _ in ids]) for key, ids in zip(keys, found, strict=True)]
+
+
+def spec_of(
+    limits: Limits, now: int, delay_time: int | None, expect_date: int | None, delay_level: int | None
+) -> str:
+    """The due as the scripts read it; raises InvalidMessage."""
+    Message(
+        topic="t", delay_time=delay_time, expect_date=expect_date, delay_level=delay_level
+    ).validate(limits, now)
+    if expect_date is not None:
+        return f"a{expect_date}"
+    return f"r{delay_time if delay_time is not None else _level(limits.delay_levels, delay_level)}"
+
+
+def reschedule(context: Context, id: str, spec: str) -> Plan[Rescheduled]:
+    """Give a message another due."""
+    check_id(id)
+    keys = queue_keys(context.layout.queue_of(id))
+    result, due = _one((yield [commands.reschedule(keys, id, spec, retention=context.retention)]))
+    if result == "invalid":
+        raise InvalidMessage("delayTime", "the due lies too far ahead")
+    return Rescheduled(id, result, due)
+
+
+def _one(answers: list[Any]) -> Any:
+    (answer,) = answers
+    if isinstance(answer, StoreError):
+        raise answer
+    return answer
+
+
+def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
+    """What is known of ids, in order; raises StoreError."""
+    for id in ids:
+        check_id(id)
+    chunks = _chunks(_by_queue(context.layout, ids))
+    answers = yield [commands.get(queue_keys(queue), some, retention=context.retention) for queue, some in chunks]
+    results = _spread(chunks, answers)
+    for result in results.values():
+        if isinstance(result, StoreError):
+            raise result
+    return [results[id] for id in ids]
+
+
+def _find_ids(context: Context, key: str) -> Plan[list[str]]:
+    check_key(key, context.limits, "key")
+    answers = yield [commands.find(queue_keys(q), key, FIND_LIMIT) for q in range(context.layout.queues)]
+    ids: list[str] = []
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            raise answer
+        ids += answer
+    return sorted(ids)
+
+
+def find(context: Context, key: str) -> Plan[list[Found]]:
+    """The messages that carry a business key and have not ended, by due; at most 1,000 of each queue."""
+    ids = yield from _find_ids(context, key)
+    found = [one for one in (yield from get(context, ids)) if one is not None and one.record is not None]
+    return sorted(found, key=lambda one: (one.due if one.due is not None else MAX_DUE, one.id))
+
+
+def stats(context: Context) -> Plan[list[QueueStats]]:
+    """The figures of every queue."""
+    answers = yield [commands.stats(queue_keys(q)) for q in range(context.layout.queues)]
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            raise answer
+    return answers
+
+
+def dead_letters(context: Context, limit: int, token: str | None = None) -> Plan[DeadLetterPage]:
+    """A page of dead letters, queue by queue."""
+    queue, after = _read_token(token)
+    letters: list[DeadLetter] = []
+    while queue < context.layout.queues:
+        wanted = limit - len(letters)
+        page = _one((yield [commands.dead_letters(queue_keys(queue), wanted, after)]))
+        letters += page
+        if len(letters) == limit:
+            return DeadLetterPage(letters, _token(queue, page[-1]))
+        queue, after = queue + 1, None
+    return DeadLetterPage(letters, None)
+
+
+def _token(queue: int, last: DeadLetter) -> str:
+    return base64.urlsafe_b64encode(f"{queue} {last.buried} {last.id}".encode()).decode().rstrip("=")
+
+
+def _read_token(token: str | None) -> tuple[int, tuple[int, str] | None]:
+    if token is None:
+        return 0, None
+    try:
+        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
+        queue, buried, id = text.split(" ")
+        return min(abs(int(queue)), 2**20), (abs(int(buried)) % 2**53, check_id(id))
+    except (ValueError, InvalidMessage):
+        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
+
+
+def redrive(context: Context, ids: Sequence[str]) -> Plan[list[str | StoreError]]:
+    """Put dead letters back, due now: 'scheduled', 'not_dead' or 'corrupt' of each, in order."""
+    for id in ids:
+        check_id(id)
+    chunks = _chunks(_by_queue(context.layout, ids))
+    answers = yield [commands.redrive(queue_keys(queue), some) for queue, some in chunks]
+    results = _spread(chunks, answers)
+    return [results[id] for id in ids]
+
+
+def discard(context: Context, id: str) -> Plan[bool]:
+    """Delete a dead letter for good; False if it is none."""
+    check_id(id)
+    removed: list[bool] = _one((yield [commands.discard(queue_keys(context.layout.queue_of(id)), [id])]))
+    return removed[0]
+
+
+def nodes(context: Context) -> Plan[dict[str, bytes]]:
+    """The nodes' lines."""
+    lines: dict[str, bytes] = _one((yield [commands.nodes()]))
+    return lines

@@ -1,0 +1,94 @@
+"""Child processes and ports: what it takes to run servers on one machine and leave none behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["LOCALHOST", "die_with_parent", "free_port", "port_is_free", "stop_server_of"]
+
+LOCALHOST = "127.0.0.1"
+
+# PR_SET_PDEATHSIG (1) survives exec. Set by a tiny Python that then becomes the command, not by `preexec_fn`,
+# which is unsafe (and warned about since 3.12) in a process that has threads. A parent that died before the
+# call leaves nobody to send the signal: hence the look at getppid.
+_DIE_WITH_PARENT = """\
+import os, sys
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(1, ctypes.c_ulong(15), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+except (ImportError, OSError, AttributeError):
+    pass
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+def die_with_parent(command: Sequence[str]) -> list[str]:
+    """`command`, to be given to Popen, such that on Linux it gets SIGTERM when this process dies.
+
+    The kernel means the *thread* that forked, so from any thread but the main one the command stays as it is.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if sys.platform != "linux" or not sys.executable or not main:
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+
+
+def port_is_free(port: int, host: str = LOCALHOST) -> bool:
+    """Whether a server could listen on this port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as servers do: TIME_WAIT is no hindrance
+        try:
+            probe.bind((host, port))
+            probe.listen()
+        except OSError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    """A free port below those that systems give to outgoing connections.
+
+    A client that knocks again and again at a port of that range, its server being down, may reach itself.
+    """
+    ports = random.SystemRandom().sample(range(20_000, 32_000), 200)
+    return next(port for port in ports if port_is_free(port))
+
+
+def stop_server_of(folder: Path, patience: float) -> None:
+    """Stop the server that `folder/valkey.pid` names, if it still runs there: SIGTERM, at last SIGKILL."""
+    try:
+        pid = int((folder / "valkey.pid").read_text())
+    except (OSError, ValueError):
+        return
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + patience
+        if _is_server_of(folder, pid):
+            os.kill(pid, signum)
+        while _is_server_of(folder, pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def _is_server_of(folder: Path, pid: int) -> bool:
+    """Whether `pid` is that server still: numbers are used again, folders with their pid file copied."""
+    process = Path(f"/proc/{pid}")
+    if Path("/proc/self").exists():
+        try:
+            return (process / "cwd").readlink() == folder and b"-server" in (process / "cmdline").read_bytes()
+        except OSError:  # gone, a zombie, or another user's
+            return False
+    listed = subprocess.run(
+        ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return f"-server {LOCALHOST}:" in listed.stdout

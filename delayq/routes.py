@@ -1,0 +1,119 @@
+"""Which topics go to which target: the first route whose pattern matches takes the topic."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from fnmatch import translate
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from delayq.errors import ConfigError, InvalidMessage
+from delayq.message import check_topic
+
+__all__ = ["Route", "Routes", "load_routes"]
+
+LOCAL: Final = "redis+stream:"
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """One line of the route table.
+
+    `match` is a topic pattern with `*` and `?`. `target` is a target's URL; `redis+stream:` without a host is a
+    stream in delayq's own Redis, into which messages go exactly once, unless `path` is 'general'. `stream` names
+    the stream, `{topic}` in it stands for the topic; `max_length` trims it (by default it never is).
+    `max_attempts` and `send_timeout` (ms) override the worker's.
+    """
+
+    name: str
+    match: str = "*"
+    target: str = LOCAL
+    stream: str = "{topic}"
+    max_length: int | None = None
+    path: str = "auto"
+    max_attempts: int | None = None
+    send_timeout: int | None = None
+
+    def stream_of(self, topic: str) -> str:
+        """The name of the topic's stream."""
+        return self.stream.replace("{topic}", topic)
+
+    def check(self) -> None:
+        """Raise ConfigError if the route makes no sense."""
+        try:
+            check_topic(self.name, "name")
+        except InvalidMessage as error:
+            raise ConfigError(f"route {self.name!r}: {error}") from None
+        if self.path not in ("auto", "general"):
+            raise ConfigError(f"route {self.name}: path is 'auto' or 'general', not {self.path!r}")
+        if self.stream.startswith("delayq:"):
+            raise ConfigError(f"route {self.name}: a stream's name must not begin with 'delayq:'")
+        for field, value in (
+            ("maxLength", self.max_length), ("maxAttempts", self.max_attempts), ("sendTimeout", self.send_timeout)
+        ):  # fmt: skip
+            if value is not None and value < 1:
+                raise ConfigError(f"route {self.name}: {field} is at least 1")
+        if not urlsplit(self.target).scheme:
+            raise ConfigError(f"route {self.name}: target is a URL, such as 'redis+stream:' or 'log:'")
+
+
+class Routes:
+    """The route table. Without one, every topic goes to a stream of its name in delayq's own Redis."""
+
+    def __init__(self, routes: Sequence[Route] | None = None) -> None:
+        self.table = tuple(routes) if routes is not None else (Route(name="streams"),)
+        for route in self.table:
+            route.check()
+        names = [route.name for route in self.table]
+        if len(set(names)) != len(names):
+            raise ConfigError("two routes have the same name")
+        self._patterns = [(re.compile(translate(route.match)), route) for route in self.table]
+        self._known: dict[str, Route | None] = {}
+
+    def find(self, topic: str) -> Route | None:
+        """The topic's route; None if no pattern matches."""
+        try:
+            return self._known[topic]
+        except KeyError:
+            pass
+        found = next((route for pattern, route in self._patterns if pattern.match(topic)), None)
+        if len(self._known) >= 10_000:  # topics come from outside: bounded
+            self._known.clear()
+        self._known[topic] = found
+        return found
+
+    def check(self, topic: str) -> None:
+        """Raise InvalidMessage for a topic that has no route."""
+        if self.find(topic) is None:
+            raise InvalidMessage("topic", f"no route takes {topic!r}; add one to DELAYQ_ROUTES")
+
+
+def load_routes(value: str) -> Routes:
+    """The table of DELAYQ_ROUTES: '' for none, JSON, or the path of a JSON, YAML or TOML file with a list `routes`."""
+    if not value.strip():
+        return Routes()
+    text = value
+    kind = ".json"
+    if not value.lstrip().startswith(("[", "{")):
+        path = Path(os.path.expanduser(value))
+        kind = path.suffix.lower()
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise ConfigError(f"DELAYQ_ROUTES: {value} cannot be read: {error.strerror or error}") from None
+    try:
+        if kind in (".yaml", ".yml"):
+            data = msgspec.yaml.decode(text)
+        elif kind == ".toml":
+            data = msgspec.toml.decode(text)
+        else:
+            data = msgspec.json.decode(text)
+        rows = data["routes"] if isinstance(data, dict) else data
+        return Routes(msgspec.convert(rows, list[Route]))
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        reason = f"no list {error}" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(f"DELAYQ_ROUTES: {reason}") from None

@@ -1,0 +1,52 @@
+-- Forget forwarded messages. The current epoch needs the generation (in the ticket) to be the one pulled; an older
+-- one may ack only while the due is unchanged too: a late but true ack is better than a duplicate.
+-- KEYS: state queue pool attempts keys final
+-- ARGV: epoch, now, window of final, most in final, how many; then as many tickets, then dues as pulled,
+--       then '1'/'0' whether its id is remembered; then the members of the index of keys to remove
+-- Returns: {'ok' or 'fenced', how many were removed}
+-- @flags allow-oom
+-- @include clock record final fence
+local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local index, final = KEYS[5], KEYS[6]
+local count = tonumber(ARGV[5])
+local old = fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1])
+local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))
+local tickets, ids, removed_id = {}, {}, {}
+local now = clock(ARGV[2])
+local ends = {}
+for i = 1, count do
+  local due = stored[i]
+  if due and (not old or tonumber(due) == tonumber(ARGV[5 + count + i])) then
+    local n = #tickets + 1
+    local ticket = ARGV[5 + i]
+    tickets[n], ids[n] = ticket, string.sub(ticket, 1, -9)
+    removed_id[ids[n]] = true
+    if ARGV[5 + 2 * count + i] == '1' then
+      ends[#ends + 1] = digits(now * 4 + FORWARDED)
+      ends[#ends + 1] = ids[n]
+    end
+  end
+end
+if #tickets > 0 then
+  redis.call('ZREM', queue, unpack(tickets))
+  redis.call('HDEL', pool, unpack(ids))
+  if redis.call('EXISTS', attempts) == 1 then
+    redis.call('HDEL', attempts, unpack(ids))
+  end
+  local members = {}
+  for i = 6 + 3 * count, #ARGV do
+    local member = ARGV[i]
+    if #tickets == count or removed_id[string.match(member, '[^%z]+$')] then
+      members[#members + 1] = member
+    end
+  end
+  for first = 1, #members, 2000 do
+    redis.call('ZREM', index, unpack(members, first, math.min(first + 1999, #members)))
+  end
+  if #ends > 0 then
+    redis.call('ZADD', final, unpack(ends))
+    forget_old(final, now, tonumber(ARGV[3]), tonumber(ARGV[4]))
+  end
+  redis.call('HINCRBY', state, 'forwarded', #tickets)
+end
+return { old and 'fenced' or 'ok', #tickets }

@@ -1,0 +1,29 @@
+-- Give messages up: out of the queue, into the dead letters with a reason. The record stays in the pool.
+-- KEYS: state queue attempts dead reasons
+-- ARGV: epoch, now, then of each: ticket, due as pulled, attempts as pulled, attempts made, reason
+-- Returns: {'fenced'} or {'ok', 'ok' | 'gone' | 'changed' of each}
+-- @flags allow-oom
+-- @include clock fence pulled
+local state, queue, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
+  return { 'fenced' }
+end
+local now = digits(clock(ARGV[2]))
+local answer, buried = { 'ok' }, 0
+for i = 3, #ARGV, 5 do
+  local ticket = ARGV[i]
+  local how = as_pulled(queue, attempts, ticket, ARGV[i + 1], ARGV[i + 2])
+  if how == 'ok' then
+    local id = string.sub(ticket, 1, -9)
+    redis.call('ZREM', queue, ticket)
+    redis.call('HDEL', attempts, id)
+    redis.call('ZADD', dead, now, id)
+    redis.call('HSET', reasons, id, now .. ' ' .. ARGV[i + 3] .. ' ' .. ARGV[i + 4])
+    buried = buried + 1
+  end
+  answer[#answer + 1] = how
+end
+if buried > 0 then
+  redis.call('HINCRBY', state, 'buried', buried)
+end
+return answer

@@ -1,0 +1,45 @@
+-- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet. Anything else that was
+-- pending is removed too, but says 'in_flight': it may be or have been forwarded.
+-- KEYS: state queue pool attempts keys final dead
+-- ARGV: now, window of final, most in final, then the ids
+-- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'not_found' of each
+-- @flags allow-oom
+-- @include clock record final life
+local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local index, final, dead = KEYS[5], KEYS[6], KEYS[7]
+local now = clock(ARGV[1])
+local window, most_final = tonumber(ARGV[2]), tonumber(ARGV[3])
+local certain_above = floor_of_certainty(state, now)
+local HOW = { [FORWARDED] = 'delivered', [CANCELLED] = 'cancelled', [CANCELLED_IN_FLIGHT] = 'in_flight' }
+
+local function cancel(id)
+  local record = redis.call('HGET', pool, id)
+  if not record then
+    local how = ending(redis.call('ZSCORE', final, id), now, window)
+    return how and HOW[how] or 'not_found'
+  end
+  local ticket = ticket_of(id, record)
+  local place, due = place_of(queue, dead, id, ticket)
+  if place == 'dead' then
+    return 'dead'
+  end
+  local exposed = redis.call('HEXISTS', attempts, id) == 1
+  local certain = place == 'pending' and due > certain_above and not exposed
+  redis.call('ZREM', queue, ticket)
+  redis.call('HDEL', pool, id)
+  redis.call('HDEL', attempts, id)
+  local members = key_members(record, id)
+  if #members > 0 then
+    redis.call('ZREM', index, unpack(members))
+  end
+  redis.call('ZADD', final, digits(now * 4 + (certain and CANCELLED or CANCELLED_IN_FLIGHT)), id)
+  redis.call('HINCRBY', state, certain and 'cancelled' or 'cancelled_in_flight', 1)
+  return certain and 'cancelled' or 'in_flight'
+end
+
+local answer = {}
+for i = 4, #ARGV do
+  answer[#answer + 1] = cancel(ARGV[i])
+end
+forget_old(final, now, window, most_final)
+return answer

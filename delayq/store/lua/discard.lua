@@ -1,0 +1,25 @@
+-- Delete dead letters for good.
+-- KEYS: state pool attempts keys dead reasons
+-- ARGV: the ids
+-- Returns: 1 | 0 (it is no dead letter) of each
+-- @flags allow-oom
+-- @include record
+local state, pool, attempts, index, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local answer = {}
+for i = 1, #ARGV do
+  local id = ARGV[i]
+  local removed = redis.call('ZREM', dead, id)
+  if removed == 1 then
+    local record = redis.call('HGET', pool, id)
+    local members = record and key_members(record, id) or {}
+    if #members > 0 then
+      redis.call('ZREM', index, unpack(members))
+    end
+    redis.call('HDEL', pool, id)
+    redis.call('HDEL', attempts, id)
+    redis.call('HDEL', reasons, id)
+    redis.call('HINCRBY', state, 'discarded', 1)
+  end
+  answer[i] = removed
+end
+return answer

@@ -1,0 +1,25 @@
+-- What is known of ids.
+-- KEYS: state queue pool attempts final dead reasons
+-- ARGV: now, window of final, then the ids
+-- Returns: {now, watermark or '', then of each: '' (not found) | {how it ended: 0 forwarded, 1 and 2 cancelled, when}
+--          | {record, 'pending' | 'parked' | 'dead', due or '', attempts or '', reason or ''}}
+-- @flags no-writes
+-- @include clock record final life
+local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local final, dead, reasons = KEYS[5], KEYS[6], KEYS[7]
+local now = clock(ARGV[1])
+local answer = { digits(now), redis.call('HGET', state, 'watermark') or '' }
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  local record = redis.call('HGET', pool, id)
+  if record then
+    local place, due = place_of(queue, dead, id, ticket_of(id, record))
+    answer[i] = { record, place, due and digits(due) or '', redis.call('HGET', attempts, id) or '',
+      place == 'dead' and redis.call('HGET', reasons, id) or '' }
+  else
+    local score = redis.call('ZSCORE', final, id)
+    local how = ending(score, now, tonumber(ARGV[2]))
+    answer[i] = how and { how, digits(math.floor(tonumber(score) / 4)) } or ''
+  end
+end
+return answer

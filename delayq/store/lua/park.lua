@@ -1,0 +1,26 @@
+-- Set messages aside that cannot go on now (their target takes nothing, or their ordering key is crowded): the same
+-- due, no attempt burnt.
+-- KEYS: state queue attempts parked
+-- ARGV: epoch, name of the parked set, then of each: ticket, due as pulled, attempts as pulled
+-- Returns: {'fenced'} or {'ok', due and ticket of the lowest one parked ('' '' = none)}
+-- @flags allow-oom
+-- @include fence pulled
+local state, queue, attempts, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
+  return { 'fenced' }
+end
+local gone, set_aside = {}, {}
+for i = 3, #ARGV, 3 do
+  if as_pulled(queue, attempts, ARGV[i], ARGV[i + 1], ARGV[i + 2]) == 'ok' then
+    gone[#gone + 1] = ARGV[i]
+    set_aside[#set_aside + 1] = ARGV[i + 1]
+    set_aside[#set_aside + 1] = ARGV[i]
+  end
+end
+if #gone > 0 then
+  redis.call('ZREM', queue, unpack(gone))
+  redis.call('ZADD', parked, unpack(set_aside))
+  redis.call('HSET', state, 'parked:' .. ARGV[2], '1')
+end
+local head = redis.call('ZRANGE', parked, 0, 0, 'WITHSCORES')
+return { 'ok', head[2] or '', head[1] or '' }

@@ -1,0 +1,236 @@
+-- Take due messages of one queue, from the offset on. Those whose topic is a stream in this Redis are appended to it
+-- and removed here, exactly once; the others are returned and stay in the queue until they are settled.
+-- KEYS: state queue pool attempts keys final dead reasons, then the streams
+-- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last held ticket at that due,
+--       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
+--       what an unlisted topic is ('general' or 'unknown'), window of final, most in final;
+--       then topic, stream (its place behind the 8 keys, or '' for general), MAXLEN ('' = none) of each known topic
+-- Returns: {'fenced', epoch} or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
+--          how many were appended, tickets, dues, attempts, records, unknown topics, streams of a wrong type}
+-- @flags allow-oom
+-- @include clock record final fence
+local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local index, final, dead, reasons = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until')
+if fenced(state, known[1], ARGV[1]) then
+  return { 'fenced', known[1] }
+end
+local now, micro = clock(ARGV[2])
+if ARGV[3] ~= '' and tonumber(ARGV[3]) < now then
+  now, micro = tonumber(ARGV[3]), 0 -- the earlier of the two clocks: one that jumps ahead fires nothing early
+end
+local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local fresh, unlisted = ARGV[10] == '1', ARGV[11]
+local window, most_final = tonumber(ARGV[12]), tonumber(ARGV[13])
+local sub, byte = string.sub, string.byte
+
+-- The rank to start from: behind a ticket that was looked at and still stands there, else the first at the offset.
+local function start_rank()
+  for i = 5, 6 do
+    local ticket = ARGV[i]
+    if ticket ~= '' then
+      local score = redis.call('ZSCORE', queue, ticket)
+      if score and tonumber(score) == tonumber(offset) then
+        return redis.call('ZRANK', queue, ticket) + 1
+      end
+    end
+  end
+  return redis.call('ZCOUNT', queue, '-inf', '(' .. offset)
+end
+
+local start = start_rank()
+local entries = redis.call('ZRANGE', queue, start, start + look, 'WITHSCORES')
+local due_count, next_due = 0, ''
+local ids, dues = {}, {}
+for i = 1, #entries, 2 do
+  local due = tonumber(entries[i + 1])
+  if due > now then
+    next_due = entries[i + 1]
+    break
+  end
+  if due_count == look then
+    break
+  end
+  due_count = due_count + 1
+  ids[due_count], dues[due_count] = sub(entries[i], 1, -9), due
+end
+local more = next_due == '' and #entries / 2 > due_count
+
+local streams, trims = {}, {}
+if due_count > 0 then
+  for i = 14, #ARGV, 3 do
+    local place = tonumber(ARGV[i + 1])
+    streams[ARGV[i]] = place and KEYS[8 + place] or false
+    trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
+  end
+end
+local stream_type, wrong = {}, {}
+local function takes_entries(stream)
+  local kind = stream_type[stream]
+  if not kind then
+    kind = redis.call('TYPE', stream).ok
+    stream_type[stream] = kind
+    if kind ~= 'stream' and kind ~= 'none' then
+      wrong[#wrong + 1] = stream
+    end
+  end
+  return kind == 'stream' or kind == 'none'
+end
+
+local function append(stream, trim, id, record, attempt, a, b, c, d, e, f, g)
+  local due = sub(record, ASKED, 20)
+  if byte(due) == 48 then
+    due = digits(tonumber(due))
+  end
+  if f == e and not trim then
+    redis.call('XADD', stream, '*', 'id', id, 'topic', sub(record, FIELDS, a), 'tags', sub(record, a + 1, b),
+      'keys', sub(record, d + 1, e), 'body', sub(record, f + 1, g), 'due', due, 'attempt', attempt)
+    return
+  end
+  local entry = { 'XADD', stream }
+  if trim then
+    entry[3], entry[4], entry[5] = 'MAXLEN', '~', trim
+  end
+  for _, value in ipairs({ '*', 'id', id, 'topic', sub(record, FIELDS, a), 'tags', sub(record, a + 1, b),
+    'keys', sub(record, d + 1, e), 'body', sub(record, f + 1, g), 'due', due, 'attempt', attempt }) do
+    entry[#entry + 1] = value
+  end
+  local at = e + 1
+  while at <= f do
+    local h, l = byte(record, at, at + 1)
+    local value_at = at + 2 + h * 256 + l
+    local vh, vl = byte(record, value_at, value_at + 1)
+    local stop = value_at + 2 + vh * 256 + vl
+    entry[#entry + 1] = 'p:' .. sub(record, at + 2, value_at - 1)
+    entry[#entry + 1] = sub(record, value_at + 2, stop - 1)
+    at = stop
+  end
+  redis.call(unpack(entry))
+end
+
+-- Look at what is due, in chunks so that large bodies do not pile up in memory.
+local gone, gone_ids, members, ends = {}, {}, {}, {}
+local tickets, scores, tried, returned, unknown = {}, {}, {}, {}, {}
+local appended, buried, orphans, bytes, looked = 0, 0, 0, 0, 0
+local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
+local full = false
+local records, attempts, chunk = {}, {}, 0
+for i = 1, due_count do
+  local at = i - chunk
+  if at > #records then
+    chunk = i - 1
+    at = 1
+    local last = math.min(i + 99, due_count)
+    records = redis.call('HMGET', pool, unpack(ids, i, last))
+    attempts = any_attempts and redis.call('HMGET', attempts_key, unpack(ids, i, last)) or {}
+  end
+  local id, ticket, record = ids[i], entries[2 * i - 1], records[at]
+  if not record or sub(record, 1, GENERATION) ~= sub(ticket, -7) then
+    gone[#gone + 1] = ticket -- a ticket without its record
+    orphans = orphans + 1
+  else
+    local a, b, c, d, e, f, g = fields(record)
+    local topic = a and sub(record, FIELDS, a)
+    local stream = a and streams[topic]
+    if a and stream == nil and unlisted == 'unknown' then
+      unknown[1] = topic
+      break
+    end
+    bytes = bytes + #record
+    if bytes > most_bytes and #gone + #tickets > 0 then
+      full = true
+      break
+    end
+    local keyed = c and c > b
+    if fresh and keyed then
+      full = false -- stays for the backlog
+    elseif stream and takes_entries(stream) then
+      local after = math.floor(byte(record, FLAGS) / 4) % 2 == 1
+        and tonumber(string.match(sub(record, c + 1, d), ',(%d+)$') or '')
+      gone[#gone + 1] = ticket
+      if after and now >= tonumber(sub(record, ASKED, 20)) + after then
+        buried = buried + 1
+        redis.call('ZADD', dead, digits(now), id)
+        redis.call('HSET', reasons, id, digits(now) .. ' ' .. (attempts[at] or '0') .. ' expired')
+        if attempts[at] then
+          redis.call('HDEL', attempts_key, id)
+        end
+      else
+        append(stream, trims[topic], id, record, digits((tonumber(attempts[at] or '') or 0) + 1), a, b, c, d, e, f, g)
+        appended = appended + 1
+        gone_ids[appended] = id
+        if e > d then
+          add_key_members(members, sub(record, d + 1, e), id)
+        end
+        if byte(record, MARK) >= 50 then
+          ends[#ends + 1] = digits(now * 4 + FORWARDED)
+          ends[#ends + 1] = id
+        end
+      end
+    elseif #tickets >= room then
+      full = true
+      break
+    else
+      local n = #tickets + 1
+      tickets[n], scores[n], returned[n] = ticket, entries[2 * i], record
+      tried[n] = attempts[at] or ''
+    end
+  end
+  looked = i
+end
+if unknown[1] then
+  -- Name the unknown topics that stand near behind it too, so that one more look knows them all.
+  local seen = { [unknown[1]] = true }
+  for at = looked - chunk + 1, #records do
+    local record = records[at]
+    local a = record and fields(record)
+    local topic = a and sub(record, FIELDS, a)
+    if topic and streams[topic] == nil and not seen[topic] then
+      seen[topic] = true
+      unknown[#unknown + 1] = topic
+    end
+  end
+end
+more = more or full or looked < due_count
+
+if #gone > 0 then
+  if #gone == looked then
+    redis.call('ZREMRANGEBYRANK', queue, start, start + looked - 1)
+  else
+    redis.call('ZREM', queue, unpack(gone))
+  end
+end
+if appended > 0 then
+  redis.call('HDEL', pool, unpack(gone_ids))
+  if any_attempts then
+    redis.call('HDEL', attempts_key, unpack(gone_ids))
+  end
+  for first = 1, #members, 2000 do
+    redis.call('ZREM', index, unpack(members, first, math.min(first + 1999, #members)))
+  end
+  if #ends > 0 then
+    redis.call('ZADD', final, unpack(ends))
+    forget_old(final, now, window, most_final)
+  end
+  redis.call('HINCRBY', state, 'forwarded', appended)
+end
+if buried > 0 then
+  redis.call('HINCRBY', state, 'buried', buried)
+end
+if orphans > 0 then
+  redis.call('HINCRBY', state, 'orphans', orphans)
+end
+if looked > 0 and dues[looked] > (tonumber(known[2] or '') or -1) then
+  redis.call('HSET', state, 'watermark', digits(dues[looked]))
+end
+if not more and not fresh then
+  local sleep_until = next_due == '' and 'none' or next_due
+  if sleep_until ~= known[3] then
+    redis.call('HSET', state, 'sleep_until', sleep_until)
+  end
+end
+return {
+  'ok', digits(now), micro, next_due, more and '1' or '0', start,
+  looked > 0 and entries[2 * looked] or '', looked > 0 and entries[2 * looked - 1] or '',
+  appended, tickets, scores, tried, returned, unknown, wrong,
+}

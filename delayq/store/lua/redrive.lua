@@ -1,0 +1,37 @@
+-- Put dead letters back into the queue, due now: a new generation and no attempts yet, but exposed all the same,
+-- because they were in flight before.
+-- KEYS: state queue pool attempts dead reasons
+-- ARGV: now, wake channel, then the ids
+-- Returns: 'scheduled' | 'not_dead' | 'corrupt' of each
+-- @include clock record generation wake
+local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local now = clock(ARGV[1])
+local generation
+local answer = {}
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  local record = redis.call('ZSCORE', dead, id) and redis.call('HGET', pool, id)
+  if not record then
+    answer[#answer + 1] = 'not_dead'
+  elseif not fields(record) then
+    answer[#answer + 1] = 'corrupt'
+  else
+    generation = generation or next_generation(state)
+    local mark = string.byte(record, MARK) - 48
+    local content = string.sub(record, FLAGS)
+    if mark % 2 == 0 then
+      content = content .. string.sub(record, ASKED, 20)
+    end
+    record = generation .. string.format('%013.0f', now) .. (mark >= 2 and 3 or 1) .. content
+    redis.call('HSET', pool, id, record)
+    redis.call('HSET', attempts, id, '0')
+    redis.call('ZADD', queue, digits(now), ticket_of(id, record))
+    redis.call('ZREM', dead, id)
+    redis.call('HDEL', reasons, id)
+    answer[#answer + 1] = 'scheduled'
+  end
+end
+if generation then
+  wake(state, ARGV[2], now)
+end
+return answer

@@ -1,0 +1,41 @@
+-- One page of the pool: a record that stands in no queue, no parked set and not among the dead gets its ticket back;
+-- one that cannot be read goes to the dead letters.
+-- KEYS: state queue pool attempts dead reasons, then the parked sets
+-- ARGV: now, cursor, how many to look at
+-- Returns: {next cursor ('0' = done), how many got their ticket back, how many went to the dead letters}
+-- @flags allow-oom
+-- @include clock record
+local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local page = redis.call('HSCAN', pool, ARGV[2], 'COUNT', ARGV[3])
+local now = digits(clock(ARGV[1]))
+local answer = { page[1], 0, 0 }
+local function stands(id, ticket)
+  if redis.call('ZSCORE', queue, ticket) or redis.call('ZSCORE', dead, id) then
+    return true
+  end
+  for i = 7, #KEYS do
+    if redis.call('ZSCORE', KEYS[i], ticket) then
+      return true
+    end
+  end
+  return false
+end
+for i = 1, #page[2], 2 do
+  local id, record = page[2][i], page[2][i + 1]
+  if #record >= FIELDS - 1 and tonumber(string.sub(record, ASKED, 20)) then
+    local ticket = ticket_of(id, record)
+    if not stands(id, ticket) then
+      redis.call('HSETNX', attempts, id, '0') -- it may have been in flight
+      redis.call('ZADD', queue, tonumber(string.sub(record, ASKED, 20)), ticket)
+      answer[2] = answer[2] + 1
+    end
+  elseif not redis.call('ZSCORE', dead, id) then
+    redis.call('ZADD', dead, now, id)
+    redis.call('HSET', reasons, id, now .. ' 0 corrupt record')
+    answer[3] = answer[3] + 1
+  end
+end
+if answer[2] > 0 then
+  redis.call('HINCRBY', state, 'repaired', answer[2])
+end
+return answer

@@ -1,0 +1,43 @@
+-- Give a message another due, only where cancelling it would be certain: a new generation, so that nothing which
+-- still holds the old one can settle it.
+-- KEYS: state queue pool attempts final dead
+-- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), id, spec ('a' or 'r', ms)
+-- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'not_found' | 'invalid'}
+-- @include clock record generation wake final life
+local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local now = clock(ARGV[1])
+local id, spec = ARGV[5], ARGV[6]
+local due = tonumber(string.sub(spec, 2))
+if due and string.byte(spec) == 114 then
+  due = now + due
+end
+if not due or due ~= due or due < 0 or due >= 1e13 or due % 1 ~= 0 then
+  return { 'invalid' }
+end
+due = math.max(due, now)
+local record = redis.call('HGET', pool, id)
+if not record then
+  local how = ending(redis.call('ZSCORE', final, id), now, tonumber(ARGV[3]))
+  return { how == FORWARDED and 'delivered' or how and 'cancelled' or 'not_found' }
+end
+local ticket = ticket_of(id, record)
+local place, score = place_of(queue, dead, id, ticket)
+if place ~= 'pending' then
+  return { place }
+end
+if score <= floor_of_certainty(state, now) or redis.call('HEXISTS', attempts, id) == 1 then
+  return { 'in_flight' }
+end
+local mark = string.byte(record, MARK) - 48
+local content = string.sub(record, FLAGS)
+if mark % 2 == 0 then
+  content = content .. string.sub(record, ASKED, 20) -- what was asked first: a repeated schedule compares with it
+end
+local remembered = mark >= 2 or due - now < tonumber(ARGV[4])
+record = next_generation(state) .. string.format('%013.0f', due) .. (remembered and 3 or 1) .. content
+redis.call('ZREM', queue, ticket)
+redis.call('HSET', pool, id, record)
+redis.call('ZADD', queue, digits(due), ticket_of(id, record))
+redis.call('HINCRBY', state, 'rescheduled', 1)
+wake(state, ARGV[2], due)
+return { 'scheduled', digits(due) }

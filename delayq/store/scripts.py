@@ -1,0 +1,51 @@
+"""The Lua scripts: read from their files, their includes put in, named by their SHA-1."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+__all__ = ["NAMES", "Script", "load", "source"]
+
+_INCLUDE = re.compile(r"^-- @include (.+)$", re.MULTILINE)
+_FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
+
+NAMES = (
+    "ack", "bury", "cancel", "claim", "dead_letters", "discard", "find", "get", "layout", "park", "pull", "redrive",
+    "repair", "reschedule", "retry", "schedule", "stats", "unpark",
+)  # fmt: skip
+
+
+class Script(NamedTuple):
+    """The text that the server gets, and its SHA-1."""
+
+    text: str
+    sha: str
+
+
+def source(name: str) -> str:
+    """The script with its includes in place."""
+    folder = files("delayq.store") / "lua"
+
+    def included(match: re.Match[str]) -> str:
+        return "\n".join((folder / "include" / f"{part}.lua").read_text() for part in match.group(1).split())
+
+    return _INCLUDE.sub(included, (folder / f"{name}.lua").read_text())
+
+
+@cache
+def load(name: str, flags: bool = True) -> Script:
+    """The script `name`.
+
+    With `flags`, a head tells the server what the script may do when memory is full: those that free memory or only
+    read go on, those that schedule are refused as a whole. A server that cannot read it (fakeredis) gets none.
+    """
+    text = source(name)
+    if flags:
+        wanted = _FLAGS.search(text)
+        head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
+        text = f"{head}\n{text}"
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

@@ -1,0 +1,113 @@
+"""Where messages go: the `Target` protocol, and `open_target`, which finds the target that a URL names.
+
+A target is a class or function `(url, route, redis_url) -> Target`, named by its URL's scheme in the entry points of
+the group `delayq.targets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from delayq.errors import ConfigError
+from delayq.routes import Route
+
+__all__ = ["OK", "Delivery", "Result", "Target", "TargetFactory", "open_target", "register_target"]
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What became of one message: 'ok', 'rejected' (this message's fault), 'unavailable' or 'unknown'.
+
+    `reason` is for people: the broker's own words.
+    """
+
+    outcome: str
+    reason: str = ""
+
+    @staticmethod
+    def rejected(reason: str) -> Result:
+        """The message itself is at fault: it is buried at once."""
+        return Result("rejected", reason)
+
+    @staticmethod
+    def unavailable(reason: str) -> Result:
+        """The target took nothing: the message is tried again."""
+        return Result("unavailable", reason)
+
+    @staticmethod
+    def unknown(reason: str) -> Result:
+        """It may have arrived: the message is tried again, and may arrive twice."""
+        return Result("unknown", reason)
+
+
+OK: Final = Result("ok")
+
+
+class Delivery(Protocol):
+    """A message on its way: what a target may carry over."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def tags(self) -> str: ...
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+    @property
+    def ordering_key(self) -> str: ...
+    @property
+    def payload(self) -> bytes:
+        """The body: a string as UTF-8, bytes as they are, other JSON as compact text."""
+    @property
+    def due(self) -> int:
+        """The due that was asked for, Unix ms."""
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+
+
+class Target(Protocol):
+    """A kind of destination. It sends batches, says what became of each message, and does not retry by itself."""
+
+    @property
+    def max_batch(self) -> int:
+        """The most messages it takes at once."""
+
+    def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
+        """Send a batch within `timeout` seconds; a result per message, in order. An exception means 'unknown'.
+
+        Called from several threads at once. A batch holds at most one message of an ordering key.
+        """
+
+    def close(self) -> None:
+        """Flush and let go."""
+
+
+TargetFactory = Callable[[str, Route, str], Target]
+
+_registered: dict[str, TargetFactory] = {}
+
+
+def register_target(scheme: str, factory: TargetFactory) -> None:
+    """Make a target known to this process without an entry point."""
+    _registered[scheme] = factory
+
+
+def open_target(route: Route, redis_url: str) -> Target:
+    """Open the target that the route names; raises ConfigError (MissingExtra if a package is not installed)."""
+    scheme = urlsplit(route.target).scheme
+    factory = _registered.get(scheme)
+    if factory is None:
+        found = entry_points(group="delayq.targets")
+        if scheme not in found.names:
+            known = ", ".join(sorted({*found.names, *_registered}))
+            raise ConfigError(f"route {route.name}: no target takes {scheme}: URLs; known are {known}")
+        factory = found[scheme].load()
+    return factory(route.target, route, redis_url)

@@ -1,0 +1,41 @@
+"""Writes each message as one line of JSON to standard output: to look at, or for a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from delayq.routes import Route
+from delayq.targets import OK, Delivery, Result
+
+__all__ = ["LogTarget"]
+
+
+class LogTarget:
+    """A line of JSON per message on standard output; delivered once the operating system has the line."""
+
+    max_batch = 500
+
+    def __init__(self, url: str, route: Route, redis_url: str) -> None:
+        self._route = route
+
+    def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
+        """Write the batch."""
+        lines = [
+            msgspec.json.encode({
+                "topic": one.topic, "id": one.id, "due": one.due, "attempt": one.attempt, "tags": one.tags,
+                "keys": one.keys, "properties": dict(one.properties), "body": one.payload.decode(errors="replace"),
+            })
+            for one in batch
+        ]  # fmt: skip
+        try:
+            sys.stdout.write("\n".join(line.decode() for line in lines) + "\n")
+            sys.stdout.flush()
+        except OSError as error:
+            return [Result.unavailable(f"standard output: {error}")] * len(batch)
+        return [OK] * len(batch)
+
+    def close(self) -> None:
+        """Nothing to let go."""

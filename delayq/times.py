@@ -1,0 +1,61 @@
+"""Durations and dates as people write them, turned into ms at the edges."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+__all__ = ["format_instant", "parse_duration", "parse_instant"]
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SHORT = re.compile(r"(?:\d{1,15}(?:ms|s|m|h|d))+", re.ASCII)
+_SHORT_PART = re.compile(r"(\d+)(ms|s|m|h|d)", re.ASCII)
+_ISO = re.compile(
+    r"P(?:(\d{1,9})W)?(?:(\d{1,9})D)?"
+    r"(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:\.(\d{1,9}))?S)?)?",
+    re.ASCII,
+)
+_RFC3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.(\d{1,9}))?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_duration(text: str) -> int:
+    """ms of '1500ms', '90s', '30m', '1h30m', '2d', or ISO 8601 ('PT30M', 'P1DT2H').
+
+    Raises ValueError with a sentence for people.
+    """
+    if _SHORT.fullmatch(text):
+        return sum(int(number) * _UNITS[unit] for number, unit in _SHORT_PART.findall(text))
+    match = _ISO.fullmatch(text)
+    if match is None or text in ("P", "PT") or not any(match.groups()):
+        raise ValueError("write a duration like '30m', '1h30m' or 'PT30M', or a number of ms")
+    weeks, days, hours, minutes, seconds = (int(group or 0) for group in match.groups()[:5])
+    fraction = int((match.group(6) or "0").ljust(3, "0")[:3])
+    return ((((weeks * 7 + days) * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 + fraction
+
+
+def parse_instant(text: str) -> int:
+    """Unix ms of an RFC 3339 date-time ('2027-01-31T08:00:00Z', '…+02:00').
+
+    A fraction finer than a ms is rounded up, so that nothing fires early. Raises ValueError with a sentence.
+    """
+    match = _RFC3339.fullmatch(text)
+    hint = "write a date like '2027-01-31T08:00:00Z' (RFC 3339, with its zone), or Unix ms"
+    if match is None:
+        raise ValueError(hint)
+    digits = (match.group(1) or "").ljust(9, "0")
+    whole = text if not match.group(1) else text.replace("." + match.group(1), "", 1)
+    try:
+        moment = datetime.fromisoformat(whole.upper())
+        since = moment - _EPOCH
+    except (ValueError, OverflowError):
+        raise ValueError(hint) from None
+    return (since.days * 86_400 + since.seconds) * 1000 + -(-int(digits) // 1_000_000)
+
+
+def format_instant(ms: int) -> str:
+    """RFC 3339 in UTC with ms."""
+    moment = datetime.fromtimestamp(ms // 1000, tz=UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"

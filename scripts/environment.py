@@ -1,0 +1,113 @@
+"""The virtual environment in .venv: made once, brought up to date when pyproject.toml changes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+# Other people's environments, and what would make pip or Python look elsewhere.
+FOREIGN = (
+    "PIP_PREFIX",
+    "PIP_TARGET",
+    "PIP_USER",
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "PYTHONSAFEPATH",  # the services are run by `python -m` from the checkout, which this forbids
+    "VIRTUAL_ENV",
+    "__PYVENV_LAUNCHER__",
+)
+
+
+class CannotInstall(Exception):
+    """.venv cannot be made or filled; the message is a sentence that says what to do."""
+
+
+def prepare(root: str, extras: set[str]) -> str:
+    """The Python of .venv, with delayq and these extras of it installed. `dev` includes all the others."""
+    for name in FOREIGN:
+        os.environ.pop(name, None)
+    venv = Path(root, ".venv")
+    if not _is_ready(venv, extras):
+        with Path(root, "dev").open("rb") as lock:  # of two ./dev at a time one installs, the other waits
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_ready(venv, extras):
+                _install(venv, extras)
+    return str(_python(venv))
+
+
+def _python(venv: Path) -> Path:
+    return venv / "bin" / "python"
+
+
+def _wanted(venv: Path) -> str:
+    # The root belongs to it: the folder may have been moved or copied, .venv and all.
+    return hashlib.sha256(str(venv).encode() + (venv.parent / "pyproject.toml").read_bytes()).hexdigest()
+
+
+def _installed(venv: Path) -> dict[str, list[str]]:
+    """What is installed: the extras by the state of pyproject.toml that they were installed from."""
+    try:
+        installed: dict[str, list[str]] = json.loads((venv / "delayq-installed.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return installed
+
+
+def _is_ready(venv: Path, extras: set[str]) -> bool:
+    have = set(_installed(venv).get(_wanted(venv), ()))
+    return _python(venv).exists() and (extras <= have or "dev" in have)
+
+
+def _install(venv: Path, extras: set[str]) -> None:
+    uv = shutil.which("uv")
+    if not _works(venv):
+        _say("making .venv")
+        shutil.rmtree(venv, ignore_errors=True)
+        _make(venv, uv)
+    extras = extras.union(*_installed(venv).values())  # what was asked for earlier stays
+    wanted = _wanted(venv)
+    _say(f"installing delayq[{','.join(sorted(extras))}] into .venv; the first time this takes a minute")
+    python = str(_python(venv))
+    pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    quiet = ["--quiet"] if uv else ["--quiet", "--disable-pip-version-check"]
+    command = [*pip, *quiet, "--editable", f".[{','.join(sorted(extras))}]"]
+    # setuptools warns that a folder is named like the package, which in a checkout it is.
+    if subprocess.call(command, cwd=venv.parent, env={**os.environ, "PYTHONWARNINGS": "ignore"}) != 0:
+        raise CannotInstall(
+            "delayq could not be installed; the reason is above. Mend it and say the same again."
+        )
+    (venv / "delayq-installed.json").write_text(json.dumps({wanted: sorted(extras)}))
+
+
+def _works(venv: Path) -> bool:
+    """Whether .venv is whole: an interrupted first start, or a Python that is gone, leaves half of it."""
+    probe = [str(_python(venv)), "-c", "import sys, pip; sys.exit(sys.version_info < (3, 11))"]
+    try:
+        return subprocess.call(probe, stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def _make(venv: Path, uv: str | None) -> None:
+    if uv:
+        command = [uv, "venv", "--quiet", "--seed", "--python", sys.executable, str(venv)]
+    elif importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+        raise CannotInstall(
+            f"this Python ({sys.executable}) cannot make virtual environments, for its ensurepip is missing: "
+            "install that (Debian, Ubuntu: apt install python3-venv) or uv, and say the same again."
+        )
+    else:
+        command = [sys.executable, "-m", "venv", str(venv)]
+    if subprocess.call(command) != 0:
+        raise CannotInstall(f"{' '.join(command)} failed; the reason is above.")
+
+
+def _say(text: str) -> None:
+    print(f"dev: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,63 @@
+"""`python -m workers`: a node that runs until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+import structlog
+
+from delayq.config import Settings, load_settings
+from delayq.errors import DelayqError
+from workers.metrics import Metrics
+from workers.node import Node
+from workers.logs import configure
+
+__all__ = ["main"]
+
+log = structlog.get_logger()
+
+
+def main(settings: Settings | None = None) -> int:
+    """Run a node; 0 when it was asked to stop, 2 when something is set wrongly."""
+    try:
+        settings = settings if settings is not None else load_settings()
+        configure(settings.log_level)
+        metrics = Metrics()
+        node = Node(settings, observer=metrics)
+        if settings.worker_port:
+            metrics.serve(settings.api_host, settings.worker_port, node)
+    except DelayqError as error:
+        print(f"delayq worker: {error}", file=sys.stderr)
+        return 2
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            node.run()
+        except BaseException as error:
+            failed.append(error)
+
+    # Signals are handled in the main thread, which does nothing else; they are set explicitly, because a parent may
+    # have had SIGINT ignored.
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    worker = threading.Thread(target=work, name="node")
+    worker.start()
+    log.info("worker_started", node=settings.node, redis=settings.redis_url.rpartition("@")[2])
+    while worker.is_alive() and not asked.wait(0.5):
+        pass
+    node.stop()
+    worker.join()
+    if failed:
+        error = failed[0]
+        print(f"delayq worker: {error}", file=sys.stderr)
+        return 2 if isinstance(error, DelayqError) else 1
+    log.info("worker_stopped", node=settings.node)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

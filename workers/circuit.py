@@ -1,0 +1,54 @@
+"""A target's circuit: after several failed sends in a row nothing is sent but a few probes, until one succeeds."""
+
+from __future__ import annotations
+
+import threading
+
+from delayq.clock import Clock
+
+__all__ = ["PROBES", "Circuit"]
+
+FAILURES = 3
+PROBES = 3
+FIRST_PAUSE = 1_000
+LONGEST_PAUSE = 30_000
+
+
+class Circuit:
+    """Closed: all goes. Open: a permit for PROBES messages is given out now and then. Safe for threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._pause = FIRST_PAUSE
+        self._probe_at: int | None = None  # monotonic ms of the next permit; None = closed
+
+    @property
+    def open(self) -> bool:
+        """Whether the target is held for broken."""
+        return self._probe_at is not None
+
+    def sent(self, ok: bool) -> bool:
+        """Count a send; True if that opened or closed the circuit."""
+        with self._lock:
+            was_open = self._probe_at is not None
+            if ok:
+                self._failures, self._pause, self._probe_at = 0, FIRST_PAUSE, None
+                return was_open
+            self._failures += 1
+            if was_open:
+                self._pause = min(LONGEST_PAUSE, self._pause * 2)
+                self._probe_at = self._clock.monotonic() + self._pause
+            elif self._failures >= FAILURES:
+                self._probe_at = self._clock.monotonic() + self._pause
+                return True
+            return False
+
+    def permit(self) -> int:
+        """How many probes the caller may send now; a permit is not given again before the next pause is over."""
+        with self._lock:
+            if self._probe_at is None or self._clock.monotonic() < self._probe_at:
+                return 0
+            self._probe_at = self._clock.monotonic() + self._pause
+            return PROBES

@@ -1,0 +1,260 @@
+"""Where pulled messages go from here: to their target's forwarder, behind their ordering key, or aside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import structlog
+
+from delayq.codec import CorruptRecord
+from delayq.routes import Route, Routes
+from delayq.store.commands import Head, Pulled
+from delayq.targets import Result
+from workers.forwarder import Forwarder, Report
+from workers.held import Held
+from workers.in_flight import InFlight
+from workers.lanes import Lanes
+from workers.retry import Backoff
+from workers.settlement import Corrupt, Settlement
+
+__all__ = ["NO_ROUTE", "UNKNOWN_HEAD", "Dispatch", "Policy"]
+
+#: Parked messages whose topic has no route any more; no route can have this name.
+NO_ROUTE = "t:*"
+#: The head of a parked set that was not looked at yet: everything counts as behind it.
+UNKNOWN_HEAD: Head = (-1, b"")
+log = structlog.get_logger()
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node treats its messages; counts are messages, times ms."""
+
+    window: int = 2_000
+    window_bytes: int = 32 * 1024 * 1024
+    look: int = 500
+    max_attempts: int = 16
+    backoff: Backoff = Backoff()
+
+
+class Dispatch:
+    """Sorts the messages of one queue. `settlement` gets what Redis has to be told of them."""
+
+    def __init__(
+        self, routes: Routes, forwarders: Mapping[str, Forwarder], policy: Policy, report: Report
+    ) -> None:
+        self.flight = InFlight()
+        self.settlement = Settlement()
+        self.lanes = Lanes()
+        self.parked: dict[str, Head] = {}
+        self.waiting: dict[str, list[Held]] = {}  # for room at their route's forwarder, in order
+        self.submitted: dict[str, int] = dict.fromkeys(forwarders, 0)
+        self.keys_to_unpark: set[str] = set()
+        self._routes = routes
+        self._forwarders = forwarders
+        self._policy = policy
+        self._report = report
+        # No route may fill the whole window, so that one that hangs leaves room for the others.
+        self._share = max(1, policy.window // (len(forwarders) + 1))
+        self._probes: dict[str, int] = {}
+
+    # -- in ------------------------------------------------------------------------------------------------------
+
+    def take(self, pulled: Pulled, now: int) -> None:
+        """Hold what was pulled and send it on its way."""
+        ready: dict[str, list[Held]] = {}
+        gates: dict[str, bool] = {}
+        wrong = set(pulled.wrong_streams)
+        for ticket, score, attempts, raw in zip(
+            pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
+        ):
+            if ticket in self.flight.held:
+                continue
+            try:
+                held = Held(ticket, score, attempts, raw)
+                topic = held.record.topic
+            except (CorruptRecord, UnicodeDecodeError) as error:
+                self.settlement.bury(Corrupt(ticket, score, attempts), f"corrupt record: {error}")
+                continue
+            self._take_one(held, topic, now, wrong, gates, ready)
+        for name, batch in ready.items():
+            self._submit(self._forwarders[name], batch)
+
+    def _take_one(
+        self, held: Held, topic: str, now: int, wrong: set[str], gates: dict[str, bool], ready: dict[str, list[Held]]
+    ) -> None:
+        route = held.route = self._routes.find(topic)
+        self.flight.add(held)
+        if route is None:
+            self.settlement.park(NO_ROUTE, held)
+        elif held.expired(now):
+            self.settlement.bury(held, "expired")
+        elif route.name not in self._forwarders:
+            if route.stream_of(topic) in wrong:
+                self.settlement.bury(held, f"the key {route.stream_of(topic)} is not a stream")
+            else:
+                self.flight.drop(held)  # its stream was not known to the pull; the next one is told
+        elif held.record.keyed and (aside := self._set_of(held, route)) is not None:
+            self.settlement.park(aside, held)
+        elif not self._gate(route, gates, held):
+            self.settlement.park(f"t:{route.name}", held)
+        elif not held.record.keyed:
+            ready.setdefault(route.name, []).append(held)
+        elif self.lanes.enter(held):
+            held.sending = True  # from now on, so that none of its key sets off beside it
+            ready.setdefault(route.name, []).append(held)
+
+    def _set_of(self, held: Held, route: Route) -> str | None:
+        """The parked set behind which a message with an ordering key has to wait, if any."""
+        key = held.ordering_key
+        for name in (f"t:{route.name}", f"k:{key}"):
+            head = self.parked.get(name)
+            if head is not None and held.place > head:
+                return name
+            # What is being parked right now counts too.
+            if any(held.place > one.place for one in self.settlement.parkings.get(name, ())):
+                return name
+        return f"k:{key}" if self.lanes.full(held) else None
+
+    def _gate(self, route: Route, gates: dict[str, bool], held: Held) -> bool:
+        """Whether the route's messages may go: its circuit is closed, or this one is a probe; and it is not stuck."""
+        name = route.name
+        go = gates.get(name)
+        if go is None:
+            forwarder = self._forwarders[name]
+            if forwarder.circuit.open:
+                self._probes[name] = self._probes.get(name, 0) or forwarder.circuit.permit()
+                go = False
+            else:
+                self._probes.pop(name, None)
+                go = not (forwarder.stalled and self._room(forwarder) <= 0)
+            gates[name] = go
+        if not go and self._probes.get(name, 0) > 0:
+            self._probes[name] -= 1
+            held.probe = True
+            return True
+        return go
+
+    # -- out -----------------------------------------------------------------------------------------------------
+
+    def _room(self, forwarder: Forwarder) -> int:
+        return min(forwarder.room, self._share - self.submitted[forwarder.route.name])
+
+    def _submit(self, forwarder: Forwarder, batch: list[Held]) -> None:
+        name = forwarder.route.name
+        queued = self.waiting.get(name)
+        if queued:
+            queued.extend(batch)
+            return
+        room = self._room(forwarder)
+        if room < len(batch):
+            self.waiting[name] = batch[max(0, room) :]
+            batch = batch[: max(0, room)]
+        if batch:
+            for held in batch:
+                held.sending = True
+            self.submitted[name] += len(batch)
+            forwarder.submit(self._report, batch)
+
+    def flow(self) -> None:
+        """Send what waits for room; park what waits at a forwarder that finishes nothing."""
+        for name in list(self.waiting):
+            forwarder = self._forwarders[name]
+            batch = self.waiting.pop(name)
+            if forwarder.circuit.open or (forwarder.stalled and self._room(forwarder) <= 0):
+                for held in batch:
+                    self._park_lane(held, f"t:{name}")
+            else:
+                self._submit(forwarder, batch)
+
+    def may_come_back(self, name: str, ramp: int) -> int:
+        """How many messages parked for a target may come back now."""
+        forwarder = self._forwarders.get(name[2:])
+        if forwarder is None or name[2:] in self.waiting:
+            return 0
+        if forwarder.circuit.open:
+            self._probes[name[2:]] = permit = forwarder.circuit.permit()
+            return permit
+        return 0 if forwarder.stalled else max(0, min(ramp, self._room(forwarder)))
+
+    def _park_lane(self, held: Held, name: str) -> None:
+        """Park a message, and those that wait behind it in its lane."""
+        behind = self.lanes.behind(held) if held.record.keyed else []
+        for one in (held, *behind):
+            self.lanes.leave(one)
+            self.settlement.park(name, one)
+
+    # -- back ----------------------------------------------------------------------------------------------------
+
+    def judge(self, batch: Sequence[Held], results: Sequence[Result], now: int) -> None:
+        """Decide what becomes of sent messages."""
+        route = batch[0].route
+        assert route is not None
+        self.submitted[route.name] -= len(batch)
+        open_circuit = self._forwarders[route.name].circuit.open
+        acks, flight = self.settlement.acks, self.flight.held
+        for held, result in zip(batch, results, strict=True):
+            if flight.get(held.ticket) is not held:
+                continue
+            held.sending = False
+            if result.outcome == "ok":
+                acks.append(held)
+            elif result.outcome == "rejected":
+                self.settlement.bury(held, result.reason)
+            elif open_circuit or held.probe:
+                self._park_lane(held, f"t:{route.name}")
+            else:
+                self._failed(held, route, result.reason, now)
+
+    def _failed(self, held: Held, route: Route, reason: str, now: int) -> None:
+        made = held.attempts + 1
+        most = held.record.max_attempts or route.max_attempts or self._policy.max_attempts
+        if made >= most:
+            self.settlement.bury(held, f"gave up after {made} attempts: {reason}")
+        elif held.expired(now):
+            self.settlement.bury(held, "expired")
+        else:
+            # With an ordering key the due stays, so that nothing of the key overtakes it.
+            next_due = None if held.record.keyed else now + self._policy.backoff.delay(made)
+            self.settlement.retries.append((held, next_due))
+
+    def leave_lane(self, held: Held, now: int) -> None:
+        """After Redis has been told: the next message of its key may go."""
+        if not held.record.keyed:
+            return
+        following = self.lanes.leave(held)
+        if self.lanes.low(held.ordering_key) and f"k:{held.ordering_key}" in self.parked:
+            self.keys_to_unpark.add(f"k:{held.ordering_key}")
+        if following is None or following.again_at is not None or following.sending:
+            return
+        route = following.route
+        assert route is not None
+        if following.expired(now):
+            self.settlement.bury(following, "expired")
+        elif not self._gate(route, {}, following):
+            self._park_lane(following, f"t:{route.name}")
+        else:
+            following.sending = True
+            self._submit(self._forwarders[route.name], [following])
+
+    def drop_lane(self, held: Held) -> None:
+        """Forget a message and those behind it in its lane; they are pulled anew, in order."""
+        for one in (held, *(self.lanes.behind(held) if held.record.keyed else ())):
+            self.lanes.leave(one)
+            self.flight.drop(one)
+
+    def reset(self) -> None:
+        """After an unexpected error: forget all that is not being sent or settled; it is pulled anew."""
+        kept = {id(held) for held in self.settlement.acks}
+        self.settlement.retries.clear()
+        self.settlement.burials.clear()
+        self.settlement.parkings.clear()
+        for batch in self.waiting.values():
+            for held in batch:
+                held.sending = False
+        self.waiting.clear()
+        for held in list(self.flight.held.values()):
+            if not held.sending and id(held) not in kept:
+                self.lanes.leave(held)
+                self.flight.drop(held)
+        self.flight.offset.rewind(0)

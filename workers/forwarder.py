@@ -1,0 +1,197 @@
+"""Sends to one target: a bounded number of messages waiting, a bounded number of sends at once.
+
+A send that hangs beyond its time-out is given up as 'unknown' and its thread replaced, so that it holds up nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+import structlog
+
+from delayq.clock import Clock
+from delayq.routes import Route
+from delayq.targets import OK, Result, Target
+from workers.circuit import Circuit
+from workers.held import Held
+from workers.observer import Observer
+
+__all__ = ["Forwarder", "Report"]
+
+#: Tells the queue's owner what became of a batch; called from a sending thread.
+Report = Callable[[Sequence[Held], Sequence[Result]], None]
+STALL = 100
+GRACE = 1_000
+MOST_ABANDONED = 16
+log = structlog.get_logger()
+
+
+class _Send:
+    """A send under way."""
+
+    __slots__ = ("abandoned", "groups", "since")
+
+    def __init__(self, groups: list[tuple[Report, Sequence[Held]]], since: int) -> None:
+        self.groups = groups
+        self.since = since
+        self.abandoned = False
+
+
+class Forwarder:
+    """The way to one route's target."""
+
+    def __init__(
+        self, route: Route, target: Target, clock: Clock, *, threads: int, timeout: int, observer: Observer | None = None
+    ) -> None:
+        self.route = route
+        self.target = target
+        self.timeout = route.send_timeout or timeout
+        self.circuit = Circuit(clock)
+        self._clock = clock
+        self._observer = observer
+        self._threads = threads
+        self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
+        self._condition = threading.Condition()
+        self._groups: deque[tuple[Report, Sequence[Held]]] = deque()
+        self._pending = 0  # accepted and not reported
+        self._progress = clock.monotonic()
+        self._sends: set[_Send] = set()
+        self._abandoned = 0
+        self._stopping = False
+        self._workers: list[threading.Thread] = []
+
+    @property
+    def room(self) -> int:
+        """How many messages it takes now."""
+        return max(0, self._capacity - self._pending)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it has something to do and has finished nothing for a while."""
+        return self._pending > 0 and self._clock.monotonic() - self._progress > STALL
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything that it accepted is still without a result."""
+        return self._pending > 0
+
+    def start(self) -> None:
+        """Start the sending threads."""
+        with self._condition:
+            while len(self._workers) < self._threads:
+                self._spawn()
+
+    def _spawn(self) -> None:
+        worker = threading.Thread(target=self._work, name=f"forwarder-{self.route.name}", daemon=True)
+        self._workers.append(worker)
+        worker.start()
+
+    def submit(self, report: Report, batch: Sequence[Held]) -> None:
+        """Take a batch; the caller looked at `room` before (a batch beyond it is taken all the same)."""
+        with self._condition:
+            if not self._pending:
+                self._progress = self._clock.monotonic()
+            self._pending += len(batch)
+            self._groups.append((report, batch))
+            self._condition.notify()
+
+    def _next(self) -> _Send | None:
+        with self._condition:
+            while not self._groups:
+                if self._stopping:
+                    return None
+                self._clock.wait(self._condition, 60_000)
+            groups = [self._groups.popleft()]
+            size = len(groups[0][1])
+            while self._groups and size + len(self._groups[0][1]) <= self.target.max_batch:
+                groups.append(self._groups.popleft())
+                size += len(groups[-1][1])
+            send = _Send(groups, self._clock.monotonic())
+            self._sends.add(send)
+            return send
+
+    def _work(self) -> None:
+        while (send := self._next()) is not None:
+            batch = [held for _, group in send.groups for held in group] if len(send.groups) > 1 else send.groups[0][1]
+            results = self.send(batch)
+            if not self._finish(send, results):
+                return  # it was given up meanwhile, and this thread replaced
+
+    def send(self, batch: Sequence[Held]) -> Sequence[Result]:
+        """Send a batch now; a result per message whatever happens."""
+        limit = self.target.max_batch
+        results: list[Result] = []
+        for start in range(0, len(batch), limit):
+            some = batch[start : start + limit] if len(batch) > limit else batch
+            try:
+                answer = self.target.send(some, self.timeout / 1000)
+            except Exception as error:
+                log.warning("send_failed", route=self.route.name, error=repr(error))
+                answer = [Result.unknown(f"{type(error).__name__}: {error}")] * len(some)
+            if len(answer) != len(some):
+                answer = [Result.unknown("the target did not answer for every message")] * len(some)
+            if len(some) == len(batch):
+                return answer
+            results += answer
+        return results
+
+    def _finish(self, send: _Send, results: Sequence[Result]) -> bool:
+        with self._condition:
+            if send.abandoned:
+                self._abandoned -= 1
+                return False
+            self._sends.discard(send)
+            self._done(send)
+        took = self._clock.monotonic() - send.since
+        self._count(results, took)
+        start = 0
+        for report, group in send.groups:
+            report(group, results[start : start + len(group)] if len(send.groups) > 1 else results)
+            start += len(group)
+        return True
+
+    def _done(self, send: _Send) -> None:
+        self._pending -= sum(len(group) for _, group in send.groups)
+        self._progress = self._clock.monotonic()
+
+    def _count(self, results: Sequence[Result], took: int) -> None:
+        reached = any(result is OK or result.outcome in ("ok", "rejected") for result in results)
+        if self.circuit.sent(reached):
+            log.warning("circuit_open" if self.circuit.open else "circuit_closed", route=self.route.name)
+            if self._observer is not None:
+                self._observer.circuit(self.route.name, self.circuit.open)
+        if self._observer is not None:
+            self._observer.sent(self.route.name, results, took)
+
+    def give_up_hung(self) -> None:
+        """Report sends that are far over their time-out as unknown and replace their threads."""
+        now = self._clock.monotonic()
+        with self._condition:
+            hung = [send for send in self._sends if now - send.since > self.timeout + GRACE]
+            for send in hung:
+                send.abandoned = True
+                self._sends.discard(send)
+                self._done(send)
+                self._abandoned += 1
+                if self._abandoned <= MOST_ABANDONED:
+                    self._spawn()
+            self._workers = [worker for worker in self._workers if worker.is_alive()]
+        for send in hung:
+            log.error("send_hung", route=self.route.name, messages=sum(len(group) for _, group in send.groups))
+            unknown = Result.unknown(f"no answer within {self.timeout} ms")
+            self._count([unknown], now - send.since)
+            for report, group in send.groups:
+                report(group, [unknown] * len(group))
+
+    def stop(self) -> None:
+        """Let the threads end once nothing waits; idempotent. Close the target after `join`."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for the threads, at most so long; a hung one is left behind (it is a daemon)."""
+        end = self._clock.monotonic() + timeout_ms
+        for worker in list(self._workers):
+            worker.join(max(0, end - self._clock.monotonic()) / 1000)

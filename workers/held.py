@@ -1,0 +1,81 @@
+"""A message that this node has pulled and not settled yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from delayq.codec import Record
+from delayq.routes import Route
+
+__all__ = ["Held"]
+
+
+class Held:
+    """A pulled message: a `Delivery` to targets, and `AsPulled` to the commands that settle it.
+
+    Raises CorruptRecord if the record cannot be read.
+    """
+
+    __slots__ = ("again_at", "attempts", "probe", "record", "route", "score", "sending", "size", "ticket")
+
+    def __init__(self, ticket: bytes, score: int, attempts: int, raw: bytes) -> None:
+        self.ticket = ticket
+        self.score = score
+        self.attempts = attempts
+        self.record = Record(raw)
+        self.size = len(raw)
+        self.route: Route | None = None
+        self.sending = False
+        self.probe = False  # sent through an open circuit, to see whether it can be closed
+        self.again_at: int | None = None  # monotonic ms at which a failed one with an ordering key is pulled anew
+
+    @property
+    def id(self) -> str:
+        return self.ticket[:-8].decode()
+
+    @property
+    def topic(self) -> str:
+        return self.record.topic
+
+    @property
+    def tags(self) -> str:
+        return self.record.tags
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.record.keys
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.record.properties
+
+    @property
+    def ordering_key(self) -> str:
+        return self.record.ordering_key
+
+    @property
+    def payload(self) -> bytes:
+        return self.record.payload
+
+    @property
+    def due(self) -> int:
+        """The due that was asked for, which consumers see."""
+        return self.record.asked
+
+    @property
+    def attempt(self) -> int:
+        return self.attempts + 1
+
+    @property
+    def remembered(self) -> bool:
+        return self.record.remembered
+
+    @property
+    def place(self) -> tuple[int, bytes]:
+        """Its place in the queue: by due, equal dues by id."""
+        return self.score, self.ticket
+
+    def expired(self, now: int) -> bool:
+        """Whether it is too late to forward it."""
+        expires = self.record.expires_at
+        return expires is not None and now >= expires

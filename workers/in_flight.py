@@ -1,0 +1,79 @@
+"""What one queue's owner has in flight, and where it goes on: the offset.
+
+The offset is a place in the queue, (due, ticket): everything before it is held or gone. It lives in memory; a message
+that leaves without being settled moves it back.
+"""
+
+from __future__ import annotations
+
+from delayq.store.commands import Pulled
+from workers.held import Held
+
+__all__ = ["Cursor", "InFlight"]
+
+
+class Cursor:
+    """A place to pull from. `ticket` is the last one looked at, or b'' for all that is due at `due` and later."""
+
+    __slots__ = ("due", "ticket", "unread")
+
+    def __init__(self, due: int = 0) -> None:
+        self.due = due
+        self.ticket = b""
+        self.unread = False  # moved back since the last pull
+
+    def advance(self, pulled: Pulled) -> None:
+        """Go on behind the last message looked at."""
+        if pulled.last is not None:
+            self.due, self.ticket = pulled.last
+
+    def rewind(self, due: int) -> None:
+        """Look again at everything from `due` on."""
+        if due <= self.due:
+            self.due, self.ticket, self.unread = due, b"", True
+
+
+class InFlight:
+    """The held messages of one queue, by ticket, and the offset."""
+
+    def __init__(self) -> None:
+        self.held: dict[bytes, Held] = {}
+        self.offset = Cursor()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def add(self, held: Held) -> None:
+        """Hold a pulled message."""
+        self.held[held.ticket] = held
+        self.bytes += held.size
+
+    def settled(self, held: Held) -> None:
+        """Let go of a message that was acked, retried, buried or parked."""
+        if self.held.get(held.ticket) is held:
+            del self.held[held.ticket]
+            self.bytes -= held.size
+
+    def drop(self, held: Held) -> None:
+        """Let go of a message that was not settled: it will be pulled again."""
+        self.settled(held)
+        self.offset.rewind(held.score)
+
+    def holds(self, held: Held) -> bool:
+        """Whether it is still this very one that is held."""
+        return self.held.get(held.ticket) is held
+
+    def last_held(self) -> bytes:
+        """The last held ticket at the offset's due, up to the offset: where to go on if the last one seen is gone."""
+        due, upto = self.offset.due, self.offset.ticket
+        if not upto or upto in self.held:
+            return b""
+        return max((t for t, one in self.held.items() if one.score == due and t <= upto), default=b"")
+
+    def missed(self, start: int) -> bool:
+        """Whether more stands in the queue before the place where a pull started (`start` tickets) than is held."""
+        if start > len(self.held):
+            return True
+        place = (self.offset.due, self.offset.ticket)
+        return start > sum(1 for one in self.held.values() if one.place <= place)

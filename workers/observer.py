@@ -1,0 +1,28 @@
+"""What is told to the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from delayq.store.commands import Pulled
+from delayq.targets import Result
+from workers.held import Held
+
+__all__ = ["Observer"]
+
+
+class Observer(Protocol):
+    """Is told what happens; must not block or raise."""
+
+    def pulled(self, pulled: Pulled) -> None:
+        """Messages were taken, or appended to streams by the pull itself."""
+
+    def sent(self, route: str, results: Sequence[Result], took: int) -> None:
+        """A send ended after so many ms."""
+
+    def circuit(self, route: str, open: bool) -> None:
+        """A circuit opened or closed."""
+
+    def acked(self, messages: Sequence[Held], now: int) -> None:
+        """Forwarded messages left the queue."""
