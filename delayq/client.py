@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 from delayq import operations
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings, load_settings
-from delayq.errors import DelayqError, LayoutMismatch
+from delayq.errors import DelayqError, LayoutMismatch, StoreError
 from delayq.message import Message
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
 from delayq.store import commands
@@ -49,6 +49,21 @@ class _Setup:
 
     def schedule(self, context: Context, messages: Iterable[Message]) -> Plan[list[Scheduled | DelayqError]]:
         return operations.schedule(context, messages, self.clock.now())
+
+    def unreachable(self, messages: Iterable[Message], error: StoreError) -> list[Scheduled | DelayqError]:
+        """What becomes of messages when not even the layout can be read: each is checked and gets its id all the same,
+
+        for where an id lives is decided without knowing how many queues there are.
+        """
+        context = Context(layout=Layout(DEFAULT_QUEUES), limits=self.limits, routes=self.routes)
+        plan = self.schedule(context, messages)
+        commands = list(next(plan))
+        try:
+            plan.send([error] * len(commands))
+        except StopIteration as end:
+            outcomes: list[Scheduled | DelayqError] = end.value
+            return outcomes
+        raise AssertionError("scheduling asks once")
 
     def spec(self, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
         return operations.spec_of(self.limits, self.clock.now(), delay_time, expect_date, delay_level)
@@ -97,7 +112,11 @@ class Client:
 
     def schedule_many(self, messages: Iterable[Message]) -> list[Scheduled | DelayqError]:
         """Schedule any number of messages: in order, what became of each. A bad one never stops the others."""
-        return self._run(self._setup.schedule(self.context(), messages))
+        try:
+            context = self.context()
+        except StoreError as error:
+            return self._setup.unreachable(messages, error)
+        return self._run(self._setup.schedule(context, messages))
 
     def cancel(self, id: str) -> Cancelled:
         """Cancel one message."""
@@ -113,7 +132,12 @@ class Client:
         return self._run(operations.cancel_by_key(self.context(), (key,)))[0][1]
 
     def reschedule(
-        self, id: str, *, delay_time: int | None = None, expect_date: int | None = None, delay_level: int | None = None
+        self,
+        id: str,
+        *,
+        delay_time: int | None = None,
+        expect_date: int | None = None,
+        delay_level: int | None = None,
     ) -> Rescheduled:
         """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
         spec = self._setup.spec(delay_time, expect_date, delay_level)
@@ -194,7 +218,11 @@ class AsyncClient:
 
     async def schedule_many(self, messages: Iterable[Message]) -> list[Scheduled | DelayqError]:
         """Schedule any number of messages: in order, what became of each. A bad one never stops the others."""
-        return await self._run(self._setup.schedule(await self.context(), messages))
+        try:
+            context = await self.context()
+        except StoreError as error:
+            return self._setup.unreachable(messages, error)
+        return await self._run(self._setup.schedule(context, messages))
 
     async def cancel(self, id: str) -> Cancelled:
         """Cancel one message."""
@@ -210,7 +238,12 @@ class AsyncClient:
         return (await self._run(operations.cancel_by_key(await self.context(), (key,))))[0][1]
 
     async def reschedule(
-        self, id: str, *, delay_time: int | None = None, expect_date: int | None = None, delay_level: int | None = None
+        self,
+        id: str,
+        *,
+        delay_time: int | None = None,
+        expect_date: int | None = None,
+        delay_level: int | None = None,
     ) -> Rescheduled:
         """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
         spec = self._setup.spec(delay_time, expect_date, delay_level)

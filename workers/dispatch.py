@@ -40,9 +40,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 class Dispatch:
     """Sorts the messages of one queue. `settlement` gets what Redis has to be told of them."""
 
-    def __init__(
-        self, routes: Routes, forwarders: Mapping[str, Forwarder], policy: Policy, report: Report
-    ) -> None:
+    def __init__(self, routes: Routes, forwarders: Mapping[str, Forwarder], policy: Policy, report: Report) -> None:
         self.flight = InFlight()
         self.settlement = Settlement()
         self.lanes = Lanes()
@@ -81,7 +79,13 @@ class Dispatch:
             self._submit(self._forwarders[name], batch)
 
     def _take_one(
-        self, held: Held, topic: str, now: int, wrong: set[str], gates: dict[str, bool], ready: dict[str, list[Held]]
+        self,
+        held: Held,
+        topic: str,
+        now: int,
+        wrong: set[str],
+        gates: dict[str, bool],
+        ready: dict[str, list[Held]],
     ) -> None:
         route = held.route = self._routes.find(topic)
         self.flight.add(held)

@@ -42,7 +42,14 @@ class Forwarder:
     """The way to one route's target."""
 
     def __init__(
-        self, route: Route, target: Target, clock: Clock, *, threads: int, timeout: int, observer: Observer | None = None
+        self,
+        route: Route,
+        target: Target,
+        clock: Clock,
+        *,
+        threads: int,
+        timeout: int,
+        observer: Observer | None = None,
     ) -> None:
         self.route = route
         self.target = target

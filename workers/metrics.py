@@ -35,7 +35,9 @@ class Metrics:
             "delayq_lateness_seconds", "Due to acknowledged", buckets=_LATENESS, registry=self.registry
         )
         self._took = Histogram("delayq_send_seconds", "Length of a send", ["route"], registry=self.registry)
-        self._open = Gauge("delayq_circuit_open", "1 while a target is held for broken", ["route"], registry=self.registry)
+        self._open = Gauge(
+            "delayq_circuit_open", "1 while a target is held for broken", ["route"], registry=self.registry
+        )
 
     def pulled(self, pulled: Pulled) -> None:
         """Messages were taken, or appended to streams by the pull itself."""

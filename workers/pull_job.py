@@ -31,7 +31,9 @@ __all__ = ["PullJob"]
 
 LATE = 20  # ms behind which the head counts as a flood, and the fresh messages get an offset of their own
 LONGEST_WAIT = 1_000
-TURN_WAIT = 0.01
+FRESH_EVERY = 5  # ms between two pulls of fresh messages
+APPEND_LOOK = 100
+TURN_WAIT = 0.008
 RESCAN = 1_000
 RAMP_FROM, RAMP_TO = 16, 500
 KEYS_AT_ONCE = 8
@@ -68,6 +70,9 @@ class PullJob:
         self._thread: threading.Thread | None = None
         self._flooded = False
         self._fresh = Cursor()
+        self._fresh_at = 0
+        # Appending a message weighs more on the server than handing it out; short scripts let others in between.
+        self._look = min(policy.look, APPEND_LOOK) if topics.local else policy.look
         self._rescan_at = 0
         self._troubles = 0
         self._turn_taken = False
@@ -310,18 +315,20 @@ class PullJob:
         pulls = []
         if backlog:
             pulls.append((work.flight.offset, False, self._pull(work.flight.offset, False)))
-        if self._flooded:
+        now = self._clock.monotonic()
+        if self._flooded and now - self._fresh_at >= FRESH_EVERY:
+            self._fresh_at = now
             pulls.append((self._fresh, True, self._pull(self._fresh, True)))
         return pulls
 
     def _pull(self, cursor: Cursor, fresh: bool) -> Command[Pulled | None]:
         flight, policy = self.dispatch.flight, self._policy
-        room = min(policy.look, policy.window - len(flight))
+        room = min(self._look, policy.window - len(flight))
         if flight.bytes >= policy.window_bytes:
             room = 0
         return commands.pull(
             self.keys, self.epoch, offset=cursor.due, behind=cursor.ticket,
-            held=b"" if fresh else flight.last_held(), room=max(0, room), look=policy.look, fresh=fresh,
+            held=b"" if fresh else flight.last_held(), room=max(0, room), look=self._look, fresh=fresh,
             known=self._topics.known(), unlisted_general=self._topics.unlisted_general,
             node_now=self._clock.now(), now=self._script_now(), retention=self._retention,
         )  # fmt: skip

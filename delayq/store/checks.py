@@ -57,9 +57,7 @@ def complaints(server: Server) -> list[str]:
             "run CONFIG SET maxmemory-policy noeviction"
         )
     if server.aof is False:
-        found.append(
-            "the append-only file is off, so a restart of Redis loses messages: run CONFIG SET appendonly yes"
-        )
+        found.append("the append-only file is off, so a restart of Redis loses messages: run CONFIG SET appendonly yes")
     if server.role not in ("master", "unknown"):
         found.append("this is a replica, which takes no writes: point DELAYQ_REDIS_URL at its primary")
     return found

@@ -66,8 +66,7 @@ class Answers(msgspec.Struct, frozen=True, gc=False):
 
 def _read_schedule(reply: list[Any]) -> Answers:
     others = {
-        reply[i]: (reply[i + 1].decode(), int(reply[i + 2]) if reply[i + 2] else None)
-        for i in range(1, len(reply), 3)
+        reply[i]: (reply[i + 1].decode(), int(reply[i + 2]) if reply[i + 2] else None) for i in range(1, len(reply), 3)
     }
     return Answers(int(reply[0]), others)
 
@@ -367,7 +366,17 @@ def pull(
             args += (one.topic, place, one.max_length or "")
     return Command(
         "pull",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead, keys.reasons, *streams),
+        (
+            keys.state,
+            keys.queue,
+            keys.pool,
+            keys.attempts,
+            keys.index,
+            keys.final,
+            keys.dead,
+            keys.reasons,
+            *streams,
+        ),
         args,
         _read_pull,
     )
@@ -381,12 +390,15 @@ class AsPulled(Protocol):
     @property
     def score(self) -> int:
         """Its place in the queue: the due (Unix ms) of this attempt."""
+
     @property
     def attempts(self) -> int:
         """Failed attempts so far."""
+
     @property
     def remembered(self) -> bool:
         """Whether its id is remembered when it is forwarded."""
+
     @property
     def keys(self) -> tuple[str, ...]:
         """Its business keys."""
@@ -416,9 +428,7 @@ def _read_settled(reply: list[Any]) -> list[str] | None:
     return None if reply[0] == b"fenced" else _texts(reply[1:])
 
 
-def retry(
-    keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int | None]]
-) -> Command[list[str] | None]:
+def retry(keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int | None]]) -> Command[list[str] | None]:
     """Count a failed attempt of each and set the due of the next (None keeps it).
 
     'ok', 'gone' or 'changed' of each; None: fenced.
@@ -487,7 +497,15 @@ def repair(
     """Look at a page of the pool: (next cursor, messages that got their ticket back, records given up as corrupt)."""
     return Command(
         "repair",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, *map(keys.parked, parked)),
+        (
+            keys.state,
+            keys.queue,
+            keys.pool,
+            keys.attempts,
+            keys.dead,
+            keys.reasons,
+            *map(keys.parked, parked),
+        ),
         (now, cursor, look),
         lambda reply: (reply[0].decode(), reply[1], reply[2]),
     )

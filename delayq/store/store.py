@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import redis
 import redis.asyncio
+from hiredis import pack_command  # redis-py's asyncio connections would pack in Python, 7 times as slowly
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -57,12 +58,14 @@ def _broken(error: Exception) -> bool:
     return isinstance(error, lost) and not isinstance(error, slow)
 
 
-def _words(command: Command[Any], flags: bool, whole: bool = False) -> Sequence[Any]:
+def _words(command: Command[Any], flags: bool, loaded: set[str]) -> Sequence[Any]:
     if not command.script:
         return command.args
     script = scripts.load(command.script, flags)
-    head = ("EVAL", script.text) if whole else ("EVALSHA", script.sha)
-    return (*head, len(command.keys), *command.keys, *command.args)
+    if command.script in loaded:
+        return ("EVALSHA", script.sha, len(command.keys), *command.keys, *command.args)
+    loaded.add(command.script)  # the server keeps what it was given whole
+    return ("EVAL", script.text, len(command.keys), *command.keys, *command.args)
 
 
 class _Sent:
@@ -130,6 +133,7 @@ class Store:
         except ValueError as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []
+        self._loaded: set[str] = set()  # scripts that the server has got from here
         self._free = threading.BoundedSemaphore(connections)
 
     def run(self, command: Command[T]) -> T:
@@ -155,17 +159,18 @@ class Store:
         return sent.answers
 
     def _exchange(self, connection: Any, source: Iterator[Command[Any]], sent: _Sent) -> None:
+        unloaded: list[tuple[int, Command[Any]]] = []
         for command in source:
-            words = connection.pack_command(*_words(command, self._flags))
+            words = connection.pack_command(*_words(command, self._flags, self._loaded))
             sent.add(command, sum(map(len, words)))
             connection.send_packed_command(words, check_health=False)
             while sent.full():
-                self._receive(connection, sent)
-        unloaded = []
+                unloaded.extend(self._receive(connection, sent))
         while sent.waiting:
             unloaded.extend(self._receive(connection, sent))
         for index, command in unloaded:
-            connection.send_packed_command(connection.pack_command(*_words(command, self._flags, whole=True)))
+            words = connection.pack_command(*_words(command, self._flags, set()))
+            connection.send_packed_command(words, check_health=False)
             try:
                 sent.answers[index] = _read(command, connection.read_response())
             except redis.exceptions.ResponseError as error:
@@ -176,6 +181,7 @@ class Store:
         try:
             sent.answer(_read(command, connection.read_response(disconnect_on_error=True)))
         except redis.exceptions.NoScriptError as error:  # nothing ran: the whole script is sent instead
+            self._loaded.discard(command.script)
             return [sent.answer(_translate(error))]
         except redis.exceptions.ResponseError as error:
             sent.answer(_translate(error))
@@ -184,7 +190,6 @@ class Store:
     def _again(self, error: Exception, sent: _Sent) -> None:
         """Run what was not answered once more if the connection broke, else it is unavailable."""
         waiting = [(index, command) for index, command, _ in sent.waiting]
-        # A broken script load leaves NOSCRIPT errors behind as well.
         sent.fail(_translate(error))
         self._drop_idle()
         if not waiting or not _broken(error):
@@ -282,6 +287,7 @@ class AsyncStore:
         except ValueError as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []
+        self._loaded: set[str] = set()
         self._free = asyncio.Semaphore(connections)
 
     async def run(self, command: Command[T]) -> T:
@@ -338,20 +344,20 @@ class AsyncStore:
     async def _exchange(self, connection: Any, source: Iterator[Command[Any]], sent: _Sent) -> None:
         # The time-out is for the server's silence, not for the length of the whole.
         async with asyncio.timeout(self._timeout) as bound:
+            unloaded: list[tuple[int, Command[Any]]] = []
             for command in source:
-                words = connection.pack_command(*_words(command, self._flags))
-                sent.add(command, sum(map(len, words)))
-                await connection.send_packed_command(words, check_health=False)
+                packed = pack_command(_words(command, self._flags, self._loaded))
+                sent.add(command, len(packed))
+                await connection.send_packed_command(packed, check_health=False)
                 while sent.full():
-                    await self._receive(connection, sent)
+                    unloaded.extend(await self._receive(connection, sent))
                     bound.reschedule(time.monotonic() + self._timeout)
-            unloaded = []
             while sent.waiting:
                 unloaded.extend(await self._receive(connection, sent))
                 bound.reschedule(time.monotonic() + self._timeout)
             for index, command in unloaded:
-                words = connection.pack_command(*_words(command, self._flags, whole=True))
-                await connection.send_packed_command(words, check_health=False)
+                packed = pack_command(_words(command, self._flags, set()))
+                await connection.send_packed_command(packed, check_health=False)
                 try:
                     sent.answers[index] = _read(command, await connection.read_response())
                 except redis.exceptions.ResponseError as error:
@@ -362,6 +368,7 @@ class AsyncStore:
         try:
             sent.answer(_read(command, await connection.read_response()))
         except redis.exceptions.NoScriptError as error:
+            self._loaded.discard(command.script)
             return [sent.answer(_translate(error))]
         except redis.exceptions.ResponseError as error:
             sent.answer(_translate(error))

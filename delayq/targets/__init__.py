@@ -65,9 +65,11 @@ class Delivery(Protocol):
     @property
     def payload(self) -> bytes:
         """The body: a string as UTF-8, bytes as they are, other JSON as compact text."""
+
     @property
     def due(self) -> int:
         """The due that was asked for, Unix ms."""
+
     @property
     def attempt(self) -> int:
         """1 for the first."""

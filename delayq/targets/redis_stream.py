@@ -44,7 +44,10 @@ class RedisStreamTarget:
         self._route = route
         try:
             self._pool = redis.ConnectionPool.from_url(
-                redis_url_of(url, redis_url), retry=Retry(NoBackoff(), 0), protocol=2, socket_connect_timeout=2.0
+                redis_url_of(url, redis_url),
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,
+                socket_connect_timeout=2.0,
             )
         except ValueError as error:
             raise ConfigError(f"route {route.name}: the target's URL is wrong: {error}") from None

@@ -1,0 +1,1 @@
+"""The HTTP service: schedule, cancel, look, and mend, over JSON."""

@@ -1,0 +1,80 @@
+"""`python -m api`: serve until SIGINT or SIGTERM, then finish what is under way and end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from delayq import Settings
+
+    from .server import Server
+
+
+class _Signals:
+    """Both signals mean 'stop', from the first moment on, also where SIGINT was inherited as ignored."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self.server: Server | None = None
+        signal.signal(signal.SIGINT, self._caught)
+        signal.signal(signal.SIGTERM, self._caught)
+
+    def _caught(self, _number: int, _frame: FrameType | None) -> None:
+        self.stopping = True
+        if self.server is not None:
+            self.server.stop()
+
+
+def main() -> int:
+    """Serve; the exit status."""
+    signals = _Signals()  # before the imports below, which take most of a second
+    import uvloop
+
+    from delayq import ConfigError
+    from delayq.config import load_settings
+
+    from . import logs
+
+    try:
+        settings = load_settings()
+        logs.configure(settings.log_level)
+        return uvloop.run(_serve(settings, signals))
+    except (ConfigError, ValueError) as error:
+        print(f"delayq api: {error}", file=sys.stderr)  # noqa: T201 - there may be no log yet
+        return 2
+
+
+async def _serve(settings: Settings, signals: _Signals) -> int:
+    import structlog
+
+    from delayq import ConfigError, LayoutMismatch, StoreError
+    from delayq.store import checks
+
+    from .app import create_app
+    from .readiness import missing
+    from .server import make_server
+
+    log = structlog.get_logger("api")
+    app = create_app(settings)
+    try:
+        await app.service.client.context()
+        checks.refuse(await app.service.client.store.run(checks.server()))
+    except (ConfigError, LayoutMismatch) as error:
+        log.error("refusing to start", reason=str(error))
+        return 2
+    except StoreError:
+        pass  # told below; it starts all the same, and works as soon as Redis does
+    for reason in await missing(app.service.client):
+        log.warning("not ready", reason=reason)
+    signals.server = server = make_server(app, settings)
+    if signals.stopping:
+        return 0
+    await server.serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""What goes out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from .problems import ProblemOut
+
+__all__ = [
+    "BatchOut", "DeadLetterOut", "DeadLettersOut", "EndedOut", "FoundOut", "HealthOut", "ItemOut", "MessageOut",
+    "QueueOut", "QueuesOut", "ResultOut", "ResultsOut", "ScheduledOut", "StateOut", "StatsOut",
+]  # fmt: skip
+
+Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
+Ms = Annotated[int, Meta(description="Unix ms")]
+
+
+class ScheduledOut(msgspec.Struct, rename="camel"):
+    """The message as it stands: the id to use from now on, its queue, its state, and its due."""
+
+    id: str
+    queue: int
+    state: Annotated[str, Meta(description="scheduled; delivered, when that id has been")]
+    due_time: Time | None
+    due_ms: Ms | None
+
+
+class ItemOut(msgspec.Struct, rename="camel", omit_defaults=True):
+    """One message of a batch: `status` is what it would have got by itself; with it either the answer or a problem."""
+
+    status: int
+    id: str | UnsetType = UNSET
+    queue: int | UnsetType = UNSET
+    state: str | UnsetType = UNSET
+    due_time: Time | None | UnsetType = UNSET
+    due_ms: Ms | None | UnsetType = UNSET
+    problem: ProblemOut | UnsetType = UNSET
+
+
+class BatchOut(msgspec.Struct):
+    """A result for each message, in order."""
+
+    results: list[ItemOut]
+
+
+class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The message as it was scheduled, with the due asked for; `bodyBase64` when its body is bytes."""
+
+    topic: str
+    expect_date: Time
+    body: Raw | str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    tags: str = ""
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+    ordering_key: str = ""
+    max_attempts: int | None = None
+    expire_after: int | None = None
+
+
+class StateOut(msgspec.Struct, rename="camel"):
+    """What is known of an id. `message` is null once it has ended; `reason` says why it is dead."""
+
+    id: str
+    queue: int
+    state: Annotated[
+        str,
+        Meta(
+            description="scheduled, due, in_flight, retrying, parked or dead; for a while: delivered, cancelled"
+        ),
+    ]
+    attempts: Annotated[int, Meta(description="failed ones")]
+    due_time: Annotated[Time | None, Meta(description="of the next attempt")]
+    due_ms: Ms | None
+    ended_time: Time | None
+    reason: str | None
+    message: MessageOut | None
+
+
+class FoundOut(msgspec.Struct):
+    """The messages that carry a business key and have not ended, by due."""
+
+    messages: list[StateOut]
+
+
+class EndedOut(msgspec.Struct):
+    """What became of the id."""
+
+    id: str
+    result: str
+
+
+class ResultOut(msgspec.Struct, omit_defaults=True):
+    """One id: `status` is what it would have got by itself, and what became of it or the problem.
+
+    Or one business key: what became of each message that carries it.
+    """
+
+    status: int | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    result: str | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    messages: list[ResultOut] | UnsetType = UNSET
+    problem: ProblemOut | UnsetType = UNSET
+
+
+class ResultsOut(msgspec.Struct):
+    """A result for each id or key, in order."""
+
+    results: list[ResultOut]
+
+
+class QueueOut(msgspec.Struct, rename="camel"):
+    """A queue. Counts are messages; headLateness is by how many ms its earliest message is overdue."""
+
+    queue: int
+    depth: Annotated[int, Meta(description="messages scheduled, due, in flight or retrying")]
+    due: int
+    head_due_time: Time | None
+    head_lateness: int
+    parked: int
+    dead: int
+    remembered: Annotated[int, Meta(description="ids that have ended and are still known")]
+    epoch: str | None
+
+
+class QueuesOut(msgspec.Struct):
+    """All queues."""
+
+    queues: list[QueueOut]
+
+
+class StatsOut(msgspec.Struct, rename="camel"):
+    """All queues together; headLateness is the largest. `counters` count since the store was made."""
+
+    now: Time
+    queues: int
+    depth: int
+    due: int
+    head_lateness: int
+    parked: int
+    dead: int
+    remembered: int
+    counters: dict[str, int]
+
+
+class DeadLetterOut(msgspec.Struct, rename="camel"):
+    """A message that was given up."""
+
+    id: str
+    queue: int
+    dead_time: Time
+    attempts: int
+    reason: str
+    message: MessageOut | None
+
+
+class DeadLettersOut(msgspec.Struct, rename="camel"):
+    """A page. `nextPageToken` is null on the last one."""
+
+    dead_letters: list[DeadLetterOut]
+    next_page_token: str | None
+
+
+class HealthOut(msgspec.Struct):
+    """It answers."""
+
+    status: str

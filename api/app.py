@@ -1,0 +1,83 @@
+"""The application: the operations on their paths, FastAPI around them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from delayq import Settings
+
+from . import openapi, problems, routes_dead_letters, routes_messages, routes_operations, routes_schedule
+from .http import Resource
+from .problems import Problem
+from .service import Operation, Service
+
+__all__ = ["OPERATIONS", "Application", "create_app"]
+
+OPERATIONS: tuple[Operation, ...] = (
+    *routes_schedule.OPERATIONS,
+    *routes_messages.OPERATIONS,
+    *routes_dead_letters.OPERATIONS,
+    *routes_operations.OPERATIONS,
+)
+
+
+class Application(FastAPI):
+    """FastAPI, with a short way to the paths that have no parameters: scheduling is among them."""
+
+    def __init__(self, service: Service) -> None:
+        self._direct: dict[str, Resource] = {}
+        super().__init__(
+            title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan, redoc_url=None,
+            exception_handlers={HTTPException: _http_problem},
+        )  # fmt: skip
+        self.service = service
+        resources: dict[str, Resource] = {}
+        for operation in OPERATIONS:
+            path = operation.path
+            if path not in resources:
+                resources[path] = Resource(path, service.metrics)
+                self.router.routes.append(Route(path, resources[path], include_in_schema=False))
+            resources[path].add(operation.method, partial(operation.handle, service))
+        self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and (resource := self._direct.get(scope["path"])) is not None:
+            await resource(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """What /docs shows and docs/openapi.json holds."""
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.document(OPERATIONS)
+        return self.openapi_schema
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    assert isinstance(app, Application)
+    yield
+    await app.service.close()
+
+
+async def _http_problem(_request: StarletteRequest, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid")
+    detail = "There is nothing under this path; /docs shows what there is." if kind == "not-found" else error.detail
+    answer = problems.answer(Problem(kind, detail))
+    headers = {name.decode(): value.decode() for name, value in answer.headers} | dict(error.headers or {})
+    return Response(answer.body, answer.status, headers)
+
+
+def create_app(settings: Settings) -> Application:
+    """The application; raises ConfigError for settings that make no sense."""
+    return Application(Service(settings))

@@ -1,0 +1,96 @@
+"""What /metrics tells: plain numbers while requests run, put into Prometheus' form when it asks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+__all__ = ["Metrics"]
+
+SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+FLUSH: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+
+class Histogram:
+    """Counts in buckets; `bounds` are their upper ends."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper end and how many values are not above it, as Prometheus wants them."""
+        rows: list[tuple[str, float]] = []
+        below = 0
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            below += count
+            rows.append((bound, below))
+        return rows
+
+
+class Metrics:
+    """The numbers of one API process. Labels are routes, methods, statuses and results: none comes from outside."""
+
+    def __init__(self) -> None:
+        self.scheduled: Counter[str] = Counter()
+        self.cancelled: Counter[str] = Counter()
+        self.flushes = Histogram(FLUSH)
+        self.waiting: Callable[[], int] = lambda: 0
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._seconds: dict[str, Histogram] = {}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def request(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        self._requests[route, method, status] += 1
+        try:
+            histogram = self._seconds[route]
+        except KeyError:
+            histogram = self._seconds[route] = Histogram(SECONDS)
+        histogram.add(seconds)
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """What the registry asks for."""
+        requests = CounterMetricFamily(
+            "delayq_api_requests", "requests answered", labels=("route", "method", "status")
+        )
+        for (route, method, status), count in self._requests.items():
+            requests.add_metric((route, method, str(status)), count)
+        yield requests
+        seconds = HistogramMetricFamily(
+            "delayq_api_request_seconds", "from the first look at a request to its answer", labels=("route",)
+        )
+        for route, histogram in self._seconds.items():
+            seconds.add_metric((route,), histogram.buckets(), histogram.total)
+        yield seconds
+        for name, text, counts in (
+            ("delayq_api_scheduled", "messages asked to be scheduled, by what became of them", self.scheduled),
+            ("delayq_api_cancelled", "messages asked to be cancelled, by what became of them", self.cancelled),
+        ):
+            family = CounterMetricFamily(name, text, labels=("result",))
+            for result, count in counts.items():
+                family.add_metric((result,), count)
+            yield family
+        flushes = HistogramMetricFamily("delayq_api_flush_messages", "messages that shared one trip to Redis")
+        flushes.add_metric((), self.flushes.buckets(), self.flushes.total)
+        yield flushes
+        yield GaugeMetricFamily("delayq_api_waiting", "messages that wait for a trip to Redis", self.waiting())

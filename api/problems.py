@@ -1,0 +1,107 @@
+"""Everything that goes wrong, as RFC 9457 `application/problem+json`: what is wrong, where, and how to mend it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from delayq import Conflict, InvalidMessage, LayoutMismatch, StoreError, StoreFull
+
+__all__ = ["KINDS", "Answer", "Headers", "Problem", "ProblemOut", "answer", "problem_of"]
+
+Headers = tuple[tuple[bytes, bytes], ...]
+JSON: Final[Headers] = ((b"content-type", b"application/json"),)
+_PROBLEM: Final[Headers] = ((b"content-type", b"application/problem+json"),)
+RETRY_AFTER: Final[Headers] = ((b"retry-after", b"1"),)
+
+#: kind → status and title; the kind ends the problem's type.
+KINDS: Final[dict[str, tuple[int, str]]] = {
+    "invalid": (400, "The request is wrong"),
+    "not-found": (404, "There is no such thing"),
+    "method-not-allowed": (405, "This path does not take that method"),
+    "timeout": (408, "The request did not arrive in time"),
+    "conflict": (409, "The state of the message does not allow it"),
+    "too-large": (413, "Too large"),
+    "unsupported": (415, "The body is in a form that is not taken"),
+    "head-too-large": (431, "The head of the request is too large"),
+    "internal": (500, "Something is broken here"),
+    "unavailable": (503, "The store is away"),
+    "overloaded": (503, "Too much is waiting"),
+    "not-ready": (503, "Not ready"),
+    "full": (507, "The store is full"),
+}
+
+_REPEAT: Final = "the outcome is unknown, and repeating the very same request is safe"
+_REPEAT_ID: Final = "the outcome is unknown: repeat with the same id, {id}, and it is scheduled once"
+
+
+class Answer:
+    """A status, a body, and the headers beside content-length."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, body: bytes, headers: Headers = JSON) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+
+
+class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What is wrong. `type` names the kind for programs, `detail` says it for people, `field` says where."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    state: str | UnsetType = UNSET
+    missing: list[str] | UnsetType = UNSET
+    results: list[Any] | UnsetType = UNSET
+
+
+class Problem(Exception):
+    """Raised by a handler: the answer is this problem. `more` are further fields of `ProblemOut`."""
+
+    def __init__(self, kind: str, detail: str, *, headers: Headers = (), **more: Any) -> None:
+        super().__init__(detail)
+        status, title = KINDS[kind]
+        self.kind = kind
+        self.headers = headers + RETRY_AFTER if status in (503, 507) else headers
+        self.out = ProblemOut(f"urn:delayq:problem:{kind}", title, status, detail, **more)
+
+
+def problem_of(error: Exception) -> Problem:
+    """Any error as a problem; one that delayq does not raise by itself is told as a fault of this service."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, InvalidMessage):
+        kind = "too-large" if error.too_large else "invalid"
+        return Problem(kind, f"{error.field}: {error.reason}", field=error.field)
+    if isinstance(error, Conflict):
+        more = {"state": "cancelled"} if error.cancelled else {}
+        return Problem("conflict", f"id {error.id} {error.reason}", field="id", id=error.id, **more)
+    if isinstance(error, StoreFull):
+        detail = "Redis has no memory left, and nothing was scheduled; delivering and cancelling go on"
+        if error.id is None:
+            return Problem("full", f"{detail}. Repeat later.")
+        return Problem("full", f"{detail}. Repeat with the same id, {error.id}, later.", id=error.id)
+    if isinstance(error, StoreError):
+        # Why it is away is for the log and /readyz: it names hosts.
+        what = "Redis is away, or its reply was lost"
+        if error.id is None:
+            return Problem("unavailable", f"{what}; {_REPEAT}.")
+        return Problem("unavailable", f"{what}; {_REPEAT_ID.format(id=error.id)}.", id=error.id)
+    if isinstance(error, LayoutMismatch):
+        return Problem("not-ready", f"{error}; nothing was done.")
+    return Problem("internal", "This is a fault of the service; its log says more.")
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def answer(problem: Problem) -> Answer:
+    """The problem as an answer."""
+    return Answer(problem.out.status, _encode(problem.out), _PROBLEM + problem.headers)

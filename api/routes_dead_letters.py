@@ -1,0 +1,102 @@
+"""Dead letters: look at them, put them back, delete them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from delayq import InvalidMessage, StoreError
+from delayq.message import check_id
+from delayq.store.commands import DeadLetter
+
+from . import problems
+from .answers import DeadLettersOut, EndedOut, ResultOut, ResultsOut
+from .decoding import decode
+from .http import Request
+from .problems import Answer, Problem
+from .schemas import IdsIn
+from .results import answer_results, check_each
+from .service import Operations, Service, encode
+from .views import dead_letter_out
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations()
+
+_ids = msgspec.json.Decoder(IdsIn)
+
+LIMIT: Final = 100
+MOST: Final = 1_000
+#: A page is gathered in steps and ends early when it is as large as this: bodies may be large.
+STEP: Final = 25
+PAGE_BYTES: Final = 4 * 1024 * 1024
+
+
+@OPERATIONS.add(
+    "GET", "/v1/dead-letters", gives={200: DeadLettersOut}, problems=(400, 503),
+    query={
+        "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
+        "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
+    },
+)  # fmt: skip
+async def dead_letters(service: Service, request: Request) -> Answer:
+    """Look at dead letters
+
+    Oldest first within a queue. A page of large messages may have fewer than `limit`; the last page has no token.
+    """
+    given = request.query("limit", "pageToken")
+    limit = _limit(given.get("limit", str(LIMIT)))
+    token = given.get("pageToken")
+    letters: list[DeadLetter] = []
+    size = 0
+    while True:
+        page = await service.client.dead_letters(min(STEP, limit - len(letters)), token)
+        letters += page.letters
+        size += sum(len(letter.record.payload) for letter in page.letters if letter.record is not None)
+        token = page.next_token
+        if token is None or len(letters) >= limit or size >= PAGE_BYTES:
+            break
+    layout = (await service.client.context()).layout
+    out = [dead_letter_out(letter, layout.queue_of(letter.id)) for letter in letters]
+    return Answer(200, encode(DeadLettersOut(out, token)))
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST):
+        raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
+    return int(text)
+
+
+@OPERATIONS.add(
+    "POST", "/v1/dead-letters:redrive", takes=IdsIn, example={"ids": ["order-42"]}, gives={200: ResultsOut},
+    problems=(400, 408, 413, 415, 503, 507),
+)  # fmt: skip
+async def redrive(service: Service, request: Request) -> Answer:
+    """Put dead letters back, due now
+
+    A result for each id, in order: `scheduled`, `not_dead`, or `corrupt`.
+    """
+    ids = decode(_ids, await request.json(service.settings.request_limit)).ids
+    valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
+    outcomes = iter(await service.client.redrive(valid) if valid else [])
+    return answer_results([refused.get(id) or _result(id, next(outcomes)) for id in ids])
+
+
+def _result(id: str, outcome: str | StoreError) -> ResultOut:
+    if isinstance(outcome, StoreError):
+        problem = problems.problem_of(outcome).out
+        return ResultOut(status=problem.status, id=id, problem=problem)
+    return ResultOut(status=200 if outcome == "scheduled" else 409, id=id, result=outcome)
+
+
+@OPERATIONS.add(
+    "DELETE", "/v1/dead-letters/{id}", gives={200: EndedOut}, problems=(400, 404, 503),
+)  # fmt: skip
+async def discard(service: Service, request: Request) -> Answer:
+    """Delete a dead letter for good"""
+    request.query()
+    id = request.path("id")
+    if not await service.client.discard(id):
+        raise Problem("not-found", "No dead letter has this id.", field="id", id=id)
+    return Answer(200, encode(EndedOut(id, "discarded")))

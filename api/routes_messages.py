@@ -1,0 +1,166 @@
+"""Look at messages, cancel them, give them another due."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from delayq import Cancelled, InvalidMessage, StoreError
+from delayq.message import check_id, check_key
+
+from . import problems
+from .answers import EndedOut, FoundOut, ResultOut, ResultsOut, ScheduledOut, StateOut
+from .decoding import decode
+from .http import Request
+from .problems import Answer, Problem
+from .schemas import CancelIn, PatchIn, due_of
+from .service import Operations, Service, encode
+from .results import answer_results, check_each
+from .views import rescheduled_out, state_out
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations()
+
+_cancel = msgspec.json.Decoder(CancelIn)
+_patch = msgspec.json.Decoder(PatchIn)
+
+#: Each key is looked for in every queue.
+MOST_KEYS: Final = 100
+STATUS: Final = {"cancelled": 200, "in_flight": 202, "delivered": 409, "dead": 409, "not_found": 404}
+WHY: Final = {
+    "in_flight": "The message is due or was in flight before, so its due cannot be changed any more.",
+    "parked": "The message is due and waits for its target, so its due cannot be changed any more.",
+    "delivered": "The message has been delivered.",
+    "cancelled": "The message was cancelled.",
+    "dead": "The message is a dead letter: redrive or delete it under /v1/dead-letters.",
+}
+
+
+def _unknown(id: str) -> Problem:
+    detail = "No message has this id; one that was delivered or cancelled is known for a while only."
+    return Problem("not-found", detail, field="id", id=id)
+
+
+@OPERATIONS.add(
+    "GET", "/v1/messages/{id}", gives={200: StateOut}, problems=(400, 404, 503),
+)  # fmt: skip
+async def get(service: Service, request: Request) -> Answer:
+    """Look at a message"""
+    request.query()
+    found = await service.client.get(id := request.path("id"))
+    if found is None:
+        raise _unknown(id)
+    context = await service.client.context()
+    return Answer(200, encode(state_out(found, context.layout.queue_of(id))))
+
+
+@OPERATIONS.add(
+    "GET", "/v1/messages", gives={200: FoundOut}, problems=(400, 503),
+    query={"key": {"required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 255}}},
+)  # fmt: skip
+async def find(service: Service, request: Request) -> Answer:
+    """Find messages by a business key
+
+    Those that have not ended, by due; at most 1,000 of each queue.
+    """
+    key = request.query("key").get("key")
+    if key is None:
+        raise InvalidMessage("key", "say which business key: /v1/messages?key=…")
+    found = await service.client.find(key)
+    context = await service.client.context()
+    return Answer(200, encode(FoundOut([state_out(one, context.layout.queue_of(one.id)) for one in found])))
+
+
+@OPERATIONS.add(
+    "DELETE", "/v1/messages/{id}", gives={200: EndedOut, 202: EndedOut}, problems=(400, 404, 409, 503),
+)  # fmt: skip
+async def cancel(service: Service, request: Request) -> Answer:
+    """Cancel a message
+
+    200 `cancelled`: it is never forwarded. 202 `in_flight`: it is removed and not tried again, but it may be or have
+    been forwarded. 409 when it was delivered or is a dead letter. The same again gets the same, for a while.
+    """
+    request.query()
+    id = request.path("id")
+    result = (await service.client.cancel(id)).result
+    service.metrics.cancelled[result] += 1
+    if result == "not_found":
+        raise _unknown(id)
+    if STATUS[result] == 409:
+        raise Problem("conflict", WHY[result], id=id, state=result)
+    return Answer(STATUS[result], encode(EndedOut(id, result)))
+
+
+@OPERATIONS.add(
+    "POST", "/v1/messages:cancel", takes=CancelIn, example={"keys": ["order-42"]}, gives={200: ResultsOut},
+    problems=(400, 408, 413, 415, 503),
+)  # fmt: skip
+async def cancel_many(service: Service, request: Request) -> Answer:
+    """Cancel messages by ids or by business keys
+
+    A result for each id or key, in order; under a key, one for each message that carries it.
+    """
+    given = decode(_cancel, await request.json(service.settings.request_limit))
+    if (given.ids is None) == (given.keys is None):
+        raise InvalidMessage("ids", "give exactly one of ids and keys")
+    if given.ids is not None:
+        return await _cancel_ids(service, given.ids)
+    assert given.keys is not None
+    return await _cancel_keys(service, given.keys)
+
+
+async def _cancel_ids(service: Service, ids: list[str]) -> Answer:
+    valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
+    outcomes = iter(await service.client.cancel_many(valid) if valid else [])
+    results = [refused.get(id) or _result(service, next(outcomes), id) for id in ids]
+    return answer_results(results)
+
+
+async def _cancel_keys(service: Service, keys: list[str]) -> Answer:
+    _, refused = check_each("keys", keys, MOST_KEYS, lambda key: check_key(key, service.limits))
+    results: list[ResultOut] = []
+    for key in keys:
+        if key in refused:
+            results.append(refused[key])
+            continue
+        try:
+            outcomes = await service.client.cancel_by_key(key)
+        except StoreError as error:
+            problem = problems.problem_of(error).out
+            results.append(ResultOut(status=problem.status, key=key, problem=problem))
+        else:
+            messages = [_result(service, one, getattr(one, "id", None)) for one in outcomes]
+            failed = [one.status for one in messages if one.problem is not msgspec.UNSET]
+            results.append(ResultOut(status=failed[0] if failed else 200, key=key, messages=messages))
+    return answer_results(results)
+
+
+def _result(service: Service, outcome: Cancelled | StoreError, id: str | None) -> ResultOut:
+    if isinstance(outcome, Cancelled):
+        service.metrics.cancelled[outcome.result] += 1
+        return ResultOut(status=STATUS[outcome.result], id=outcome.id, result=outcome.result)
+    service.metrics.cancelled["unavailable"] += 1
+    problem = problems.problem_of(outcome).out
+    return ResultOut(status=problem.status, id=id if id is not None else msgspec.UNSET, problem=problem)
+
+
+@OPERATIONS.add(
+    "PATCH", "/v1/messages/{id}", takes=PatchIn, example={"delayTime": "2h"}, gives={200: ScheduledOut},
+    problems=(400, 404, 408, 409, 413, 415, 503, 507),
+)  # fmt: skip
+async def reschedule(service: Service, request: Request) -> Answer:
+    """Give a message another due
+
+    Only while cancelling it would be certain; otherwise 409, and `state` says what it is in.
+    """
+    id = check_id(request.path("id"))
+    due: dict[str, Any] = due_of(decode(_patch, await request.json(service.settings.request_limit)))
+    outcome = await service.client.reschedule(id, **due)
+    if outcome.result == "not_found":
+        raise _unknown(id)
+    if outcome.due is None:
+        raise Problem("conflict", WHY[outcome.result], id=id, state=outcome.result)
+    context = await service.client.context()
+    return Answer(200, encode(rescheduled_out(id, context.layout.queue_of(id), outcome.due)))

@@ -1,0 +1,60 @@
+"""For operators: queues, figures, whether it lives and is ready, metrics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from .answers import HealthOut, QueuesOut, StatsOut
+from .http import Request
+from .problems import Answer, Problem
+from .readiness import missing
+from .service import Operations, Service, encode
+from .views import queue_out, stats_out
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations()
+
+_METRICS: Final = ((b"content-type", CONTENT_TYPE_LATEST.encode()),)
+
+
+@OPERATIONS.add("GET", "/v1/queues", gives={200: QueuesOut}, problems=(400, 503))
+async def queues(service: Service, request: Request) -> Answer:
+    """Look at the queues"""
+    request.query()
+    stats = await service.client.stats()
+    return Answer(200, encode(QueuesOut([queue_out(number, one) for number, one in enumerate(stats)])))
+
+
+@OPERATIONS.add("GET", "/v1/stats", gives={200: StatsOut}, problems=(400, 503))
+async def stats(service: Service, request: Request) -> Answer:
+    """Look at all queues together"""
+    request.query()
+    return Answer(200, encode(stats_out(await service.client.stats())))
+
+
+@OPERATIONS.add("GET", "/livez", gives={200: HealthOut})
+async def livez(_service: Service, _request: Request) -> Answer:
+    """Whether the process answers"""
+    return Answer(200, encode(HealthOut("alive")))
+
+
+@OPERATIONS.add("GET", "/readyz", gives={200: HealthOut}, problems=(503,))
+async def readyz(service: Service, _request: Request) -> Answer:
+    """Whether messages can be taken and kept
+
+    503 says in `missing` what there is to do: Redis answers, keeps an append-only file, never evicts, and has the
+    layout that this process expects.
+    """
+    lacking = await missing(service.client)
+    if lacking:
+        raise Problem("not-ready", "; ".join(lacking), missing=lacking)
+    return Answer(200, encode(HealthOut("ready")))
+
+
+@OPERATIONS.add("GET", "/metrics", gives={200: None})
+async def metrics(service: Service, _request: Request) -> Answer:
+    """Numbers for Prometheus"""
+    return Answer(200, service.metrics.render(), _METRICS)

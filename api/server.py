@@ -1,0 +1,115 @@
+"""uvicorn with the limits that it does not have by itself: on the size of a request's head, and on its time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from delayq import Settings
+
+from . import problems
+from .problems import Problem
+
+__all__ = ["Server", "make_server"]
+
+HEAD_BYTES: Final = 32 * 1024
+HEAD_SECONDS: Final = 10.0
+KEEP_ALIVE_SECONDS: Final = 75  # longer than load balancers keep an idle connection: 60 s
+STOP_SECONDS: Final = 8
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection. A head that is too large gets 431, one that does not come gets its connection closed."""
+
+    _head_bytes = 0
+    _in_head = True
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            if self._head_bytes > HEAD_BYTES:
+                self._refuse_head()
+            elif self._deadline is None:
+                self._wait_for_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        if self._deadline is not None:
+            self._stop_waiting()
+        if self._head_bytes > HEAD_BYTES and self._size_of_head() > HEAD_BYTES:
+            self._refuse_head()
+            return
+        self._head_bytes = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+    def _refuse_head(self) -> None:
+        detail = f"The head of a request has at most {HEAD_BYTES} bytes; send shorter headers or a shorter path."
+        answer = problems.answer(Problem("head-too-large", detail))
+        lines = [b"HTTP/1.1 431 Request Header Fields Too Large"]
+        lines += [name + b": " + value for name, value in answer.headers]
+        lines += [b"content-length: %d" % len(answer.body), b"connection: close", b"", answer.body]
+        self.transport.write(b"\r\n".join(lines))
+        self.transport.close()
+
+    def _wait_for_head(self) -> None:
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, stopped by `stop`; who runs it minds the signals."""
+
+    def stop(self) -> None:
+        """Finish the requests that are under way, then return from `serve`; a second call does not wait for them."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals as they are: they are caught before there is a server."""
+        yield
+
+
+def make_server(app: Any, settings: Settings) -> Server:
+    """The server of an application."""
+    config = uvicorn.Config(
+        app, host=settings.api_host, port=settings.api_port, loop="uvloop", http=Protocol, ws="none",
+        lifespan="on", log_config=None, access_log=False, server_header=False, proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=STOP_SECONDS,
+    )  # fmt: skip
+    return Server(config)

@@ -1,0 +1,71 @@
+"""What the handlers share, and how each of them is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from delayq import AsyncClient, Settings
+
+from .group_commit import GroupCommit
+from .http import Request
+from .metrics import Metrics
+from .problems import Answer
+
+__all__ = ["Handle", "Operation", "Operations", "Service", "encode"]
+
+T = TypeVar("T")
+
+encode = msgspec.json.Encoder().encode
+
+
+class Service:
+    """One API process: its client of the store, the messages on their way there, and its numbers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.limits = settings.limits()
+        self.client = AsyncClient(settings=settings)
+        self.metrics = Metrics()
+        self.group = GroupCommit(self.client.schedule_many, self.metrics.flushes)
+        self.metrics.waiting = lambda: self.group.waiting
+
+    async def close(self) -> None:
+        """Let what is on its way arrive, then close the connections."""
+        await self.group.close()
+        await self.client.close()
+
+
+Handle = Callable[[Service, Request], Awaitable[Answer]]
+
+
+class Operation(NamedTuple):
+    """A handler, and what the documentation says of it.
+
+    `takes` is the type of the body and `example` one; `gives` the type of each good answer's body (None: text),
+    `problems` the statuses of the bad ones, `query` the parameters with their schemas.
+    """
+
+    method: str
+    path: str
+    handle: Handle
+    takes: type | None = None
+    example: Any = None
+    gives: dict[int, type | None] = {}
+    problems: tuple[int, ...] = ()
+    query: dict[str, dict[str, Any]] = {}
+
+
+class Operations(list[Operation]):
+    """The operations of one file, in the order of the documentation."""
+
+    def add(self, method: str, path: str, **documentation: Any) -> Callable[[Handle], Handle]:
+        """Decorates a handler."""
+
+        def decorate(handle: Handle) -> Handle:
+            self.append(Operation(method, path, handle, **documentation))
+            return handle
+
+        return decorate

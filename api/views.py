@@ -1,0 +1,99 @@
+"""Answers, made of what the library knows."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from delayq import Scheduled, State, times
+from delayq.codec import BODY_BYTES, BODY_JSON, Record
+from delayq.store.commands import DeadLetter, Found, QueueStats
+
+from .answers import DeadLetterOut, MessageOut, QueueOut, ScheduledOut, StateOut, StatsOut
+
+__all__ = ["dead_letter_out", "queue_out", "rescheduled_out", "scheduled_out", "state_out", "stats_out"]
+
+_instant = times.format_instant
+
+
+def scheduled_out(scheduled: Scheduled) -> ScheduledOut:
+    """A message that was taken, now or before."""
+    due = scheduled.due
+    due_time = None if due is None else _instant(due)
+    return ScheduledOut(scheduled.id, scheduled.queue, scheduled.state, due_time, due)
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else _instant(ms)
+
+
+def rescheduled_out(id: str, queue: int, due: int) -> ScheduledOut:
+    """A message that got another due."""
+    return ScheduledOut(id, queue, State.SCHEDULED, _instant(due), due)
+
+
+def state_out(found: Found, queue: int) -> StateOut:
+    """What is known of an id."""
+    return StateOut(
+        found.id, queue, found.state, found.attempts, _time(found.due), found.due, _time(found.ended), found.reason,
+        _message_out(found.record),
+    )  # fmt: skip
+
+
+def dead_letter_out(letter: DeadLetter, queue: int) -> DeadLetterOut:
+    """A dead letter."""
+    time = _instant(letter.buried)
+    return DeadLetterOut(letter.id, queue, time, letter.attempts, letter.reason, _message_out(letter.record))
+
+
+def _message_out(record: Record | None) -> MessageOut | None:
+    if record is None:
+        return None
+    try:
+        return MessageOut(
+            record.topic, _instant(record.asked), **_body(record), tags=record.tags, keys=record.keys,
+            properties=record.properties, ordering_key=record.ordering_key, max_attempts=record.max_attempts,
+            expire_after=record.expire_after,
+        )  # fmt: skip
+    except (ValueError, OverflowError):  # a corrupt record, which delivery will find, too
+        return None
+
+
+def _body(record: Record) -> dict[str, Any]:
+    payload = record.payload
+    if record.flags & BODY_BYTES:
+        return {"body_base64": base64.b64encode(payload).decode()}
+    if record.flags & BODY_JSON:
+        msgspec.json.decode(payload)
+        return {"body": Raw(payload)}  # as it came: numbers keep all their digits
+    return {"body": payload.decode()}
+
+
+def queue_out(queue: int, stats: QueueStats) -> QueueOut:
+    """The figures of a queue."""
+    return QueueOut(
+        queue, stats.scheduled, stats.due, _time(stats.head_due), stats.head_lateness, stats.parked, stats.dead,
+        stats.remembered, stats.epoch,
+    )  # fmt: skip
+
+
+def stats_out(queues: list[QueueStats]) -> StatsOut:
+    """The figures of all queues together."""
+    counters: dict[str, int] = {}
+    for queue in queues:
+        for name, count in queue.counters.items():
+            counters[name] = counters.get(name, 0) + count
+    return StatsOut(
+        now=_instant(max(queue.now for queue in queues)),
+        queues=len(queues),
+        depth=sum(queue.scheduled for queue in queues),
+        due=sum(queue.due for queue in queues),
+        head_lateness=max(queue.head_lateness for queue in queues),
+        parked=sum(queue.parked for queue in queues),
+        dead=sum(queue.dead for queue in queues),
+        remembered=sum(queue.remembered for queue in queues),
+        counters=counters,
+    )

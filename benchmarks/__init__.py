@@ -1,0 +1,1 @@
+"""Benchmarks: each measures delayq beside a limit or a goal, in one run. `python -m benchmarks --help`."""

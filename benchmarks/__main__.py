@@ -1,0 +1,80 @@
+"""The command line: `python -m benchmarks NAME [--quick] [--json FILE]`, or `./dev bench`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks import limit, report
+from benchmarks.errors import BenchmarkError
+from benchmarks.harness import Scale, progress
+from benchmarks.processes import server
+from benchmarks.results import NAMES, Result, environment, save
+from delayq.errors import DelayqError
+
+__all__ = ["main"]
+
+DEFAULT_JSON: Final = report.ROOT / "build" / "benchmarks.json"
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; ends with 2 if it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="./dev bench",
+        allow_abbrev=False,
+        description="Measure delayq beside a limit measured in the same run. Goals that are missed are told, "
+        "and are no failure. `all`, in full, also renders docs/benchmarks.md; it takes most of an hour.",
+    )
+    parser.add_argument("name", metavar="NAME", choices=[*NAMES, "all"], help=", ".join([*NAMES, "all"]))
+    parser.add_argument("--quick", action="store_true", help="fewer messages, once; never rendered")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as JSON")
+    return parser.parse_args(arguments)
+
+
+def measure(name: str, scale: Scale) -> Result:
+    """Run one benchmark and print what it found."""
+    quick = ", quick: fewer messages, once" if scale.quick else ""
+    progress(f"{name}{quick}")
+    figures, details = importlib.import_module(f"benchmarks.{name}").run(scale)
+    with server() as running:
+        where = environment(running.url, limit.redis_cli() or "")
+    result = Result(
+        name=name, quick=scale.quick, messages=scale.messages, environment=where, figures=figures,
+        details=details,
+    )  # fmt: skip
+    print(f"\n{name}{quick}")
+    for figure in figures:
+        print(f"  {figure.line()}")
+    sys.stdout.flush()
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line names."""
+    given = options(sys.argv[1:] if arguments is None else arguments)
+    for name in [name for name in os.environ if name.startswith("DELAYQ_")]:
+        del os.environ[name]  # a benchmark has its own servers and settings
+    target: Path | None = given.json or (DEFAULT_JSON if given.name == "all" else None)
+    results: list[Result] = []
+    try:
+        for name in NAMES if given.name == "all" else [given.name]:
+            results.append(measure(name, Scale(given.quick)))
+            if target is not None:
+                save(target, results)
+    except (BenchmarkError, DelayqError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if report.publishable(results):
+        print(f"\nwritten: {report.render(results)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

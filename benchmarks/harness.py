@@ -1,0 +1,138 @@
+"""How much is measured, and with what: scales, progress, clocks, CPU and memory of processes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.results import Pair
+
+__all__ = ["CpuMeter", "RssMeter", "Scale", "in_pairs", "now", "progress", "rss", "wait_for"]
+
+_began = time.monotonic()
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """How much to measure: all of it, or a quick look that is never published."""
+
+    quick: bool
+
+    @property
+    def messages(self) -> int:
+        """How many messages a benchmark works on."""
+        return 100_000 if self.quick else 1_000_000
+
+    @property
+    def runs(self) -> int:
+        """How often each measurement is made; the median counts."""
+        return 1 if self.quick else 3
+
+
+def progress(text: str) -> None:
+    """Say on stderr what is being done."""
+    print(f"[{time.monotonic() - _began:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+def now() -> float:
+    """Unix ms."""
+    return time.time_ns() / 1e6
+
+
+def wait_for(what: str, ready: Callable[[], bool], *, seconds: float, pause: float = 0.02) -> None:
+    """Wait until `ready`, or raise BenchmarkError."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"waited {seconds:.0f} s in vain for {what}")
+        time.sleep(pause)
+
+
+def in_pairs(what: str, runs: int, limit: Callable[[], float], ours: Callable[[], float]) -> list[Pair]:
+    """Measure the limit and ours in turn, so that a slower minute of the machine slows both."""
+    pairs = []
+    for number in range(1, runs + 1):
+        progress(f"{what}: limit, run {number} of {runs}")
+        beside = limit()
+        progress(f"{what}: {beside:,.0f}; now delayq")
+        pair = Pair(ours(), beside)
+        progress(f"{what}: {pair.value:,.0f}, ratio {pair.ratio:.2f}")
+        pairs.append(pair)
+    return pairs
+
+
+class CpuMeter:
+    """CPU that processes, by name, use over one or several stretches; the first one begins at once."""
+
+    def __init__(self, **pids: int | None) -> None:
+        self._pids = {name: pid for name, pid in pids.items() if pid is not None}
+        self._used = dict.fromkeys(self._pids, 0.0)
+        self._count = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A stretch begins."""
+        self._start = {name: _cpu_seconds(pid) for name, pid in self._pids.items()}
+
+    def end(self, count: int) -> None:
+        """It ends, with so many messages done."""
+        for name, pid in self._pids.items():
+            self._used[name] += _cpu_seconds(pid) - self._start[name]
+        self._count += count
+
+    def seconds(self) -> dict[str, float]:
+        """CPU seconds of each process."""
+        return dict(self._used)
+
+    def each(self) -> dict[str, float]:
+        """CPU µs a message of each process."""
+        return {name: round(1e6 * used / self._count, 3) for name, used in self._used.items()}
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of a process and all its threads; what /proc/PID/stat has, in ns instead of 10 ms."""
+    if sys.platform != "linux":
+        raise BenchmarkError("CPU time of other processes is read in Linux's way")
+    return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED) / 1e9
+
+
+_CPUCLOCK_SCHED: Final = 2  # of the kernel's MAKE_PROCESS_CPUCLOCK, as clock_getcpuclockid(3) makes it
+
+
+def rss(pid: int) -> int:
+    """Resident bytes of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise BenchmarkError(f"process {pid} is gone")
+
+
+class RssMeter:
+    """Resident bytes of a process: when it was made, and the most seen since."""
+
+    def __init__(self, pid: int) -> None:
+        self.before = self.peak = rss(pid)
+        self._pid = pid
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.05):
+            self.peak = max(self.peak, rss(self._pid))
+
+    @contextmanager
+    def watching(self) -> Iterator[RssMeter]:
+        """Watch for as long as the block lasts."""
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._done.set()
+            self._thread.join()

@@ -1,0 +1,127 @@
+"""Renders docs/benchmarks.md, of full runs of all benchmarks only: `python -m benchmarks.report FILE…`.
+
+Several files may hold a benchmark each; of one that stands in several, the last counts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.results import NAMES, ROOT, Environment, Figure, Result, load, number, save
+
+__all__ = ["ROOT", "publishable", "render", "text"]
+
+DOCS: Final = ROOT / "docs"
+
+_HEAD: Final = """\
+# Benchmarks
+
+Rendered from [results.json](benchmarks/results.json) by `./dev bench all`; do not edit. Ratios are what to look
+at: absolute figures belong to the machine. A limit is measured in the same run, in turn with delayq's own figure,
+and a ratio is the median of the ratios of these pairs. Everything runs on one machine against one Valkey with AOF
+(everysec) on fresh data, which does not rewrite its AOF meanwhile, except where lateness and idling are measured.
+"""
+
+
+def publishable(results: Sequence[Result]) -> bool:
+    """Whether all benchmarks are there, each run in full."""
+    return {result.name for result in results} == set(NAMES) and not any(result.quick for result in results)
+
+
+def render(results: Sequence[Result], docs: Path = DOCS) -> Path:
+    """Write the page, its plots and the results themselves; raises ValueError if they are not publishable."""
+    if not publishable(results):
+        raise ValueError(f"the page is rendered from full runs of all of {', '.join(NAMES)} only")
+    from benchmarks.plots import draw  # takes its time to load, and most runs draw nothing
+
+    plots = draw(results, docs / "benchmarks")
+    save(docs / "benchmarks" / "results.json", results)
+    page = docs / "benchmarks.md"
+    page.write_text(text(results, [(title, path.relative_to(docs)) for title, path in plots]))
+    return page
+
+
+def text(results: Sequence[Result], plots: Iterable[tuple[str, Path]]) -> str:
+    """The page."""
+    parts = [_HEAD, _summary(results), _environments(results)]
+    parts += [f"![{title}]({path.as_posix()})\n" for title, path in plots]
+    parts += map(_section, results)
+    return "\n".join(parts)
+
+
+def _summary(results: Sequence[Result]) -> str:
+    figures = [figure for result in results for figure in result.figures if figure.goal is not None]
+    reached = sum(figure.reached is True for figure in figures)
+    missed = [
+        f"* missed: {result.name}, {figure.name}"
+        for result in results
+        for figure in result.figures
+        if figure.reached is False
+    ]
+    return "\n".join([f"**{reached} of {len(figures)} goals are reached.**", "", *missed, *([""] if missed else [])])
+
+
+def _environments(results: Sequence[Result]) -> str:
+    found: dict[Environment, list[str]] = {}
+    for result in results:
+        found.setdefault(result.environment, []).append(result.name)
+    if len(found) == 1:
+        return _table(("", ""), _rows(results[0].environment))
+    return "\n".join(
+        f"Of {', '.join(names)}:\n\n{_table(('', ''), _rows(environment))}" for environment, names in found.items()
+    )
+
+
+def _rows(environment: Environment) -> list[tuple[str, ...]]:
+    return [
+        (
+            "machine",
+            f"{environment.cpu}, {environment.cores} cores, {environment.memory}, {environment.kernel}",
+        ),
+        ("server", environment.server),
+        ("limit fed by", environment.feeder),
+        ("Python", f"{environment.python}, redis-py {environment.redis_py}"),
+        ("delayq", environment.commit),
+    ]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _section(result: Result) -> str:
+    about = (importlib.import_module(f"benchmarks.{result.name}").__doc__ or "").strip()
+    head = ("", "measured", "limit", "ratio", "runs", "goal", "")
+    return f"## {result.name}\n\n{about}\n\n{_table(head, map(_row, result.figures))}"
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    limit = "" if figure.limit is None else number(figure.limit)
+    ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
+    runs = f"{number(min(figure.runs))} – {number(max(figure.runs))}" if len(figure.runs) > 1 else ""
+    goal = "" if figure.goal is None else figure.goal_text
+    return (
+        figure.name, f"{number(figure.value)} {figure.unit}".strip(), limit, ratio, runs, goal, figure.verdict
+    )  # fmt: skip
+
+
+def main() -> int:
+    """Render from the files named."""
+    results: dict[str, Result] = {}
+    try:
+        for name in sys.argv[1:]:
+            results |= {result.name: result for result in load(Path(name))}
+        print(render([results[name] for name in NAMES if name in results]))
+    except (OSError, ValueError) as error:
+        print(f"benchmarks.report: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""What a benchmark found: figures beside their limits and goals, as text and as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import redis
+
+__all__ = [
+    "NAMES", "Environment", "Figure", "Pair", "Result", "environment", "load", "number", "paired",
+    "percentile", "save", "single",
+]  # fmt: skip
+
+#: The benchmarks, in the order in which `all` runs them.
+NAMES: Final = ("schedule", "http", "drain", "lateness", "burst", "growth", "memory", "idle")
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """One measurement, and the limit measured right beside it."""
+
+    value: float
+    limit: float
+
+    @property
+    def ratio(self) -> float:
+        """How far the limit is reached."""
+        return self.value / self.limit
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure, the limit of the same run, their ratio, and the goal.
+
+    The goal is for the ratio where there is a limit, else for the value; it is a least one unless `at_most`.
+    `runs` holds what the goal is for, run by run.
+    """
+
+    name: str
+    value: float
+    unit: str
+    limit: float | None = None
+    ratio: float | None = None
+    goal: float | None = None
+    at_most: bool = False
+    runs: list[float] = []
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the goal was reached; None without a goal."""
+        if self.goal is None:
+            return None
+        measured = self.value if self.ratio is None else self.ratio
+        return measured <= self.goal if self.at_most else measured >= self.goal
+
+    @property
+    def goal_text(self) -> str:
+        """The goal with its sign, and its unit if it is not for the ratio."""
+        if self.goal is None:
+            return "–"
+        unit = f" {self.unit}" if self.ratio is None and self.unit else ""
+        return f"{'≤' if self.at_most else '≥'} {self.goal:g}{unit}"
+
+    @property
+    def verdict(self) -> str:
+        """'reached', 'missed', or nothing without a goal."""
+        return {True: "reached", False: "missed", None: ""}[self.reached]
+
+    def line(self) -> str:
+        """The figure in one line."""
+        parts = [f"{self.name}: {number(self.value)} {self.unit}".rstrip()]
+        if self.limit is not None and self.ratio is not None:
+            parts += [f"limit {number(self.limit)}", f"ratio {self.ratio:.2f}"]
+        if self.goal is not None:
+            parts += [f"goal {self.goal_text}", self.verdict]
+        return " · ".join(parts)
+
+
+def number(value: float) -> str:
+    """A number as people read it."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def paired(name: str, unit: str, pairs: Sequence[Pair], *, goal: float | None = None, at_most: bool = False) -> Figure:
+    """The medians of what was measured in pairs; the ratio is the median of the pairs' ratios."""
+    ratios = [pair.ratio for pair in pairs]
+    return Figure(
+        name=name, unit=unit, goal=goal, at_most=at_most, runs=ratios,
+        value=statistics.median(pair.value for pair in pairs),
+        limit=statistics.median(pair.limit for pair in pairs),
+        ratio=statistics.median(ratios),
+    )  # fmt: skip
+
+
+def single(name: str, unit: str, runs: Sequence[float], *, goal: float | None = None) -> Figure:
+    """The median of what was measured by itself; the goal is the most it may be."""
+    return Figure(name=name, unit=unit, value=statistics.median(runs), goal=goal, at_most=True, runs=list(runs))
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The value below which `percent` of the ordered values lie (nearest rank)."""
+    rank = -(-len(ordered) * percent // 100)
+    return ordered[max(0, int(rank) - 1)]
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine and the versions that the figures belong to."""
+
+    cpu: str
+    cores: int
+    memory: str
+    kernel: str
+    python: str
+    redis_py: str
+    server: str
+    feeder: str
+    commit: str
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What one benchmark found; `details` are for people who want to know why."""
+
+    name: str
+    quick: bool
+    messages: int
+    environment: Environment
+    figures: list[Figure]
+    details: dict[str, Any] = {}
+
+
+def _found(path: str, pattern: str) -> str:
+    try:
+        match = re.search(pattern, Path(path).read_text(), re.MULTILINE)
+    except OSError:
+        match = None
+    return match.group(1) if match else "unknown"
+
+
+def _said(*command: str) -> str:
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return ran.stdout.strip() if ran.returncode == 0 else ""
+
+
+def environment(url: str, feeder: str) -> Environment:
+    """Ask the machine, and the server at `url`."""
+    with redis.Redis.from_url(url) as connection:
+        info: Mapping[str, Any] = connection.info("server")
+    name = str(info.get("server_name", "redis"))
+    changed = "-changed" if _said("git", "status", "--porcelain") else ""
+    memory = _found("/proc/meminfo", r"^MemTotal:\s+(\d+)")
+    return Environment(
+        cpu=_found("/proc/cpuinfo", r"^model name\s*:\s*(.+)$"),
+        cores=os.cpu_count() or 0,
+        memory=f"{int(memory) / 1024**2:.0f} GiB" if memory.isdigit() else memory,
+        kernel=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        redis_py=version("redis"),
+        server=f"{name} {info.get(f'{name}_version') or info['redis_version']}",
+        feeder=_said(feeder, "--version") if feeder else "a socket",
+        commit=(_said("git", "rev-parse", "--short=12", "HEAD") or "unknown") + changed,
+    )
+
+
+def save(path: Path, results: Sequence[Result]) -> None:
+    """Write results as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(results)) + b"\n")
+
+
+def load(path: Path) -> list[Result]:
+    """Read results that `save` wrote."""
+    return msgspec.json.decode(path.read_bytes(), type=list[Result])

@@ -1,0 +1,104 @@
+"""All commands, and what happens when one fails: one sentence on stderr and an exit code, never a traceback.
+
+Exit codes: 0 done · 1 not found, not (all) cancelled, or a check failed · 2 bad use, bad input, conflict, no Redis.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from delayq.cli import dead_letters, doctor, messages, queues, tail
+from delayq.cli.options import BadUse
+from delayq.cli.output import visible
+from delayq.errors import Conflict, DelayqError, InvalidMessage
+
+__all__ = ["main"]
+
+LONGEST_SENTENCE = 1_000
+
+#: How the fields that errors name are written on the command line.
+_OPTIONS = {
+    "topic": "TOPIC", "body": "BODY", "key": "KEY", "delayTime": "--delay", "expectDate": "--at",
+    "delayLevel": "--level", "keys": "--key", "properties": "--property", "tags": "--tags",
+    "orderingKey": "--ordering-key", "maxAttempts": "--max-attempts", "expireAfter": "--expire-after",
+    "pageToken": "--page-token",
+}  # fmt: skip
+
+
+def _app() -> typer.Typer:
+    plain = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+    app = typer.Typer(help="Schedule messages for later, look after them, and see how delayq is.", **plain)
+    for command in (messages.schedule, messages.cancel, messages.reschedule, messages.get, messages.find):
+        app.command()(command)
+    for command in (queues.stats, queues.queues):
+        app.command()(command)
+    letters = typer.Typer(help="Messages that were given up: look at them, put them back, delete them.", **plain)
+    letters.command("list")(dead_letters.list_)
+    letters.command()(dead_letters.redrive)
+    letters.command()(dead_letters.discard)
+    app.add_typer(letters, name="dead-letters")
+    for command in (tail.tail, doctor.doctor, queues.version):
+        app.command()(command)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character
+    try:
+        args = list(sys.argv[1:] if argv is None else argv)
+        for arg in args:
+            _check_text(arg)
+        code = _app()(args=args, prog_name="delayq", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except typer.TyperException as error:
+        return _refuse(_of_usage(error))
+    except typer.Abort:
+        return _refuse("stopped")
+    except DelayqError as error:
+        return _refuse(_of_error(error))
+
+
+def _check_text(arg: str) -> None:
+    try:
+        arg.encode()
+    except UnicodeEncodeError:
+        raise BadUse("an argument is not UTF-8; give a body of bytes by --body-file") from None
+
+
+def _of_usage(error: typer.TyperException) -> str:
+    text = error.format_message()
+    if text == "Missing command.":
+        text = "give a command; delayq --help lists them"
+    return text[:1].lower() + re.sub(r"\.\s+", "; ", text[1:])
+
+
+def _of_error(error: DelayqError) -> str:
+    if isinstance(error, InvalidMessage):
+        return f"{_OPTIONS.get(error.field, error.field)}: {error.reason}"
+    text = str(error)
+    id = getattr(error, "id", None)  # of a message that may have been scheduled
+    if isinstance(id, str) and not isinstance(error, Conflict):
+        text = f"{text.rstrip('.')}; repeat the same with --id {id}, which is safe"
+    return text
+
+
+def _refuse(text: str) -> int:
+    sentence = visible(" ".join(text.split())).rstrip(".")
+    if len(sentence) > LONGEST_SENTENCE:
+        sentence = sentence[:LONGEST_SENTENCE] + " …"
+    sys.stdout.flush()
+    sys.stderr.write(f"delayq: {sentence}.\n")
+    return 2

@@ -1,0 +1,90 @@
+"""Options that several commands share, and how their texts become values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from delayq.client import Client
+from delayq.config import load_settings
+from delayq.errors import ConfigError, DelayqError
+from delayq.times import parse_duration, parse_instant
+
+__all__ = [
+    "AsJson", "At", "BadUse", "Delay", "Due", "Ids", "Level", "RedisUrl", "connect", "due_of", "duration", "properties_of",
+]  # fmt: skip
+
+RedisUrl = Annotated[
+    str | None,
+    typer.Option("--redis-url", metavar="URL", help="The Redis to talk to; DELAYQ_REDIS_URL without.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON as the HTTP API answers it.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of messages.", show_default=False)]
+Delay = Annotated[
+    str | None, typer.Option("--delay", metavar="DURATION", help="From now: 30m, 1h30m, PT30M, or ms.", show_default=False)
+]
+At = Annotated[
+    str | None, typer.Option("--at", metavar="TIME", help="RFC 3339 with its zone, or Unix ms.", show_default=False)
+]
+Level = Annotated[
+    int | None, typer.Option("--level", metavar="N", help="A delay level, 1 (1 s) to 18 (2 h).", show_default=False)
+]
+
+Due = dict[str, int | None]
+_NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
+
+
+class BadUse(DelayqError):
+    """The command line makes no sense."""
+
+
+def connect(redis_url: str | None) -> Client:
+    """A client of the Redis that was named; raises ConfigError."""
+    settings = load_settings() if redis_url is None else load_settings(redis_url=redis_url)
+    try:
+        parts = urlsplit(settings.redis_url)
+        (parts.hostname or "").encode("idna")
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigError(f"the Redis URL is wrong: {error}") from None
+    return Client(settings=settings)
+
+
+def due_of(delay: str | None, at: str | None, level: int | None) -> Due:
+    """When, as the client takes it; raises BadUse."""
+    if (delay is not None) + (at is not None) + (level is not None) != 1:
+        raise BadUse("say when by exactly one of --delay, --at and --level")
+    expect = None
+    if at is not None:
+        try:
+            expect = int(at) if _NUMBER.fullmatch(at) else parse_instant(at)
+        except ValueError as error:
+            raise BadUse(f"--at: {error}") from None
+    return {"delay_time": duration("--delay", delay), "expect_date": expect, "delay_level": level}
+
+
+def duration(option: str, text: str | None) -> int | None:
+    """ms of an option's text; raises BadUse."""
+    if text is None:
+        return None
+    try:
+        return int(text) if _NUMBER.fullmatch(text) else parse_duration(text)
+    except ValueError as error:
+        raise BadUse(f"{option}: {error}") from None
+
+
+def properties_of(pairs: Sequence[str] | None) -> dict[str, str]:
+    """Properties given as 'name=value'; raises BadUse."""
+    properties: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise BadUse(f"--property: write it as name=value, not {pair!r}")
+        if name in properties:
+            raise BadUse(f"--property: {name!r} is given twice")
+        properties[name] = value
+    return properties

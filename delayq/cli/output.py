@@ -1,0 +1,102 @@
+"""What commands print: a table on a terminal, plain lines with tabs between for scripts, or JSON.
+
+Messages come from outside: whatever could move a cursor, end a line or turn text around is shown by its number.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+__all__ = ["Output", "say", "visible"]
+
+# C0 and C1 controls, line and paragraph separators, marks that turn the direction of text, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]")
+_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return _SHORT.get(match.group()) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+def visible(text: str) -> str:
+    """The text with nothing left in it that a terminal, or a program that reads lines, would obey."""
+    return _UNSAFE.sub(_escape, text)
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match.group()):04x}"
+
+
+def say(text: str) -> None:
+    """A sentence beside the output: to stderr."""
+    sys.stdout.flush()
+    sys.stderr.write(f"delayq: {visible(text)}\n")
+
+
+class Output:
+    """Where a command's answer goes."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stdout.isatty()
+        self._console: Any = None
+
+    def json(self, value: object, *, indent: bool = True) -> None:
+        """JSON on one line; indented on a terminal."""
+        raw = msgspec.json.encode(value)
+        if self.terminal and indent:
+            raw = msgspec.json.format(raw, indent=2)
+        lines = (_UNSAFE.sub(_json_escape, line) for line in raw.decode().split("\n"))
+        self._write("\n".join(lines) + "\n")
+
+    def line(self, *cells: str) -> None:
+        """One line, at once."""
+        self._write(("  " if self.terminal else "\t").join(map(visible, cells)) + "\n")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Rows under their columns' names; for scripts without these."""
+        if not self.terminal:
+            self._write("".join("\t".join(map(visible, row)) + "\n" for row in rows))
+            return
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in table.columns:
+            column.overflow = "fold"  # an id that is cut off cannot be copied
+        for row in rows:
+            table.add_row(*(Text(visible(cell)) for cell in row))
+        self.console.print(table)
+
+    def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Names and values, one a line."""
+        if not self.terminal:
+            self._write("".join(f"{name}\t{visible(value)}\n" for name, value in pairs))
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        for name, value in pairs:
+            grid.add_row(Text(name, style="bold"), Text(visible(value), overflow="fold"))
+        self.console.print(grid)
+
+    @property
+    def console(self) -> Any:
+        """The terminal; markup in texts is left alone."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(markup=False, emoji=False, highlight=False)
+        return self._console
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()

@@ -1,0 +1,335 @@
+"""For tests of what uses delayq: a clock that stands still until it is told to go on, and a target in memory.
+
+A worker in the same process delivers into the target::
+
+    target = MemoryTarget()
+    settings = load_settings(routes=json.dumps([{"name": "memory", "target": register_memory_target(target)}]))
+    ...
+    target.wait_for(1, timeout=5)
+    assert [delivery.id for delivery in target.deliveries] == ["order-1"]
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from delayq.clock import Clock, SystemClock
+from delayq.errors import ConfigError
+from delayq.routes import Route
+from delayq.targets import OK, Delivery, Result, Target, register_target
+
+__all__ = ["Delivered", "ManualClock", "MemoryTarget", "register_memory_target"]
+
+#: A moment of 2027, so that dues have as many digits as real ones.
+START: Final = 1_800_000_000_000
+
+
+class ManualClock:
+    """A `Clock` that moves only when a test moves it."""
+
+    def __init__(self, now: int = START) -> None:
+        self._lock = threading.Lock()
+        self._now = now
+        self._monotonic = 0
+        self._waiters: dict[threading.Condition, int] = {}  # how many wait on each
+        self._someone_waits = threading.Condition(self._lock)
+
+    def now(self) -> int:
+        """Unix time in ms."""
+        with self._lock:
+            return self._now
+
+    def monotonic(self) -> int:
+        """ms since this clock was made; it never steps."""
+        with self._lock:
+            return self._monotonic
+
+    def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
+        """Wait on a held `condition` until it is notified or the clock was moved on; False when that was too far."""
+        with self._lock:
+            deadline = self._monotonic + timeout_ms
+            if timeout_ms <= 0:
+                return False
+            self._waiters[condition] = self._waiters.get(condition, 0) + 1
+            self._someone_waits.notify_all()
+        try:
+            condition.wait()
+        finally:
+            with self._lock:
+                self._waiters[condition] -= 1
+                if not self._waiters[condition]:
+                    del self._waiters[condition]
+        return self.monotonic() < deadline
+
+    def advance(self, ms: int) -> None:
+        """Move on, and wake all that wait: they see for themselves whether their time has come."""
+        if ms < 0:
+            raise ValueError("time does not go back; step the wall clock by set_now")
+        with self._lock:
+            self._now += ms
+            self._monotonic += ms
+        self._wake_all()
+
+    def set_now(self, now: int) -> None:
+        """Step the wall clock, forwards or back, as a correction by NTP would; the monotonic one goes on evenly."""
+        with self._lock:
+            self._now = now
+
+    def wait_for_waiters(self, count: int = 1, timeout: float = 10.0) -> None:
+        """Wait (in real time) until so many threads wait on this clock; raises TimeoutError."""
+        with self._someone_waits:
+            if not self._someone_waits.wait_for(lambda: sum(self._waiters.values()) >= count, timeout):
+                raise TimeoutError(f"{sum(self._waiters.values())} of {count} threads wait on the clock")
+
+    def _wake_all(self) -> None:
+        with self._lock:
+            conditions = list(self._waiters)
+        for condition in conditions:
+            with condition:  # a waiter holds it from before it was counted until it sleeps: no wake is lost
+                condition.notify_all()
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it arrived; `at` is when, Unix ms."""
+
+    id: str
+    topic: str
+    tags: str
+    keys: tuple[str, ...]
+    properties: dict[str, str]
+    ordering_key: str
+    payload: bytes
+    due: int
+    attempt: int
+    at: int
+
+
+class _Rule(msgspec.Struct):
+    """How messages are answered; `times` counts down, None is for ever."""
+
+    result: Result | None  # None: the send hangs
+    id: str | None
+    topic: str | None
+    times: int | None
+    arrives: bool
+
+    def takes(self, one: Delivery) -> bool:
+        if self.times == 0:
+            return False
+        return (self.id is None or self.id == one.id) and (self.topic is None or self.topic == one.topic)
+
+
+class MemoryTarget:
+    """A target that keeps what it gets, and answers as it was told to; safe for threads.
+
+    `latency` (ms) is waited in every send, by `clock`.
+    """
+
+    def __init__(self, *, max_batch: int = 500, latency: int = 0, clock: Clock | None = None) -> None:
+        self.max_batch = max_batch
+        self.latency = latency
+        self.closed = False
+        self._clock = clock if clock is not None else SystemClock()
+        self._condition = threading.Condition()
+        self._deliveries: list[Delivered] = []
+        self._attempted: list[Delivered] = []
+        self._batches: list[int] = []
+        self._rules: list[_Rule] = []
+        self._hanging = 0
+        self._releases = 0
+
+    # -- what a test says ----------------------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        outcome: str,
+        *,
+        id: str | None = None,
+        topic: str | None = None,
+        times: int | None = None,
+        reason: str = "",
+        arrives: bool = False,
+    ) -> None:
+        """From now on, answer messages (of this id, of this topic) so, at most `times` times.
+
+        `outcome` is 'ok', 'rejected', 'unavailable', 'unknown', or 'hang': a send with such a message blocks until
+        `release`, then goes on by the other rules. An 'unknown' one `arrives` or not. The rule told last counts.
+        """
+        if outcome not in ("ok", "rejected", "unavailable", "unknown", "hang"):
+            raise ValueError(f"there is no outcome {outcome!r}")
+        result = None if outcome == "hang" else OK if outcome == "ok" else Result(outcome, reason or f"told: {outcome}")
+        with self._condition:
+            self._rules.append(_Rule(result, id, topic, times, arrives or outcome == "ok"))
+
+    def behave(self) -> None:
+        """Forget all that `answer` told, and let go what hangs: everything is 'ok' again."""
+        with self._condition:
+            self._rules.clear()
+        self.release()
+
+    def release(self) -> None:
+        """Let the sends go on that hang now."""
+        with self._condition:
+            self._releases += 1
+            self._condition.notify_all()
+
+    # -- what a test looks at ------------------------------------------------------------------------------------------
+
+    @property
+    def deliveries(self) -> list[Delivered]:
+        """What arrived, in order."""
+        with self._condition:
+            return list(self._deliveries)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of what arrived, in order."""
+        return [one.id for one in self.deliveries]
+
+    @property
+    def attempted(self) -> list[Delivered]:
+        """All that was ever sent here, whether it arrived or not, in the order of the sends' beginnings."""
+        with self._condition:
+            return list(self._attempted)
+
+    @property
+    def batches(self) -> list[int]:
+        """The sizes of the batches, in the order of the sends' beginnings."""
+        with self._condition:
+            return list(self._batches)
+
+    @property
+    def hanging(self) -> int:
+        """How many sends hang now."""
+        with self._condition:
+            return self._hanging
+
+    def wait_for(self, count: int, timeout: float = 10.0) -> list[Delivered]:
+        """Wait until so many messages arrived, and return all that have; raises TimeoutError."""
+        with self._condition:
+            if not self._condition.wait_for(lambda: len(self._deliveries) >= count, timeout):
+                raise TimeoutError(f"{len(self._deliveries)} of {count} messages arrived within {timeout} s")
+            return list(self._deliveries)
+
+    def wait_for_ids(self, ids: Iterable[str], timeout: float = 10.0) -> None:
+        """Wait until all these messages arrived; raises TimeoutError."""
+        missing = set(ids)
+
+        def arrived() -> bool:
+            missing.difference_update(one.id for one in self._deliveries)
+            return not missing
+
+        with self._condition:
+            if not self._condition.wait_for(arrived, timeout):
+                raise TimeoutError(f"{len(missing)} messages did not arrive within {timeout} s: {sorted(missing)[:5]}")
+
+    def wait_for_attempts(self, count: int, timeout: float = 10.0) -> list[Delivered]:
+        """Wait until so many messages were sent here, arrived or not; raises TimeoutError."""
+        with self._condition:
+            if not self._condition.wait_for(lambda: len(self._attempted) >= count, timeout):
+                raise TimeoutError(f"{len(self._attempted)} of {count} messages were sent within {timeout} s")
+            return list(self._attempted)
+
+    def wait_for_hanging(self, count: int = 1, timeout: float = 10.0) -> None:
+        """Wait until so many sends hang; raises TimeoutError."""
+        with self._condition:
+            if not self._condition.wait_for(lambda: self._hanging >= count, timeout):
+                raise TimeoutError(f"{self._hanging} of {count} sends hang after {timeout} s")
+
+    # -- the target ----------------------------------------------------------------------------------------------------
+
+    def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
+        """Take a batch, and answer as told."""
+        with self._condition:
+            self._batches.append(len(batch))
+            self._attempted += [self._delivered(one) for one in batch]
+            self._condition.notify_all()
+            while (rule := self._hangs(batch)) is not None:
+                self._hang(rule)
+        if self.latency:
+            self._pause()
+        with self._condition:
+            results = [self._take(one) for one in batch]
+            self._condition.notify_all()
+        return results
+
+    def close(self) -> None:
+        """Let go what hangs."""
+        self.closed = True
+        self.behave()
+
+    def _hangs(self, batch: Sequence[Delivery]) -> _Rule | None:
+        for one in batch:
+            rule = self._rule_for(one)
+            if rule is not None and rule.result is None:
+                return rule
+        return None
+
+    def _hang(self, rule: _Rule) -> None:
+        if rule.times is not None:
+            rule.times -= 1
+        upto = self._releases
+        self._hanging += 1
+        self._condition.notify_all()
+        self._condition.wait_for(lambda: self._releases > upto)
+        self._hanging -= 1
+        if rule.times is None and rule in self._rules:
+            self._rules.remove(rule)
+
+    def _pause(self) -> None:
+        end = self._clock.monotonic() + self.latency
+        condition = threading.Condition()
+        with condition:
+            while not self.closed and (left := end - self._clock.monotonic()) > 0:
+                self._clock.wait(condition, left)
+
+    def _take(self, one: Delivery) -> Result:
+        rule = self._rule_for(one)
+        if rule is None or rule.result is None:
+            self._deliveries.append(self._delivered(one))
+            return OK
+        if rule.times is not None:
+            rule.times -= 1
+        if rule.arrives:
+            self._deliveries.append(self._delivered(one))
+        return rule.result
+
+    def _rule_for(self, one: Delivery) -> _Rule | None:
+        return next((rule for rule in reversed(self._rules) if rule.takes(one)), None)
+
+    def _delivered(self, one: Delivery) -> Delivered:
+        return Delivered(
+            id=one.id,
+            topic=one.topic,
+            tags=one.tags,
+            keys=one.keys,
+            properties=dict(one.properties),
+            ordering_key=one.ordering_key,
+            payload=one.payload,
+            due=one.due,
+            attempt=one.attempt,
+            at=self._clock.now(),
+        )
+
+
+_targets: dict[str, MemoryTarget] = {}
+
+
+def _open(url: str, route: Route, redis_url: str) -> Target:
+    name = urlsplit(url).netloc
+    try:
+        return _targets[name]
+    except KeyError:
+        raise ConfigError(f"route {route.name}: no test registered a memory target named {name!r}") from None
+
+
+def register_memory_target(target: MemoryTarget, name: str = "default") -> str:
+    """Make `target` known to this process; the URL for the `target` of a route. The same name again replaces it."""
+    _targets[name] = target
+    register_target("memory", _open)
+    return f"memory://{name}"

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scripts import commandline, environment
+from tests.house.processes import ROOT
+
+
+def dev(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [str(ROOT / "dev"), *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "say what to do"),
+        ("downgrade", "there is no 'downgrade'"),
+        ("--version", "there is no '--version'"),
+        ("up --api-port x", "'x' is not a port"),
+        ("up --api-port 65536", "'65536' is not a port"),
+        ("up --redis-port", "expected one argument"),
+        ("up --api 8080", "unrecognized arguments"),
+        ("up extra", "unrecognized arguments: extra"),
+        ("up --ephemeral --data d", "--ephemeral keeps no data"),
+        ("up --redis-url redis://h --data d", "--redis-url starts no server"),
+        ("up --redis-url http://h", "a Redis URL begins with redis://"),
+        ("up --data=", "--data needs the name of a folder"),
+        ("check everything", "check takes --fix"),
+        ("bench", "bench needs a name"),
+        ("openapi now", "openapi takes nothing more"),
+    ],
+)
+def test_wrong_use_is_told_in_one_sentence(line: str, says: str) -> None:
+    ran = dev(*line.split())
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert says in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_a_wrong_port_in_the_environment_is_told_in_one_sentence() -> None:
+    ran = dev("up", DELAYQ_API_PORT="http")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("dev: up: DELAYQ_API_PORT: 'http' is not a port")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--help", "-h", "help"])
+def test_help_names_every_command(option: str, tmp_path: Path) -> None:
+    ran = dev(option, cwd=tmp_path)
+    assert ran.returncode == 0
+    assert all(f"./dev {name} " in ran.stdout for name in ("up", "test", "check", "bench", "openapi"))
+
+
+def test_up_explains_its_options() -> None:
+    ran = dev("up", "--help")
+    assert ran.returncode == 0
+    options = ("--api-port", "--redis-port", "--data", "--ephemeral", "--redis-url", "--demo")
+    assert all(option in ran.stdout for option in options)
+
+
+def test_paths_are_meant_from_where_the_caller_stands(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").touch()
+    _, command = commandline.plan(["test", "--fast", "-k", "word", "test_it.py::test_one"], str(tmp_path))
+    assert command == [
+        "-m",
+        "pytest",
+        "-ra",
+        "-m",
+        "not slow",
+        "-k",
+        "word",
+        f"{tmp_path}/test_it.py::test_one",
+    ]
+    _, command = commandline.plan(["up", "--data", "here"], str(tmp_path))
+    assert command[-2:] == ["--data", f"{tmp_path}/here"]
+
+
+def test_up_with_a_server_of_ones_own_needs_no_embedded_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DELAYQ_REDIS_URL", raising=False)
+    assert commandline.plan(["up", "--redis-url", "redis://h"], "/")[0] == {"services"}
+    assert commandline.plan(["up"], "/")[0] == {"embedded", "services"}
+    monkeypatch.setenv("DELAYQ_REDIS_URL", "redis://h")
+    assert commandline.plan(["up"], "/")[0] == {"services"}
+    assert commandline.plan(["up", "--ephemeral"], "/")[0] == {"embedded", "services"}
+
+
+class Checkout:
+    """A root with a .venv that seems installed; what would be run is noted instead."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.ran: list[list[str]] = []
+        self.result = 0
+        (root / "dev").touch()
+        (root / "pyproject.toml").write_text("first")
+        (root / ".venv" / "bin").mkdir(parents=True)
+        (root / ".venv" / "bin" / "python").touch()
+        monkeypatch.setattr(subprocess, "call", self._call)
+        monkeypatch.setattr(shutil, "which", lambda name: None)  # no uv
+        for name in environment.FOREIGN:  # prepare() drops them; this puts them back in the end
+            monkeypatch.delenv(name, raising=False)
+
+    def _call(self, command: list[str], **options: object) -> int:
+        self.ran.append(command)
+        return self.result if "install" in command else 0
+
+    def prepare(self, *extras: str) -> str:
+        return environment.prepare(str(self.root), set(extras))
+
+    def installs(self) -> list[str]:
+        return [command[-1] for command in self.ran if "install" in command]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    return Checkout(tmp_path, monkeypatch)
+
+
+def test_a_second_start_installs_nothing(checkout: Checkout) -> None:
+    python = checkout.prepare("dev")
+    assert python == str(checkout.root / ".venv" / "bin" / "python")
+    assert checkout.installs() == [".[dev]"]
+    checkout.ran.clear()
+    checkout.prepare("dev")
+    checkout.prepare("embedded", "services")  # dev includes them
+    assert checkout.ran == []
+
+
+def test_more_is_installed_when_more_is_needed_or_the_project_changed(checkout: Checkout) -> None:
+    checkout.prepare("services")
+    checkout.prepare("embedded")
+    (checkout.root / "pyproject.toml").write_text("second")
+    checkout.prepare("services")
+    assert checkout.installs() == [".[services]", ".[embedded,services]", ".[embedded,services]"]
+
+
+def test_a_failed_installation_is_tried_again(checkout: Checkout) -> None:
+    checkout.result = 1
+    with pytest.raises(environment.CannotInstall, match="could not be installed"):
+        checkout.prepare("dev")
+    checkout.result = 0
+    checkout.prepare("dev")
+    assert checkout.installs() == [".[dev]", ".[dev]"]
+
+
+def test_half_an_environment_is_made_anew(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "_works", lambda venv: False)
+    left = checkout.root / ".venv" / "left"
+    left.touch()
+    monkeypatch.setattr(environment, "_make", lambda venv, uv: venv.mkdir())
+    checkout.prepare("dev")
+    assert not left.exists()
+    assert checkout.installs() == [".[dev]"]
+
+
+def test_a_python_without_ensurepip_gets_a_sentence(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "_works", lambda venv: False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(environment.CannotInstall, match="apt install python3-venv"):
+        checkout.prepare("dev")
+
+
+def test_what_belongs_to_other_environments_is_left_behind(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"):
+        monkeypatch.setenv(name, "/nowhere")
+    checkout.prepare("dev")
+    assert not {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"} & set(os.environ)

