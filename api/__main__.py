@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from types import FrameType
@@ -69,6 +70,8 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
         pass  # told below; it starts all the same, and works as soon as Redis does
     for reason in await missing(app.service.client):
         log.warning("not ready", reason=reason)
+    gc.collect()
+    gc.freeze()  # the modules stay: looking through them now and then would make requests wait
     signals.server = server = make_server(app, settings)
     if signals.stopping:
         return 0

@@ -18,7 +18,7 @@ Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_sch
 Ms = Annotated[int, Meta(description="Unix ms")]
 
 
-class ScheduledOut(msgspec.Struct, rename="camel"):
+class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
     """The message as it stands: the id to use from now on, its queue, its state, and its due."""
 
     id: str
@@ -28,15 +28,15 @@ class ScheduledOut(msgspec.Struct, rename="camel"):
     due_ms: Ms | None
 
 
-class ItemOut(msgspec.Struct, rename="camel", omit_defaults=True):
+class ItemOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """One message of a batch: `status` is what it would have got by itself; with it either the answer or a problem."""
 
     status: int
     id: str | UnsetType = UNSET
     queue: int | UnsetType = UNSET
     state: str | UnsetType = UNSET
-    due_time: Time | None | UnsetType = UNSET
-    due_ms: Ms | None | UnsetType = UNSET
+    due_time: Time | UnsetType | None = UNSET
+    due_ms: Ms | UnsetType | None = UNSET
     problem: ProblemOut | UnsetType = UNSET
 
 
@@ -68,12 +68,10 @@ class StateOut(msgspec.Struct, rename="camel"):
     queue: int
     state: Annotated[
         str,
-        Meta(
-            description="scheduled, due, in_flight, retrying, parked or dead; for a while: delivered, cancelled"
-        ),
+        Meta(description="scheduled, due, in_flight, retrying, parked or dead; for a while: delivered, cancelled"),
     ]
     attempts: Annotated[int, Meta(description="failed ones")]
-    due_time: Annotated[Time | None, Meta(description="of the next attempt")]
+    due_time: Annotated[Time | None, Meta(description="of the next attempt; null while it is parked or dead")]
     due_ms: Ms | None
     ended_time: Time | None
     reason: str | None
@@ -124,6 +122,7 @@ class QueueOut(msgspec.Struct, rename="camel"):
     parked: int
     dead: int
     remembered: Annotated[int, Meta(description="ids that have ended and are still known")]
+    owner: Annotated[str | None, Meta(description="the node that delivers from it, by its own last line")]
     epoch: str | None
 
 

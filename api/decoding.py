@@ -6,6 +6,7 @@ import re
 from typing import Final, NoReturn, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from .problems import Problem
 
@@ -36,7 +37,7 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
     A `Raw` is a part of a text that was decoded before.
     """
     try:
-        if isinstance(raw, bytes) and not raw.isascii():
+        if type(raw) is bytes and not raw.isascii():
             raw.decode()  # what is skipped as it is (a body) has to be text, too
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -85,7 +86,7 @@ def _malformed(raw: bytes, offset: int, reason: str) -> NoReturn:
 
 
 def _refuse(detail: str, field: str) -> NoReturn:
-    raise Problem("invalid", f"{detail}.", **({"field": field[:200]} if field else {}))
+    raise Problem("invalid", f"{detail}.", field=field[:200] or UNSET)
 
 
 def locate(raw: bytes, offset: int) -> str:

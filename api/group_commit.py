@@ -41,6 +41,7 @@ class GroupCommit:
         self._flushes = flushes
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
+        self._under_way = 0
         self._flights: set[asyncio.Task[None]] = set()
 
     @property
@@ -57,28 +58,35 @@ class GroupCommit:
         outcome: asyncio.Future[Outcome] = loop.create_future()
         self._waiting.append(_Waiting(message, size, outcome))
         self._bytes += size
-        under_way = len(self._flights)
-        if not under_way or (under_way < FLIGHTS and len(self._waiting) >= MANY):
+        if not self._under_way or (self._under_way < FLIGHTS and len(self._waiting) >= MANY):
             # The task runs after the requests that this turn of the loop has read, and takes them along.
+            self._under_way += 1
             task = loop.create_task(self._fly())
             self._flights.add(task)
             task.add_done_callback(self._flights.discard)
         return outcome
 
     async def _fly(self) -> None:
-        while self._waiting:
-            group = self._take()
-            self._flushes.add(len(group))
-            try:
-                outcomes = await self._schedule_many([one.message for one in group])
-            except Exception as error:
-                for one in group:
-                    if not one.outcome.done():
-                        one.outcome.set_exception(error)
-            else:
-                for one, outcome in zip(group, outcomes, strict=True):
-                    if not one.outcome.done():  # its request was cancelled
-                        one.outcome.set_result(outcome)
+        try:
+            while self._waiting:
+                await self._trip()
+        finally:
+            # In the very step that saw nothing waiting: whoever comes next must see that nobody flies.
+            self._under_way -= 1
+
+    async def _trip(self) -> None:
+        group = self._take()
+        self._flushes.add(len(group))
+        try:
+            outcomes = await self._schedule_many([one.message for one in group])
+        except Exception as error:
+            for one in group:
+                if not one.outcome.done():
+                    one.outcome.set_exception(error)
+        else:
+            for one, outcome in zip(group, outcomes, strict=True):
+                if not one.outcome.done():  # its request was cancelled
+                    one.outcome.set_result(outcome)
 
     def _take(self) -> list[_Waiting]:
         group: list[_Waiting] = []

@@ -70,9 +70,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """What the registry asks for."""
-        requests = CounterMetricFamily(
-            "delayq_api_requests", "requests answered", labels=("route", "method", "status")
-        )
+        requests = CounterMetricFamily("delayq_api_requests", "requests answered", labels=("route", "method", "status"))
         for (route, method, status), count in self._requests.items():
             requests.add_metric((route, method, str(status)), count)
         yield requests

@@ -113,7 +113,6 @@ def _schemas() -> dict[str, Any]:
     for name in ("MessageIn", "PatchIn"):
         schemas[name]["oneOf"] = [_only(one, _DUES) for one in _DUES]
     schemas["CancelIn"]["oneOf"] = [_only(one, ("ids", "keys")) for one in ("ids", "keys")]
-    schemas["BatchIn"]["properties"]["messages"]["items"] = _ref(MessageIn)
     return dict(sorted(schemas.items()))
 
 

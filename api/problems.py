@@ -63,14 +63,25 @@ class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Problem(Exception):
-    """Raised by a handler: the answer is this problem. `more` are further fields of `ProblemOut`."""
+    """Raised by a handler: the answer is this problem; see `KINDS` and `ProblemOut`."""
 
-    def __init__(self, kind: str, detail: str, *, headers: Headers = (), **more: Any) -> None:
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        *,
+        headers: Headers = (),
+        field: str | UnsetType = UNSET,
+        id: str | UnsetType = UNSET,
+        state: str | UnsetType = UNSET,
+        missing: list[str] | UnsetType = UNSET,
+        results: list[Any] | UnsetType = UNSET,
+    ) -> None:
         super().__init__(detail)
         status, title = KINDS[kind]
         self.kind = kind
         self.headers = headers + RETRY_AFTER if status in (503, 507) else headers
-        self.out = ProblemOut(f"urn:delayq:problem:{kind}", title, status, detail, **more)
+        self.out = ProblemOut(f"urn:delayq:problem:{kind}", title, status, detail, field, id, state, missing, results)
 
 
 def problem_of(error: Exception) -> Problem:
@@ -81,8 +92,8 @@ def problem_of(error: Exception) -> Problem:
         kind = "too-large" if error.too_large else "invalid"
         return Problem(kind, f"{error.field}: {error.reason}", field=error.field)
     if isinstance(error, Conflict):
-        more = {"state": "cancelled"} if error.cancelled else {}
-        return Problem("conflict", f"id {error.id} {error.reason}", field="id", id=error.id, **more)
+        state = "cancelled" if error.cancelled else UNSET
+        return Problem("conflict", f"id {error.id} {error.reason}", field="id", id=error.id, state=state)
     if isinstance(error, StoreFull):
         detail = "Redis has no memory left, and nothing was scheduled; delivering and cancelling go on"
         if error.id is None:

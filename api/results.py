@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeVar
 
-from delayq import InvalidMessage
+from delayq import InvalidMessage, StoreError
 
 from . import problems
 from .answers import ResultOut, ResultsOut
 from .problems import Answer, Problem
 from .service import encode
 
-__all__ = ["answer_results", "check_each"]
+__all__ = ["answer_results", "ask_each", "check_each"]
+
+T = TypeVar("T")
 
 
 def check_each(
@@ -32,6 +35,16 @@ def check_each(
             else:
                 refused[value] = ResultOut(status=problem.status, key=value, problem=problem)
     return valid, refused
+
+
+async def ask_each(
+    ask: Callable[[Sequence[str]], Awaitable[Sequence[T]]], values: Sequence[str]
+) -> Iterator[T | StoreError]:
+    """What becomes of each value; when Redis is not even found, that."""
+    try:
+        return iter(await ask(values) if values else ())
+    except StoreError as error:
+        return iter([error] * len(values))
 
 
 def answer_results(results: list[ResultOut]) -> Answer:

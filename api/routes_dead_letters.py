@@ -15,8 +15,8 @@ from .answers import DeadLettersOut, EndedOut, ResultOut, ResultsOut
 from .decoding import decode
 from .http import Request
 from .problems import Answer, Problem
+from .results import answer_results, ask_each, check_each
 from .schemas import IdsIn
-from .results import answer_results, check_each
 from .service import Operations, Service, encode
 from .views import dead_letter_out
 
@@ -79,7 +79,7 @@ async def redrive(service: Service, request: Request) -> Answer:
     """
     ids = decode(_ids, await request.json(service.settings.request_limit)).ids
     valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
-    outcomes = iter(await service.client.redrive(valid) if valid else [])
+    outcomes = await ask_each(service.client.redrive, valid)
     return answer_results([refused.get(id) or _result(id, next(outcomes)) for id in ids])
 
 

@@ -14,9 +14,9 @@ from .answers import EndedOut, FoundOut, ResultOut, ResultsOut, ScheduledOut, St
 from .decoding import decode
 from .http import Request
 from .problems import Answer, Problem
-from .schemas import CancelIn, PatchIn, due_of
+from .results import answer_results, ask_each, check_each
+from .schemas import KEY, CancelIn, PatchIn, due_of
 from .service import Operations, Service, encode
-from .results import answer_results, check_each
 from .views import rescheduled_out, state_out
 
 __all__ = ["OPERATIONS"]
@@ -58,7 +58,7 @@ async def get(service: Service, request: Request) -> Answer:
 
 @OPERATIONS.add(
     "GET", "/v1/messages", gives={200: FoundOut}, problems=(400, 503),
-    query={"key": {"required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 255}}},
+    query={"key": {"required": True, "schema": {"type": "string"} | KEY}},
 )  # fmt: skip
 async def find(service: Service, request: Request) -> Answer:
     """Find messages by a business key
@@ -113,7 +113,7 @@ async def cancel_many(service: Service, request: Request) -> Answer:
 
 async def _cancel_ids(service: Service, ids: list[str]) -> Answer:
     valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
-    outcomes = iter(await service.client.cancel_many(valid) if valid else [])
+    outcomes = await ask_each(service.client.cancel_many, valid)
     results = [refused.get(id) or _result(service, next(outcomes), id) for id in ids]
     return answer_results(results)
 

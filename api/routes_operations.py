@@ -11,7 +11,7 @@ from .http import Request
 from .problems import Answer, Problem
 from .readiness import missing
 from .service import Operations, Service, encode
-from .views import queue_out, stats_out
+from .views import queues_out, stats_out
 
 __all__ = ["OPERATIONS"]
 
@@ -24,8 +24,7 @@ _METRICS: Final = ((b"content-type", CONTENT_TYPE_LATEST.encode()),)
 async def queues(service: Service, request: Request) -> Answer:
     """Look at the queues"""
     request.query()
-    stats = await service.client.stats()
-    return Answer(200, encode(QueuesOut([queue_out(number, one) for number, one in enumerate(stats)])))
+    return Answer(200, encode(queues_out(await service.client.stats(), await service.client.nodes())))
 
 
 @OPERATIONS.add("GET", "/v1/stats", gives={200: StatsOut}, problems=(400, 503))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections import Counter
+from typing import Final
 
 import msgspec
 
-from delayq import DelayqError, InvalidMessage, Message, Scheduled, StoreError
+from delayq import DelayqError, InvalidMessage, Message, Scheduled
+from delayq.times import format_instant
 
 from . import problems
 from .answers import BatchOut, ItemOut, ScheduledOut
 from .decoding import decode
 from .http import Request
 from .problems import Answer, Problem
-from .schemas import BatchIn, MessageIn, message_of
+from .schemas import BatchIn, MessageIn, PartsIn, message_of
 from .service import Operations, Service, encode
 from .views import scheduled_out
 
@@ -21,8 +23,11 @@ __all__ = ["OPERATIONS"]
 
 OPERATIONS = Operations()
 
+Outcome = Scheduled | DelayqError | Problem
+
 _message = msgspec.json.Decoder(MessageIn)
 _batch = msgspec.json.Decoder(BatchIn)
+_parts = msgspec.json.Decoder(PartsIn)
 
 EXAMPLE: Final = {"topic": "orders.unpaid", "body": {"order": 42}, "delayTime": "30m", "keys": ["order-42"]}
 
@@ -39,16 +44,14 @@ async def schedule(service: Service, request: Request) -> Answer:
     """
     raw = await request.json(service.settings.request_limit)
     outcome = await service.group.schedule(message_of(decode(_message, raw)), len(raw))
-    service.metrics.scheduled[_result(outcome)] += 1
+    counts = service.metrics.scheduled
     if isinstance(outcome, Scheduled):
-        return Answer(201 if outcome.created else 200, encode(scheduled_out(outcome)))
-    raise outcome
-
-
-def _result(outcome: Scheduled | DelayqError | Problem) -> str:
-    if isinstance(outcome, Scheduled):
-        return "created" if outcome.created else "repeated"
-    return problems.problem_of(outcome).kind
+        created = outcome.created
+        counts["created" if created else "repeated"] += 1
+        return Answer(201 if created else 200, encode(scheduled_out(outcome)))
+    problem = problems.problem_of(outcome)
+    counts[problem.kind] += 1
+    raise problem
 
 
 @OPERATIONS.add(
@@ -61,42 +64,48 @@ async def schedule_batch(service: Service, request: Request) -> Answer:
     Each gets its own result, in order, with the status it would have got by itself: a bad one never stops the
     others. 503 and 507 only when every one of them failed for the store; their ids are in the results.
     """
-    raws = decode(_batch, await request.json(service.settings.request_limit)).messages
+    given = _decode_batch(await request.json(service.settings.request_limit))
     most = service.settings.batch_limit
-    if len(raws) > most:
-        raise InvalidMessage("messages", f"at most {most} in a batch; {len(raws)} were given")
-    outcomes: list[Scheduled | DelayqError | Problem | None] = []
+    if len(given) > most:
+        raise InvalidMessage("messages", f"at most {most} in a batch; {len(given)} were given")
+    outcomes: list[Outcome | None] = []
     messages: list[Message] = []
-    for raw in raws:
+    for one in given:
         try:
-            messages.append(message_of(decode(_message, raw)))
+            messages.append(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
         except (InvalidMessage, Problem) as error:
             outcomes.append(error)
         else:
             outcomes.append(None)
-    if messages:
-        answered = iter(await service.client.schedule_many(messages))
-        outcomes = [next(answered) if outcome is None else outcome for outcome in outcomes]
-    return _answer_batch(service, outcomes)
+    answered = iter(await service.client.schedule_many(messages) if messages else ())
+    return _answer_batch(service, [next(answered) if one is None else one for one in outcomes])
 
 
-def _answer_batch(service: Service, outcomes: list[Any]) -> Answer:
+def _decode_batch(raw: bytes) -> list[MessageIn] | list[msgspec.Raw]:
+    try:
+        return decode(_batch, raw).messages  # the usual case: all of them are well formed
+    except Problem:
+        return decode(_parts, raw).messages  # one of them is not, and is told by itself
+
+
+def _answer_batch(service: Service, outcomes: list[Outcome]) -> Answer:
     results: list[ItemOut] = []
-    created = away = full = 0
+    counts: Counter[str] = Counter()
+    created = 0
     for outcome in outcomes:
         if isinstance(outcome, Scheduled):
+            due = outcome.due
+            due_time = None if due is None else format_instant(due)
             created += outcome.created
-            one = scheduled_out(outcome)
             status = 201 if outcome.created else 200
-            results.append(ItemOut(status, one.id, one.queue, one.state, one.due_time, one.due_ms))
+            results.append(ItemOut(status, outcome.id, outcome.queue, outcome.state, due_time, due))
         else:
             problem = problems.problem_of(outcome)
-            away += isinstance(outcome, StoreError) and problem.out.status == 503
-            full += isinstance(outcome, StoreError) and problem.out.status == 507
-            results.append(ItemOut(problem.out.status, id=problem.out.id, problem=problem.out))
-    for outcome in outcomes:
-        service.metrics.scheduled[_result(outcome)] += 1
-    if outcomes and away + full == len(outcomes):
-        kind = "unavailable" if away else "full"
+            counts[problem.kind] += 1
+            results.append(ItemOut(problem.out.status, problem.out.id, problem=problem.out))
+    repeated = len(outcomes) - created - counts.total()
+    service.metrics.scheduled.update(counts, created=created, repeated=repeated)
+    if outcomes and counts["unavailable"] + counts["full"] == len(outcomes):
+        kind = "unavailable" if counts["unavailable"] else "full"
         raise Problem(kind, "No message could be scheduled; repeat each with the id in its result.", results=results)
     return Answer(200, encode(BatchOut(results)))

@@ -13,11 +13,11 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import InvalidMessage, Message, parse_duration, parse_instant
 
-__all__ = ["BatchIn", "CancelIn", "IdsIn", "MessageIn", "PatchIn", "due_of", "message_of"]
+__all__ = ["KEY", "BatchIn", "CancelIn", "IdsIn", "MessageIn", "PartsIn", "PatchIn", "due_of", "message_of"]
 
 _ID: Final = {"pattern": "^[A-Za-z0-9._:-]{1,128}$"}
 _TEXT: Final = {"pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]*$", "maxLength": 255}
-_KEY: Final = {"minLength": 1, "maxLength": 255, "pattern": "^[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$"}
+KEY: Final = {"minLength": 1, "maxLength": 255, "pattern": "^[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$"}
 _HORIZON: Final = 10 * 365 * 86_400_000
 
 Duration = Annotated[
@@ -45,7 +45,7 @@ Level = Annotated[
 ]
 
 
-class MessageIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class MessageIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
     """A message. Exactly one of delayTime, expectDate and delayLevel says when; null means not given."""
 
     topic: Annotated[
@@ -64,7 +64,7 @@ class MessageIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     id: Annotated[str | None, Meta(description="your own id; made here without", extra_json_schema=_ID)] = None
     tags: Annotated[str | None, Meta(description="RocketMQ's tag", extra_json_schema=_TEXT)] = None
     keys: Annotated[
-        tuple[Annotated[str, Meta(extra_json_schema=_KEY)], ...] | None,
+        tuple[Annotated[str, Meta(extra_json_schema=KEY)], ...] | None,
         Meta(
             description="business keys, to find and cancel by",
             extra_json_schema={"maxItems": 16, "uniqueItems": True},
@@ -87,6 +87,12 @@ class MessageIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 class BatchIn(msgspec.Struct, forbid_unknown_fields=True):
     """Messages; each is taken or refused by itself."""
+
+    messages: list[MessageIn]
+
+
+class PartsIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A batch in which some message is malformed: each is then decoded by itself."""
 
     messages: list[Raw]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -15,8 +16,6 @@ from .metrics import Metrics
 from .problems import Answer
 
 __all__ = ["Handle", "Operation", "Operations", "Service", "encode"]
-
-T = TypeVar("T")
 
 encode = msgspec.json.Encoder().encode
 
@@ -41,7 +40,8 @@ class Service:
 Handle = Callable[[Service, Request], Awaitable[Answer]]
 
 
-class Operation(NamedTuple):
+@dataclass(frozen=True)
+class Operation:
     """A handler, and what the documentation says of it.
 
     `takes` is the type of the body and `example` one; `gives` the type of each good answer's body (None: text),
@@ -53,9 +53,9 @@ class Operation(NamedTuple):
     handle: Handle
     takes: type | None = None
     example: Any = None
-    gives: dict[int, type | None] = {}
+    gives: dict[int, type | None] = field(default_factory=dict)
     problems: tuple[int, ...] = ()
-    query: dict[str, dict[str, Any]] = {}
+    query: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class Operations(list[Operation]):

@@ -12,9 +12,9 @@ from delayq import Scheduled, State, times
 from delayq.codec import BODY_BYTES, BODY_JSON, Record
 from delayq.store.commands import DeadLetter, Found, QueueStats
 
-from .answers import DeadLetterOut, MessageOut, QueueOut, ScheduledOut, StateOut, StatsOut
+from .answers import DeadLetterOut, MessageOut, QueueOut, QueuesOut, ScheduledOut, StateOut, StatsOut
 
-__all__ = ["dead_letter_out", "queue_out", "rescheduled_out", "scheduled_out", "state_out", "stats_out"]
+__all__ = ["dead_letter_out", "queues_out", "rescheduled_out", "scheduled_out", "state_out", "stats_out"]
 
 _instant = times.format_instant
 
@@ -72,12 +72,30 @@ def _body(record: Record) -> dict[str, Any]:
     return {"body": payload.decode()}
 
 
-def queue_out(queue: int, stats: QueueStats) -> QueueOut:
-    """The figures of a queue."""
-    return QueueOut(
-        queue, stats.scheduled, stats.due, _time(stats.head_due), stats.head_lateness, stats.parked, stats.dead,
-        stats.remembered, stats.epoch,
-    )  # fmt: skip
+class _Line(msgspec.Struct):
+    """What a node writes of itself, as far as it is wanted here: the epoch of each queue that it owns."""
+
+    queues: dict[str, str] = {}
+
+
+_line = msgspec.json.Decoder(_Line)
+
+
+def queues_out(queues: list[QueueStats], nodes: dict[str, bytes]) -> QueuesOut:
+    """The figures of each queue, and who owns it: the node that names the epoch which Redis goes by."""
+    owners: dict[tuple[str, str | None], str] = {}
+    for node, line in nodes.items():
+        try:
+            owners |= dict.fromkeys(_line.decode(line).queues.items(), node)
+        except msgspec.MsgspecError:
+            continue  # of another version
+    return QueuesOut([
+        QueueOut(
+            queue, stats.scheduled, stats.due, _time(stats.head_due), stats.head_lateness, stats.parked, stats.dead,
+            stats.remembered, owners.get((str(queue), stats.epoch)), stats.epoch,
+        )
+        for queue, stats in enumerate(queues)
+    ])  # fmt: skip
 
 
 def stats_out(queues: list[QueueStats]) -> StatsOut:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Final
 
 from benchmarks import limit, report
 from benchmarks.errors import BenchmarkError
-from benchmarks.harness import Scale, progress
+from benchmarks.harness import Scale, progress, warn_if_busy
 from benchmarks.processes import server
 from benchmarks.results import NAMES, Result, environment, save
 from delayq.errors import DelayqError
@@ -28,7 +29,8 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         prog="./dev bench",
         allow_abbrev=False,
         description="Measure delayq beside a limit measured in the same run. Goals that are missed are told, "
-        "and are no failure. `all`, in full, also renders docs/benchmarks.md; it takes most of an hour.",
+        "and are no failure. `all`, in full, also renders docs/benchmarks.md; it takes most of an hour. "
+        "`growth`, in full, needs 10 GB of memory and 20 GB in the folder for temporary files (TMPDIR).",
     )
     parser.add_argument("name", metavar="NAME", choices=[*NAMES, "all"], help=", ".join([*NAMES, "all"]))
     parser.add_argument("--quick", action="store_true", help="fewer messages, once; never rendered")
@@ -61,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         del os.environ[name]  # a benchmark has its own servers and settings
     target: Path | None = given.json or (DEFAULT_JSON if given.name == "all" else None)
     results: list[Result] = []
+    warn_if_busy()
     try:
         for name in NAMES if given.name == "all" else [given.name]:
             results.append(measure(name, Scale(given.quick)))
@@ -77,4 +80,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped, folders removed
     sys.exit(main())

@@ -18,6 +18,7 @@ import msgspec
 
 from benchmarks import limit
 from benchmarks.backlog import Watch, lead, schedule_ahead, span_of
+from benchmarks.errors import TooLate
 from benchmarks.harness import CpuMeter, Scale, now, progress
 from benchmarks.messages import make, spread
 from benchmarks.processes import connect, server, worker
@@ -108,8 +109,23 @@ def _drain_few(measured: int) -> Cpu:
         watch.streams_filled(100, int(now()))
         watch.delete_streams()
         meter = CpuMeter(server=running.pid, worker=process.pid)
-        for _ in range(measured // FEW):
-            moment = int(now()) + lead(FEW)
-            schedule_ahead(client, make(FEW, spread(moment, span_of(FEW))), moment)
-            drain(watch, meter, FEW, moment)
+        rounds = measured // FEW
+        counted = 0
+        for _ in range(2 * rounds):
+            counted += counted < rounds and _drain_round(client, watch, meter)
+        if counted < rounds:
+            raise TooLate(f"only {counted} of {rounds} rounds were scheduled in time")
         return meter.each()
+
+
+def _drain_round(client: Client, watch: Watch, meter: CpuMeter) -> bool:
+    """Measure how a few are drained; False if they could not be scheduled in time."""
+    moment = int(now()) + lead(FEW, spare=500)
+    try:
+        schedule_ahead(client, make(FEW, spread(moment, span_of(FEW))), moment)
+    except TooLate:
+        watch.streams_filled(FEW, moment)
+        watch.delete_streams()
+        return False
+    drain(watch, meter, FEW, moment)
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ import msgspec
 from benchmarks.errors import BenchmarkError
 from benchmarks.results import Pair
 
-__all__ = ["CpuMeter", "RssMeter", "Scale", "in_pairs", "now", "progress", "rss", "wait_for"]
+__all__ = ["CpuMeter", "RssMeter", "Scale", "in_pairs", "now", "progress", "rss", "wait_for", "warn_if_busy"]
 
 _began = time.monotonic()
 
@@ -39,6 +40,12 @@ class Scale(msgspec.Struct, frozen=True):
 def progress(text: str) -> None:
     """Say on stderr what is being done."""
     print(f"[{time.monotonic() - _began:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+def warn_if_busy() -> None:
+    """Say so when other things run on the machine: delayq's processes and the limit do not suffer alike."""
+    if sum(os.getloadavg()[:2]) > 1:
+        progress(f"the machine is busy (load average {os.getloadavg()[0]:.1f}): ratios will not mean much")
 
 
 def now() -> float:

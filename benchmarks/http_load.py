@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import re
 import selectors
@@ -88,8 +90,8 @@ def _python(load: Load) -> float:
 class _Connection:
     """A kept connection with one request at a time on it."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port))
+    def __init__(self, opened: socket.socket) -> None:
+        self.socket = opened
         self._answer = b""
 
     def whole_answer(self) -> bool:
@@ -111,20 +113,18 @@ def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float) ->
     host, port, path = _parts(url)
     head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
     requests = [b"%b%d\r\n\r\n%b" % (head.encode(), len(body), body) for body in bodies]
-    began, answered, turn = time.perf_counter(), 0, 0
-    with selectors.DefaultSelector() as selector:
+    turns = itertools.cycle(requests)
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
+        began, answered = time.perf_counter(), 0
         for _ in range(connections):
-            one = _Connection(host, port)
+            one = _Connection(opened.enter_context(socket.create_connection((host, port))))
             selector.register(one.socket, selectors.EVENT_READ, one)
-            one.socket.sendall(requests[(turn := turn + 1) % len(requests)])
-        while time.perf_counter() - began < seconds:
+            one.socket.sendall(next(turns))
+        while (elapsed := time.perf_counter() - began) < seconds:
             for key, _ in selector.select(1):
                 if key.data.whole_answer():
                     answered += 1
-                    key.data.socket.sendall(requests[(turn := turn + 1) % len(requests)])
-        elapsed = time.perf_counter() - began
-        for key in list(selector.get_map().values()):
-            key.data.socket.close()
+                    key.data.socket.sendall(next(turns))
     return answered / elapsed
 
 

@@ -21,7 +21,7 @@ from benchmarks.results import Figure, paired
 from delayq import Client, Message, Scheduled
 from delayq.store.keys import queue_keys
 
-__all__ = ["measure_limit", "run", "schedule_all"]
+__all__ = ["accepted", "measure_limit", "run", "schedule_all"]
 
 GOALS = {0: 0.9, 1: 0.7}
 _KEYS = {0: "plain", 1: "one business key"}
@@ -76,9 +76,7 @@ def _ours(messages: list[Message], costs: list[dict[str, float]]) -> float:
 
 
 def _check(url: str, outcomes: list[Any], expected: int) -> None:
-    refused = [outcome for outcome in outcomes if not (isinstance(outcome, Scheduled) and outcome.created)]
-    if refused:
-        raise BenchmarkError(f"{len(refused)} messages were not scheduled, such as {refused[0]!r}")
+    accepted(outcomes)
     with connect(url) as connection:
         there = sum(connection.zcard(queue_keys(queue).queue) for queue in range(QUEUES))
     if there != expected:
@@ -87,10 +85,14 @@ def _check(url: str, outcomes: list[Any], expected: int) -> None:
 
 def schedule_all(client: Client, messages: Any) -> int:
     """Schedule messages that belong to a benchmark's preparation; how many."""
-    outcomes = client.schedule_many(messages)
-    for outcome in outcomes:
-        if not isinstance(outcome, Scheduled):
-            raise outcome
+    return accepted(client.schedule_many(messages))
+
+
+def accepted(outcomes: list[Any]) -> int:
+    """How many messages were scheduled; a BenchmarkError if one of them was not."""
+    refused = [outcome for outcome in outcomes if not (isinstance(outcome, Scheduled) and outcome.created)]
+    if refused:
+        raise BenchmarkError(f"{len(refused)} messages were not scheduled, such as {refused[0]!r}")
     return len(outcomes)
 
 

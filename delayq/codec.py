@@ -115,9 +115,12 @@ def _number(value: int | None) -> bytes:
 def _json(body: Any) -> bytes:
     try:
         if isinstance(body, msgspec.Raw):
+            msgspec.json.decode(body)  # whoever gets the message must be able to: no 1e400
             return msgspec.json.format(bytes(body), indent=-1)
         return msgspec.json.encode(body)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+    except RecursionError:
+        raise InvalidMessage("body", "is nested too deeply; a few hundred levels are taken") from None
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise InvalidMessage("body", f"is neither a string, bytes nor a JSON value ({error})") from None
 
 

@@ -9,13 +9,14 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import typer
 
 from delayq.cli import dead_letters, doctor, messages, queues, tail
 from delayq.cli.options import BadUse
-from delayq.cli.output import visible
+from delayq.cli.output import say
+from delayq.cli.schedule import schedule
 from delayq.errors import Conflict, DelayqError, InvalidMessage
 
 __all__ = ["main"]
@@ -31,19 +32,24 @@ _OPTIONS = {
 }  # fmt: skip
 
 
+def _group(help: str) -> typer.Typer:
+    return typer.Typer(help=help, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
 def _app() -> typer.Typer:
-    plain = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
-    app = typer.Typer(help="Schedule messages for later, look after them, and see how delayq is.", **plain)
-    for command in (messages.schedule, messages.cancel, messages.reschedule, messages.get, messages.find):
+    app = _group("Schedule messages for later, look after them, and see how delayq is.")
+    letters = _group("Messages that were given up: look at them, put them back, delete them.")
+    first: tuple[Callable[..., int], ...] = (
+        schedule, messages.cancel, messages.reschedule, messages.get, messages.find, queues.stats, queues.queues,
+    )  # fmt: skip
+    last: tuple[Callable[..., int], ...] = (tail.tail, doctor.doctor, queues.version)
+    for command in first:
         app.command()(command)
-    for command in (queues.stats, queues.queues):
-        app.command()(command)
-    letters = typer.Typer(help="Messages that were given up: look at them, put them back, delete them.", **plain)
     letters.command("list")(dead_letters.list_)
     letters.command()(dead_letters.redrive)
     letters.command()(dead_letters.discard)
     app.add_typer(letters, name="dead-letters")
-    for command in (tail.tail, doctor.doctor, queues.version):
+    for command in last:
         app.command()(command)
     return app
 
@@ -61,14 +67,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(code or 0)
     except BrokenPipeError:  # the reader has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return 0
+    except OSError as error:
+        _write_no_more()
+        return _refuse(f"the output cannot be written: {error.strerror or error}")
     except typer.TyperException as error:
         return _refuse(_of_usage(error))
     except typer.Abort:
         return _refuse("stopped")
     except DelayqError as error:
         return _refuse(_of_error(error))
+
+
+def _write_no_more() -> None:
+    """Else Python would try once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _check_text(arg: str) -> None:
@@ -82,7 +96,8 @@ def _of_usage(error: typer.TyperException) -> str:
     text = error.format_message()
     if text == "Missing command.":
         text = "give a command; delayq --help lists them"
-    return text[:1].lower() + re.sub(r"\.\s+", "; ", text[1:])
+    text = text[:1].lower() + text[1:]
+    return re.sub(r"\.\s+(\w)", lambda match: "; " + match.group(1).lower(), text)
 
 
 def _of_error(error: DelayqError) -> str:
@@ -96,9 +111,8 @@ def _of_error(error: DelayqError) -> str:
 
 
 def _refuse(text: str) -> int:
-    sentence = visible(" ".join(text.split())).rstrip(".")
+    sentence = " ".join(text.split()).rstrip(".")
     if len(sentence) > LONGEST_SENTENCE:
         sentence = sentence[:LONGEST_SENTENCE] + " …"
-    sys.stdout.flush()
-    sys.stderr.write(f"delayq: {sentence}.\n")
+    say(sentence if sentence.endswith("?") else f"{sentence}.")
     return 2

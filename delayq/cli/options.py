@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
 from delayq.client import Client
-from delayq.config import load_settings
+from delayq.config import Settings, load_settings
 from delayq.errors import ConfigError, DelayqError
 from delayq.times import parse_duration, parse_instant
 
 __all__ = [
-    "AsJson", "At", "BadUse", "Delay", "Due", "Ids", "Level", "RedisUrl", "connect", "due_of", "duration", "properties_of",
+    "AsJson", "At", "BadUse", "Delay", "Due", "Ids", "Level", "RedisUrl", "connect", "due_of", "duration", "option",
+    "properties_of", "settings_of",
 ]  # fmt: skip
 
+
+def option(*names: str, help: str, metavar: str | None = None) -> Any:
+    """An option without a default worth showing."""
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False)
+
+
 RedisUrl = Annotated[
-    str | None,
-    typer.Option("--redis-url", metavar="URL", help="The Redis to talk to; DELAYQ_REDIS_URL without.", show_default=False),
+    str | None, option("--redis-url", metavar="URL", help="The Redis to talk to; DELAYQ_REDIS_URL without.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON as the HTTP API answers it.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of messages.", show_default=False)]
-Delay = Annotated[
-    str | None, typer.Option("--delay", metavar="DURATION", help="From now: 30m, 1h30m, PT30M, or ms.", show_default=False)
-]
-At = Annotated[
-    str | None, typer.Option("--at", metavar="TIME", help="RFC 3339 with its zone, or Unix ms.", show_default=False)
-]
-Level = Annotated[
-    int | None, typer.Option("--level", metavar="N", help="A delay level, 1 (1 s) to 18 (2 h).", show_default=False)
-]
+AsJson = Annotated[bool, option("--json", help="Print JSON as the HTTP API answers it.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of messages.", show_default=False)]
+Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="From now: 30m, 1h30m, PT30M, or ms.")]
+At = Annotated[str | None, option("--at", metavar="TIME", help="RFC 3339 with its zone, or Unix ms.")]
+Level = Annotated[int | None, option("--level", metavar="N", help="A delay level, 1 (1 s) to 18 (2 h).")]
 
 Due = dict[str, int | None]
 _NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
@@ -42,8 +42,8 @@ class BadUse(DelayqError):
     """The command line makes no sense."""
 
 
-def connect(redis_url: str | None) -> Client:
-    """A client of the Redis that was named; raises ConfigError."""
+def settings_of(redis_url: str | None) -> Settings:
+    """The settings of the environment, with the Redis that was named; raises ConfigError."""
     settings = load_settings() if redis_url is None else load_settings(redis_url=redis_url)
     try:
         parts = urlsplit(settings.redis_url)
@@ -51,7 +51,12 @@ def connect(redis_url: str | None) -> Client:
         _ = parts.port
     except ValueError as error:
         raise ConfigError(f"the Redis URL is wrong: {error}") from None
-    return Client(settings=settings)
+    return settings
+
+
+def connect(redis_url: str | None) -> Client:
+    """A client of the Redis that was named; raises ConfigError."""
+    return Client(settings=settings_of(redis_url))
 
 
 def due_of(delay: str | None, at: str | None, level: int | None) -> Due:

@@ -35,7 +35,6 @@ def _json_escape(match: re.Match[str]) -> str:
 
 def say(text: str) -> None:
     """A sentence beside the output: to stderr."""
-    sys.stdout.flush()
     sys.stderr.write(f"delayq: {visible(text)}\n")
 
 

@@ -155,10 +155,12 @@ def _found(id: str, reply: Any, now: int, watermark: int) -> Found | None:
         return Found(id=id, state=State.DEAD, record=_record(raw), attempts=tries, reason=why, ended=buried)
     if place == b"parked":
         state = State.PARKED
-    elif due is not None and due > now:
-        state = State.RETRYING if attempts else State.SCHEDULED
-    elif due is not None and due <= watermark:
+    elif due is not None and due > now and attempts:
+        state = State.RETRYING
+    elif due is not None and due <= watermark:  # before the clock: a cancel would not be certain either
         state = State.IN_FLIGHT
+    elif due is not None and due > now:
+        state = State.SCHEDULED
     else:
         state = State.DUE
     return Found(id=id, state=state, record=_record(raw), due=due, attempts=int(attempts or 0))

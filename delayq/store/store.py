@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import redis
@@ -32,7 +31,6 @@ T = TypeVar("T")
 #: Commands sent ahead of their replies: enough to keep the server busy, little enough to fit in socket buffers.
 AHEAD: Final = 32
 AHEAD_BYTES: Final = 1024 * 1024
-_RETRIES: Final = 1
 _PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 
 
@@ -68,31 +66,61 @@ def _words(command: Command[Any], flags: bool, loaded: set[str]) -> Sequence[Any
     return ("EVAL", script.text, len(command.keys), *command.keys, *command.args)
 
 
-class _Sent:
-    """Commands on their way: what was sent and not answered, and the answers so far, in order."""
+class _Exchange:
+    """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, commands: Iterable[Command[Any]]) -> None:
         self.waiting: deque[tuple[int, Command[Any], int]] = deque()
-        self.bytes = 0
         self.answers: list[Any] = []
+        self._commands = iter(commands)
+        self._again: deque[tuple[int, Command[Any]]] = deque()
+        self._bytes = 0
+        self._replies = 0
+        self._replies_at_last_break = -1
 
-    def add(self, command: Command[Any], size: int) -> None:
-        self.waiting.append((len(self.answers), command, size))
-        self.answers.append(None)
-        self.bytes += size
+    def to_send(self) -> Iterator[tuple[int, Command[Any]]]:
+        """What is to be sent, each with its place; after a break it goes on where it was."""
+        while self._again:
+            yield self._again.popleft()
+        for command in self._commands:
+            self.answers.append(_UNANSWERED)
+            yield len(self.answers) - 1, command
 
+    def sent(self, index: int, command: Command[Any], size: int) -> None:
+        self.waiting.append((index, command, size))
+        self._bytes += size
+
+    @property
     def full(self) -> bool:
-        return len(self.waiting) >= AHEAD or self.bytes >= AHEAD_BYTES
+        """Whether replies are to be read before more is sent."""
+        return len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
 
-    def answer(self, value: Any) -> tuple[int, Command[Any]]:
+    def take(self) -> tuple[int, Command[Any]]:
+        """The command whose reply has come."""
         index, command, size = self.waiting.popleft()
-        self.bytes -= size
-        self.answers[index] = value
+        self._bytes -= size
+        self._replies += 1
         return index, command
 
-    def fail(self, error: StoreError) -> None:
-        while self.waiting:
-            self.answer(error)
+    def broke(self, error: Exception) -> bool:
+        """Whether to go on with a new connection; if not, everything without an answer gets the error.
+
+        What was sent and not answered is sent once more, unless nothing was answered since that was done last.
+        """
+        again = bool(self.waiting) and _broken(error) and self._replies > self._replies_at_last_break
+        self._replies_at_last_break = self._replies
+        if again:
+            self._again.extendleft((index, command) for index, command, _ in reversed(self.waiting))
+        else:
+            failed = _translate(error)
+            self.answers = [failed if answer is _UNANSWERED else answer for answer in self.answers]
+            self.answers.extend(failed for _ in self._commands)
+        self.waiting.clear()
+        self._bytes = 0
+        return again
+
+
+_UNANSWERED: Final = object()
 
 
 def _read(command: Command[T], reply: Any) -> T | StoreError:
@@ -110,10 +138,11 @@ def _single(answers: list[T | StoreError]) -> T:
 
 
 def _options(url: str, timeout: float) -> dict[str, Any]:
-    return {
+    tcp = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    return tcp | {
         "retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "socket_timeout": timeout,
-        "socket_connect_timeout": min(timeout, 1.0), "socket_keepalive": True, "health_check_interval": 0,
-        "decode_responses": False, "protocol": 2, "lib_name": None, "lib_version": None,
+        "socket_connect_timeout": min(timeout, 1.0), "health_check_interval": 0,
+        "decode_responses": False, "protocol": 2, "max_connections": 2**31,
     }  # fmt: skip
 
 
@@ -130,7 +159,8 @@ class Store:
         self._timeout = timeout
         try:
             self._factory = redis.ConnectionPool.from_url(url, **_options(url, timeout))
-        except ValueError as error:
+            self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+        except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []
         self._loaded: set[str] = set()  # scripts that the server has got from here
@@ -145,64 +175,43 @@ class Store:
 
         A lazy iterable is drawn from while the server works on what was sent before.
         """
-        source = iter(commands)
-        sent = _Sent()
-        try:
-            with self._connection() as connection:
-                self._exchange(connection, source, sent)
-        except (redis.exceptions.RedisError, OSError) as error:
-            self._again(error, sent)
-        rest = list(source)  # only when the connection broke in the middle
-        if rest:
-            failed = next((one for one in sent.answers if isinstance(one, StoreUnavailable)), None)
-            sent.answers.extend([failed] * len(rest) if failed is not None else self.run_many(rest))
-        return sent.answers
-
-    def _exchange(self, connection: Any, source: Iterator[Command[Any]], sent: _Sent) -> None:
-        unloaded: list[tuple[int, Command[Any]]] = []
-        for command in source:
-            words = connection.pack_command(*_words(command, self._flags, self._loaded))
-            sent.add(command, sum(map(len, words)))
-            connection.send_packed_command(words, check_health=False)
-            while sent.full():
-                unloaded.extend(self._receive(connection, sent))
-        while sent.waiting:
-            unloaded.extend(self._receive(connection, sent))
-        for index, command in unloaded:
-            words = connection.pack_command(*_words(command, self._flags, set()))
-            connection.send_packed_command(words, check_health=False)
+        exchange = _Exchange(commands)
+        while True:
             try:
-                sent.answers[index] = _read(command, connection.read_response())
-            except redis.exceptions.ResponseError as error:
-                sent.answers[index] = _translate(error)
+                with self._connection() as connection:
+                    self._exchange(connection, exchange)
+                return exchange.answers
+            except (redis.exceptions.RedisError, OSError) as error:
+                self._drop_idle()
+                if not exchange.broke(error):
+                    return exchange.answers
 
-    def _receive(self, connection: Any, sent: _Sent) -> list[tuple[int, Command[Any]]]:
-        command = sent.waiting[0][1]
+    def _exchange(self, connection: Any, exchange: _Exchange) -> None:
+        for index, command in exchange.to_send():
+            self._send(connection, exchange, index, command)
+            while exchange.full:
+                self._receive(connection, exchange)
+        while exchange.waiting:
+            self._receive(connection, exchange)
+
+    def _send(self, connection: Any, exchange: _Exchange, index: int, command: Command[Any]) -> None:
+        words = connection.pack_command(*_words(command, self._flags, self._loaded))
+        exchange.sent(index, command, sum(map(len, words)))
+        connection.send_packed_command(words, check_health=False)
+
+    def _receive(self, connection: Any, exchange: _Exchange) -> None:
         try:
-            sent.answer(_read(command, connection.read_response(disconnect_on_error=True)))
-        except redis.exceptions.NoScriptError as error:  # nothing ran: the whole script is sent instead
+            reply = connection.read_response(disconnect_on_error=True)
+        except redis.exceptions.NoScriptError:  # nothing ran: the whole script is sent instead
+            index, command = exchange.take()
             self._loaded.discard(command.script)
-            return [sent.answer(_translate(error))]
+            self._send(connection, exchange, index, command)
         except redis.exceptions.ResponseError as error:
-            sent.answer(_translate(error))
-        return []
-
-    def _again(self, error: Exception, sent: _Sent) -> None:
-        """Run what was not answered once more if the connection broke, else it is unavailable."""
-        waiting = [(index, command) for index, command, _ in sent.waiting]
-        sent.fail(_translate(error))
-        self._drop_idle()
-        if not waiting or not _broken(error):
-            return
-        once = _Sent()
-        try:
-            with self._connection() as connection:
-                self._exchange(connection, iter([command for _, command in waiting]), once)
-        except (redis.exceptions.RedisError, OSError) as second:
-            once.fail(_translate(second))
-            once.answers.extend([_translate(second)] * (len(waiting) - len(once.answers)))
-        for (index, _), answer in zip(waiting, once.answers, strict=True):
-            sent.answers[index] = answer
+            index, _ = exchange.take()
+            exchange.answers[index] = _translate(error)
+        else:
+            index, command = exchange.take()
+            exchange.answers[index] = _read(command, reply)
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
@@ -225,8 +234,9 @@ class Store:
             self._free.release()
 
     def _drop_idle(self) -> None:
-        while self._idle:
-            self._idle.pop().disconnect()
+        with suppress(IndexError):  # other threads take and drop them too
+            while True:
+                self._idle.pop().disconnect()
 
     def wakes(self) -> Wakes:
         """A subscription to wakes, on a connection of its own."""
@@ -257,11 +267,13 @@ class Wakes:
 
     def receive(self, timeout: float) -> tuple[str, bytes] | None:
         """The next (channel, message), or None after `timeout` seconds; raises StoreUnavailable if it broke."""
+        if self._connection is None:
+            raise StoreUnavailable("not subscribed; connect first")
         try:
             if not self._connection.can_read(timeout):
                 return None
             kind, channel, message = self._connection.read_response()[:3]
-        except (redis.exceptions.RedisError, OSError, AttributeError) as error:
+        except (redis.exceptions.RedisError, OSError) as error:
             self.close()
             raise _translate(error) from error
         return (channel.decode(), message) if kind == b"message" else ("", b"")
@@ -283,8 +295,9 @@ class AsyncStore:
         options = _options(url, timeout) | {"socket_timeout": None}  # one time-out around a whole exchange instead
         options["retry"] = redis.asyncio.retry.Retry(NoBackoff(), 0)
         try:
-            self._factory = redis.asyncio.ConnectionPool.from_url(url, **options)
-        except ValueError as error:
+            self._factory: Any = redis.asyncio.ConnectionPool.from_url(url, **options)
+            self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+        except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []
         self._loaded: set[str] = set()
@@ -296,33 +309,17 @@ class AsyncStore:
 
     async def run_many(self, commands: Iterable[Command[T]]) -> list[T | StoreError]:
         """Run commands in order, sending ahead of the replies; an error stands in its command's place."""
-        source = iter(commands)
-        sent = _Sent()
-        try:
-            await self._with_connection(source, sent)
-        except (redis.exceptions.RedisError, OSError, TimeoutError) as error:
-            waiting = [(index, command) for index, command, _ in sent.waiting]
-            sent.fail(_translate(error))
-            await self._drop_idle()
-            if waiting and _broken(error):
-                await self._again(waiting, sent)
-        rest = list(source)
-        if rest:
-            failed = next((one for one in sent.answers if isinstance(one, StoreUnavailable)), None)
-            sent.answers.extend([failed] * len(rest) if failed is not None else await self.run_many(rest))
-        return sent.answers
+        exchange = _Exchange(commands)
+        while True:
+            try:
+                await self._with_connection(exchange)
+                return exchange.answers
+            except (redis.exceptions.RedisError, OSError) as error:
+                await self._drop_idle()
+                if not exchange.broke(error):
+                    return exchange.answers
 
-    async def _again(self, waiting: list[tuple[int, Command[Any]]], sent: _Sent) -> None:
-        once = _Sent()
-        try:
-            await self._with_connection(iter([command for _, command in waiting]), once)
-        except (redis.exceptions.RedisError, OSError, TimeoutError) as second:
-            once.fail(_translate(second))
-            once.answers.extend([_translate(second)] * (len(waiting) - len(once.answers)))
-        for (index, _), answer in zip(waiting, once.answers, strict=True):
-            sent.answers[index] = answer
-
-    async def _with_connection(self, source: Iterator[Command[Any]], sent: _Sent) -> None:
+    async def _with_connection(self, exchange: _Exchange) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 await self._free.acquire()
@@ -333,7 +330,7 @@ class AsyncStore:
             try:
                 if not connection.is_connected:
                     await connection.connect()
-                await self._exchange(connection, source, sent)
+                await self._exchange(connection, exchange)
             except BaseException:
                 await connection.disconnect(nowait=True)
                 raise
@@ -341,38 +338,37 @@ class AsyncStore:
         finally:
             self._free.release()
 
-    async def _exchange(self, connection: Any, source: Iterator[Command[Any]], sent: _Sent) -> None:
+    async def _exchange(self, connection: Any, exchange: _Exchange) -> None:
         # The time-out is for the server's silence, not for the length of the whole.
+        clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self._timeout) as bound:
-            unloaded: list[tuple[int, Command[Any]]] = []
-            for command in source:
-                packed = pack_command(_words(command, self._flags, self._loaded))
-                sent.add(command, len(packed))
-                await connection.send_packed_command(packed, check_health=False)
-                while sent.full():
-                    unloaded.extend(await self._receive(connection, sent))
-                    bound.reschedule(time.monotonic() + self._timeout)
-            while sent.waiting:
-                unloaded.extend(await self._receive(connection, sent))
-                bound.reschedule(time.monotonic() + self._timeout)
-            for index, command in unloaded:
-                packed = pack_command(_words(command, self._flags, set()))
-                await connection.send_packed_command(packed, check_health=False)
-                try:
-                    sent.answers[index] = _read(command, await connection.read_response())
-                except redis.exceptions.ResponseError as error:
-                    sent.answers[index] = _translate(error)
+            for index, command in exchange.to_send():
+                await self._send(connection, exchange, index, command)
+                while exchange.full:
+                    await self._receive(connection, exchange)
+                    bound.reschedule(clock() + self._timeout)
+            while exchange.waiting:
+                await self._receive(connection, exchange)
+                bound.reschedule(clock() + self._timeout)
 
-    async def _receive(self, connection: Any, sent: _Sent) -> list[tuple[int, Command[Any]]]:
-        command = sent.waiting[0][1]
+    async def _send(self, connection: Any, exchange: _Exchange, index: int, command: Command[Any]) -> None:
+        packed = pack_command(tuple(_words(command, self._flags, self._loaded)))
+        exchange.sent(index, command, len(packed))
+        await connection.send_packed_command(packed, check_health=False)
+
+    async def _receive(self, connection: Any, exchange: _Exchange) -> None:
         try:
-            sent.answer(_read(command, await connection.read_response()))
-        except redis.exceptions.NoScriptError as error:
+            reply = await connection.read_response()
+        except redis.exceptions.NoScriptError:
+            index, command = exchange.take()
             self._loaded.discard(command.script)
-            return [sent.answer(_translate(error))]
+            await self._send(connection, exchange, index, command)
         except redis.exceptions.ResponseError as error:
-            sent.answer(_translate(error))
-        return []
+            index, _ = exchange.take()
+            exchange.answers[index] = _translate(error)
+        else:
+            index, command = exchange.take()
+            exchange.answers[index] = _read(command, reply)
 
     async def _drop_idle(self) -> None:
         while self._idle:

@@ -1,0 +1,29 @@
+"""Questions to Redis that several checks have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from delayq.errors import StoreError
+from delayq.store.commands import Command, plain
+from delayq.store.store import Store
+
+__all__ = ["ask_all", "redis_now"]
+
+T = TypeVar("T")
+
+
+def ask_all(store: Store, commands: Iterable[Command[T]]) -> list[T]:
+    """The answers in order; raises the first StoreError."""
+    answers: list[T] = []
+    for answer in store.run_many(commands):
+        if isinstance(answer, StoreError):
+            raise answer
+        answers.append(answer)
+    return answers
+
+
+def redis_now(store: Store) -> int:
+    """The time of Redis, Unix ms; raises StoreError."""
+    return store.run(plain("TIME", read=lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000))

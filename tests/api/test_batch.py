@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from delayq.config import Settings
+from tests.api.conftest import Serving
+
+HOUR = 3_600_000
+
+
+def message(**more: Any) -> dict[str, Any]:
+    return {"topic": "orders", "delayTime": HOUR} | more
+
+
+async def batch(api: httpx2.AsyncClient, *messages: Any) -> list[dict[str, Any]]:
+    answer = await api.post("/v1/messages:batch", json={"messages": messages})
+    assert answer.status_code == 200, answer.text
+    results: list[dict[str, Any]] = answer.json()["results"]
+    assert len(results) == len(messages)
+    return results
+
+
+async def test_each_message_gets_its_result_in_order(api: httpx2.AsyncClient) -> None:
+    results = await batch(api, *[message(id=f"m{i}", delayTime=HOUR + i) for i in range(50)])
+    assert [result["id"] for result in results] == [f"m{i}" for i in range(50)]
+    assert {result["status"] for result in results} == {201}
+    first = results[0]
+    assert set(first) == {"status", "id", "queue", "state", "dueTime", "dueMs"}
+    found = (await api.get("/v1/messages/m0")).json()
+    assert (found["dueMs"], found["dueTime"], found["queue"]) == (first["dueMs"], first["dueTime"], first["queue"])
+
+
+async def test_bad_ones_are_told_by_themselves_and_the_good_ones_scheduled(api: httpx2.AsyncClient) -> None:
+    await batch(api, message(id="taken", body="first"))
+    await batch(api, message(id="gone"))
+    assert (await api.delete("/v1/messages/gone")).status_code == 200
+    results = await batch(
+        api,
+        message(),
+        message(topic="two words"),
+        message(delayTime="soon"),
+        message(id="taken", body="second"),
+        7,
+        message(id="taken", body="first"),
+        message(body=1, bodyBase64="YQ=="),
+        message(id="gone"),
+        message(keys=["a", 1]),
+        message(orderingKey="k"),
+        {"topic": "orders", "expectDate": True},
+        message(id="own"),
+        None,
+    )
+    status = [result["status"] for result in results]
+    assert status == [201, 400, 400, 409, 400, 200, 400, 409, 400, 201, 400, 201, 400]
+    fields = [result.get("problem", {}).get("field") for result in results]
+    assert fields == [
+        None, "topic", "delayTime", "id", None, None, "bodyBase64", "id", "keys[1]", None, "expectDate", None, None
+    ]  # fmt: skip
+    assert [results[7]["id"], results[7]["problem"]["state"]] == ["gone", "cancelled"]
+    assert (await api.get("/v1/stats")).json()["depth"] == 4
+
+
+async def test_two_equal_messages_of_a_batch_are_one(api: httpx2.AsyncClient) -> None:
+    results = await batch(api, message(id="a"), message(id="a"), message(id="a", body="other"))
+    assert [result["status"] for result in results] == [201, 200, 409]
+
+
+async def test_a_repeated_batch_makes_no_second_message(api: httpx2.AsyncClient) -> None:
+    messages = [message(id=f"m{i}", expectDate=1_900_000_000_000 + i, delayTime=None) for i in range(30)]
+    first = await batch(api, *messages)
+    again = await batch(api, *messages)
+    assert {result["status"] for result in again} == {200}
+    assert [result["dueMs"] for result in again] == [result["dueMs"] for result in first]
+    assert (await api.get("/v1/stats")).json()["depth"] == 30
+
+
+async def test_an_empty_batch_has_no_results(api: httpx2.AsyncClient) -> None:
+    assert await batch(api) == []
+
+
+async def test_the_largest_batch_is_taken_and_one_more_is_not(api: httpx2.AsyncClient) -> None:
+    results = await batch(api, *[message()] * 1_000)
+    assert {result["status"] for result in results} == {201}
+    assert len({result["id"] for result in results}) == 1_000
+    answer = await api.post("/v1/messages:batch", json={"messages": [message()] * 1_001})
+    assert answer.status_code == 400
+    assert answer.json()["field"] == "messages"
+    assert (await api.get("/v1/stats")).json()["depth"] == 1_000
+
+
+async def test_a_batch_of_a_million_is_refused(api: httpx2.AsyncClient) -> None:
+    text = '{"messages":[' + "0," * 1_000_000 + "0]}"
+    answer = await api.post("/v1/messages:batch", content=text, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["field"] == "messages"
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({}, "messages"),
+        ({"messages": None}, "messages"),
+        ({"messages": {}}, "messages"),
+        ({"messages": [], "x": 1}, "x"),
+    ],
+    ids=str,
+)
+async def test_a_batch_that_is_none_is_refused(api: httpx2.AsyncClient, given: Any, field: str) -> None:
+    answer = await api.post("/v1/messages:batch", json=given)
+    assert answer.status_code == 400
+    assert answer.json()["field"] == field
+
+
+async def test_a_body_over_its_limit_is_too_large_by_itself(settings: Settings, asgi: Serving) -> None:
+    async with asgi(settings.model_copy(update={"body_limit": 100})) as api:
+        results = await batch(api, message(body="x" * 100), message(body="x" * 101), message(body=["x" * 97]))
+        assert [result["status"] for result in results] == [201, 413, 413]
+        assert results[1]["problem"]["field"] == "body"
+
+
+async def test_a_topic_without_a_route_is_refused_when_it_is_scheduled(settings: Settings, asgi: Serving) -> None:
+    routes = '[{"name": "orders", "match": "orders*"}]'
+    async with asgi(settings.model_copy(update={"routes": routes})) as api:
+        results = await batch(api, message(), message(topic="other"))
+        assert [result["status"] for result in results] == [201, 400]
+        assert results[1]["problem"]["field"] == "topic"

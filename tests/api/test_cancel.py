@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.conftest import Worker, bring_into, schedule
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "result"),
+    [
+        ("scheduled", 200, "cancelled"),
+        ("due", 202, "in_flight"),
+        ("in_flight", 202, "in_flight"),
+        ("parked", 202, "in_flight"),
+        ("dead", 409, "dead"),
+        ("delivered", 409, "delivered"),
+        ("cancelled", 200, "cancelled"),
+    ],
+)
+async def test_a_cancel_tells_the_truth_and_the_same_again(
+    api: httpx2.AsyncClient, worker: Worker, state: str, status: int, result: str
+) -> None:
+    id = await bring_into(state, api, worker)
+    for _ in range(2):
+        answer = await api.delete(f"/v1/messages/{id}")
+        assert answer.status_code == status
+        assert answer.json()["state" if status == 409 else "result"] == result
+        many = (await api.post("/v1/messages:cancel", json={"ids": [id]})).json()["results"]
+        assert many == [{"status": status, "id": id, "result": result}]
+
+
+async def test_many_ids_are_cancelled_each_with_its_result(api: httpx2.AsyncClient) -> None:
+    ids = [await schedule(api) for _ in range(20)]
+    asked = [*ids, "unknown", "not an id", ids[0]]
+    answer = await api.post("/v1/messages:cancel", json={"ids": asked})
+    assert answer.status_code == 200
+    results = answer.json()["results"]
+    assert [result["id"] for result in results] == asked
+    assert [result["status"] for result in results] == [200] * 20 + [404, 400, 200]
+    assert results[-3]["result"] == "not_found"
+    assert results[-2]["problem"]["field"] == "ids[21]"
+    assert (await api.get("/v1/stats")).json()["depth"] == 0
+
+
+async def test_keys_cancel_every_message_that_carries_them(api: httpx2.AsyncClient, worker: Worker) -> None:
+    for name in ("a", "b", "c"):
+        await schedule(api, id=name, keys=["order-42"])
+    await schedule(api, id="due", keys=["order-43"], delayTime=0)
+    await schedule(api, id="other", keys=["order-44"])
+    worker.pull("due")
+    answer = await api.post("/v1/messages:cancel", json={"keys": ["order-42", "order-43", "nobody", "no key"]})
+    assert answer.status_code == 200
+    all_three, due, nobody, bad = answer.json()["results"]
+    assert all_three["key"] == "order-42"
+    assert sorted((one["id"], one["result"]) for one in all_three["messages"]) == [
+        ("a", "cancelled"), ("b", "cancelled"), ("c", "cancelled")
+    ]  # fmt: skip
+    assert due["messages"] == [{"status": 202, "id": "due", "result": "in_flight"}]
+    assert nobody == {"status": 200, "key": "nobody", "messages": []}
+    assert (bad["status"], bad["problem"]["field"]) == (400, "keys[3]")
+    assert (await api.get("/v1/stats")).json()["depth"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({}, "ids"),
+        ({"ids": None, "keys": None}, "ids"),
+        ({"ids": [], "keys": []}, "ids"),
+        ({"ids": "a"}, "ids"),
+        ({"ids": [1]}, "ids[0]"),
+        ({"keys": [None]}, "keys[0]"),
+        ({"id": ["a"]}, "id"),
+        ({"ids": ["a"] * 1_001}, "ids"),
+        ({"keys": ["a"] * 101}, "keys"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_a_cancel_that_makes_no_sense_is_refused(api: httpx2.AsyncClient, given: Any, field: str) -> None:
+    answer = await api.post("/v1/messages:cancel", json=given)
+    assert answer.status_code == 400
+    assert answer.json()["field"] == field

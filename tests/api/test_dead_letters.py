@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from api import routes_dead_letters
+from tests.api.conftest import Worker
+
+
+async def bury(api: httpx2.AsyncClient, worker: Worker, *ids: str, **message: Any) -> None:
+    for id in ids:
+        answer = await api.post("/v1/messages", json={"topic": "orders", "delayTime": 0, "id": id} | message)
+        assert answer.status_code == 201
+        worker.bury(id, f"because of {id}")
+
+
+async def test_a_dead_letter_tells_why_it_is_dead(api: httpx2.AsyncClient, worker: Worker) -> None:
+    await bury(api, worker, "m", body={"order": 42}, tags="unpaid")
+    page = (await api.get("/v1/dead-letters")).json()
+    assert page["nextPageToken"] is None
+    (letter,) = page["deadLetters"]
+    assert (letter["id"], letter["attempts"], letter["reason"]) == ("m", 1, "because of m")
+    assert letter["message"]["body"] == {"order": 42}
+    assert letter["deadTime"] == (await api.get("/v1/messages/m")).json()["endedTime"]
+
+
+async def test_pages_have_every_dead_letter_once(api: httpx2.AsyncClient, worker: Worker) -> None:
+    ids = [f"m{i}" for i in range(30)]
+    await bury(api, worker, *ids)
+    for limit in (1, 7, 30, 100):
+        seen: list[str] = []
+        params: dict[str, str] = {"limit": str(limit)}
+        while True:
+            page = (await api.get("/v1/dead-letters", params=params)).json()
+            assert len(page["deadLetters"]) <= limit
+            seen += [letter["id"] for letter in page["deadLetters"]]
+            if page["nextPageToken"] is None:
+                break
+            params["pageToken"] = page["nextPageToken"]
+        assert sorted(seen) == sorted(ids)
+
+
+async def test_a_page_of_large_messages_ends_early(
+    api: httpx2.AsyncClient, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes_dead_letters, "STEP", 2)
+    monkeypatch.setattr(routes_dead_letters, "PAGE_BYTES", 1_000)
+    await bury(api, worker, *[f"m{i}" for i in range(9)], body="x" * 400)
+    first = (await api.get("/v1/dead-letters")).json()
+    assert len(first["deadLetters"]) == 4
+    second = (await api.get("/v1/dead-letters", params={"pageToken": first["nextPageToken"]})).json()
+    assert {one["id"] for one in first["deadLetters"]}.isdisjoint(one["id"] for one in second["deadLetters"])
+
+
+async def test_redriven_ones_are_due_and_the_others_told(api: httpx2.AsyncClient, worker: Worker) -> None:
+    await bury(api, worker, "a", "b")
+    await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000, "id": "alive"})
+    answer = await api.post("/v1/dead-letters:redrive", json={"ids": ["b", "alive", "unknown", "no id", "a"]})
+    assert answer.status_code == 200
+    results = answer.json()["results"]
+    assert [result.get("result") for result in results] == ["scheduled", "not_dead", "not_dead", None, "scheduled"]
+    assert [result["status"] for result in results] == [200, 409, 409, 400, 200]
+    assert results[3]["problem"]["field"] == "ids[3]"
+    assert (await api.get("/v1/dead-letters")).json()["deadLetters"] == []
+    assert (await api.get("/v1/messages/a")).json()["state"] == "due"
+    assert (await api.delete("/v1/messages/a")).json()["result"] == "in_flight"
+
+
+async def test_a_deleted_dead_letter_is_gone(api: httpx2.AsyncClient, worker: Worker) -> None:
+    await bury(api, worker, "m")
+    assert (await api.delete("/v1/dead-letters/m")).json() == {"id": "m", "result": "discarded"}
+    assert (await api.delete("/v1/dead-letters/m")).status_code == 404
+    assert (await api.get("/v1/messages/m")).status_code == 404
+
+
+async def test_a_live_message_is_no_dead_letter(api: httpx2.AsyncClient) -> None:
+    await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000, "id": "alive"})
+    assert (await api.delete("/v1/dead-letters/alive")).status_code == 404
+    assert (await api.get("/v1/messages/alive")).json()["state"] == "scheduled"

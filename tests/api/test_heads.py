@@ -1,0 +1,83 @@
+"""The heads of requests, and connections that misbehave before there is a request."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import httpx2
+import pytest
+
+import api.server
+from delayq.config import Settings
+from tests.api.conftest import Serving, connect, talk
+
+JSON = {"content-type": "application/json"}
+
+
+async def rest_of(reader: asyncio.StreamReader) -> bytes:
+    """What is still sent before the connection ends, be it by a reset."""
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+@pytest.mark.parametrize("name", [b"x-large", b"cookie"])
+@pytest.mark.parametrize("count", [1, 500])
+async def test_a_head_that_is_too_large_is_refused(small: httpx2.AsyncClient, name: bytes, count: int) -> None:
+    size = 2 * api.server.HEAD_BYTES
+    headers = (name + b": " + b"a" * (size // count) + b"\r\n") * count
+    answer = await talk(small, b"GET /livez HTTP/1.1\r\nhost: x\r\n" + headers + b"\r\n")
+    assert answer.startswith("HTTP/1.1 431 ")
+    assert "application/problem+json" in answer
+
+
+async def test_a_path_that_is_too_long_is_refused(small: httpx2.AsyncClient) -> None:
+    answer = await talk(small, b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert answer.startswith("HTTP/1.1 431 ")
+
+
+async def test_a_head_without_an_end_is_refused_while_it_comes(small: httpx2.AsyncClient) -> None:
+    reader, writer = await connect(small)
+    writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-large: ")
+    for _ in range(2 * api.server.HEAD_BYTES // 1_000):
+        writer.write(b"a" * 1_000)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
+    writer.close()
+
+
+async def test_a_head_that_does_not_come_closes_its_connection(
+    settings: Settings, socket: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api.server, "HEAD_SECONDS", 0.05)
+    async with socket(settings) as client:
+        for sent in (b"", b"GET /livez HTTP/1.1\r\nhost:"):
+            reader, writer = await connect(client)
+            writer.write(sent)
+            assert await rest_of(reader) == b""
+            writer.close()
+        assert (await client.get("/livez")).status_code == 200
+
+
+async def test_large_bodies_after_a_small_head_are_no_large_head(settings: Settings, socket: Serving) -> None:
+    text = b'{"topic":"orders","delayTime":1000,"body":"%s"}' % (b"x" * 300_000)
+    async with socket(settings) as client:
+        for _ in range(3):
+            assert (await client.post("/v1/messages", content=text, headers=JSON)).status_code == 201
+
+
+async def test_what_is_no_http_is_refused(small: httpx2.AsyncClient) -> None:
+    assert (await talk(small, b"\x16\x03\x01 hello\r\n\r\n")).startswith("HTTP/1.1 400 ")
+    assert (await talk(small, b"GET /livez HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n")).startswith("HTTP/1.1 400 ")
+
+
+async def test_pipelined_requests_are_answered_in_order(small: httpx2.AsyncClient) -> None:
+    reader, writer = await connect(small)
+    writer.write(
+        b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n" * 2 + b"GET /nope HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
+    text = (await reader.read()).decode()
+    assert re.findall(r"HTTP/1.1 (\d+)", text) == ["200", "200", "404"]
+    writer.close()
+    await writer.wait_closed()

@@ -1,0 +1,117 @@
+"""Looking at messages, and giving them another due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from delayq.times import parse_instant
+from tests.api.conftest import Worker, bring_into, schedule
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize("state", ["scheduled", "due", "in_flight", "parked", "dead", "delivered", "cancelled"])
+async def test_a_message_tells_its_state(api: httpx2.AsyncClient, worker: Worker, state: str) -> None:
+    id = await bring_into(state, api, worker)
+    found = (await api.get(f"/v1/messages/{id}")).json()
+    assert found["state"] == state
+    ended = state in ("delivered", "cancelled")
+    assert (found["message"] is None) == ended
+    assert (found["dueMs"] is None) == (ended or state in ("dead", "parked"))
+    assert (found["endedTime"] is not None) == (ended or state == "dead")
+    assert found["reason"] == ("nobody wants it" if state == "dead" else None)
+    assert found["attempts"] == (1 if state == "dead" else 0)
+
+
+async def test_an_unknown_id_is_not_found(api: httpx2.AsyncClient) -> None:
+    for answer in (
+        await api.get("/v1/messages/unknown"),
+        await api.delete("/v1/messages/unknown"),
+        await api.patch("/v1/messages/unknown", json={"delayTime": 1}),
+        await api.delete("/v1/dead-letters/unknown"),
+    ):
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["id"] == "unknown"
+
+
+async def test_a_business_key_finds_its_messages_by_due(api: httpx2.AsyncClient) -> None:
+    for name, delay in (("late", 3 * HOUR), ("soon", HOUR), ("middle", 2 * HOUR)):
+        await schedule(api, id=name, delayTime=delay, keys=["order-42", name])
+    await schedule(api, keys=["order-43"])
+    found = (await api.get("/v1/messages", params={"key": "order-42"})).json()["messages"]
+    assert [one["id"] for one in found] == ["soon", "middle", "late"]
+    assert found[0]["message"]["keys"] == ["order-42", "soon"]
+    assert (await api.get("/v1/messages?key=nobody")).json() == {"messages": []}
+
+
+async def test_a_business_key_may_have_any_letter(api: httpx2.AsyncClient) -> None:
+    await schedule(api, id="m", keys=["größe/7?&=%+"])
+    found = (await api.get("/v1/messages", params={"key": "größe/7?&=%+"})).json()["messages"]
+    assert [one["id"] for one in found] == ["m"]
+
+
+async def test_a_message_gets_another_due(api: httpx2.AsyncClient) -> None:
+    id = await schedule(api, body="b")
+    answer = await api.patch(f"/v1/messages/{id}", json={"expectDate": "2030-01-01T00:00:00Z"})
+    assert answer.status_code == 200
+    changed = answer.json()
+    assert changed["dueMs"] == parse_instant("2030-01-01T00:00:00Z")
+    found = (await api.get(f"/v1/messages/{id}")).json()
+    assert found | changed == found
+    assert found["message"]["body"] == "b"
+    for due in ({"delayTime": "2h"}, {"delayTime": 5_000}, {"delayLevel": 3}, {"expectDate": 1_900_000_000_000}):
+        assert (await api.patch(f"/v1/messages/{id}", json=due)).status_code == 200
+
+
+async def test_the_call_that_made_a_message_may_be_repeated_after_it_got_another_due(api: httpx2.AsyncClient) -> None:
+    await schedule(api, id="m")
+    assert (await api.patch("/v1/messages/m", json={"delayTime": "2h"})).status_code == 200
+    again = await api.post("/v1/messages", json={"topic": "orders", "delayTime": HOUR, "id": "m"})
+    assert again.status_code == 200
+
+
+@pytest.mark.parametrize("state", ["due", "in_flight", "parked", "dead", "delivered", "cancelled"])
+async def test_a_message_that_may_be_on_its_way_keeps_its_due(
+    api: httpx2.AsyncClient, worker: Worker, state: str
+) -> None:
+    id = await bring_into(state, api, worker)
+    answer = await api.patch(f"/v1/messages/{id}", json={"delayTime": "2h"})
+    assert answer.status_code == 409
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["state"] == ("in_flight" if state == "due" else state)
+
+
+@pytest.mark.parametrize(
+    ("due", "field"),
+    [
+        ({}, "delayTime"),
+        ({"delayTime": 1, "delayLevel": 1}, "delayTime"),
+        ({"delayTime": -1}, "delayTime"),
+        ({"delayTime": True}, "delayTime"),
+        ({"delayTime": "soon"}, "delayTime"),
+        ({"expectDate": "tomorrow"}, "expectDate"),
+        ({"expectDate": 2**60}, "expectDate"),
+        ({"delayLevel": 0}, "delayLevel"),
+        ({"topic": "other"}, "topic"),
+    ],
+    ids=str,
+)
+async def test_a_due_that_makes_no_sense_is_refused(api: httpx2.AsyncClient, due: Any, field: str) -> None:
+    id = await schedule(api)
+    before = (await api.get(f"/v1/messages/{id}")).json()
+    answer = await api.patch(f"/v1/messages/{id}", json=due)
+    assert answer.status_code == 400
+    assert answer.json()["field"] == field
+    assert (await api.get(f"/v1/messages/{id}")).json() == before
+
+
+async def test_head_is_get_without_its_body(api: httpx2.AsyncClient) -> None:
+    id = await schedule(api)
+    for path in (f"/v1/messages/{id}", "/v1/queues", "/livez"):
+        answer = await api.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert int(answer.headers["content-length"]) > 10

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode, checks
+from schemathesis.python.asgi import shutdown_lifespans
+
+from api.app import OPERATIONS, create_app
+from api.openapi import document
+from delayq.config import load_settings
+from delayq.embedded import EmbeddedServer
+
+ROOT = Path(__file__).resolve().parents[2]
+METHODS = {"get", "post", "patch", "delete"}
+
+
+def test_the_document_in_docs_is_up_to_date() -> None:
+    command = [sys.executable, "-m", "api.openapi"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    assert (ROOT / "docs" / "openapi.json").read_bytes() == printed
+
+
+def test_the_document_is_the_same_each_time() -> None:
+    first, second = (json.dumps(document(OPERATIONS)) for _ in range(2))
+    assert first == second
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document(OPERATIONS)["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def test_every_operation_is_described() -> None:
+    names = []
+    for method, path, operation in operations():
+        names.append(operation["operationId"])
+        assert method in METHODS
+        assert operation["summary"]
+        assert any(status in operation["responses"] for status in ("200", "201"))
+        if path.startswith("/v1/"):
+            assert "503" in operation["responses"]
+        if method in ("post", "patch"):
+            assert operation["requestBody"]["content"]["application/json"]["example"]
+    assert len(set(names)) == len(names)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    whole = document(OPERATIONS)
+    text = json.dumps(whole)
+    for name in {part.partition('"')[0] for part in text.split("#/components/schemas/")[1:]}:
+        assert name in whole["components"]["schemas"]
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The operations, on one API that lives as long as this module."""
+    with EmbeddedServer(data_dir=tmp_path_factory.mktemp("valkey")) as server:
+        application = create_app(load_settings(redis_url=server.url, body_limit=1_000))
+        yield schemathesis.openapi.from_asgi("/openapi.json", application)
+        shutdown_lifespans()
+
+
+checks.load_all_checks()
+CONTRACT: list[Any] = [
+    checks.CHECKS.get_one(name)
+    for name in (
+        "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
+        "response_headers_conformance",
+    )
+]  # fmt: skip
+
+
+def attempts() -> Iterator[Any]:
+    """Every operation, with data that fit its description and, where it takes any, with data that do not."""
+    for method, path, operation in operations():
+        yield pytest.param(method, path, GenerationMode.POSITIVE, id=f"{method} {path} right")
+        if operation.keys() & {"parameters", "requestBody"}:
+            yield pytest.param(method, path, GenerationMode.NEGATIVE, id=f"{method} {path} wrong")
+
+
+@pytest.mark.parametrize(("method", "path", "mode"), list(attempts()))
+def test_whatever_is_sent_is_answered_as_documented_and_never_by_a_fault(
+    schema: Any, method: str, path: str, mode: GenerationMode
+) -> None:
+    @given(case=schema[path][method.upper()].as_strategy(generation_mode=mode))
+    @settings(
+        max_examples=40, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    def send(case: schemathesis.Case[Any]) -> None:
+        case.call_and_validate(checks=CONTRACT)
+
+    send()

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import httpx2
+import pytest
+
+from delayq.times import parse_instant
+from tests.api.conftest import Worker
+
+HOUR = 3_600_000
+
+
+async def post(api: httpx2.AsyncClient, **message: Any) -> httpx2.Response:
+    return await api.post("/v1/messages", json={"topic": "orders", "delayTime": HOUR} | message)
+
+
+async def test_a_message_is_scheduled_and_found_under_the_id_in_the_answer(api: httpx2.AsyncClient) -> None:
+    answer = await post(api, body="hello")
+    assert answer.status_code == 201
+    assert answer.headers["content-type"] == "application/json"
+    scheduled = answer.json()
+    assert scheduled["state"] == "scheduled"
+    assert parse_instant(scheduled["dueTime"]) == scheduled["dueMs"]
+    found = (await api.get(f"/v1/messages/{scheduled['id']}")).json()
+    assert found["id"] == scheduled["id"]
+    assert found["queue"] == scheduled["queue"]
+    assert found["dueMs"] == scheduled["dueMs"]
+    assert found["message"]["body"] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("due", "delay"),
+    [
+        ({"delayTime": 0}, 0),
+        ({"delayTime": 1500}, 1500),
+        ({"delayTime": "30m"}, 1_800_000),
+        ({"delayTime": "PT30M"}, 1_800_000),
+        ({"delayTime": None, "delayLevel": 1}, 1_000),
+        ({"delayTime": None, "delayLevel": 18}, 7_200_000),
+        ({"delayTime": None, "delayLevel": 99}, 7_200_000),
+        ({"delayTime": None, "expectDate": 0}, 0),
+        ({"delayTime": None, "expectDate": "2001-01-01T00:00:00Z"}, 0),
+    ],
+    ids=str,
+)
+async def test_each_way_to_say_when_gives_the_due_it_means(
+    api: httpx2.AsyncClient, due: dict[str, Any], delay: int
+) -> None:
+    scheduled = (await post(api, **due)).json()
+    now = parse_instant((await api.get("/v1/stats")).json()["now"])
+    assert now - 5_000 <= scheduled["dueMs"] - delay <= now
+
+
+@pytest.mark.parametrize("date", [1_900_000_000_123, "2030-03-17T17:46:40.123Z", "2030-03-17T19:46:40.123+02:00"])
+async def test_a_date_is_kept_to_the_ms(api: httpx2.AsyncClient, date: int | str) -> None:
+    scheduled = (await post(api, delayTime=None, expectDate=date)).json()
+    assert scheduled["dueMs"] == 1_900_000_000_123
+    assert scheduled["dueTime"] == "2030-03-17T17:46:40.123Z"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "text", "naïve 🎉 \u0000 ~ \r\n \u2028", None, True, 0, -1.5, [], {}, {"a": [1, {"b": None}]}, ["x", 2]],
+    ids=repr,
+)
+async def test_a_body_comes_back_as_it_was_given(api: httpx2.AsyncClient, body: Any) -> None:
+    id = (await post(api, body=body)).json()["id"]
+    message = (await api.get(f"/v1/messages/{id}")).json()["message"]
+    assert message["body"] == body
+    assert type(message["body"]) is type(body)
+
+
+async def test_numbers_in_a_body_keep_all_their_digits(api: httpx2.AsyncClient, worker: Worker) -> None:
+    body = '{"price":0.10000000000000000000000001,"big":123456789012345678901234567890,"e":1.50E+2}'
+    text = '{"topic": "orders", "delayTime": 5000, "body": ' + body.replace(",", " , ") + "}"
+    answer = await api.post("/v1/messages", content=text, headers={"content-type": "application/json"})
+    assert answer.status_code == 201
+    id = answer.json()["id"]
+    assert worker.record(id).payload.decode() == body
+    assert f'"body":{body}' in (await api.get(f"/v1/messages/{id}")).text
+
+
+async def test_bytes_come_back_as_bytes(api: httpx2.AsyncClient, worker: Worker) -> None:
+    body = bytes(range(256))
+    id = (await post(api, bodyBase64=base64.b64encode(body).decode())).json()["id"]
+    assert worker.record(id).payload == body
+    message = (await api.get(f"/v1/messages/{id}")).json()["message"]
+    assert base64.b64decode(message["bodyBase64"]) == body
+    assert "body" not in message
+
+
+async def test_a_message_without_a_body_has_an_empty_one(api: httpx2.AsyncClient) -> None:
+    id = (await post(api)).json()["id"]
+    assert (await api.get(f"/v1/messages/{id}")).json()["message"]["body"] == ""
+
+
+async def test_every_field_comes_back(api: httpx2.AsyncClient) -> None:
+    given = {
+        "tags": "unpaid", "keys": ["order-42", "customer-ü"], "properties": {"trace": "a~b", "empty": ""},
+        "orderingKey": "order 42", "maxAttempts": 3, "expireAfter": 60_000,
+    }  # fmt: skip
+    id = (await post(api, **given, body="b")).json()["id"]
+    message = (await api.get(f"/v1/messages/{id}")).json()["message"]
+    assert {name: message[name] for name in given} == given
+    assert message["topic"] == "orders"
+
+
+async def test_the_time_to_expire_can_be_text(api: httpx2.AsyncClient) -> None:
+    id = (await post(api, expireAfter="1h30m")).json()["id"]
+    assert (await api.get(f"/v1/messages/{id}")).json()["message"]["expireAfter"] == 5_400_000
+
+
+async def test_null_means_not_given(api: httpx2.AsyncClient) -> None:
+    names = (
+        "tags",
+        "keys",
+        "properties",
+        "orderingKey",
+        "maxAttempts",
+        "expireAfter",
+        "id",
+        "expectDate",
+        "bodyBase64",
+    )
+    assert (await post(api, **dict.fromkeys(names))).status_code == 201
+
+
+async def test_the_same_call_again_changes_nothing_and_says_so(api: httpx2.AsyncClient) -> None:
+    first = await post(api, id="order-42", body="b")
+    again = await post(api, id="order-42", body="b")
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == first.json()
+    assert (await api.get("/v1/stats")).json()["depth"] == 1
+
+
+async def test_white_space_in_a_body_makes_no_other_message(api: httpx2.AsyncClient) -> None:
+    text = '{"topic": "orders", "delayTime": 5000, "id": "a", "body": %s}'
+    headers = {"content-type": "application/json"}
+    assert (await api.post("/v1/messages", content=text % '{"a":1}', headers=headers)).status_code == 201
+    assert (await api.post("/v1/messages", content=text % '{ "a" : 1 }', headers=headers)).status_code == 200
+
+
+async def test_twenty_equal_calls_at_once_make_one_message(api: httpx2.AsyncClient) -> None:
+    answers = await asyncio.gather(*[post(api, id="order-42") for _ in range(20)])
+    assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
+    assert len({answer.text for answer in answers}) == 1
+
+
+async def test_an_id_with_other_content_is_a_conflict(api: httpx2.AsyncClient) -> None:
+    await post(api, id="order-42", body="b")
+    other = await post(api, id="order-42", body="c")
+    assert other.status_code == 409
+    assert other.headers["content-type"] == "application/problem+json"
+    problem = other.json()
+    assert (problem["field"], problem["id"]) == ("id", "order-42")
+    assert (await api.get("/v1/messages/order-42")).json()["message"]["body"] == "b"
+
+
+async def test_the_same_call_after_delivery_says_delivered_and_schedules_nothing(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
+    await post(api, id="order-42", delayTime=0)
+    worker.deliver("order-42")
+    again = await post(api, id="order-42", delayTime=0)
+    assert again.status_code == 200
+    assert again.json() | {"queue": 0} == {
+        "id": "order-42", "queue": 0, "state": "delivered", "dueTime": None, "dueMs": None
+    }  # fmt: skip
+    assert (await api.get("/v1/stats")).json()["depth"] == 0
+
+
+async def test_the_same_call_after_a_cancel_is_a_conflict(api: httpx2.AsyncClient) -> None:
+    await post(api, id="order-42")
+    assert (await api.delete("/v1/messages/order-42")).status_code == 200
+    again = await post(api, id="order-42")
+    assert again.status_code == 409
+    assert again.json()["state"] == "cancelled"
+
+
+async def test_an_ordering_key_puts_its_messages_into_one_queue(api: httpx2.AsyncClient) -> None:
+    answers = [(await post(api, orderingKey="customer 7")).json() for _ in range(5)]
+    answers.append((await post(api, orderingKey="customer 7", id="mine")).json())
+    assert len({answer["queue"] for answer in answers}) == 1
+    suffixes = {answer["id"][-5:] for answer in answers}
+    assert len(suffixes) == 1
+    assert answers[-1]["id"] == "mine" + suffixes.pop()
+
+
+async def test_many_single_calls_at_once_each_get_their_own_outcome(api: httpx2.AsyncClient) -> None:
+    await post(api, id="taken", body="first")
+    calls: list[tuple[int, dict[str, Any]]] = [(201, {"body": f"b{i}"}) for i in range(60)]
+    calls += [(409, {"id": "taken", "body": "second"}), (200, {"id": "taken", "body": "first"})]
+    calls += [(400, {"topic": "no spaces"}), (201, {"orderingKey": "k"}), (400, {"maxAttempts": 0})]
+    answers = await asyncio.gather(*[post(api, **message) for _, message in calls])
+    assert [answer.status_code for answer in answers] == [status for status, _ in calls]
+    assert (await api.get("/v1/stats")).json()["depth"] == 62

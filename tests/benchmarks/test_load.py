@@ -1,0 +1,131 @@
+"""What is sent: messages, the limit's commands, the producer's plan, HTTP requests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import hiredis
+import pytest
+
+from benchmarks import limit
+from benchmarks.errors import BenchmarkError
+from benchmarks.http_load import read_wrk, send
+from benchmarks.messages import BODY_BYTES, DAY, QUEUES, make, spread
+from benchmarks.producer import Plan, batches
+from delayq.codec import Record
+from delayq.store.keys import Layout
+
+FIRST = 1_800_000_000_000
+
+
+def commands(path: Path) -> list[list[bytes]]:
+    reader = hiredis.Reader()
+    reader.feed(path.read_bytes())
+    return list(iter(reader.gets, False))
+
+
+def test_messages_have_varied_bodies_of_one_size_and_dues_within_the_span() -> None:
+    messages = list(make(500, spread(FIRST, DAY), keys=1))
+    assert {len(message.body.encode()) for message in messages} == {BODY_BYTES}
+    assert len({message.body for message in messages}) == 500
+    assert all(FIRST <= (message.expect_date or 0) < FIRST + DAY for message in messages)
+    assert len({message.topic for message in messages}) > 1
+    assert all(len(message.keys) == 1 for message in messages)
+
+
+def test_the_same_arguments_make_the_same_messages() -> None:
+    one, same, other = (list(make(20, spread(FIRST, DAY), seed=seed)) for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+
+
+@pytest.mark.parametrize("keys", [0, 1])
+def test_the_limit_schedules_each_message_with_the_fewest_commands(tmp_path: Path, keys: int) -> None:
+    messages = list(make(10, spread(FIRST, DAY), keys=keys))
+    placed = limit.write_schedule(tmp_path / "commands", messages)
+    sent = commands(tmp_path / "commands")
+    assert [words[0] for words in sent] == [b"HSET", b"ZADD", *[b"ZADD"] * keys] * 10
+    for message, (queue, id), words in zip(messages, placed, sent[:: 2 + keys], strict=True):
+        assert words[:3] == [b"HSET", b"delayq:{%d}:pool" % queue, id]
+        assert Layout(QUEUES).queue_of(id.decode()) == queue
+        assert Record(words[3]).payload == str(message.body).encode()
+        assert Record(words[3]).asked == message.expect_date
+
+
+@pytest.mark.parametrize("keys", [0, 1])
+def test_the_limit_drains_each_queue_by_due(tmp_path: Path, keys: int) -> None:
+    messages = list(make(2500, spread(FIRST, DAY), keys=keys))
+    placed = limit.write_schedule(tmp_path / "load", messages)
+    replies = limit.write_drain(tmp_path / "drain", messages, placed)
+    sent = commands(tmp_path / "drain")
+    assert len(sent) == replies == 2500 * (4 + keys)
+    assert [words[0] for words in sent[: 4 + keys]] == [b"HGET", b"XADD", b"ZREM", b"HDEL", *[b"ZREM"] * keys]
+    dues: dict[bytes, list[int]] = {}
+    for got, added in zip(sent[:: 4 + keys], sent[1 :: 4 + keys], strict=True):
+        dues.setdefault(got[1], []).append(int(added[added.index(b"due") + 1]))
+    assert all(one == sorted(one) for one in dues.values())
+    assert {id for _, id in placed} == {words[2] for words in sent[:: 4 + keys]}
+
+
+def test_a_producers_dues_go_by_its_plan_and_it_sends_them_all() -> None:
+    plan = Plan("redis://x", ("a", "b"), 1000, 5_000, 2, (100, 200))
+    planned = list(batches(plan))
+    assert sum(len(messages) for _, messages in planned) == plan.count == 2000
+    for moment, messages in planned:
+        assert all(moment + 100 <= (message.expect_date or 0) <= moment + 200 for message in messages)
+        assert {message.topic for message in messages} <= {"a", "b"}
+
+
+def test_wrks_rate_is_read_and_its_failures_are_not_overlooked() -> None:
+    assert read_wrk("Requests/sec:   1234.50\nTransfer/sec: 1MB") == 1234.5
+    for bad in ("Non-2xx or 3xx responses: 3\nRequests/sec: 9.0", "Socket errors: read 1\nRequests/sec: 9", ""):
+        with pytest.raises(BenchmarkError):
+            read_wrk(bad)
+
+
+@contextmanager
+def service(status: int) -> Iterator[tuple[str, list[bytes]]]:
+    """A service that answers with one status, and what it was sent."""
+    bodies: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(status)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: object, client_address: object) -> None:
+            pass  # the sender hung up
+
+    with Server(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{running.server_port}/v1", bodies
+        finally:
+            running.shutdown()
+            thread.join()
+
+
+def test_the_python_sender_counts_answers_on_all_its_connections() -> None:
+    with service(201) as (url, bodies):
+        rate = send(url, [b'{"a":1}', b'{"b":2}'], 3, 0.2)
+    assert set(bodies) == {b'{"a":1}', b'{"b":2}'}
+    assert rate > 0
+
+
+def test_the_python_sender_does_not_overlook_failures() -> None:
+    with service(503) as (url, _), pytest.raises(BenchmarkError, match="503"):
+        send(url, [b"{}"], 1, 0.2)

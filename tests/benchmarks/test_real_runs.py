@@ -1,0 +1,48 @@
+"""Small runs against a real server: they measure, whatever the figures are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import feeder, limit, memory, schedule
+from benchmarks.harness import Scale
+from benchmarks.messages import DAY, QUEUES, make, spread
+from benchmarks.processes import connect, server
+from delayq.store.keys import queue_keys
+
+pytestmark = pytest.mark.slow
+
+FIRST = 1_800_000_000_000
+FEW = 2_000
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scale, "messages", FEW)
+
+
+def test_schedule_measures_both_kinds_of_messages() -> None:
+    figures, details = schedule.run(Scale(True))
+    assert [figure.goal for figure in figures][:2] == [0.9, 0.7]
+    assert all(figure.ratio and figure.ratio > 0 for figure in figures)
+    assert details["plain, CPU µs a message"][0].keys() == {"client", "server"}
+
+
+def test_memory_measures_messages_and_keys() -> None:
+    figures, _ = memory.run(Scale(True))
+    assert [figure.goal for figure in figures][:2] == [185, 125]
+    assert all(figure.value > 0 for figure in figures)
+
+
+def test_the_socket_feeder_does_all_that_the_limit_asks_for(tmp_path: Path) -> None:
+    messages = list(make(FEW, spread(FIRST, DAY), keys=1))
+    placed = limit.write_schedule(tmp_path / "load", messages)
+    replies = limit.write_drain(tmp_path / "drain", messages, placed)
+    with server() as running, connect(running.url) as connection:
+        feeder.feed(running.port, tmp_path / "load", 3 * FEW)
+        assert sum(connection.hlen(queue_keys(queue).pool) for queue in range(QUEUES)) == FEW
+        feeder.feed(running.port, tmp_path / "drain", replies)
+        assert not any(connection.exists(queue_keys(queue).index) for queue in range(QUEUES))
+        assert sum(connection.xlen(topic) for topic in {message.topic for message in messages}) == FEW

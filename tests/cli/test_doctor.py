@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from delayq.clock import SystemClock
+from delayq.config import load_settings
+from delayq.doctor import examine
+from delayq.embedded import EmbeddedServer
+from delayq.processes import LOCALHOST
+from delayq.store.keys import queue_keys
+from tests.cli.conftest import Cli, Given, Ran
+from tests.support.waiting import eventually
+
+ALL = range(16)
+
+
+def checks(ran: Ran) -> dict[str, tuple[str, str, str]]:
+    """Name → result, sentence, how to mend it."""
+    return {name: (result, text, mend) for result, name, text, mend in ran.rows}
+
+
+@pytest.fixture
+def healthy(given: Given) -> Given:
+    given.scheduled("a")
+    given.owner("node-1", ALL)
+    return given
+
+
+@contextmanager
+def configured(given: Given, name: str, value: str | int) -> Iterator[None]:
+    before = given.admin.config_get(name)[name]
+    given.admin.config_set(name, value)
+    try:
+        yield
+    finally:
+        given.admin.config_set(name, before)
+
+
+def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
+    ran = cli("doctor")
+    assert (ran.code, ran.err) == (0, "")
+    assert {name: result for name, (result, _, _) in checks(ran).items()} == dict.fromkeys(
+        ("server", "aof", "eviction", "memory", "clock", "layout", "owners", "parked", "pool"), "ok"
+    )
+    assert checks(ran)["server"][1].startswith("valkey ")
+    assert checks(ran)["layout"][1] == "layout version 1, 16 queues"
+    assert "node-1" in checks(ran)["owners"][1]
+
+
+def test_doctor_tells_programs_too(cli: Cli, healthy: Given) -> None:
+    report = json.loads(cli("doctor", "--json").out)
+    assert report["healthy"] is True
+    assert report["checks"][1] == {
+        "name": "aof", "result": "ok", "text": "the append-only file is on", "mend": ""
+    }  # fmt: skip
+
+
+def test_a_redis_without_its_append_only_file_fails(cli: Cli, alone: None) -> None:
+    with EmbeddedServer(appendonly=False) as server:
+        ran = cli("doctor", "--redis-url", server.url)
+    assert ran.code == 1
+    result, text, mend = checks(ran)["aof"]
+    assert (result, "loses messages" in text, "appendonly yes" in mend) == ("fail", True, True)
+
+
+def test_a_redis_that_throws_messages_away_fails(cli: Cli, healthy: Given) -> None:
+    with configured(healthy, "maxmemory-policy", "allkeys-lru"):
+        ran = cli("doctor")
+    assert ran.code == 1
+    result, text, mend = checks(ran)["eviction"]
+    assert (result, "allkeys-lru" in text, "noeviction" in mend) == ("fail", True, True)
+
+
+@pytest.mark.parametrize(("share", "result", "code"), [(0.2, "ok", 0), (0.8, "warn", 0), (1.1, "fail", 1)])
+def test_a_redis_that_is_nearly_full_is_told(cli: Cli, healthy: Given, share: float, result: str, code: int) -> None:
+    used = healthy.admin.info("memory")["used_memory"]
+    with configured(healthy, "maxmemory", int(used / share)):
+        ran = cli("doctor")
+    assert (ran.code, checks(ran)["memory"][0]) == (code, result)
+    assert "of maxmemory" in checks(ran)["memory"][1]
+
+
+def test_a_replica_fails(cli: Cli, healthy: Given) -> None:
+    port = healthy.url.rpartition(":")[2].partition("/")[0]
+    with EmbeddedServer(extra=["--replicaof", LOCALHOST, port]) as replica:
+        eventually(lambda: "master_link_status:up" in str(given_info(replica.url)), "the replica follows its primary")
+        ran = cli("doctor", "--redis-url", replica.url)
+    assert ran.code == 1
+    assert checks(ran)["server"][0] == "fail"
+
+
+def given_info(url: str) -> str:
+    made = Given(url)
+    try:
+        return "\n".join(f"{name}:{value}" for name, value in made.admin.info("replication").items())
+    finally:
+        made.close()
+
+
+class WrongClock(SystemClock):
+    def __init__(self, wrong_by: int) -> None:
+        self.wrong_by = wrong_by
+
+    def now(self) -> int:
+        return super().now() + self.wrong_by
+
+
+@pytest.mark.parametrize(
+    ("wrong_by", "result", "side"),
+    [(0, "ok", ""), (1_000, "warn", "behind"), (-1_000, "warn", "ahead of"), (-60_000, "fail", "ahead of")],
+)
+def test_clocks_that_disagree_are_told(healthy: Given, wrong_by: int, result: str, side: str) -> None:
+    found = list(examine(healthy.client.store, load_settings(), WrongClock(wrong_by)))
+    (clock,) = [check for check in found if check.name == "clock"]
+    assert clock.result == result
+    assert side in clock.text
+
+
+def test_a_redis_that_nobody_has_used_is_left_as_it_is(cli: Cli, given: Given) -> None:
+    ran = cli("doctor", "--repair")
+    assert (ran.code, checks(ran)["layout"][0]) == (0, "warn")
+    assert given.admin.dbsize() == 0
+
+
+def test_another_layout_version_fails_and_is_not_touched(cli: Cli, healthy: Given) -> None:
+    healthy.admin.hset("delayq:meta", "version", "2")
+    ran = cli("doctor", "--repair")
+    assert (ran.code, checks(ran)["layout"][0]) == (1, "fail")
+    assert "pool" not in checks(ran)
+
+
+def test_another_number_of_queues_fails(cli: Cli, healthy: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_QUEUES", "4")
+    ran = cli("doctor")
+    assert (ran.code, checks(ran)["layout"][0]) == (1, "fail")
+    assert "DELAYQ_QUEUES is 4" in checks(ran)["layout"][1]
+
+
+def test_a_queue_without_an_owner_fails_when_messages_wait_in_it(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    queue = given.queue_of("a")
+    given.owner("node-1", range(queue))
+    given.owner("node-2", range(queue + 1, 16))
+    given.owner("node-3", ALL, age=16_000)
+    ran = cli("doctor")
+    assert ran.code == 1
+    assert checks(ran)["owners"][:2] == (
+        "fail",
+        f"queue {queue} without an owner, with 1 messages that nobody forwards",
+    )
+
+
+def test_empty_queues_without_an_owner_are_a_warning(cli: Cli, given: Given) -> None:
+    given.client.context()
+    ran = cli("doctor")
+    assert ran.code == 0
+    assert checks(ran)["owners"][0] == "warn"
+
+
+def test_messages_parked_for_a_route_that_is_gone_are_told(cli: Cli, given: Given) -> None:
+    given.parked("a", "t:gone")
+    given.parked("b", "k:order-1")
+    given.owner("node-1", ALL)
+    ran = cli("doctor")
+    result, text, _ = checks(ran)["parked"]
+    assert (ran.code, result) == (0, "warn")
+    assert f"gone in queue {given.queue_of('a')}" in text
+    assert "order-1" not in text
+    assert checks(ran)["pool"][0] == "ok"
+
+
+def test_messages_parked_for_a_route_that_is_there_are_ok(
+    cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYQ_ROUTES", '[{"name": "there", "target": "log:"}]')
+    given.parked("a", "t:there")
+    assert checks(cli("doctor"))["parked"][0] == "ok"
+
+
+def test_a_parked_message_that_was_cancelled_is_no_disagreement(cli: Cli, given: Given) -> None:
+    given.parked("a", "t:gone")
+    given.client.cancel("a")
+    assert checks(cli("doctor"))["pool"][0] == "ok"
+
+
+def test_a_lost_ticket_fails_and_repair_restores_it(cli: Cli, given: Given) -> None:
+    ids = [f"id-{number}" for number in range(40)]
+    for id in ids:
+        given.scheduled(id)
+    given.owner("node-1", ALL)
+    queue = given.queue_of("id-7")
+    keys = queue_keys(queue)
+    (ticket,) = [one for one in given.admin.zrange(keys.queue, 0, -1) if one.startswith(b"id-7\0")]
+    due = given.admin.zscore(keys.queue, ticket)
+    given.admin.zrem(keys.queue, ticket)
+
+    ran = cli("doctor")
+    assert ran.code == 1
+    result, text, mend = checks(ran)["pool"]
+    assert (result, text.split(":")[0], "--repair" in mend) == ("fail", f"queue {queue}", True)
+
+    ran = cli("doctor", "--repair")
+    assert ran.code == 0
+    assert checks(ran)["repair"][1].startswith("1 messages got their ticket back, 0 ")
+    assert checks(ran)["pool"][0] == "ok"
+    assert f"queue {queue}: looked at" in ran.err
+    assert given.admin.zscore(keys.queue, ticket) == due
+    assert sum(one.scheduled for one in given.client.stats()) == 40
+
+
+def test_repair_goes_through_many_pages_and_leaves_what_is_parked(cli: Cli, given: Given) -> None:
+    given.parked("a", "t:gone")
+    queue = given.queue_of("a")
+    for number in range(700):
+        given.scheduled(f"id-{number}.{queue:04x}")  # which says its queue itself
+    keys = queue_keys(queue)
+    given.admin.zremrangebyrank(keys.queue, 0, -1)
+    report = json.loads(cli("doctor", "--repair", "--json").out)
+    (repair,) = [one for one in report["checks"] if one["name"] == "repair"]
+    assert repair["text"].startswith("700 messages got their ticket back")
+    assert given.admin.zcard(keys.queue) == 700
+    assert given.admin.zcard(keys.parked("t:gone")) == 1
+
+
+def test_repair_gives_up_what_cannot_be_read(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    given.owner("node-1", ALL)
+    given.admin.hset(queue_keys(3).pool, "b", "garbled")
+    assert checks(cli("doctor"))["pool"][0] == "fail"
+    ran = cli("doctor", "--repair")
+    assert (ran.code, checks(ran)["pool"][0]) == (0, "ok")
+    assert cli("dead-letters", "list").rows[0][4] == "corrupt record"
+
+
+def test_a_ticket_without_its_message_is_a_warning(cli: Cli, healthy: Given) -> None:
+    healthy.admin.zadd(queue_keys(3).queue, {b"orphan\x000000001": 4_000_000_000_000})
+    ran = cli("doctor")
+    assert ran.code == 0
+    assert checks(ran)["pool"][:2] == ("warn", "queue 3: 1 or more tickets have no message")
+
+
+def test_a_check_says_one_thing_in_one_line(cli: Cli, given: Given) -> None:
+    given.parked("a", "t:gone\n\x1b[31m")
+    found = list(examine(given.client.store, load_settings(), SystemClock()))
+    ran = cli("doctor")
+    assert "\x1b" not in ran.out
+    assert len(ran.rows) == len(found)

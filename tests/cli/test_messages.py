@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq import parse_instant
+from tests.cli.conftest import Cli, Given
+
+HOUR = 3_600_000
+
+
+def body_of(given: Given, id: str) -> Any:
+    found = given.client.get(id)
+    assert found is not None
+    assert found.record is not None
+    return found.record.body
+
+
+def test_schedule_prints_id_and_due(cli: Cli, given: Given) -> None:
+    ran = cli("schedule", "demo", "hello", "--at", "2040-01-31T08:00:00+02:00")
+    assert (ran.code, ran.err) == (0, "")
+    ((id, due, how),) = ran.rows
+    assert (due, how) == ("2040-01-31T06:00:00.000Z", "scheduled")
+    assert body_of(given, id) == "hello"
+
+
+def test_schedule_takes_all_that_a_message_has(cli: Cli, given: Given) -> None:
+    ran = cli(
+        "schedule", "demo", "x", "--delay", "1h", "--tags", "paid", "--key", "order-1", "--key", "user-2",
+        "--property", "a=1", "--property", "b=x=y", "--id", "mine", "--ordering-key", "order-1",
+        "--max-attempts", "3", "--expire-after", "10m",
+    )  # fmt: skip
+    found = given.client.get(ran.rows[0][0])
+    assert found is not None
+    assert found.record is not None
+    record = found.record
+    assert found.id.startswith("mine.")
+    assert (record.tags, record.keys) == ("paid", ("order-1", "user-2"))
+    assert record.properties == {"a": "1", "b": "x=y"}
+    assert (record.ordering_key, record.max_attempts, record.expire_after) == ("order-1", 3, 600_000)
+
+
+@pytest.mark.parametrize(
+    ("when", "delay"),
+    [
+        (("--delay", "1h"), HOUR),
+        (("--delay", "PT1H"), HOUR),
+        (("--delay", "3600000"), HOUR),
+        (("--level", "17"), HOUR),
+        (("--level", "99"), 2 * HOUR),
+    ],
+)
+def test_a_delay_counts_from_now(cli: Cli, given: Given, when: tuple[str, str], delay: int) -> None:
+    def now() -> int:
+        seconds, micro = given.admin.time()
+        return int(seconds) * 1000 + int(micro) // 1000
+
+    before = now()
+    due = parse_instant(cli("schedule", "demo", "x", *when).rows[0][1])
+    assert before + delay <= due <= now() + delay
+
+
+def test_a_date_may_be_unix_ms_and_the_past_means_now(cli: Cli, given: Given) -> None:
+    assert cli("schedule", "demo", "x", "--at", "2000000000123").rows[0][1] == "2033-05-18T03:33:20.123Z"
+    assert parse_instant(cli("schedule", "demo", "x", "--at", "5").rows[0][1]) > 1_600_000_000_000
+
+
+@pytest.mark.parametrize(("raw", "body"), [("größer".encode(), "größer"), (b"\xff\x00", b"\xff\x00"), (b"", "")])
+def test_a_body_comes_from_a_file_or_from_stdin(
+    cli: Cli, given: Given, tmp_path: Path, raw: bytes, body: str | bytes
+) -> None:
+    (tmp_path / "body").write_bytes(raw)
+    from_file = cli("schedule", "demo", "--body-file", tmp_path / "body", "--delay", "1h")
+    from_stdin = cli("schedule", "demo", "--body-file", "-", "--delay", "1h", stdin=raw)
+    assert body_of(given, from_file.rows[0][0]) == body
+    assert body_of(given, from_stdin.rows[0][0]) == body
+
+
+def test_a_json_body_keeps_all_its_digits(cli: Cli, given: Given) -> None:
+    text = '{"price":1.50,"n":12345678901234567890123}'
+    id = cli("schedule", "demo", text, "--json-body", "--delay", "1h").rows[0][0]
+    assert f'"body":{text}' in cli("get", id, "--json").out
+
+
+def test_a_json_string_is_the_same_as_a_text_body(cli: Cli, given: Given) -> None:
+    assert cli("schedule", "demo", '"hi"', "--json-body", "--delay", "1h", "--id", "a").code == 0
+    assert cli("schedule", "demo", "hi", "--delay", "1h", "--id", "a").rows[0][2] == "already scheduled"
+
+
+def test_the_same_call_again_schedules_nothing_new(cli: Cli, given: Given) -> None:
+    first = cli("schedule", "demo", "x", "--delay", "1h", "--id", "a")
+    again = cli("schedule", "demo", "x", "--delay", "1h", "--id", "a")
+    assert first.rows[0][:2] == again.rows[0][:2]
+    assert (first.rows[0][2], again.rows[0][2]) == ("scheduled", "already scheduled")
+
+
+def test_another_message_under_the_same_id_is_refused(cli: Cli, given: Given) -> None:
+    given.scheduled("a", body="x")
+    assert (
+        "id a belongs to a message with other content"
+        in cli("schedule", "demo", "y", "--delay", "1h", "--id", "a").refused()
+    )
+
+
+def test_cancel_says_each_result_and_is_0_only_if_all_are_cancelled(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    given.scheduled("b")
+    ran = cli("cancel", "a", "b")
+    assert (ran.code, ran.rows, ran.err) == (0, [["a", "cancelled"], ["b", "cancelled"]], "")
+    ran = cli("cancel", "b", "nobody")
+    assert (ran.code, ran.rows) == (1, [["b", "cancelled"], ["nobody", "not_found"]])
+
+
+def test_cancel_is_honest_about_what_is_in_flight(cli: Cli, given: Given) -> None:
+    given.pulled("a")
+    ran = cli("cancel", "a")
+    assert (ran.code, ran.rows) == (1, [["a", "in_flight"]])
+
+
+def test_cancel_by_key_takes_all_that_carry_it(cli: Cli, given: Given) -> None:
+    given.scheduled("a", keys=("order-1",))
+    given.scheduled("b", keys=("order-1", "order-2"))
+    given.scheduled("c", keys=("order-2",))
+    ran = cli("cancel", "--key", "order-1")
+    assert (ran.code, ran.rows) == (0, [["a", "cancelled"], ["b", "cancelled"]])
+    ran = cli("cancel", "--key", "order-1")
+    assert (ran.code, ran.out, ran.sentence()) == (1, "", "no message carries the key order-1.")
+
+
+def test_cancel_tells_programs_the_results_too(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    assert json.loads(cli("cancel", "a", "b", "--json").out) == {
+        "results": [{"id": "a", "result": "cancelled"}, {"id": "b", "result": "not_found"}]
+    }
+
+
+def test_reschedule_moves_the_due(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    ran = cli("reschedule", "a", "--at", "2040-01-01T00:00:00Z")
+    assert (ran.code, ran.rows) == (0, [["a", "2040-01-01T00:00:00.000Z", "scheduled"]])
+    found = given.client.get("a")
+    assert found is not None
+    assert found.due == parse_instant("2040-01-01T00:00:00Z")
+
+
+def test_what_is_in_flight_cannot_be_moved(cli: Cli, given: Given) -> None:
+    given.pulled("a")
+    assert "so its due cannot be changed" in cli("reschedule", "a", "--delay", "1h").refused()
+
+
+def test_a_dead_letter_cannot_be_moved(cli: Cli, given: Given) -> None:
+    given.dead_letter("a")
+    assert "delayq dead-letters redrive" in cli("reschedule", "a", "--delay", "1h").refused()
+
+
+def test_get_prints_what_is_known(cli: Cli, given: Given) -> None:
+    given.scheduled("a", body={"n": 1}, tags="t", keys=("k1", "k2"), properties={"p": "1", "q": "2"})
+    fields = dict(cli("get", "a").rows)
+    assert fields["state"] == "scheduled"
+    assert fields["topic"] == "demo"
+    assert fields["body"] == '{"n":1}'
+    assert fields["keys"] == "k1 k2"
+    assert fields["properties"] == "p=1 q=2"
+
+
+def test_get_of_a_dead_letter_says_why_it_died(cli: Cli, given: Given) -> None:
+    given.dead_letter("a", "the broker said no")
+    fields = dict(cli("get", "a").rows)
+    assert (fields["state"], fields["reason"], fields["attempts"]) == ("dead", "the broker said no", "1")
+
+
+def test_get_of_a_cancelled_message_says_that_it_was(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    given.client.cancel("a")
+    fields = dict(cli("get", "a").rows)
+    assert fields["state"] == "cancelled"
+    assert "topic" not in fields
+
+
+def test_find_prints_the_messages_of_a_key_by_due(cli: Cli, given: Given) -> None:
+    given.scheduled("late", keys=("order-1",), expect_date=2_000_000_000_001)
+    given.scheduled("early", keys=("order-1",), expect_date=2_000_000_000_000)
+    assert cli("find", "order-1").rows == [
+        ["early", "scheduled", "2033-05-18T03:33:20.000Z", "0", "demo"],
+        ["late", "scheduled", "2033-05-18T03:33:20.001Z", "0", "demo"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "command", [("get", "nobody"), ("get", "nobody", "--json"), ("reschedule", "nobody", "--delay", "1h")]
+)
+def test_an_unknown_id_is_exit_1_and_a_sentence(cli: Cli, given: Given, command: tuple[str, ...]) -> None:
+    ran = cli(*command)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.sentence().startswith("no message has the id nobody; ")
+
+
+def test_a_key_that_nothing_carries_is_exit_1(cli: Cli, given: Given) -> None:
+    ran = cli("find", "nothing")
+    assert (ran.code, ran.out, ran.sentence()) == (1, "", "no message carries the key nothing.")
+    assert json.loads(cli("find", "nothing", "--json").out) == {"messages": []}

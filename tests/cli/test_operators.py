@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+
+import pytest
+
+from tests.cli.conftest import Cli, Given
+from tests.support.queues import NEW_EPOCH, OLD_EPOCH
+
+
+def test_stats_add_up_all_queues(cli: Cli, given: Given) -> None:
+    for number in range(5):
+        given.scheduled(f"id-{number}")
+    given.dead_letter("dead")
+    fields = dict(cli("stats").rows)
+    assert (fields["queues"], fields["depth"], fields["dead"]) == ("16", "5", "1")
+    assert (fields["scheduled"], fields["buried"]) == ("6", "1")
+
+
+def test_queues_are_one_line_each(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    given.owner("node-1", range(16))
+    ran = cli("queues")
+    assert [row[0] for row in ran.rows] == [str(queue) for queue in range(16)]
+    assert ran.rows[given.queue_of("a")][1:] == ["1", "0", "0", "0", "0", "node-1", "-"]
+
+
+def test_a_queue_belongs_to_the_newest_live_node(cli: Cli, given: Given) -> None:
+    given.client.context()
+    given.owner("old", range(4), epoch=OLD_EPOCH)
+    given.owner("new", range(2), epoch=NEW_EPOCH)
+    given.owner("gone", range(16), epoch=NEW_EPOCH, age=16_000)
+    given.admin.hset("delayq:nodes", "garbled", b"\xff{")
+    owners = [row[6] for row in cli("queues").rows]
+    assert owners == ["new", "new", "old", "old"] + ["-"] * 12
+
+
+def test_queues_say_how_late_their_head_is(cli: Cli, given: Given) -> None:
+    given.scheduled("a", delay_time=0)
+    queue = json.loads(cli("queues", "--json").out)["queues"][given.queue_of("a")]
+    assert (queue["depth"], queue["due"]) == (1, 1)
+    assert queue["headLateness"] >= 0
+    assert queue["headDueTime"] is not None
+
+
+def test_dead_letters_are_listed_with_their_reasons(cli: Cli, given: Given) -> None:
+    given.dead_letter("a", "the broker said no")
+    ((id, died, attempts, topic, reason),) = cli("dead-letters", "list").rows
+    assert (id, attempts, topic, reason) == ("a", "1", "demo", "the broker said no")
+    assert died.endswith("Z")
+
+
+def test_dead_letters_come_in_pages(cli: Cli, given: Given) -> None:
+    ids = [f"id-{number}" for number in range(60)]
+    for id in ids:
+        given.dead_letter(id)
+    seen: list[str] = []
+    more: tuple[str, ...] = ()
+    for _ in range(3):
+        page = json.loads(cli("dead-letters", "list", "--limit", "29", *more, "--json").out)
+        seen += [one["id"] for one in page["deadLetters"]]
+        more = ("--page-token", page["nextPageToken"] or "")
+    assert page["nextPageToken"] is None
+    assert sorted(seen) == sorted(ids)
+    assert "--page-token" in cli("dead-letters", "list", "--limit", "1").sentence()
+
+
+def test_no_dead_letters_are_no_lines(cli: Cli, given: Given) -> None:
+    ran = cli("dead-letters", "list")
+    assert (ran.code, ran.out, ran.sentence()) == (0, "", "there are no dead letters.")
+
+
+def test_redrive_puts_dead_letters_back(cli: Cli, given: Given) -> None:
+    given.dead_letter("a")
+    ran = cli("dead-letters", "redrive", "a")
+    assert (ran.code, ran.rows) == (0, [["a", "scheduled"]])
+    assert dict(cli("stats").rows)["depth"] == "1"
+    ran = cli("dead-letters", "redrive", "a", "nobody")
+    assert (ran.code, ran.rows) == (1, [["a", "not_dead"], ["nobody", "not_dead"]])
+
+
+def test_redrive_all_takes_every_page(cli: Cli, given: Given) -> None:
+    for number in range(60):
+        given.dead_letter(f"id-{number}")
+    ran = cli("dead-letters", "redrive", "--all")
+    assert (ran.code, len(ran.rows)) == (0, 60)
+    assert dict(cli("stats").rows)["dead"] == "0"
+    assert cli("dead-letters", "redrive", "--all").sentence() == "there are no dead letters."
+
+
+def test_redrive_says_which_it_cannot_read(cli: Cli, given: Given) -> None:
+    given.dead_letter("a")
+    given.admin.hset(f"delayq:{{{given.queue_of('a')}}}:pool", "a", "garbled")
+    ran = cli("dead-letters", "redrive", "--all", "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out) == {"results": [{"id": "a", "result": "corrupt"}]}
+    assert cli("dead-letters", "list").rows[0][3] == "-"
+
+
+def test_discard_deletes_a_dead_letter_for_good(cli: Cli, given: Given) -> None:
+    given.dead_letter("a")
+    given.scheduled("b")
+    ran = cli("dead-letters", "discard", "a", "b")
+    assert (ran.code, ran.rows) == (1, [["a", "discarded"], ["b", "not_dead"]])
+    assert given.client.get("a") is None
+    assert given.client.get("b") is not None
+
+
+@pytest.mark.parametrize("option", [(), ("--json",)])
+def test_version_says_which_delayq_it_is(cli: Cli, option: tuple[str, ...]) -> None:
+    ran = cli("version", *option)
+    assert ran.code == 0
+    assert version("delayq") in ran.out

@@ -1,0 +1,69 @@
+"""The servers and proxies that tests ask for by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delayq.embedded import EmbeddedServer
+from tests.support.proxy import FaultProxy
+from tests.support.servers import ServerUnderTest, fake_server, real_server
+
+KINDS = ("fakeredis", "valkey", "redis7")
+
+
+@pytest.fixture(scope="session")
+def session_fakeredis() -> Iterator[ServerUnderTest]:
+    with fake_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def session_valkey() -> Iterator[ServerUnderTest]:
+    with real_server("valkey", appendonly=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def session_redis7() -> Iterator[ServerUnderTest]:
+    with real_server("redis7", appendonly=False) as server:
+        yield server
+
+
+@pytest.fixture(params=KINDS)
+def server(request: pytest.FixtureRequest) -> ServerUnderTest:
+    """Each kind of server in turn, empty."""
+    found: ServerUnderTest = request.getfixturevalue(f"session_{request.param}")
+    found.flush()
+    return found
+
+
+@pytest.fixture(params=KINDS[1:])
+def real(request: pytest.FixtureRequest) -> ServerUnderTest:
+    """Each real server in turn, empty."""
+    found: ServerUnderTest = request.getfixturevalue(f"session_{request.param}")
+    found.flush()
+    return found
+
+
+@pytest.fixture
+def valkey(session_valkey: ServerUnderTest) -> ServerUnderTest:
+    """The embedded Valkey, empty."""
+    session_valkey.flush()
+    return session_valkey
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    """An embedded Valkey with its append-only file, for one test alone, which may kill it and start it again."""
+    with EmbeddedServer(data_dir=tmp_path / "valkey") as running:
+        yield running
+
+
+@pytest.fixture
+def proxy(valkey: ServerUnderTest) -> Iterator[FaultProxy]:
+    """A proxy in front of the embedded Valkey."""
+    with FaultProxy(valkey.port) as running:
+        yield running

@@ -1,0 +1,54 @@
+"""The target of docs/targets.md, at work in a node."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq import Client, ConfigError, Message
+from delayq.config import load_settings
+from delayq.targets import TargetFactory, register_target
+from tests.docs.blocks import ROOT, blocks_of
+from tests.docs.nodes import running_node
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+
+PAGE = ROOT / "docs" / "targets.md"
+(CODE, ENTRY_POINT, ROUTES) = (
+    block.text for block in blocks_of(PAGE) if block.note == "run by tests/docs/test_targets.py"
+)
+
+
+def lines_target() -> TargetFactory:
+    """What the entry point of the page names."""
+    ((scheme, path),) = tomllib.loads(ENTRY_POINT)["project"]["entry-points"]["delayq.targets"].items()
+    names: dict[str, Any] = {}
+    exec(compile(CODE, str(PAGE), "exec", dont_inherit=True), names)
+    factory: TargetFactory = names[path.partition(":")[2]]
+    register_target(scheme, factory)
+    return factory
+
+
+def test_the_target_gets_what_is_due_and_can_refuse_it(valkey: ServerUnderTest, tmp_path: Path) -> None:
+    lines_target()
+    file = tmp_path / "orders.txt"
+    settings = load_settings(redis_url=valkey.url, routes=ROUTES.replace("/var/log/orders.txt", str(file)))
+    with running_node(settings), Client(settings=settings) as client:
+        client.schedule(Message(topic="orders.paid", body="order 1", id="one", delay_time=0))
+        client.schedule(Message(topic="orders.paid", body="order\n2", id="two", delay_time=0))
+        eventually(lambda: file.read_bytes() == b"one\torder 1\n", "the message is in the file")
+        (letter,) = eventually(lambda: client.dead_letters().letters, "the other one is a dead letter")
+    assert (letter.id, letter.reason) == ("two", "a line break in the body")
+
+
+def test_without_its_file_the_worker_does_not_start(valkey: ServerUnderTest, tmp_path: Path) -> None:
+    lines_target()
+    routes = ROUTES.replace("/var/log/orders.txt", str(tmp_path / "nowhere" / "orders.txt"))
+    with (
+        pytest.raises(ConfigError, match="orders-file"),
+        running_node(load_settings(redis_url=valkey.url, routes=routes)),
+    ):
+        pass

@@ -1,0 +1,446 @@
+"""The protocol under hypothesis: the shipped scripts and the shipped pull job against a plain model of the promises.
+
+The model does not know how the scripts work. It knows what was asked, what was answered, what was sent and what
+became of it, and after every step it looks at what Redis holds and asks whether the change was allowed:
+
+* a message that is gone was forwarded or cancelled; nothing that ended comes back;
+* nothing is sent before its due, and nothing that was cancelled for certain is ever sent, before or after;
+* attempts grow only by failures, dead letters come only from refusals or too many of them;
+* within an ordering key nothing overtakes;
+* whatever is due and not held by its owner finds that owner awake.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from delayq.message import Message
+from delayq.store.store import Store
+from delayq.targets import Result
+from tests.protocol.world import DELIVERED, POLICY, RETENTION, START, Owner, World
+from workers.held import Held
+
+NODES = (0, 1)
+IDS = ("a", "b", "c", "d.00aa", "e.00aa", "f.00aa", "s1", "s2")
+ENDINGS = ("ok", "ok", "unavailable", "lost", "arrived", "rejected")
+OUTCOMES = {
+    "ok": DELIVERED,
+    "unavailable": Result.unavailable("down"),
+    "lost": Result.unknown("no answer"),  # it never arrived
+    "arrived": Result.unknown("no answer"),  # it did
+    "rejected": Result.rejected("bad"),
+}
+
+
+@dataclass
+class Call:
+    """A schedule as it was called: to be repeated."""
+
+    message: Message
+    spec: str
+    asked: int  # of an absolute due; of a relative one: the delay
+    relative: bool
+
+
+@dataclass
+class Generation:
+    """One life of an id, from schedule, reschedule or redrive to its end."""
+
+    id: str
+    due: int
+    born: int  # the step it was made in
+    sent: int = 0
+    arrived: bool = False  # the target has it
+    confirmed: bool = False  # and said so
+    failures: int = 0
+    rejected: bool = False
+    attempts: int = 0
+    was_exposed: bool = False  # an earlier generation of the same message was sent
+
+
+@dataclass
+class Model:
+    calls: dict[str, Call] = field(default_factory=dict)
+    live: dict[str, Generation] = field(default_factory=dict)
+    dead: dict[str, Generation] = field(default_factory=dict)
+    cancelled_for_certain: list[Generation] = field(default_factory=list)
+    pulled_to: int = -1
+
+
+def made(id: str, due_in: int) -> Message:
+    """The message that an id stands for in this world."""
+    return Message(
+        topic="s.t" if id.startswith("s") else "g.t",
+        body=f"body of {id}",
+        keys=("k", f"key-{id}"),
+        id=id,
+        ordering_key="o" if "." in id else "",
+        expect_date=due_in,
+    )
+
+
+class Protocol(RuleBasedStateMachine):
+    """See the module. `store` is set by the test that runs it."""
+
+    store: Store
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(self.store)
+        self.model = Model()
+        self.held_by: dict[int, Generation] = {}  # id of a Held -> the generation that it is
+        self.keep: list[Held] = []
+        self.step = 0
+        self.latest = START - 1  # the latest that both clocks have reached together
+        self.stream_seen = 0
+        self.pulled_at: dict[int, int] = {}
+
+    def teardown(self) -> None:
+        try:
+            self.drain()
+        finally:
+            self.world.close()
+
+    # -- callers -----------------------------------------------------------------------------------------------------
+
+    @initialize()
+    def first_owner(self) -> None:
+        self.world.claim(0)
+
+    @rule(id=st.sampled_from(IDS), after=st.integers(-3, 25), relative=st.booleans())
+    def schedule(self, id: str, after: int, relative: bool) -> None:
+        self.step += 1
+        world = self.world
+        if relative:
+            call = Call(made(id, 1), f"R{max(0, after)}", max(0, after), True)
+            call.message = Message(**{**_fields(call.message), "expect_date": None, "delay_time": max(0, after)})
+        else:
+            call = Call(made(id, world.now + after), f"A{world.now + after}", world.now + after, False)
+        status, due = world.schedule(call.message, call.spec)
+        self.expect_schedule(id, call, status, due)
+
+    @rule(id=st.sampled_from(IDS))
+    def schedule_again(self, id: str) -> None:
+        self.step += 1
+        call = self.model.calls.get(id)
+        if call is None:
+            return
+        status, due = self.world.schedule(call.message, call.spec)
+        if id in self.model.live or id in self.model.dead:
+            assert status == "live", f"repeating the very call that made {id} was answered {status}"
+        self.expect_schedule(id, call, status, due)
+
+    def expect_schedule(self, id: str, call: Call, status: str, due: int | None) -> None:
+        model, now = self.model, self.world.now
+        if status == "new":
+            assert id not in model.live and id not in model.dead, f"{id} was there and is scheduled again"
+            model.calls[id] = call
+            when = now + call.asked if call.relative else max(call.asked, now)
+            model.live[id] = Generation(id, when, self.step)
+        elif status in ("live", "conflict"):
+            assert id in model.live or id in model.dead, f"{id} is not there and is {status}"
+            first = model.calls[id]
+            same = first.relative == call.relative and (call.relative or first.asked == call.asked)
+            assert (status == "live") == same, f"{id}: {status}, though the call was {'the same' if same else 'other'}"
+        else:
+            assert status in ("delivered", "cancelled") and id not in model.live and id not in model.dead
+
+    @rule(id=st.sampled_from(IDS))
+    def cancel(self, id: str) -> None:
+        self.step += 1
+        model, now = self.model, self.world.now
+        generation = model.live.get(id)
+        result = self.world.cancel(id)
+        if generation is None:
+            allowed = ("dead",) if id in model.dead else ("not_found", "delivered", "cancelled", "in_flight")
+            assert result in allowed, f"{id} is not pending, yet {result}"
+            return
+        del model.live[id]
+        if result == "cancelled":
+            model.cancelled_for_certain.append(generation)
+            assert not generation.sent, f"{id} was sent, yet it was cancelled for certain"
+            assert not generation.was_exposed, f"{id} was in flight before, yet it was cancelled for certain"
+        elif result == "in_flight":
+            untouched = not generation.sent and not generation.was_exposed and not generation.failures
+            certain = untouched and generation.due > max(now, model.pulled_to)
+            assert not certain, f"{id} was never pulled, yet the cancel was not certain"
+        else:
+            # Delivered, and the ack was not looked at yet.
+            assert result in ("delivered", "not_found") and generation.confirmed, f"{id}: {result}"
+
+    @rule(id=st.sampled_from(IDS), after=st.integers(0, 25))
+    def reschedule(self, id: str, after: int) -> None:
+        self.step += 1
+        model, due = self.model, self.world.now + after
+        generation = model.live.get(id)
+        result, _ = self.world.reschedule(id, due)
+        if result == "scheduled":
+            assert generation is not None, f"{id} was not pending and is rescheduled"
+            assert not generation.sent and not generation.was_exposed, f"{id} was sent, yet it was rescheduled"
+            model.live[id] = Generation(id, due, self.step)
+            model.cancelled_for_certain.append(generation)
+
+    @rule(id=st.sampled_from(IDS))
+    def cancel_and_use_the_id_again(self, id: str) -> None:
+        """Once the cancel is forgotten, the id may stand for a new message while the old one is still being sent."""
+        self.cancel(id)
+        self.reconcile()
+        self.time_passes(RETENTION.window + 1)
+        self.schedule(id, 20, False)
+
+    @precondition(lambda self: self.world.owners)
+    @rule()
+    def everything_arrives_but_nobody_hears_of_it(self) -> None:
+        """Until all that is due is dead, though the target has it."""
+        for _ in range(POLICY.max_attempts + 1):
+            self.time_passes(20)
+            for owner in list(self.world.owners):
+                owner.forwarder.circuit.sent(True)
+                self.tick_owner(owner)
+                while owner.forwarder.outbox:
+                    owner.forwarder.circuit.sent(True)
+                    self.end_send(owner, 0, "arrived")
+                self.tick_owner(owner)
+            self.reconcile()
+
+    @precondition(lambda self: self.model.dead)
+    @rule(data=st.data(), back=st.sampled_from((0, 20)))
+    def redrive(self, data: st.DataObject, back: int) -> None:
+        self.step += 1
+        id = data.draw(st.sampled_from(sorted(self.model.dead)))
+        old = self.model.dead.pop(id)
+        assert self.world.redrive(id) == "scheduled"
+        self.model.live[id] = Generation(id, self.world.now, self.step, was_exposed=bool(old.sent) or old.was_exposed)
+        if back:
+            self.the_clock_of_redis_steps(-back)
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    @rule(node=st.sampled_from(NODES))
+    def change_owner(self, node: int) -> None:
+        self.step += 1
+        self.world.claim(node)
+
+    @precondition(lambda self: self.world.owners)
+    @rule(which=st.integers(0, 1))
+    def tick(self, which: int) -> None:
+        self.step += 1
+        owners = self.world.owners
+        self.tick_owner(owners[which % len(owners)])
+
+    def tick_owner(self, owner: Owner) -> None:
+        if owner.job.fenced and owner.job.finished:
+            self.world.owners.remove(owner)
+            return
+        before = dict(owner.job.dispatch.flight.held)
+        submitted = self.world.tick(owner)
+        for held in owner.job.dispatch.flight.held.values():
+            if before.get(held.ticket) is not held:
+                self.pulled_at[id(held)] = self.step
+        for held in submitted:
+            self.was_submitted(owner, held)
+        self.look_at_stream()
+
+    def was_submitted(self, owner: Owner, held: Held) -> None:
+        self.reach(owner)
+        generation = self.generation_of(held)
+        self.held_by[id(held)] = generation
+        self.keep.append(held)
+        self.check_not_early(held.id, held.score)
+        self.check_order(held)
+        generation.sent += 1
+        self.check_not_cancelled(generation)
+
+    def generation_of(self, held: Held) -> Generation:
+        """Which life of the id this is: by its asked due and ticket."""
+        known = self.by_ticket.get(held.ticket)
+        assert known is not None, f"{held.id} is sent from a ticket that never was"
+        return known
+
+    @property
+    def by_ticket(self) -> dict[bytes, Generation]:
+        return self._by_ticket
+
+    _by_ticket: dict[bytes, Generation]
+
+    def reach(self, owner: Owner) -> None:
+        self.latest = max(self.latest, min(self.world.now, owner.clock.now()))
+
+    def check_not_early(self, id: str, score: int) -> None:
+        assert score <= self.latest, f"{id} is sent {score - self.latest} ms early"
+
+    def check_not_cancelled(self, generation: Generation) -> None:
+        assert not any(one is generation for one in self.model.cancelled_for_certain), (
+            f"{generation.id} is sent after it was cancelled for certain"
+        )
+
+    def check_order(self, held: Held) -> None:
+        if not held.record.keyed:
+            return
+        pulled = self.pulled_at.get(id(held), self.step)
+        generation = self.held_by[id(held)]
+        for other in self.model.live.values():
+            if other is generation or not other.id.endswith(".00aa") or other.arrived:
+                continue
+            earlier = (other.due, other.id) < (generation.due, generation.id)
+            if earlier and other.born < min(pulled, self.step):
+                found = self.world.found([other.id])[other.id]
+                assert found is None or found.state == "dead", f"{held.id} overtakes {other.id}, which is {found.state}"
+
+    @precondition(lambda self: any(owner.forwarder.outbox for owner in self.world.owners))
+    @rule(which=st.integers(0, 1), index=st.integers(0, 5), ending=st.sampled_from(ENDINGS))
+    def send_ends(self, which: int, index: int, ending: str) -> None:
+        self.step += 1
+        owners = [owner for owner in self.world.owners if owner.forwarder.outbox]
+        owner = owners[which % len(owners)]
+        self.end_send(owner, index % len(owner.forwarder.outbox), ending)
+
+    @precondition(lambda self: any(owner.forwarder.outbox for owner in self.world.owners))
+    @rule(ending=st.sampled_from(ENDINGS))
+    def all_sends_end_and_are_settled(self, ending: str) -> None:
+        self.step += 1
+        for owner in list(self.world.owners):
+            while owner.forwarder.outbox:
+                self.end_send(owner, 0, ending)
+            self.tick_owner(owner)
+
+    def end_send(self, owner: Owner, index: int, ending: str) -> None:
+        held = self.world.answer(owner, index, OUTCOMES[ending])
+        generation = self.held_by[id(held)]
+        if ending in ("ok", "arrived"):
+            generation.arrived = True
+        if ending == "ok":
+            generation.confirmed = True
+        elif ending == "rejected":
+            generation.rejected = True
+        else:
+            generation.failures += 1
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    @rule(ms=st.sampled_from((1, 2, 5, 8, 20, 1_000)))
+    def time_passes(self, ms: int) -> None:
+        self.step += 1
+        self.world.advance(ms)
+
+    @rule(ms=st.sampled_from((-20, -5, 5, 3_600_000)))
+    def the_clock_of_redis_steps(self, ms: int) -> None:
+        self.step += 1
+        # A step forward makes what is due due; afterwards the clock is set right again, as operators do.
+        if ms > 1_000:
+            self.world.now += ms
+            for owner in list(self.world.owners):
+                self.tick_owner(owner)
+            self.reconcile()
+            self.world.now -= ms
+        else:
+            self.world.now += ms
+        self.wake_all()
+
+    @rule(node=st.sampled_from(NODES), ms=st.sampled_from((-20, 0, 20, 3_600_000)))
+    def the_clock_of_a_node_steps(self, node: int, ms: int) -> None:
+        self.step += 1
+        self.world.skews[node] = ms
+        for owner in self.world.owners:
+            if owner.node == node:
+                owner.clock.error = ms
+        self.wake_all()
+
+    def wake_all(self) -> None:
+        """A wait that was worked out before the step ends within a second; here it ends at once."""
+        for owner in self.world.owners:
+            owner.woken = True
+
+    # -- what must hold after every step -----------------------------------------------------------------------------
+
+    @invariant()
+    def reconcile(self) -> None:
+        world, model = self.world, self.model
+        self.look_at_stream()
+        records = world.records()
+        tickets = world.tickets()
+        found = world.found(IDS)
+        self._by_ticket = {**getattr(self, "_by_ticket", {})}
+        for name, generation in list(model.live.items()):
+            one = found[name]
+            if one is None or one.record is None:
+                assert generation.arrived or generation.confirmed, f"{name} is gone and was never forwarded"
+                assert generation.confirmed, f"{name} is gone, though nobody confirmed it"
+                del model.live[name]
+                continue
+            self._by_ticket.setdefault(f"{name}\0".encode() + one.record.generation, generation)
+            if one.state == "dead":
+                allowed = generation.rejected or generation.failures >= POLICY.max_attempts
+                assert allowed, f"{name} is dead: {one.reason}"
+                model.dead[name] = model.live.pop(name)
+                continue
+            assert one.attempts <= generation.failures, f"{name} counts failures that never were"
+            if one.due is not None and one.due != generation.due and not generation.failures:
+                raise AssertionError(f"{name} has another due than asked")
+        for name in records:
+            assert name in model.live or name in model.dead, f"{name} ended and is back"
+        for ticket in tickets:
+            record = records.get(ticket[:-8].decode())
+            assert record is not None and record.generation == ticket[-7:], "a ticket without its record"
+
+    @invariant()
+    def whoever_sleeps_misses_nothing(self) -> None:
+        if not self.world.owners:
+            return
+        owner = self.world.owners[-1]
+        if owner.job.fenced or not owner.asleep:
+            return
+        now = min(self.world.now, owner.clock.now())
+        held = owner.job.dispatch.flight.held
+        for ticket, due in self.world.tickets().items():
+            assert due > now or ticket in held, f"{ticket!r} is due and its owner sleeps"
+
+    def look_at_stream(self) -> None:
+        ids = self.world.streamed()
+        for owner in self.world.owners:
+            self.reach(owner)
+        for name in ids[self.stream_seen :]:
+            generation = self.model.live.get(name)
+            assert generation is not None, f"{name} is appended, though it ended"
+            assert not generation.confirmed, f"{name} is appended twice"
+            self.check_not_early(name, generation.due)
+            generation.sent += 1
+            generation.arrived = generation.confirmed = True
+            self.check_not_cancelled(generation)
+        self.stream_seen = len(ids)
+        for owner in self.world.owners:
+            for held in owner.job.dispatch.flight.held.values():
+                self.model.pulled_to = max(self.model.pulled_to, held.score)
+        if ids:
+            self.model.pulled_to = max(self.model.pulled_to, self.latest)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """With everything well again, all that was accepted is forwarded, or a dead letter."""
+        world = self.world
+        world.skews = {}
+        world.now = max(world.now, START + world.elapsed)
+        owner = world.claim(0)
+        for turn in range(120):
+            # A retry that was counted while the clock of Redis stood an hour ahead waits for that hour.
+            world.advance(4_000_000 if turn == 60 else 400)
+            for one in list(world.owners):
+                while one.forwarder.outbox:
+                    self.end_send(one, 0, "ok")
+                if one is owner:
+                    self.tick_owner(one)
+            self.reconcile()
+            if not self.model.live:
+                break
+        assert not self.model.live, f"never forwarded: {sorted(self.model.live)}"
+        assert not world.tickets(), "tickets are left over"
+        assert set(world.records()) == set(self.model.dead)
+
+
+def _fields(message: Message) -> dict[str, object]:
+    return {name: getattr(message, name) for name in message.__struct_fields__}
+

@@ -1,0 +1,139 @@
+"""Rules of the protocol, each taken out of the shipped scripts or owner: the state machine must fail without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from delayq.store import scripts
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Replacements in scripts: (script, what stands there, what stands there instead)."""
+
+    name: str
+    changes: tuple[tuple[str, str, str], ...]
+
+
+_CERTAIN = "local certain = place == 'pending' and due > certain_above and not exposed"
+_MOVABLE = "if score <= floor_of_certainty(state, now) or redis.call('HEXISTS', attempts, id) == 1 then"
+
+MUTANTS = (
+    Mutant(
+        "no watermark",
+        (
+            ("cancel", _CERTAIN, "local certain = place == 'pending' and not exposed"),
+            ("reschedule", _MOVABLE, "if redis.call('HEXISTS', attempts, id) == 1 then"),
+        ),
+    ),
+    Mutant(
+        "forgetting exposed",
+        (
+            ("cancel", _CERTAIN, "local certain = place == 'pending' and due > certain_above"),
+            ("reschedule", _MOVABLE, "if score <= floor_of_certainty(state, now) then"),
+        ),
+    ),
+    Mutant(
+        "removing before forwarding",
+        (
+            (
+                "pull",
+                "tried[n] = attempts[at] or ''",
+                "tried[n] = attempts[at] or '' redis.call('ZREM', queue, ticket) redis.call('HDEL', pool, id)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a rank as offset",
+        (
+            ("pull", "local start = start_rank()", "local start = tonumber(redis.call('HGET', state, 'rank') or '0')"),
+            (
+                "pull",
+                "return {\n  'ok',",
+                "redis.call('HINCRBY', state, 'rank', looked - #gone)\nreturn {\n  'ok',",
+            ),
+            (
+                "ack",
+                "redis.call('ZREM', queue, unpack(tickets))",
+                "redis.call('ZREM', queue, unpack(tickets)) redis.call('HINCRBY', state, 'rank', -#tickets)",
+            ),
+            (
+                "retry",
+                "if retried > 0 then",
+                "if retried > 0 then redis.call('HINCRBY', state, 'rank', -retried)",
+            ),
+            ("claim", "local stored", "redis.call('HDEL', KEYS[1], 'rank')\nlocal stored"),
+        ),
+    ),
+    Mutant(
+        "settling by id alone",
+        (
+            (
+                "ack",
+                "local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))",
+                "for i = 6, 5 + count do\n"
+                "  local id = string.sub(ARGV[i], 1, -9)\n"
+                "  local record = redis.call('HGET', pool, id)\n"
+                "  if record then ARGV[i] = id .. '\\0' .. string.sub(record, 1, 7) end\n"
+                "end\n"
+                "old = false\n"
+                "local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))",
+            ),
+        ),
+    ),
+    Mutant(
+        "a wake only for a new head",
+        (
+            (
+                "schedule",
+                "wake(state, ARGV[2], earliest)",
+                "if tonumber(redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]) == earliest then "
+                "wake(state, ARGV[2], earliest) end",
+            ),
+        ),
+    ),
+    Mutant(
+        "retry that creates",
+        (
+            (
+                "retry",
+                "if how == 'ok' then",
+                "if how ~= 'changed' then",
+            ),
+        ),
+    ),
+    Mutant(
+        "redrive that forgets exposed",
+        (("redrive", "redis.call('HSET', attempts, id, '0')", ""),),
+    ),
+    Mutant(
+        "a certain cancel by the clock alone",
+        (
+            ("cancel", _CERTAIN, "local certain = place == 'pending' and due > now"),
+            ("reschedule", _MOVABLE, "if score <= now then"),
+        ),
+    ),
+    Mutant(
+        "firing by the later of two clocks",
+        (("pull", "tonumber(ARGV[3]) < now then", "tonumber(ARGV[3]) > now then"),),
+    ),
+)
+
+
+def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change the scripts for one test; a change whose place is not found is an error of the test."""
+    real: Callable[[str], str] = scripts.source
+
+    def source(name: str) -> str:
+        text = real(name)
+        for script, there, instead in mutant.changes:
+            if script == name:
+                assert text.count(there) == 1, f"{mutant.name}: {script}.lua has changed: {there!r}"
+                text = text.replace(there, instead)
+        return text
+
+    monkeypatch.setattr(scripts, "source", source)
+    scripts.load.cache_clear()

@@ -1,0 +1,68 @@
+"""The protocol holds, whatever callers, nodes, targets and clocks do in whatever order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from delayq.embedded import EmbeddedServer
+from delayq.store import scripts
+from delayq.store.store import Store
+from tests.protocol.machine import Protocol
+from tests.protocol.mutants import MUTANTS, Mutant, plant
+
+
+@pytest.fixture(scope="module")
+def server_url() -> Iterator[str]:
+    with EmbeddedServer(appendonly=False) as server:
+        yield server.url
+
+
+@pytest.fixture
+def store(server_url: str) -> Iterator[Store]:
+    store = Store(server_url)
+    yield store
+    store.close()
+
+
+def run(store: Store, examples: int, steps: int = 40, shrink: bool = True) -> None:
+    class Machine(Protocol):
+        pass
+
+    Machine.store = store
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            derandomize=True,
+            database=None,
+            report_multiple_bugs=False,
+            phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+        ),
+    )
+
+
+def test_nothing_is_lost_early_or_sent_after_a_certain_cancel(store: Store) -> None:
+    run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "300")))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_the_state_machine_fails_without_a_rule(
+    mutant: Mutant, server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(mutant, monkeypatch)
+    store = Store(server_url)
+    try:
+        with pytest.raises(AssertionError):
+            run(store, examples=4_000, shrink=False)
+    finally:
+        store.close()
+        scripts.load.cache_clear()

@@ -1,0 +1,237 @@
+"""A small world around the real scripts and the real pull job: a clock, two nodes, targets that a test answers for.
+
+Everything runs in one thread: a tick is called, never waited for, and a send ends when the test says how.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from coordinator.epoch import next_epoch
+from delayq.codec import Record, encode
+from delayq.message import Limits, Message
+from delayq.routes import Route, Routes
+from delayq.store import commands, queue_keys
+from delayq.store.commands import Found, Retention
+from delayq.store.store import Store, Wakes
+from delayq.targets import OK, Result
+from workers.dispatch import Dispatch, Policy
+from workers.forwarder import Forwarder, Report
+from workers.held import Held
+from workers.pull_job import PullJob
+from workers.retry import Backoff
+from workers.topics import Topics
+
+START = 1_800_000_000_000
+ROUTES = Routes(
+    [
+        Route(name="streams", match="s.*"),
+        Route(name="general", match="g.*", target="manual:"),
+    ]
+)
+RETENTION = Retention(window=5, most=1_000, short=30_000)
+POLICY = Policy(window=50, look=4, max_attempts=2, backoff=Backoff(8, 16))
+
+
+class NodeClock:
+    """The world's time plus the node's error; its monotonic clock never steps."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.error = 0
+
+    def now(self) -> int:
+        return self._world.now + self.error
+
+    def monotonic(self) -> int:
+        return self._world.elapsed
+
+    def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
+        raise AssertionError("nothing waits in this world")
+
+
+class NoTarget:
+    """Never called: the test answers for it."""
+
+    max_batch = 1
+
+    def send(self, batch: Sequence[object], timeout: float) -> Sequence[Result]:
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+
+class ManualForwarder(Forwarder):
+    """Keeps what it is given until the test says what became of it."""
+
+    def __init__(self, route: Route, clock: NodeClock) -> None:
+        super().__init__(route, NoTarget(), clock, threads=20, timeout=1_000)
+        self.outbox: list[tuple[Report, list[Held]]] = []
+        self.on_submit: list[Held] = []
+
+    @property
+    def stalled(self) -> bool:
+        return False
+
+    def submit(self, report: Report, batch: Sequence[Held]) -> None:
+        for held in batch:
+            self._pending += 1
+            self.outbox.append((report, [held]))
+            self.on_submit.append(held)
+
+    def answer(self, index: int, result: Result) -> Held:
+        report, batch = self.outbox.pop(index)
+        self._pending -= 1
+        self.circuit.sent(result.outcome in ("ok", "rejected"))
+        report(batch, [result])
+        return batch[0]
+
+
+@dataclass
+class Owner:
+    """A pull job of one epoch, and when it looks again."""
+
+    node: int
+    job: PullJob
+    forwarder: ManualForwarder
+    clock: NodeClock
+    sleeps_until: int = 0
+    woken: bool = True
+
+    @property
+    def asleep(self) -> bool:
+        return not self.woken and self.clock.monotonic() < self.sleeps_until
+
+
+@dataclass
+class World:
+    """One queue. `now` is the clock of Redis, `elapsed` what really passed."""
+
+    store: Store
+    now: int = START
+    elapsed: int = 0
+    owners: list[Owner] = field(default_factory=list)
+    skews: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.keys = queue_keys(0)
+        self.limits = Limits()
+        self.store.run(commands.plain("FLUSHALL", read=lambda _: None))
+        self._wakes: Wakes = self.store.wakes()
+        self._wakes.connect([self.keys.wake, "marker"])
+        for _ in ("wake", "marker"):
+            assert self._wakes.receive(5) is not None  # subscribed
+
+    def close(self) -> None:
+        self._wakes.close()
+
+    # -- what callers do -------------------------------------------------------------------------------------------
+
+    def schedule(self, message: Message, spec: str) -> tuple[str, int | None]:
+        """'new', or what the script says, and the due."""
+        assert message.id is not None
+        words = (message.id, spec, encode(message, self.limits))
+        answer = self.store.run(commands.schedule(self.keys, words, now=self.now, retention=RETENTION))
+        self._pass_wakes()
+        return answer.others.get(0, ("new", None))
+
+    def cancel(self, id: str) -> str:
+        return self.store.run(commands.cancel(self.keys, [id], now=self.now, retention=RETENTION))[0]
+
+    def reschedule(self, id: str, due: int) -> tuple[str, int | None]:
+        answer = self.store.run(commands.reschedule(self.keys, id, f"a{due}", now=self.now, retention=RETENTION))
+        self._pass_wakes()
+        return answer
+
+    def redrive(self, id: str) -> str:
+        answer = self.store.run(commands.redrive(self.keys, [id], now=self.now))
+        self._pass_wakes()
+        return answer[0]
+
+    def found(self, ids: Sequence[str]) -> dict[str, Found | None]:
+        answer = self.store.run(commands.get(self.keys, ids, now=self.now, retention=RETENTION))
+        return dict(zip(ids, answer, strict=True))
+
+    def streamed(self) -> list[str]:
+        """The ids in the stream, in order."""
+        entries = self.store.run(commands.plain("XRANGE", "s.t", "-", "+", read=lambda reply: reply))
+        return [dict(zip(words[::2], words[1::2], strict=True))[b"id"].decode() for _, words in entries]
+
+    # -- what nodes do ---------------------------------------------------------------------------------------------
+
+    def claim(self, node: int) -> Owner:
+        """A new owner on this node; older owners do not know yet, unless it is the same node (a restart)."""
+        for owner in self.owners:
+            if owner.node == node:
+                self.owners.remove(owner)
+                break
+        stored = self.store.run(commands.stored_epoch(self.keys))
+        claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0)))
+        assert claimed.ok
+        clock = NodeClock(self)
+        clock.error = self.skews.get(node, 0)
+        forwarder = ManualForwarder(ROUTES.table[1], clock)
+        job = PullJob(
+            self.keys,
+            claimed.epoch,
+            claimed.parked,
+            store=self.store,
+            topics=Topics(ROUTES, self.store.url),
+            dispatch=lambda report: Dispatch(ROUTES, {"general": forwarder}, POLICY, report),
+            clock=clock,
+            policy=POLICY,
+            retention=RETENTION,
+            test_now=lambda: self.now,
+        )
+        owner = Owner(node, job, forwarder, clock)
+        self.owners.append(owner)
+        return owner
+
+    def tick(self, owner: Owner) -> list[Held]:
+        """One tick; what it gave to the forwarder."""
+        owner.forwarder.on_submit.clear()
+        pause = owner.job.tick()
+        owner.woken = False
+        owner.sleeps_until = self.elapsed + max(0, round(pause))
+        return list(owner.forwarder.on_submit)
+
+    def answer(self, owner: Owner, index: int, result: Result) -> Held:
+        held = owner.forwarder.answer(index, result)
+        owner.woken = True
+        return held
+
+    def advance(self, ms: int) -> None:
+        self.now += ms
+        self.elapsed += ms
+
+    # -- wakes -------------------------------------------------------------------------------------------------------
+
+    def _pass_wakes(self) -> None:
+        self.store.run(commands.plain("PUBLISH", "marker", "x", read=lambda _: None))
+        while True:
+            message = self._wakes.receive(5)
+            assert message is not None, "the subscription is silent"
+            channel, due = message
+            if channel == "marker":
+                return
+            if channel == self.keys.wake:
+                for owner in self.owners:
+                    owner.job.wake(int(due))
+                    owner.woken = True
+
+    # -- looking inside ----------------------------------------------------------------------------------------------
+
+    def tickets(self) -> dict[bytes, int]:
+        reply = self.store.run(
+            commands.plain("ZRANGE", self.keys.queue, 0, -1, "WITHSCORES", read=lambda reply: reply)
+        )
+        return {reply[i]: int(reply[i + 1]) for i in range(0, len(reply), 2)}
+
+    def records(self) -> dict[str, Record]:
+        reply = self.store.run(commands.plain("HGETALL", self.keys.pool, read=lambda reply: reply))
+        return {reply[i].decode(): Record(reply[i + 1]) for i in range(0, len(reply), 2)}
+
+
+DELIVERED = OK

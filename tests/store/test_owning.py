@@ -1,0 +1,136 @@
+"""Claims, epochs, the layout, the nodes' lines, and the repair of what does not fit together."""
+
+from __future__ import annotations
+
+from delayq.store import commands
+from delayq.store.commands import Meta
+from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, ids, row
+
+# -- claim ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_claim_is_accepted(q: Queue) -> None:
+    claimed = q.run(commands.claim(q.keys, EPOCH))
+    assert (claimed.ok, claimed.epoch, claimed.parked) == (True, EPOCH, ())
+    assert q.run(commands.stored_epoch(q.keys)) == EPOCH
+
+
+def test_no_epoch_is_stored_before_the_first_claim(q: Queue) -> None:
+    assert q.run(commands.stored_epoch(q.keys)) is None
+
+
+def test_the_highest_epoch_wins_and_an_older_one_is_told_which(q: Queue) -> None:
+    assert q.run(commands.claim(q.keys, NEW_EPOCH)).ok
+    older = q.run(commands.claim(q.keys, EPOCH))
+    assert (older.ok, older.epoch) == (False, NEW_EPOCH)
+    assert q.run(commands.claim(q.keys, NEW_EPOCH)).ok
+    assert q.field("epoch") == NEW_EPOCH
+
+
+def test_epochs_beyond_what_a_lua_number_can_hold_are_told_apart(q: Queue) -> None:
+    low, high = (f"{0:010}.{2**63 + more:020}" for more in (0, 1))
+    assert q.run(commands.claim(q.keys, high)).ok
+    assert not q.run(commands.claim(q.keys, low)).ok
+
+
+def test_a_later_era_beats_every_number(q: Queue) -> None:
+    assert q.run(commands.claim(q.keys, f"{0:010}.{2**64 - 1:020}")).ok
+    assert q.run(commands.claim(q.keys, f"{1:010}.{1:020}")).ok
+
+
+def test_a_claim_tells_the_parked_sets_even_if_it_is_fenced(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000))
+    a, b = q.take(now=20_000)
+    q.park("t:kafka", a)
+    q.park("k:customer", b)
+    for epoch in (NEW_EPOCH, OLD_EPOCH):
+        assert set(q.run(commands.claim(q.keys, epoch)).parked) == {"t:kafka", "k:customer"}
+
+
+# -- layout and nodes ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_process_writes_the_layout_and_the_others_read_it(q: Queue) -> None:
+    assert q.run(commands.layout(16)) == Meta(16, commands.LAYOUT_VERSION, 0)
+    assert q.run(commands.layout(32)) == Meta(16, commands.LAYOUT_VERSION, 0)
+
+
+def test_the_era_is_read_with_the_layout(q: Queue) -> None:
+    q.run(commands.layout(4))
+    q.admin.hset("delayq:meta", "era", "7")
+    assert q.run(commands.layout(4)).era == 7
+
+
+def test_a_nodes_line_is_written_read_and_removed(q: Queue) -> None:
+    assert q.run(commands.nodes()) == {}
+    q.run(commands.publish_node("node-1", b"{}"))
+    q.run(commands.publish_node("node-2", b"\xff\0"))
+    q.run(commands.publish_node("node-1", b"{1}"))
+    assert q.run(commands.nodes()) == {"node-1": b"{1}", "node-2": b"\xff\0"}
+    q.run(commands.forget_node("node-1"))
+    q.run(commands.forget_node("node-1"))
+    assert q.run(commands.nodes()) == {"node-2": b"\xff\0"}
+
+
+# -- repair --------------------------------------------------------------------------------------------------------------
+
+
+def test_repair_leaves_alone_what_is_whole(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in ("queued", "dead", "parked", "parked by key")))
+    messages = {one.id: one for one in q.take(now=20_000)}
+    q.bury(messages["dead"])
+    q.park("t:kafka", messages["parked"])
+    q.park("k:key", messages["parked by key"])
+    before = q.state(), q.fields()
+    assert q.repair() == (0, 0)
+    assert (q.state(), q.fields()) == before
+
+
+def test_a_record_without_a_ticket_gets_it_back_and_counts_as_exposed(q: Queue) -> None:
+    q.given(row("lost", at=20_000), row("retried", at=20_000))
+    messages = {one.id: one for one in q.take(now=20_000)}
+    q.retry((messages["retried"], 30_000))
+    q.admin.delete(q.keys.queue)
+    assert q.state().strays == {"lost", "retried"}
+    assert q.repair() == (2, 0)
+    assert q.state() == State(queue={"lost": 20_000, "retried": 20_000}, attempts={"lost": 0, "retried": 1})
+    assert q.field("repaired") == "2"
+    assert ids(q.pull(now=20_000)) == ["lost", "retried"]
+
+
+def test_a_record_that_cannot_be_read_goes_to_the_dead_letters(q: Queue) -> None:
+    q.admin.hset(q.keys.pool, "short", "abc")
+    q.admin.hset(q.keys.pool, "no due", "x" * 60)
+    assert q.repair() == (0, 2)
+    reason = "10000 0 corrupt record"
+    assert q.state() == State(
+        dead={"no due": 10_000, "short": 10_000}, reasons={"no due": reason, "short": reason}
+    )
+    assert q.repair() == (0, 0)
+    assert q.discard("short", "no due") == [True, True]
+
+
+def test_a_record_cut_short_that_lost_its_ticket_comes_back_and_is_returned_as_corrupt(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    raw: bytes = q.admin.hget(q.keys.pool, "a")  # type: ignore[assignment]  # redis-py's stub means asyncio too
+    q.admin.hset(q.keys.pool, "a", raw[:-1])
+    q.admin.delete(q.keys.queue)
+    assert q.repair() == (1, 0)
+    assert q.pull(now=20_000).records == [raw[:-1]]
+
+
+def test_a_ticket_cut_off_from_its_record_by_damage_leads_to_a_dead_letter_in_the_end(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.admin.hset(q.keys.pool, "a", "abc")
+    assert ids(q.pull(now=20_000)) == []
+    assert q.state() == State(strays={"a"})
+    assert q.repair() == (0, 1)
+    assert list(q.state().dead) == ["a"]
+
+
+def test_repair_goes_through_a_large_pool_page_by_page(q: Queue) -> None:
+    for start in range(0, 2_000, 500):
+        q.given(*(row(f"m{number}", at=20_000 + number) for number in range(start, start + 500)))
+    q.admin.zremrangebyrank(q.keys.queue, 0, 999)
+    assert q.repair(look=100) == (1_000, 0)
+    assert len(q.state().queue) == 2_000

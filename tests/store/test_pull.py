@@ -1,0 +1,263 @@
+"""Pull on the general path: what is due is returned, and stays in the queue until it is settled."""
+
+from __future__ import annotations
+
+from delayq.store import commands
+from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, ids, row, taken
+
+
+def test_what_is_due_comes_in_order_of_due_and_equal_dues_by_id(q: Queue) -> None:
+    q.given(row("c", at=20_000), row("a", at=20_000), row("b", at=15_000), row("later", at=20_001))
+    pulled = q.pull(now=20_000)
+    assert ids(pulled) == ["b", "a", "c"]
+    assert pulled.scores == [15_000, 20_000, 20_000]
+    assert pulled.attempts == [0, 0, 0]
+    assert (pulled.now, pulled.micro, pulled.next_due, pulled.more) == (20_000, 0, 20_001, False)
+    assert pulled.last == (20_000, pulled.tickets[-1])
+    assert q.state().queue == {"b": 15_000, "a": 20_000, "c": 20_000, "later": 20_001}
+
+
+def test_equal_dues_sort_by_id_and_not_by_the_order_of_scheduling_or_the_generation(q: Queue) -> None:
+    for id in ("b", "a.1", "a", "ab", "B"):
+        q.given(row(id, at=20_000))
+    assert ids(q.pull(now=20_000)) == ["B", "a", "a.1", "ab", "b"]
+
+
+def test_nothing_comes_before_its_due(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    pulled = q.pull(now=19_999)
+    assert (pulled.tickets, pulled.next_due, pulled.last) == ([], 20_000, None)
+    assert q.field("watermark") is None
+
+
+def test_a_nodes_clock_that_runs_ahead_fires_nothing_early(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    pulled = q.pull(now=19_999, node_now=3_600_000)
+    assert (pulled.tickets, pulled.now) == ([], 19_999)
+
+
+def test_a_nodes_clock_that_is_behind_counts(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=15_000))
+    pulled = q.pull(now=25_000, node_now=19_999)
+    assert (ids(pulled), pulled.now, pulled.next_due) == (["b"], 19_999, 20_000)
+    assert q.field("watermark") == "15000"
+
+
+def test_the_servers_own_clock_is_told_with_its_microseconds(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    pulled = q.run(commands.pull(q.keys, EPOCH, offset=0, room=10))
+    assert pulled is not None
+    assert ids(pulled) == ["a"]
+    assert pulled.now > 1_600_000_000_000
+    assert 0 <= pulled.micro < 1_000
+
+
+def test_the_watermark_is_the_highest_due_ever_looked_at(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=15_000), row("c", at=25_000))
+    for now, watermark in ((15_000, "15000"), (24_999, "20000"), (16_000, "20000"), (30_000, "25000")):
+        q.pull(now=now)
+        assert q.field("watermark") == watermark
+
+
+def test_the_next_due_becomes_what_the_owner_sleeps_for(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=30_000))
+    for now, sleep_until in ((10_000, "20000"), (20_000, "30000"), (30_000, "none")):
+        q.pull(now=now)
+        assert q.field("sleep_until") == sleep_until
+
+
+def test_while_more_is_due_nobody_is_told_that_the_owner_sleeps(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000), row("c", at=90_000))
+    q.pull(now=10_000)
+    assert q.pull(now=20_000, room=1).more
+    assert q.pull(now=20_000, room=0).more
+    assert q.field("sleep_until") == "20000"
+    assert not q.pull(now=20_000, room=2).more
+    assert q.field("sleep_until") == "90000"
+
+
+# -- offset --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_offset_is_inclusive(q: Queue) -> None:
+    q.given(*(row(id, at=due) for id, due in (("a", 15_000), ("b", 20_000), ("c", 20_000), ("d", 25_000))))
+    pulled = q.pull(now=30_000, offset=20_000)
+    assert (ids(pulled), pulled.start) == (["b", "c", "d"], 1)
+
+
+def test_behind_the_ticket_looked_at_last_it_goes_on(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in "abcd"))
+    first = q.pull(now=20_000, room=2)
+    assert first.last is not None
+    due, ticket = first.last
+    second = q.pull(offset=due, behind=ticket)
+    assert (ids(first), first.more) == (["a", "b"], True)
+    assert (ids(second), second.start) == (["c", "d"], 2)
+
+
+def test_a_ticket_at_another_due_than_the_offset_is_no_place_to_go_on_from(q: Queue) -> None:
+    q.given(row("a", at=15_000), row("b", at=20_000), row("c", at=25_000))
+    ticket = q.pull(now=15_000).tickets[0]
+    assert ids(q.pull(now=30_000, offset=20_000, behind=ticket)) == ["b", "c"]
+
+
+def test_when_the_ticket_looked_at_last_is_gone_it_goes_on_behind_the_last_one_held(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in "abcd"))
+    a, b, c, _ = q.take(now=20_000)
+    q.ack(c)
+    assert ids(q.pull(offset=20_000, behind=c.ticket, held=b.ticket)) == ["d"]
+    assert ids(q.pull(offset=20_000, behind=c.ticket, held=a.ticket)) == ["b", "d"]
+    q.ack(b)
+    assert ids(q.pull(offset=20_000, behind=c.ticket, held=b.ticket)) == ["a", "d"]
+    assert ids(q.pull(offset=20_000, behind=c.ticket)) == ["a", "d"]
+
+
+def test_what_is_scheduled_below_the_offset_is_found_from_its_due_on(q: Queue) -> None:
+    q.given(row("b", at=20_000))
+    q.pull(now=20_000)
+    q.given(row("a", at=20_000), row("earlier", at=19_000), now=15_000)
+    assert ids(q.pull(now=20_000, offset=19_000)) == ["earlier", "a", "b"]
+
+
+def test_pulls_from_the_last_place_on_see_each_of_many_equal_dues_once(q: Queue) -> None:
+    names = [f"m{number:04}" for number in range(1_050)]
+    for start in range(0, len(names), 500):
+        q.given(*(row(name, at=20_000) for name in names[start : start + 500]))
+    seen: list[str] = []
+    pulled = q.pull(now=20_000, room=100, look=100)
+    seen += ids(pulled)
+    while pulled.more:
+        assert pulled.last is not None
+        pulled = q.pull(offset=pulled.last[0], behind=pulled.last[1], room=100, look=100)
+        seen += ids(pulled)
+    assert seen == names
+
+
+# -- bounds --------------------------------------------------------------------------------------------------------------
+
+
+def test_no_more_is_returned_than_there_is_room_for(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in "abc"))
+    pulled = q.pull(now=20_000, room=2)
+    assert (ids(pulled), pulled.more, pulled.next_due) == (["a", "b"], True, None)
+    nothing = q.pull(room=0)
+    assert (nothing.tickets, nothing.more, nothing.last) == ([], True, None)
+    exact = q.pull(room=3)
+    assert (ids(exact), exact.more) == (["a", "b", "c"], False)
+
+
+def test_no_more_is_looked_at_than_asked_for(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in "abc"), row("later", at=90_000))
+    pulled = q.pull(now=20_000, look=2)
+    assert (ids(pulled), pulled.more, pulled.next_due) == (["a", "b"], True, None)
+    exact = q.pull(look=3)
+    assert (ids(exact), exact.more, exact.next_due) == (["a", "b", "c"], False, 90_000)
+
+
+def test_no_more_bytes_are_returned_than_asked_for_but_always_one_message(q: Queue) -> None:
+    q.given(*(row(id, at=20_000, body="x" * 1_000) for id in "abc"))
+    pulled = q.pull(now=20_000, most_bytes=2_500)
+    assert (ids(pulled), pulled.more) == (["a", "b"], True)
+    assert pulled.last is not None
+    big = q.pull(most_bytes=10)
+    assert (ids(big), big.more) == (["a"], True)
+    rest = q.pull(offset=20_000, behind=pulled.last[1], most_bytes=2_500)
+    assert (ids(rest), rest.more) == (["c"], False)
+
+
+# -- what is not as it should be -----------------------------------------------------------------------------------------
+
+
+def test_a_ticket_without_its_record_is_dropped_and_counted(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in "abc"))
+    q.admin.hdel(q.keys.pool, "b")
+    pulled = q.pull(now=20_000)
+    assert ids(pulled) == ["a", "c"]
+    assert q.state() == State(queue={"a": 20_000, "c": 20_000})
+    assert q.field("orphans") == "1"
+
+
+def test_a_queue_of_nothing_but_orphans_is_emptied(q: Queue) -> None:
+    q.given(*(row(f"m{number}", at=20_000) for number in range(250)))
+    q.admin.delete(q.keys.pool)
+    pulled = q.pull(now=20_000)
+    assert (pulled.tickets, pulled.more, pulled.next_due) == ([], False, None)
+    assert q.state() == State()
+    assert q.field("orphans") == "250"
+
+
+def test_a_ticket_of_an_older_generation_is_dropped_and_the_newer_one_stays(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.admin.zadd(q.keys.queue, {b"a\x000000000": 15_000})
+    assert ids(q.pull(now=20_000)) == ["a"]
+    assert q.state() == State(queue={"a": 20_000})
+
+
+def test_a_corrupt_record_is_returned_so_that_its_owner_can_bury_it(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000, topic="news"))
+    raw: bytes = q.admin.hget(q.keys.pool, "a")  # type: ignore[assignment]  # redis-py's stub means asyncio too
+    q.admin.hset(q.keys.pool, "a", raw[:-1])
+    for known in ([], [commands.Known("orders", "orders")]):
+        pulled = q.pull(now=20_000, known=known, unlisted_general=not known, room=1)
+        assert (pulled.tickets, pulled.records) == ([b"a\x00" + raw[:7]], [raw[:-1]])
+    broken = q.run(commands.bury(q.keys, EPOCH, [(Broken(pulled.tickets[0]), 1, "corrupt record")], now=20_000))
+    assert broken == ["ok"]
+    assert q.state() == State(queue={"b": 20_000}, dead={"a": 20_000}, reasons={"a": "20000 1 corrupt record"})
+
+
+class Broken:
+    """A pulled message whose record nobody can read."""
+
+    score = 20_000
+    attempts = 0
+    remembered = False
+    keys = ()
+
+    def __init__(self, ticket: bytes) -> None:
+        self.ticket = ticket
+
+
+# -- fresh ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fresh_pull_leaves_messages_with_an_ordering_key_to_the_backlog(q: Queue) -> None:
+    q.given(row("plain", at=20_000), row("keyed", at=20_000, ordering_key="k"), row("also", at=20_000))
+    fresh = q.pull(now=20_000, offset=19_980, fresh=True)
+    assert (ids(fresh), fresh.more) == (["also", "plain"], False)
+    assert ids(q.pull(now=20_000)) == ["also", "keyed", "plain"]
+
+
+def test_a_fresh_pull_says_nothing_of_what_the_owner_sleeps_for(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=90_000))
+    q.pull(now=10_000)
+    q.pull(now=20_000, fresh=True)
+    assert q.field("sleep_until") == "20000"
+    assert q.field("watermark") == "20000"
+
+
+# -- epochs --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_older_epoch_is_fenced_and_changes_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.pull(now=10_000, epoch=NEW_EPOCH)
+    before = q.state(), q.fields()
+    stale = commands.pull(q.keys, EPOCH, offset=0, room=10, known=[commands.Known("orders", "orders")], now=20_000)
+    assert q.run(stale) is None
+    assert (q.state(), q.fields()) == before
+    assert q.admin.exists("orders") == 0
+
+
+def test_a_newer_epoch_is_adopted_at_once(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    for epoch in (OLD_EPOCH, EPOCH, EPOCH, NEW_EPOCH):
+        assert ids(q.pull(now=20_000, epoch=epoch)) == ["a"]
+        assert q.field("epoch") == epoch
+
+
+def test_a_successor_gets_what_its_predecessor_had_in_flight_with_its_attempts(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000))
+    a, _ = q.take(now=20_000)
+    q.retry((a, 20_001))
+    pulled = taken(q.pull(now=20_001, epoch=NEW_EPOCH))
+    assert [(one.id, one.attempts) for one in pulled] == [("b", 0), ("a", 1)]

@@ -1,0 +1,231 @@
+"""Pull into streams of the same Redis: appended and removed by the script itself, exactly once."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.store.commands import Known
+from tests.support.queues import Queue, State, ids, row
+
+ORDERS = Known("orders", "orders")
+NEWS = Known("news", "stream-of-news")
+GENERAL = Known("mail")
+
+
+def test_a_message_is_appended_and_removed_in_one_step(q: Queue) -> None:
+    q.given(
+        row("a", at=20_000, body="hello", tags="paid", keys=("k1", "k2"), properties={"n": "v", "empty": ""}),
+        row("later", at=30_000, keys=("k1",)),
+    )
+    pulled = q.pull(now=20_000, known=[ORDERS], unlisted_general=False)
+    assert (pulled.appended, pulled.tickets, pulled.more, pulled.next_due) == (1, [], False, 30_000)
+    assert q.stream("orders") == [
+        {
+            "id": "a",
+            "topic": "orders",
+            "tags": "paid",
+            "keys": "k1 k2",
+            "body": "hello",
+            "due": "20000",
+            "attempt": "1",
+            "p:n": "v",
+            "p:empty": "",
+        }
+    ]
+    assert q.state() == State(queue={"later": 30_000}, keys={"k1": ["later"]}, final={"a": ("forwarded", 20_000)})
+    assert q.field("forwarded") == "1"
+    assert q.field("watermark") == "20000"
+
+
+def test_again_appends_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    assert [q.pull(now=20_000, known=[ORDERS]).appended for _ in range(2)] == [1, 0]
+    assert len(q.stream("orders")) == 1
+
+
+def test_the_entries_stand_in_the_order_of_the_dues(q: Queue) -> None:
+    q.given(*(row(id, at=due) for id, due in (("c", 20_000), ("b", 21_000), ("a", 20_000), ("d", 15_000))))
+    q.pull(now=25_000, known=[ORDERS])
+    assert [entry["id"] for entry in q.stream("orders")] == ["d", "a", "c", "b"]
+
+
+@pytest.mark.parametrize("body", [b"", b"\0\xff\r\n\0", "snowman ☃ \0", {"x": ["ü", None, 1.5]}, 0], ids=repr)
+def test_every_body_arrives_byte_by_byte(q: Queue, body: object) -> None:
+    q.given(row("a", at=20_000, body=body))
+    payload = q.record("a").payload
+    q.pull(now=20_000, known=[ORDERS])
+    ((_, entry),) = q.admin.xrange("orders")  # type: ignore[misc]  # redis-py's stub means asyncio too
+    assert entry[b"body"] == payload
+
+
+def test_messages_of_both_paths_share_a_queue(q: Queue) -> None:
+    topics = {"a": "orders", "b": "mail", "c": "news", "d": "orders", "e": "mail"}
+    q.given(*(row(id, at=20_000, topic=topic, keys=("k",)) for id, topic in topics.items()))
+    pulled = q.pull(now=20_000, known=[NEWS, GENERAL, ORDERS], unlisted_general=False)
+    assert (ids(pulled), pulled.appended) == (["b", "e"], 3)
+    assert [entry["id"] for entry in q.stream("orders")] == ["a", "d"]
+    assert [entry["id"] for entry in q.stream("stream-of-news")] == ["c"]
+    state = q.state()
+    assert state.queue == {"b": 20_000, "e": 20_000}
+    assert state.keys == {"k": ["b", "e"]}
+
+
+def test_room_bounds_what_is_returned_and_not_what_is_appended(q: Queue) -> None:
+    q.given(*(row(id, at=20_000, topic="mail" if id in "ce" else "orders") for id in "abcdef"))
+    pulled = q.pull(now=20_000, known=[ORDERS, GENERAL], room=1)
+    assert (ids(pulled), pulled.appended, pulled.more) == (["c"], 3, True)
+    assert pulled.last is not None
+    assert pulled.last[1].startswith(b"d\0")
+    assert q.pull(known=[ORDERS], room=0).appended == 0  # c stands in the way: it has no room
+
+
+def test_a_full_house_of_the_general_path_does_not_stop_streams_before_it(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000, topic="mail"))
+    pulled = q.pull(now=20_000, known=[ORDERS, GENERAL], room=0)
+    assert (pulled.appended, pulled.tickets, pulled.more) == (1, [], True)
+
+
+def test_bytes_bound_what_is_appended(q: Queue) -> None:
+    q.given(*(row(id, at=20_000, body="x" * 1_000) for id in "abc"))
+    assert [q.pull(now=20_000, known=[ORDERS], most_bytes=2_500).appended for _ in range(3)] == [2, 1, 0]
+
+
+def test_large_amounts_pass_in_chunks(q: Queue) -> None:
+    q.given(*(row(f"m{number:03}", at=20_000, keys=tuple("abcdefgh")) for number in range(500)))
+    assert q.pull(now=20_000, known=[ORDERS], look=450).appended == 450
+    assert q.pull(now=20_000, known=[ORDERS]).appended == 50
+    assert [entry["id"] for entry in q.stream("orders")] == [f"m{number:03}" for number in range(500)]
+    state = q.state()
+    assert (state.queue, state.keys, len(state.final)) == ({}, {}, 500)
+
+
+# -- topics that the pull was not told about -----------------------------------------------------------------------------
+
+
+def test_an_unlisted_topic_is_named_and_its_message_is_not_in_flight(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=21_000, topic="news"))
+    pulled = q.pull(now=25_000, known=[ORDERS], unlisted_general=False)
+    assert (pulled.appended, pulled.tickets, pulled.unknown_topics, pulled.more) == (1, [], ["news"], True)
+    assert q.field("watermark") == "20000"
+    assert q.pull(known=[ORDERS, NEWS], unlisted_general=False).appended == 1
+
+
+def test_the_unknown_topics_that_stand_behind_it_are_named_too(q: Queue) -> None:
+    topics = ("orders", "a", "b", "a", "orders", "mail", "c")
+    q.given(*(row(f"{at}", at=20_000 + at, topic=topic) for at, topic in enumerate(topics)))
+    pulled = q.pull(now=25_000, known=[ORDERS, GENERAL], unlisted_general=False)
+    assert (pulled.appended, pulled.unknown_topics) == (1, ["a", "b", "c"])
+
+
+def test_topics_become_known_across_the_chunks_of_a_long_look(q: Queue) -> None:
+    q.given(*(row(f"m{at:03}", at=20_000, topic="orders" if at < 150 else f"t{at}") for at in range(210)))
+    pulled = q.pull(now=20_000, known=[ORDERS], unlisted_general=False)
+    assert pulled.appended == 150
+    assert pulled.unknown_topics == [f"t{at}" for at in range(150, 200)]
+    known = [ORDERS, *(Known(topic, topic) for topic in pulled.unknown_topics)]
+    again = q.pull(now=20_000, known=known, unlisted_general=False)
+    assert (again.appended, again.unknown_topics) == (50, [f"t{at}" for at in range(200, 210)])
+
+
+def test_where_no_route_is_a_stream_unlisted_topics_are_general(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000, topic="news"))
+    pulled = q.pull(now=20_000, known=[ORDERS], unlisted_general=True)
+    assert (ids(pulled), pulled.appended, pulled.unknown_topics) == (["b"], 1, [])
+
+
+# -- what goes wrong ------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_is_no_stream_is_told_and_its_messages_stay(q: Queue) -> None:
+    q.admin.set("orders", "I am a string")
+    q.given(row("a", at=20_000), row("b", at=20_000, topic="news"), row("c", at=20_000))
+    pulled = q.pull(now=20_000, known=[ORDERS, NEWS])
+    assert (ids(pulled), pulled.appended, pulled.wrong_streams) == (["a", "c"], 1, ["orders"])
+    assert q.state().queue == {"a": 20_000, "c": 20_000}
+    assert q.admin.get("orders") == b"I am a string"
+
+
+def test_an_expired_message_is_buried_instead_of_appended(q: Queue) -> None:
+    q.given(
+        row("a", at=20_000, expire_after=500, keys=("k",)),
+        row("b", at=20_000, expire_after=501),
+        row("c", at=20_000, expire_after=500, max_attempts=3),
+        row("d", at=20_000, max_attempts=3),
+        now=10_000,
+    )
+    pulled = q.pull(now=20_500, known=[ORDERS])
+    assert (pulled.appended, pulled.tickets) == (2, [])
+    assert [entry["id"] for entry in q.stream("orders")] == ["b", "d"]
+    reason = "20500 0 expired"
+    state = q.state()
+    assert (state.dead, state.reasons) == ({"a": 20_500, "c": 20_500}, {"a": reason, "c": reason})
+    assert state.keys == {"k": ["a"]}
+    assert q.field("buried") == "2"
+
+
+def test_expiry_counts_from_the_asked_due_and_not_from_the_next_attempt(q: Queue) -> None:
+    q.given(row("a", at=20_000, expire_after=500))
+    q.retry((q.take_one(now=20_000), 20_500))
+    pulled = q.pull(now=20_500, known=[ORDERS])
+    assert pulled.appended == 0
+    assert q.state() == State(dead={"a": 20_500}, reasons={"a": "20500 1 expired"})
+
+
+def test_on_the_general_path_an_expired_message_is_returned_for_its_owner_looks_before_each_send(q: Queue) -> None:
+    q.given(row("a", at=20_000, expire_after=500))
+    (one,) = q.take(now=90_000)
+    assert one.record.expires_at == 20_500
+
+
+def test_an_entry_tells_which_attempt_it_is_and_attempts_are_forgotten(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.retry((q.take_one(now=20_000), 20_001))
+    q.pull(now=20_001, known=[ORDERS])
+    (entry,) = q.stream("orders")
+    assert (entry["attempt"], entry["due"]) == ("2", "20000")
+    assert q.state().attempts == {}
+
+
+def test_an_entry_carries_the_asked_due_after_a_reschedule(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.reschedule("a", "a30000")
+    q.pull(now=31_000, known=[ORDERS])
+    assert [(entry["body"], entry["due"]) for entry in q.stream("orders")] == [("body", "30000")]
+
+
+def test_dues_of_thirteen_digits_are_written_in_full(q: Queue) -> None:
+    q.given(row("a", at=1_800_000_000_001))
+    q.pull(now=1_900_000_000_000, known=[ORDERS])
+    assert q.stream("orders")[0]["due"] == "1800000000001"
+
+
+def test_only_ids_that_are_to_be_remembered_are(q: Queue) -> None:
+    q.given(row("given", at=90_000, given=True), row("made", at=90_000), now=10_000)
+    q.pull(now=90_000, known=[ORDERS])
+    assert q.state().final == {"given": ("forwarded", 90_000)}
+
+
+def test_a_route_may_trim_its_stream_and_without_that_nothing_is_ever_trimmed(q: Queue) -> None:
+    q.given(*(row(f"m{number:03}", at=20_000) for number in range(450)))
+    q.given(*(row(f"n{number:03}", at=20_000, topic="news") for number in range(450)))
+    q.pull(now=20_000, known=[Known("orders", "orders", 100), NEWS], look=1_000)
+    assert len(q.stream("stream-of-news")) == 450
+    kept = [entry["id"] for entry in q.stream("orders")]
+    assert 100 <= len(kept) < 450  # '~': whole nodes of the stream only
+    assert kept[-1] == "m449"
+
+
+def test_a_fresh_pull_appends_no_message_with_an_ordering_key(q: Queue) -> None:
+    q.given(row("plain", at=20_000), row("keyed", at=20_000, ordering_key="k"))
+    assert q.pull(now=20_000, fresh=True, known=[ORDERS]).appended == 1
+    assert q.state().queue == {"keyed": 20_000}
+    assert q.pull(now=20_000, known=[ORDERS]).appended == 1
+    assert [entry["id"] for entry in q.stream("orders")] == ["plain", "keyed"]
+
+
+def test_an_orphan_between_messages_is_dropped_while_the_others_are_appended(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in "abc"))
+    q.admin.hdel(q.keys.pool, "b")
+    assert q.pull(now=20_000, known=[ORDERS]).appended == 2
+    assert q.state().queue == {}
+    assert q.state().orphans == set()

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from delayq.store.commands import Retention
+from tests.support.queues import Queue, row
+
+
+def test_each_state_shows(q: Queue) -> None:
+    ids = ("parked", "dead", "delivered", "retrying", "in_flight")
+    q.given(*(row(id, at=20_000, given=True) for id in ids))
+    q.given(row("due", at=20_500), row("scheduled", at=90_000), row("cancelled", at=90_000))
+    messages = {one.id: one for one in q.take(now=20_000)}
+    q.park("t:kafka", messages["parked"])
+    q.bury(messages["dead"], reason="no such user: é")
+    q.ack(messages["delivered"])
+    q.retry((messages["retrying"], 30_000))
+    q.cancel("cancelled")
+    names = [*ids, "due", "scheduled", "cancelled"]
+    found = q.get(*names, now=21_000)
+    assert [one and one.state for one in found] == names
+    assert q.get("unknown") == [None]
+
+
+def test_a_live_message_comes_with_its_record_due_and_attempts(q: Queue) -> None:
+    q.given(row("a", at=20_000, body={"x": 1}))
+    q.retry((q.take_one(now=20_000), 25_000))
+    (found,) = q.get("a")
+    assert found is not None
+    assert (found.id, found.due, found.attempts, found.reason, found.ended) == ("a", 25_000, 1, None, None)
+    assert found.record is not None
+    assert (found.record.body, found.record.asked) == ({"x": 1}, 20_000)
+
+
+def test_a_dead_letter_comes_with_its_reason(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.bury(q.take_one(now=20_123), reason="the broker said: no (é)")
+    (found,) = q.get("a")
+    assert found is not None
+    assert (found.state, found.reason, found.attempts, found.ended) == ("dead", "the broker said: no (é)", 1, 20_123)
+    assert found.record is not None
+
+
+def test_what_ended_comes_with_its_time_until_it_is_forgotten(q: Queue) -> None:
+    q.retention = Retention(window=1_000)
+    q.given(row("a", at=20_000, given=True), row("b", at=90_000))
+    q.ack(q.take_one(now=20_001))
+    q.cancel("b", now=20_002)
+    a, b = q.get("a", "b", now=21_001)
+    assert a is not None
+    assert b is not None
+    assert (a.state, a.ended, a.record) == ("delivered", 20_001, None)
+    assert (b.state, b.ended, b.record) == ("cancelled", 20_002, None)
+    assert q.get("a", "b", now=21_003) == [None, None]
+
+
+def test_what_was_pulled_is_in_flight_even_if_the_clock_steps_back(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.pull(now=20_000)
+    assert q.state_of("a", now=19_000) == "in_flight"
+
+
+def test_a_retrying_message_is_due_again_when_its_time_comes(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.retry((q.take_one(now=20_000), 25_000))
+    assert q.state_of("a", now=24_999) == "retrying"
+    assert q.state_of("a", now=25_000) == "due"
+    q.take(now=25_000)
+    assert q.state_of("a", now=25_000) == "in_flight"
+
+
+def test_a_redriven_message_is_due_at_once(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.bury(q.take_one(now=20_000))
+    q.redrive("a", now=30_000)
+    assert q.state_of("a", now=30_000) == "due"
+    assert q.state_of("a", now=29_999) == "retrying"
+
+
+def test_a_corrupt_record_is_reported_without_its_fields(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    raw: bytes = q.admin.hget(q.keys.pool, "a")  # type: ignore[assignment]  # redis-py's stub means asyncio too
+    q.admin.hset(q.keys.pool, "a", raw[:-1])
+    (found,) = q.get("a")
+    assert found is not None
+    assert (found.state, found.due, found.record) == ("scheduled", 20_000, None)
+
+
+# -- find ----------------------------------------------------------------------------------------------------------------
+
+
+def test_find_gives_the_ids_of_a_key_and_of_no_key_that_begins_like_it(q: Queue) -> None:
+    q.given(row("a", at=20_000, keys=("order-1", "x")), row("b", at=20_000, keys=("order-1",)))
+    q.given(row("c", at=20_000, keys=("order-10",)), row("d", at=20_000, keys=("order-", "order-1!", "Order-1")))
+    assert q.find("order-1") == ["a", "b"]
+    assert q.find("order-10") == ["c"]
+    assert q.find("order-") == ["d"]
+    assert q.find("order") == []
+
+
+def test_find_is_limited(q: Queue) -> None:
+    q.given(*(row(f"m{number}", at=20_000, keys=("k",)) for number in range(9)))
+    assert q.find("k", limit=4) == ["m0", "m1", "m2", "m3"]
+
+
+def test_find_takes_keys_of_any_script(q: Queue) -> None:
+    q.given(row("a", at=20_000, keys=("заказ-№1", "😀")))
+    assert q.find("заказ-№1") == q.find("😀") == ["a"]
+    assert q.find("заказ-№") == []
+
+
+def test_what_ended_is_not_found_any_more(q: Queue) -> None:
+    q.given(row("acked", at=20_000, keys=("k",)), row("cancelled", at=90_000, keys=("k",)))
+    q.given(row("dead", at=20_000, keys=("k",)), row("kept", at=90_000, keys=("k",)))
+    messages = {one.id: one for one in q.take(now=20_000)}
+    q.ack(messages["acked"])
+    q.bury(messages["dead"])
+    q.cancel("cancelled")
+    assert q.find("k") == ["dead", "kept"]
+    q.discard("dead")
+    assert q.find("k") == ["kept"]
+
+
+# -- stats ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_queue_has_no_figures(q: Queue) -> None:
+    stats = q.stats(now=10_000)
+    assert (stats.now, stats.scheduled, stats.due, stats.head_due, stats.head_lateness) == (10_000, 0, 0, None, 0)
+    assert (stats.parked, stats.dead, stats.remembered, stats.epoch, stats.watermark) == (0, 0, 0, None, None)
+    assert stats.parked_sets == ()
+    assert set(stats.counters.values()) == {0}
+
+
+def test_the_figures_tell_what_there_is(q: Queue) -> None:
+    q.given(*(row(id, at=20_000, given=True) for id in ("parked", "dead", "delivered", "in flight")))
+    q.given(row("due", at=20_500), row("scheduled", at=90_000), row("cancelled", at=90_000))
+    messages = {one.id: one for one in q.take(now=20_000)}
+    q.park("t:kafka", messages["parked"])
+    q.bury(messages["dead"])
+    q.ack(messages["delivered"])
+    q.cancel("cancelled")
+    stats = q.stats(now=20_600)
+    assert (stats.scheduled, stats.due, stats.head_due, stats.head_lateness) == (3, 2, 20_000, 600)
+    assert (stats.parked, stats.dead, stats.remembered) == (1, 1, 2)
+    assert (stats.epoch, stats.watermark, stats.parked_sets) == (q.epoch, 20_000, ("t:kafka",))
+    counters = {name: count for name, count in stats.counters.items() if count}
+    assert counters == {"scheduled": 7, "forwarded": 1, "buried": 1, "cancelled": 1}
+
+
+def test_a_cancelled_parked_message_is_not_counted_as_parked(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000))
+    q.park("t:kafka", *q.take(now=20_000))
+    q.cancel("a")
+    assert q.stats().parked == 1

@@ -1,0 +1,198 @@
+"""What holds for every script: the keys that it touches, its head, its flags when memory is full."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from delayq.errors import StoreError, StoreFull
+from delayq.store import commands, scripts
+from delayq.store.commands import Known
+from delayq.store.store import Store
+from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row, runner
+from tests.support.servers import ServerUnderTest
+
+LUA = files("delayq.store") / "lua"
+WITHOUT_KEY = ("TIME", "PUBLISH")
+READ_ONLY = {"dead_letters", "find", "get", "stats"}
+REFUSED_WHEN_FULL = {"schedule", "reschedule", "redrive", "layout"}
+
+each_script = pytest.mark.parametrize("name", scripts.NAMES)
+
+
+def code(name: str) -> str:
+    """A script with its includes, without comments."""
+    return re.sub(r"--[^\n]*", "", scripts.source(name))
+
+
+def split(arguments: str) -> list[str]:
+    """The arguments of a call, cut at the commas between them."""
+    parts, depth = [""], 0
+    for character in arguments:
+        depth += character in "([{"
+        depth -= character in ")]}"
+        if depth < 0:
+            break
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
+
+
+def calls(text: str, function: str) -> list[list[str]]:
+    """The arguments of each call of a function."""
+    found = re.finditer(rf"(?<![\w.:])(?<!function ){re.escape(function)}\(", text)
+    return [split(text[match.end() :]) for match in found]
+
+
+def names_bound_to_keys(text: str) -> set[str]:
+    """Variables that hold a key, or a table of keys: assigned from KEYS, or from such a variable."""
+    bound = {"KEYS"}
+    assignments = re.findall(r"(?:local )?([\w, ]+?(?:\[[^\]]+\])?) = ([^\n]+)", text)
+    while True:
+        before = len(bound)
+        for left, right in assignments:
+            # What is put together with .. or read from Redis is no key that was given.
+            if not re.search(r"redis\.call|\.\.", right) and re.search(rf"\b({'|'.join(bound)})\b", right):
+                bound.update(re.findall(r"(?:^|,)\s*([a-z]\w*)", left))
+        if len(bound) == before:
+            return bound
+
+
+@each_script
+def test_a_script_touches_only_keys_that_it_was_given(name: str) -> None:
+    text = code(name)
+    bound = names_bound_to_keys(text)
+    parameters = {
+        function: [one.strip() for one in names.split(",")]
+        for function, names in re.findall(r"local function (\w+)\(([^)]*)\)", text)
+    }
+    taking_keys: set[tuple[str, int]] = set()
+
+    def check(key: str, where: str) -> None:
+        functions = [(one, names.index(key)) for one, names in parameters.items() if key in names]
+        taking_keys.update(functions)
+        assert functions or key.split("[")[0] in bound, f"{name}: {where} touches {key}, which is not one of its KEYS"
+
+    for words in calls(text, "redis.call"):
+        if words == ["unpack(entry"] or words == ["unpack(entry)"]:
+            assert "local entry = { 'XADD', stream }" in text
+            check("stream", "XADD")
+            continue
+        assert re.fullmatch(r"'[A-Z]+'", words[0]), f"{name}: {words[0]} is no plain command"
+        if words[0].strip("'") not in WITHOUT_KEY:
+            check(words[1], words[0])
+    for function, place in sorted(taking_keys):
+        for words in calls(text, function):
+            assert words[place].split("[")[0] in bound | set(parameters.get(function, [])), (
+                f"{name}: {function} is given {words[place]} as a key"
+            )
+
+
+@each_script
+def test_no_script_builds_the_name_of_a_key(name: str) -> None:
+    assert not re.search(r"delayq|\{'?\s*\.\.|['\"]\{", code(name))
+
+
+@each_script
+def test_a_script_begins_with_the_same_kind_of_head(name: str) -> None:
+    head = re.match(r"(-- [^\n]+\n)+", (LUA / f"{name}.lua").read_text())
+    assert head is not None
+    assert re.match(r"-- [A-Z][^\n]+(\n-- [^\n]+)*?\n-- KEYS: [^\n]+", head.group())
+    assert re.search(r"\n-- ARGV: ", head.group())
+    assert re.search(r"\n-- Returns: ", head.group())
+
+
+def test_every_file_is_known_by_name() -> None:
+    assert tuple(sorted(one.name.removesuffix(".lua") for one in LUA.iterdir() if one.is_file())) == scripts.NAMES
+
+
+@each_script
+def test_the_flags_say_what_a_script_does(name: str) -> None:
+    first, _, rest = scripts.load(name, flags=True).text.partition("\n")
+    assert scripts.load(name, flags=False).text == rest
+    if name in READ_ONLY:
+        assert first == "#!lua flags=no-writes"
+    elif name in REFUSED_WHEN_FULL:
+        assert first == "#!lua"
+    else:
+        assert first == "#!lua flags=allow-oom"
+
+
+# -- when memory is full -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sync", "async"])
+def full(real: ServerUnderTest, request: pytest.FixtureRequest) -> Iterator[tuple[Queue, Callable[[], None]]]:
+    """A queue, and what to call to let its server reach its maxmemory."""
+    store = runner(request.param, real)
+    yield Queue(store, real), lambda: real.admin.config_set("maxmemory", "1")
+    real.admin.config_set("maxmemory", "0")
+    store.close()
+
+
+def test_a_full_server_takes_nothing_new(full: tuple[Queue, Callable[[], None]]) -> None:
+    q, fill = full
+    q.given(row("a", at=20_000), row("dead", at=15_000))
+    q.bury(*q.take(now=15_000))
+    before = q.state(), q.fields()
+    fill()
+    with pytest.raises(StoreFull, match="maxmemory"):
+        q.schedule(row("b", at=20_000))
+    with pytest.raises(StoreFull):
+        q.reschedule("a", "a30000")
+    with pytest.raises(StoreFull):
+        q.redrive("dead")
+    assert (q.state(), q.fields()) == before
+
+
+def test_a_full_server_goes_on_to_deliver_and_to_cancel(full: tuple[Queue, Callable[[], None]]) -> None:
+    q, fill = full
+    names = ("acked", "buried", "cancelled", "parked", "retried", "streamed")
+    q.given(*(row(name, at=20_000, topic="news" if name == "streamed" else "orders", keys=("k",)) for name in names))
+    fill()
+    assert q.run(commands.claim(q.keys, EPOCH)).ok
+    pulled = q.pull(now=20_000, known=[Known("news", "news")])
+    assert (len(pulled.tickets), pulled.appended) == (5, 1)
+    messages = {one.id: one for one in q.take()}
+    assert q.ack(messages["acked"]) == (True, 1)
+    assert q.retry((messages["retried"], 30_000)) == ["ok"]
+    assert q.bury(messages["buried"]) == ["ok"]
+    assert q.park("t:kafka", messages["parked"]) == ((20_000, messages["parked"].ticket),)
+    assert q.cancel("cancelled") == ["in_flight"]
+    assert q.state_of("retried") == "retrying"
+    assert q.find("k") == ["buried", "parked", "retried"]
+    assert q.stats().dead == 1
+    assert [one.id for one in q.dead_letters()] == ["buried"]
+    assert q.discard("buried") == [True]
+    unparked = q.unpark("t:kafka")
+    assert unparked is not None
+    assert unparked.moved == 1
+    q.admin.delete(q.keys.queue)
+    assert q.repair() == (2, 0)
+    assert q.run(commands.claim(q.keys, NEW_EPOCH)).ok
+
+
+def test_accepting_resumes_by_itself_when_memory_is_free_again(full: tuple[Queue, Callable[[], None]]) -> None:
+    q, fill = full
+    fill()
+    with pytest.raises(StoreFull):
+        q.schedule(row("a", at=20_000))
+    q.admin.config_set("maxmemory", "0")
+    assert q.schedule(row("a", at=20_000)).others == {}
+
+
+# -- what fakeredis cannot do ---------------------------------------------------------------------------------------------
+
+
+def test_fakeredis_cannot_read_the_flags_and_gets_none(session_fakeredis: ServerUnderTest) -> None:
+    """When this fails, fakeredis has learned them, and the stores under test need not leave them off."""
+    store: Any = Store(session_fakeredis.url, flags=True)
+    with pytest.raises(StoreError):
+        store.run(commands.layout(16))
+    store.close()

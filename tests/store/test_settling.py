@@ -1,0 +1,314 @@
+"""Ack, retry, bury, park and unpark act only on the very record that was pulled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from delayq.store.commands import Retention
+from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, Taken, ids, row
+
+# -- ack -----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_acked_message_is_forgotten_but_for_its_id(q: Queue) -> None:
+    q.given(row("a", at=20_000, given=True, keys=("k",)), row("b", at=20_000, keys=("k",)))
+    a, _ = q.take(now=20_000)
+    assert q.ack(a) == (True, 1)
+    assert q.state() == State(queue={"b": 20_000}, keys={"k": ["b"]}, final={"a": ("forwarded", 20_000)})
+    assert q.field("forwarded") == "1"
+
+
+def test_acked_attempts_are_forgotten(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.retry((q.take_one(now=20_000), 20_001))
+    assert q.ack(q.take_one(now=20_001)) == (True, 1)
+    assert q.state() == State(final={"a": ("forwarded", 20_001)})
+
+
+def test_an_ack_again_removes_nothing_and_remembers_nothing_new(q: Queue) -> None:
+    q.given(row("a", at=20_000, given=True))
+    one = q.take_one(now=20_000)
+    assert q.ack(one) == (True, 1)
+    assert q.ack(one, now=20_500) == (True, 0)
+    assert q.state() == State(final={"a": ("forwarded", 20_000)})
+
+
+def test_an_ack_removes_index_members_only_of_what_it_removed(q: Queue) -> None:
+    q.given(*(row(id, at=20_000, keys=("k", f"own-{id}")) for id in "abc"))
+    a, b, c = q.take(now=20_000)
+    q.cancel("b")
+    q.given(row("d", at=90_000, keys=("k",)))
+    q.admin.zadd(q.keys.index, {b"k\x00b": 0})  # as if b had been scheduled anew
+    assert q.ack(a, b, c) == (True, 2)
+    assert q.state().keys == {"k": ["b", "d"]}
+
+
+def test_an_ack_of_another_generation_does_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000, given=True, keys=("k",)))
+    one = q.take_one(now=20_000)
+    stale = replace(one, ticket=one.ticket[:-1] + b"z")
+    for epoch in (EPOCH, OLD_EPOCH):
+        assert q.ack(stale, epoch=epoch) == (epoch == EPOCH, 0)
+    assert q.state() == State(queue={"a": 20_000}, keys={"k": ["a"]})
+
+
+def test_an_older_epoch_may_ack_while_the_due_is_unchanged_and_is_told_that_it_is_fenced(q: Queue) -> None:
+    q.given(row("a", at=20_000, given=True, keys=("k",)))
+    one = q.take_one(now=20_000)
+    q.pull(epoch=NEW_EPOCH)
+    assert q.ack(one) == (False, 1)
+    assert q.state() == State(final={"a": ("forwarded", 20_000)})
+    assert q.field("epoch") == NEW_EPOCH
+
+
+def test_an_older_epoch_may_not_ack_what_the_newer_one_retried(q: Queue) -> None:
+    q.given(row("a", at=20_000, keys=("k",)), row("b", at=20_000))
+    a, b = q.take(now=20_000)
+    q.pull(epoch=NEW_EPOCH)
+    q.retry((a, 30_000), epoch=NEW_EPOCH)
+    assert q.ack(a, b) == (False, 1)
+    assert q.state() == State(
+        queue={"a": 30_000}, attempts={"a": 1}, keys={"k": ["a"]}, final={"b": ("forwarded", 20_000)}
+    )
+
+
+def test_the_current_epoch_acks_what_it_pulled_even_if_its_due_changed_meanwhile(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    one = q.take_one(now=20_000)
+    q.retry((one, 30_000))
+    assert q.ack(one) == (True, 1)
+    assert q.state() == State(final={"a": ("forwarded", 20_000)})
+
+
+def test_five_hundred_messages_with_sixteen_keys_each_are_acked_in_one_script(q: Queue) -> None:
+    keys = tuple(f"key-{number}" for number in range(16))
+    q.given(*(row(f"m{number:03}", at=20_000, keys=keys, given=True) for number in range(500)))
+    assert q.ack(*q.take(now=20_000)) == (True, 500)
+    assert q.state() == State(final={f"m{number:03}": ("forwarded", 20_000) for number in range(500)})
+
+
+def test_forgetting_is_bounded_in_number_when_acks_remember(q: Queue) -> None:
+    q.retention = Retention(most=2)
+    q.given(*(row(id, at=20_000, given=True) for id in "abc"))
+    a, b, c = q.take(now=20_000)
+    for now, one in enumerate((c, a, b), start=20_000):
+        q.ack(one, now=now)
+    assert q.state().final == {"a": ("forwarded", 20_001), "b": ("forwarded", 20_002)}
+
+
+# -- retry ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_retried_message_waits_for_its_next_attempt_with_one_attempt_more(q: Queue) -> None:
+    q.given(row("a", at=20_000, keys=("k",)))
+    assert q.retry((q.take_one(now=20_000), 25_000)) == ["ok"]
+    assert q.state() == State(queue={"a": 25_000}, attempts={"a": 1}, keys={"k": ["a"]})
+    assert q.take(now=24_999) == []
+    again = q.take_one(now=25_000)
+    assert (again.attempts, again.record.asked) == (1, 20_000)
+    assert q.retry((again, 35_000)) == ["ok"]
+    assert q.state().attempts == {"a": 2}
+    assert q.field("retried") == "2"
+
+
+def test_a_retry_may_keep_the_due_so_that_nothing_of_its_key_overtakes(q: Queue) -> None:
+    q.given(row("a", at=20_000, ordering_key="k"))
+    assert q.retry((q.take_one(now=20_000), None)) == ["ok"]
+    assert q.state() == State(queue={"a": 20_000}, attempts={"a": 1})
+
+
+def test_doing_a_retry_again_changes_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("kept", at=20_000))
+    a, kept = q.take(now=20_000)
+    assert q.retry((a, 25_000), (kept, None)) == ["ok", "ok"]
+    before = q.state(), q.fields()
+    assert q.retry((a, 25_000), (kept, None)) == ["changed", "changed"]
+    assert (q.state(), q.fields()) == before
+
+
+def test_a_retry_never_makes_a_message_anew(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in ("acked", "buried", "cancelled", "parked")))
+    messages = {one.id: one for one in q.take(now=20_000)}
+    q.ack(messages["acked"])
+    q.bury(messages["buried"])
+    q.cancel("cancelled")
+    q.park("t:kafka", messages["parked"])
+    before = q.state()
+    assert q.retry(*((one, 30_000) for one in messages.values())) == ["gone"] * 4
+    assert q.state() == before
+
+
+# -- bury ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_buried_message_keeps_its_record_and_keys_with_the_reason(q: Queue) -> None:
+    q.given(row("a", at=20_000, keys=("k",)))
+    q.retry((q.take_one(now=20_000), 25_000))
+    again = q.take_one(now=25_000)
+    assert q.bury(again, reason="gave up after 2 attempts: no route") == ["ok"]
+    reason = "25000 2 gave up after 2 attempts: no route"
+    assert q.state() == State(keys={"k": ["a"]}, dead={"a": 25_000}, reasons={"a": reason})
+    assert q.record("a").asked == 20_000
+    assert q.field("buried") == "1"
+
+
+def test_doing_a_burial_again_changes_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    one = q.take_one(now=20_000)
+    q.bury(one, reason="first")
+    before = q.state(), q.fields()
+    q.now = 30_000
+    assert q.bury(one, reason="second") == ["gone"]
+    assert (q.state(), q.fields()) == before
+
+
+# -- park and unpark -----------------------------------------------------------------------------------------------------
+
+
+def test_a_parked_message_keeps_its_due_and_attempts(q: Queue) -> None:
+    q.given(row("a", at=20_000, keys=("k",)), row("b", at=20_500))
+    q.retry((q.take_one(now=20_000), 20_600))
+    b, a = q.take(now=20_600)
+    assert q.park("t:kafka", a) == ((20_600, a.ticket),)
+    assert q.park("t:kafka", b) == ((20_500, b.ticket),)
+    assert q.state() == State(parked={"t:kafka": {"b": 20_500, "a": 20_600}}, attempts={"a": 1}, keys={"k": ["a"]})
+    assert q.stats().parked_sets == ("t:kafka",)
+    assert q.take() == []
+
+
+def test_doing_a_parking_again_changes_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    one = q.take_one(now=20_000)
+    q.park("t:kafka", one)
+    before = q.state(), q.fields()
+    assert q.park("t:kafka", one) == ((20_000, one.ticket),)
+    assert (q.state(), q.fields()) == before
+
+
+def test_parking_what_came_back_and_was_pulled_anew_by_its_old_ticket_is_harmless(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    one = q.take_one(now=20_000)
+    q.park("t:kafka", one)
+    q.unpark("t:kafka")
+    q.retry((q.take_one(), 30_000))
+    assert q.park("t:kafka", one) == (None,)
+    assert q.state() == State(queue={"a": 30_000}, attempts={"a": 1})
+
+
+def test_sets_of_several_names_stand_side_by_side(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000))
+    a, b = q.take(now=20_000)
+    q.park("t:kafka", a)
+    q.park("k:customer 7 {x}", b)
+    assert q.state() == State(parked={"t:kafka": {"a": 20_000}, "k:customer 7 {x}": {"b": 20_000}})
+    assert set(q.stats().parked_sets) == {"t:kafka", "k:customer 7 {x}"}
+
+
+def test_unpark_moves_the_lowest_dues_back_and_tells_what_is_left(q: Queue) -> None:
+    q.given(*(row(id, at=due) for id, due in (("a", 20_003), ("b", 20_001), ("c", 20_002), ("d", 20_001))))
+    q.park("t:kafka", *q.take(now=21_000))
+    answer = q.unpark("t:kafka", limit=3)
+    assert answer is not None
+    assert (answer.moved, answer.lowest) == (3, 20_001)
+    assert answer.head is not None
+    assert (answer.head[0], answer.head[1][:-8]) == (20_003, b"a")
+    assert q.state() == State(queue={"b": 20_001, "d": 20_001, "c": 20_002}, parked={"t:kafka": {"a": 20_003}})
+    assert q.stats().parked_sets == ("t:kafka",)
+
+
+def test_an_empty_set_is_forgotten(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.park("t:kafka", q.take_one(now=20_000))
+    answer = q.unpark("t:kafka")
+    assert answer is not None
+    assert (answer.moved, answer.lowest, answer.head) == (1, 20_000, None)
+    assert q.stats().parked_sets == ()
+    nothing = q.unpark("t:kafka")
+    assert nothing is not None
+    assert (nothing.moved, nothing.lowest, nothing.head) == (0, None, None)
+
+
+def test_unpark_drops_what_was_cancelled_and_what_is_of_an_older_generation(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in "abc"))
+    messages = q.take(now=20_000)
+    q.park("t:kafka", *messages)
+    q.retention = Retention(window=0)
+    q.cancel("a", "b")
+    q.given(row("b", at=90_000), now=20_001)  # under the same id: another message
+    answer = q.unpark("t:kafka")
+    assert answer is not None
+    assert (answer.moved, answer.lowest, answer.head) == (1, 20_000, None)
+    state = q.state()
+    assert (state.queue, state.parked, state.orphans) == ({"c": 20_000, "b": 90_000}, {}, set())
+
+
+def test_a_set_in_which_everything_was_cancelled_is_emptied_without_a_due_to_go_back_to(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.park("t:kafka", q.take_one(now=20_000))
+    q.cancel("a")
+    answer = q.unpark("t:kafka")
+    assert answer is not None
+    assert (answer.moved, answer.lowest, answer.head) == (0, None, None)
+    assert q.stats().parked_sets == ()
+
+
+def test_what_came_back_is_pulled_again_with_its_attempts(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    q.retry((q.take_one(now=20_000), 20_500))
+    q.park("t:kafka", q.take_one(now=20_500))
+    q.unpark("t:kafka")
+    one = q.take_one()
+    assert (one.score, one.attempts) == (20_500, 1)
+
+
+# -- all of them ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one(q: Queue) -> Taken:
+    """A message in flight with an attempt behind it."""
+    q.given(row("a", at=20_000, keys=("k",)))
+    q.retry((q.take_one(now=20_000), 20_001))
+    return q.take_one(now=20_001)
+
+
+def test_an_older_epoch_can_neither_retry_nor_bury_nor_park_nor_unpark(q: Queue, one: Taken) -> None:
+    q.given(row("p", at=20_000))
+    q.park("t:kafka", *(taken for taken in q.take() if taken.id == "p"))
+    q.pull(epoch=NEW_EPOCH)
+    before = q.state(), q.fields()
+    assert q.retry((one, 30_000)) is None
+    assert q.bury(one) is None
+    assert q.park("t:kafka", one) is None
+    assert q.unpark("t:kafka") is None
+    assert (q.state(), q.fields()) == before
+
+
+def test_a_newer_epoch_settles_and_is_adopted(q: Queue, one: Taken) -> None:
+    assert q.retry((one, 30_000), epoch=NEW_EPOCH) == ["ok"]
+    assert q.field("epoch") == NEW_EPOCH
+    assert q.retry((one, 30_000), epoch=EPOCH) is None
+
+
+@pytest.mark.parametrize("change", [{"score": 20_000}, {"attempts": 0}, {"attempts": 2}], ids=str)
+def test_another_due_or_number_of_attempts_than_pulled_is_told_as_changed(
+    q: Queue, one: Taken, change: dict[str, int]
+) -> None:
+    stale = replace(one, **change)
+    before = q.state(), q.fields()
+    assert q.retry((stale, 30_000)) == ["changed"]
+    assert q.bury(stale) == ["changed"]
+    assert q.park("t:kafka", stale) == (None,)
+    assert (q.state(), q.fields()) == before
+
+
+def test_each_message_of_a_call_is_judged_by_itself(q: Queue) -> None:
+    q.given(*(row(id, at=20_000) for id in "abc"))
+    a, b, c = q.take(now=20_000)
+    q.ack(b)
+    stale = replace(c, attempts=4)
+    assert q.retry((a, 30_000), (b, 30_000), (stale, 30_000)) == ["ok", "gone", "changed"]
+    assert q.bury(b, stale, c) == ["gone", "changed", "ok"]
+    assert ids(q.take(now=30_000)) == ["a"]

@@ -1,0 +1,400 @@
+"""What Store and AsyncStore promise beside running a command: order, errors in their place, lost replies."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delayq import Client, Message, Settings
+from delayq.embedded import EmbeddedServer
+from delayq.errors import ConfigError, StoreError, StoreUnavailable
+from delayq.operations import Scheduled
+from delayq.processes import LOCALHOST, free_port
+from delayq.store import commands, scripts
+from delayq.store.commands import Command, plain
+from delayq.store.store import AHEAD, AsyncStore, Store
+from tests.support.proxy import FaultProxy
+from tests.support.queues import AsyncRunner, Queue, Runner, row
+from tests.support.servers import ServerUnderTest
+
+MAKERS = {"sync": Store, "async": AsyncRunner}
+
+
+@pytest.fixture(params=MAKERS)
+def make(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Makes stores, of each kind, and closes them."""
+    made: list[Runner] = []
+
+    def one(url: str, **options: Any) -> Any:
+        made.append(MAKERS[request.param](url, **options))
+        return made[-1]
+
+    yield one
+    for store in made:
+        store.close()
+
+
+def echo(text: str) -> Command[str]:
+    return plain("ECHO", text, read=lambda reply: reply.decode())
+
+
+def increment(key: str = "counter") -> Command[int]:
+    return plain("INCR", key, read=int)
+
+
+# -- order ---------------------------------------------------------------------------------------------------------------
+
+
+def test_answers_stand_in_the_order_of_their_commands(q: Queue) -> None:
+    texts = [f"text {number}" for number in range(3 * AHEAD + 1)]
+    assert q.store.run_many(echo(text) for text in texts) == texts
+    assert q.store.run_many([]) == []
+
+
+def test_an_error_stands_in_the_place_of_its_command(q: Queue) -> None:
+    q.admin.set("text", "no number")
+    answers = q.store.run_many([increment("a"), increment("text"), increment("b")])
+    assert (answers[0], answers[2]) == (1, 1)
+    assert isinstance(answers[1], StoreError)
+    assert "not an integer" in str(answers[1])
+    with pytest.raises(StoreError):
+        q.run(increment("text"))
+
+
+def test_a_reply_that_cannot_be_read_is_an_error_of_its_command_alone(q: Queue) -> None:
+    broken = plain("ECHO", "x", read=lambda reply: int(reply))
+    answers = q.store.run_many([echo("a"), broken, echo("b")])
+    assert (answers[0], answers[2]) == ("a", "b")
+    assert isinstance(answers[1], StoreError)
+    assert "cannot be read" in str(answers[1])
+
+
+def test_commands_are_drawn_while_the_server_works_and_not_all_at_once(q: Queue) -> None:
+    q.admin.set("counter", 0)
+    seen = []
+
+    def drawn() -> Iterator[Command[int]]:
+        for _ in range(4 * AHEAD):
+            seen.append(int(q.admin.get("counter") or 0))  # type: ignore[arg-type]  # redis-py's stub means asyncio too
+            yield increment()
+
+    assert q.store.run_many(drawn()) == list(range(1, 4 * AHEAD + 1))
+    # When a command is drawn, those AHEAD before it have been answered.
+    assert all(answered >= number - AHEAD for number, answered in enumerate(seen))
+
+
+def test_an_error_in_the_callers_own_iterable_reaches_the_caller_and_breaks_nothing(q: Queue) -> None:
+    def drawn() -> Iterator[Command[int]]:
+        yield increment()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        q.store.run_many(drawn())
+    assert q.run(echo("fine")) == "fine"
+
+
+# -- scripts that the server does not have -------------------------------------------------------------------------------
+
+
+def test_a_server_that_forgot_the_scripts_gets_them_again(real: ServerUnderTest, make: Any) -> None:
+    q = Queue(make(real.url), real)  # SCRIPT FLUSH has no answer from fakeredis over TCP
+    q.given(row("a", at=20_000))
+    q.admin.script_flush()
+    assert q.schedule(row("a", at=20_000)).others == {0: ("live", 20_000)}
+    assert q.cancel("a") == ["cancelled"]
+
+
+def test_a_flush_in_the_middle_of_many_commands_changes_no_answer(real: ServerUnderTest, make: Any) -> None:
+    q = Queue(make(real.url), real)
+    q.given(row("first", at=20_000))
+
+    def drawn() -> Iterator[Command[Any]]:
+        for number in range(3 * AHEAD):
+            if number in (AHEAD // 2, 2 * AHEAD):
+                q.admin.script_flush()
+            one = row(f"m{number}", at=20_000)
+            yield commands.schedule(q.keys, (one.id, one.spec, one.content), now=10_000)
+
+    answers = q.store.run_many(drawn())
+    assert [answer.others for answer in answers] == [{}] * (3 * AHEAD)
+    assert len(q.state().queue) == 3 * AHEAD + 1
+
+
+def test_commands_that_meet_a_server_without_scripts_keep_their_order(real: ServerUnderTest, make: Any) -> None:
+    q = Queue(make(real.url), real)
+    one = row("a", at=10_000)
+    wanted: list[Command[Any]] = [
+        commands.schedule(q.keys, (one.id, one.spec, one.content), now=10_000),
+        commands.pull(q.keys, q.epoch, offset=0, room=10, now=10_000),
+        commands.cancel(q.keys, ["a"], now=10_000),
+    ]
+    q.store.run_many(wanted)  # from now on it thinks that the server has them
+    real.flush()
+    real.admin.script_flush()
+    scheduled, pulled, cancelled = q.store.run_many(wanted)
+    assert scheduled.others == {}
+    assert [ticket[:1] for ticket in pulled.tickets] == [b"a"]
+    assert cancelled == ["in_flight"]
+
+
+def test_a_first_bulk_call_larger_than_what_is_sent_ahead_schedules_everything(real: ServerUnderTest) -> None:
+    real.admin.script_flush()
+    with Client(real.url, settings=Settings(queues=2)) as client:
+        outcomes = client.schedule_many(
+            Message(topic="orders", delay_time=3_600_000, body="x" * 300) for _ in range(6_000)
+        )
+        assert all(isinstance(outcome, Scheduled) and outcome.created for outcome in outcomes)
+        assert sum(stats.scheduled for stats in client.stats()) == 6_000
+
+
+# -- a server that is away -----------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_not_there_is_unavailable(make: Any) -> None:
+    store = make(f"redis://{LOCALHOST}:{free_port()}/0")
+    with pytest.raises(StoreUnavailable, match="Redis is away"):
+        store.run(echo("x"))
+    answers = store.run_many(echo(str(number)) for number in range(100))
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 100
+
+
+def test_a_wrong_url_is_told_at_once(make: Any) -> None:
+    with pytest.raises(ConfigError, match="the Redis URL is wrong"):
+        make("http://localhost")
+
+
+def test_a_wrong_password_is_told_and_is_no_outage(real: ServerUnderTest, make: Any) -> None:
+    store = make(real.url.replace("redis://", "redis://nobody:wrong@"))
+    with pytest.raises(StoreError, match="refused the credentials") as caught:
+        store.run(echo("x"))
+    assert not isinstance(caught.value, StoreUnavailable)
+
+
+def test_a_server_that_is_loading_is_unavailable(make: Any, own_valkey: EmbeddedServer) -> None:
+    url = own_valkey.url
+    store = make(url)
+    store.run_many(increment() for _ in range(5_000))  # while it loads, it listens after each 1,024 commands
+    own_valkey.kill()
+    slow = EmbeddedServer(data_dir=own_valkey.data_dir, port=own_valkey.port, extra=["--key-load-delay", "200"])
+    slow.start(wait=False)
+    try:
+        said = set()
+        while not slow.answers():
+            (answer,) = store.run_many([commands.layout(16)])
+            said.add((type(answer), "loading" in str(answer)))
+        assert (StoreUnavailable, True) in said
+        assert {kind for kind, _ in said} <= {StoreUnavailable, commands.Meta}
+        assert store.run(commands.layout(16)).queues == 16
+    finally:
+        slow.stop()
+
+
+def test_idle_connections_to_a_server_that_was_restarted_are_replaced(make: Any, own_valkey: EmbeddedServer) -> None:
+    store = make(own_valkey.url)
+    assert store.run(increment()) == 1
+    own_valkey.kill()
+    own_valkey.start()
+    assert store.run(increment()) == 2
+
+
+# -- lost replies --------------------------------------------------------------------------------------------------------
+
+
+def test_a_command_whose_reply_was_lost_is_run_once_more(proxy: FaultProxy, make: Any) -> None:
+    store = make(proxy.url)
+    assert store.run(increment()) == 1
+    proxy.drop_reply("incr")
+    assert store.run(increment()) == 3  # it ran twice: scripts must be idempotent
+    assert proxy.dropped == ["incr"]
+
+
+def test_a_reply_lost_twice_is_an_unknown_outcome(proxy: FaultProxy, make: Any) -> None:
+    store = make(proxy.url)
+    proxy.drop_reply("incr", times=2)
+    with pytest.raises(StoreUnavailable, match="its reply was lost"):
+        store.run(increment())
+    assert store.run(increment()) == 3
+
+
+def test_only_what_was_not_answered_is_repeated(proxy: FaultProxy, make: Any) -> None:
+    store = make(proxy.url)
+    store.run(echo("warm"))
+    proxy.drop_reply("incr", when=lambda words: words[1] == b"k50")
+    answers = store.run_many(increment(f"k{number}") for number in range(100))
+    assert answers[: 50 - AHEAD] == [1] * (50 - AHEAD)  # a reset may swallow replies that stood before it
+    assert answers[50] == 2
+    assert {1, 2} >= set(answers)
+
+
+def test_many_breaks_in_one_long_call_lose_nothing_as_long_as_it_gets_on(proxy: FaultProxy, make: Any) -> None:
+    store = make(proxy.url)
+    for number in (3, 100, 250, 499):
+        proxy.drop_reply("incr", when=lambda words, key=b"k%d" % number: words[1] == key)  # type: ignore[misc]  # a default binds it
+    answers = store.run_many(increment(f"k{number}") for number in range(500))
+    assert len(proxy.dropped) == 4
+    assert {1, 2} >= set(answers)
+    assert answers[3] == answers[100] == answers[250] == answers[499] == 2
+
+
+def test_a_connection_cut_in_the_middle_of_a_command_is_made_anew(proxy: FaultProxy, make: Any) -> None:
+    store = make(proxy.url)
+    store.run(echo("warm"))
+    proxy.cut_after(5_000)
+
+    def drawn() -> Iterator[Command[str]]:
+        for number in range(100):
+            if number == 80:
+                proxy.heal()
+            yield echo(f"{number:0200}")
+
+    answers = store.run_many(drawn())
+    done = [answer for answer in answers if not isinstance(answer, StoreUnavailable)]
+    assert done == [f"{number:0200}" for number in range(len(done))] or len(done) == 100
+    assert store.run(echo("fine")) == "fine"
+
+
+def test_a_black_hole_ends_with_the_time_out_and_nothing_is_repeated(proxy: FaultProxy, make: Any) -> None:
+    store = make(proxy.url, timeout=0.3)
+    store.run(echo("warm"))
+    proxy.black_hole()
+    answers = store.run_many([echo("a"), echo("b")])
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+    proxy.heal()
+    assert store.run(echo("back")) == "back"
+    assert list(proxy.commands).count("echo") == 2
+
+
+def test_a_refused_connection_is_unavailable_until_it_is_taken_again(proxy: FaultProxy, make: Any) -> None:
+    store = make(proxy.url)
+    store.run(echo("warm"))
+    proxy.refuse()
+    with pytest.raises(StoreUnavailable):
+        store.run(echo("x"))
+    proxy.heal()
+    assert store.run(echo("back")) == "back"
+
+
+def test_redis_py_never_repeats_a_command_by_itself() -> None:
+    """Its retries are on by default, and would run a command again without telling."""
+    for store in (Store("redis://127.0.0.1/0"), AsyncStore("redis://127.0.0.1/0")):
+        options: Any = store._factory.connection_kwargs
+        assert options["retry"].get_retries() == 0
+        assert options["health_check_interval"] == 0
+        assert not options["retry_on_timeout"]
+
+
+# -- threads and tasks ---------------------------------------------------------------------------------------------------
+
+
+def test_when_all_connections_are_taken_one_waits_for_a_bounded_time(proxy: FaultProxy) -> None:
+    store = Store(proxy.url, timeout=0.3, connections=1)
+    store.run(echo("warm"))
+    proxy.black_hole()
+    threads = [threading.Thread(target=store.run_many, args=([echo("x")],)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+    proxy.heal()
+    assert store.run(echo("back")) == "back"
+    store.close()
+
+
+def test_threads_share_a_store_through_an_outage(proxy: FaultProxy) -> None:
+    store = Store(proxy.url, timeout=1.0)
+    results: list[Any] = []
+    ready = threading.Barrier(9)
+
+    def work(number: int) -> None:
+        ready.wait(10)
+        for turn in range(100):
+            try:
+                results.append(store.run(echo(f"{number} {turn}")) == f"{number} {turn}")
+            except StoreUnavailable:
+                pass
+            except BaseException as error:
+                results.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    ready.wait(10)
+    for _ in range(10):
+        proxy.reset()
+    for thread in threads:
+        thread.join(30)
+    assert results
+    assert [result for result in results if result is not True] == []
+    store.close()
+
+
+async def test_tasks_share_a_few_connections(valkey: ServerUnderTest) -> None:
+    store = AsyncStore(valkey.url, connections=3)
+    texts = [f"text {number}" for number in range(200)]
+    assert await asyncio.gather(*(store.run(echo(text)) for text in texts)) == texts
+    assert len(store._idle) <= 3
+    await store.close()
+
+
+async def test_a_cancelled_task_leaves_no_reply_behind_for_the_next_one(valkey: ServerUnderTest) -> None:
+    store = AsyncStore(valkey.url, connections=1)
+    await store.run(echo("warm"))
+    blocked = asyncio.create_task(store.run(plain("BLPOP", "nothing", 1, read=lambda reply: reply)))
+    while not store._free.locked():
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    blocked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await blocked
+    assert await store.run(echo("mine")) == "mine"
+    await store.close()
+
+
+async def test_when_all_connections_are_taken_a_task_waits_for_a_bounded_time(valkey: ServerUnderTest) -> None:
+    store = AsyncStore(valkey.url, connections=1, timeout=0.2)
+    blocked = asyncio.create_task(store.run(plain("BLPOP", "nothing", 1, read=lambda reply: reply)))
+    answers = await asyncio.gather(*(store.run(echo("x")) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(answer, (StoreUnavailable, str)) for answer in answers)
+    with pytest.raises(StoreUnavailable):
+        await blocked
+    await store.close()
+
+
+# -- wakes ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_hears_its_channels_and_nothing_else(real: ServerUnderTest) -> None:
+    store = Store(real.url)
+    wakes = store.wakes()
+    wakes.connect(["one", "two"])
+    assert [wakes.receive(5) for _ in range(2)] == [("", b""), ("", b"")]
+    for channel in ("three", "two", "one"):
+        real.admin.publish(channel, channel.upper())
+    assert [wakes.receive(5) for _ in range(2)] == [("two", b"TWO"), ("one", b"ONE")]
+    assert wakes.receive(0.01) is None
+    wakes.close()
+    store.close()
+
+
+def test_a_killed_subscription_is_told_and_can_be_made_anew(real: ServerUnderTest) -> None:
+    store = Store(real.url)
+    wakes = store.wakes()
+    for _ in range(2):
+        wakes.connect(["one"])
+        assert wakes.receive(5) == ("", b"")
+        real.admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        with pytest.raises(StoreUnavailable):
+            wakes.receive(5)
+    with pytest.raises(StoreUnavailable):
+        wakes.receive(0.01)
+    wakes.close()
+    store.close()
+
+
+def test_scripts_are_known_by_their_sha() -> None:
+    assert len({scripts.load(name).sha for name in scripts.NAMES}) == len(scripts.NAMES)

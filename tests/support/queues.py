@@ -1,0 +1,437 @@
+"""One queue as tests speak of it: rows go in, commands act, `state` shows what is in Redis.
+
+Times are small numbers, handed to the scripts as their `now`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import redis
+
+from delayq.codec import Record, encode
+from delayq.errors import StoreError
+from delayq.message import Limits, Message
+from delayq.store import commands
+from delayq.store.commands import (
+    Answers,
+    Command,
+    DeadLetter,
+    Found,
+    Head,
+    Known,
+    Pulled,
+    QueueStats,
+    Retention,
+    Unparked,
+)
+from delayq.store.keys import queue_keys
+from delayq.store.store import AsyncStore, Store
+from tests.support.servers import ServerUnderTest
+
+T = TypeVar("T")
+EPOCH = "0000000000.00000000000000000007"
+OLD_EPOCH = "0000000000.00000000000000000006"
+NEW_EPOCH = "0000000000.00000000000000000008"
+
+
+class Runner(Protocol):
+    """What both stores can do, seen from a test that is no coroutine."""
+
+    def run(self, command: Command[T]) -> T: ...
+    def run_many(self, commands: Iterable[Command[T]]) -> list[T | StoreError]: ...
+    def close(self) -> None: ...
+
+
+class AsyncRunner:
+    """An AsyncStore on an event loop of its own."""
+
+    def __init__(self, url: str, *, flags: bool = True, timeout: float = 2.0) -> None:
+        self._runner = asyncio.Runner()
+        try:
+            self.store = self._runner.run(self._make(url, flags, timeout))
+        except BaseException:
+            self._runner.close()
+            raise
+
+    @staticmethod
+    async def _make(url: str, flags: bool, timeout: float) -> AsyncStore:
+        return AsyncStore(url, flags=flags, timeout=timeout)
+
+    def run(self, command: Command[T]) -> T:
+        return self._runner.run(self.store.run(command))
+
+    def run_many(self, commands: Iterable[Command[T]]) -> list[T | StoreError]:
+        return self._runner.run(self.store.run_many(commands))
+
+    def close(self) -> None:
+        self._runner.run(self.store.close())
+        self._runner.close()
+
+
+class GuardedRunner:
+    """A Store as a user of Redis who may touch the keys of the command that runs, and none beside them."""
+
+    def __init__(self, server: ServerUnderTest) -> None:
+        self._admin = server.admin
+        self._allow("allkeys")
+        self._store = Store(server.url.replace("redis://", "redis://guarded:guarded@"))
+
+    def run(self, command: Command[T]) -> T:
+        # No space may stand in a pattern; the bracketed ones would mean more than themselves.
+        patterns = ["%RW~" + re.sub(r"([][*?])", r"[\1]", key).replace(" ", "?") for key in command.keys]
+        self._allow(*patterns if command.script else ["allkeys"])
+        return self._store.run(command)
+
+    def run_many(self, commands: Iterable[Command[T]]) -> list[T | StoreError]:
+        self._allow("allkeys")
+        return self._store.run_many(commands)
+
+    def close(self) -> None:
+        self._store.close()
+        self._admin.execute_command("ACL", "DELUSER", "guarded")
+
+    def _allow(self, *keys: str) -> None:
+        rights = ("on", ">guarded", "+@all", "allchannels", "resetkeys", *keys)
+        self._admin.execute_command("ACL", "SETUSER", "guarded", *rights)
+
+
+def runner(kind: str, server: ServerUnderTest) -> Runner:
+    """The store of a kind: 'sync', 'async' or 'guarded'."""
+    if kind == "guarded":
+        return GuardedRunner(server)
+    make = {"sync": Store, "async": AsyncRunner}[kind]
+    made: Runner = make(server.url, flags=server.flags)
+    return made
+
+
+# -- rows: what schedule is given ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """A message for the schedule script."""
+
+    id: str
+    spec: str
+    content: bytes
+
+
+def row(
+    id: str,
+    *,
+    at: int | None = None,
+    after: int | None = None,
+    spec: str | None = None,
+    given: bool = False,
+    topic: str = "orders",
+    body: Any = "body",
+    keys: tuple[str, ...] = (),
+    properties: dict[str, str] | None = None,
+    tags: str = "",
+    ordering_key: str = "",
+    max_attempts: int | None = None,
+    expire_after: int | None = None,
+) -> Row:
+    """A message that is due `at` a time or `after` a delay; `given`: its id is the caller's own."""
+    message = Message(
+        topic=topic,
+        body=body,
+        expect_date=at,
+        delay_time=after,
+        keys=keys,
+        properties=properties or {},
+        tags=tags,
+        ordering_key=ordering_key,
+        max_attempts=max_attempts,
+        expire_after=expire_after,
+    )
+    if spec is None:
+        spec = f"r{after}" if at is None else f"a{at}"
+    return Row(id, spec.upper() if given else spec, encode(message, Limits()))
+
+
+# -- what is in Redis ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class State:
+    """Everything of a queue that its messages leave in Redis.
+
+    Ids stand for tickets. A ticket whose record is gone, or of another generation, is an `orphan`; a record without
+    any ticket a `stray`.
+    """
+
+    queue: dict[str, int] = field(default_factory=dict)
+    parked: dict[str, dict[str, int]] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, list[str]] = field(default_factory=dict)
+    dead: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    final: dict[str, tuple[str, int]] = field(default_factory=dict)
+    orphans: set[str] = field(default_factory=set)
+    strays: set[str] = field(default_factory=set)
+
+
+ENDINGS = ("forwarded", "cancelled", "cancelled in flight")
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A pulled message, as what settles it sees it."""
+
+    ticket: bytes
+    score: int
+    attempts: int
+    record: Record
+
+    @property
+    def id(self) -> str:
+        return self.ticket[:-8].decode()
+
+    @property
+    def remembered(self) -> bool:
+        return self.record.remembered
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.record.keys
+
+
+def taken(pulled: Pulled | None) -> list[Taken]:
+    """The messages of a pull."""
+    assert pulled is not None, "fenced"
+    return [
+        Taken(ticket, score, attempts, Record(raw))
+        for ticket, score, attempts, raw in zip(
+            pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
+        )
+    ]
+
+
+def ids(messages: Pulled | None | Iterable[Taken]) -> list[str]:
+    """The ids of pulled messages."""
+    if messages is None or isinstance(messages, Pulled):
+        messages = taken(messages)
+    return [one.id for one in messages]
+
+
+class Queue:
+    """One queue: commands by the store under test, looked at by a plain client."""
+
+    def __init__(self, store: Runner, server: ServerUnderTest, number: int = 3) -> None:
+        self.store = store
+        self.server = server
+        self.admin: redis.Redis = server.admin
+        self.keys = queue_keys(number)
+        self.retention = Retention()
+        self.epoch = EPOCH
+        self.now = 10_000
+
+    def run(self, command: Command[T]) -> T:
+        return self.store.run(command)
+
+    def _at(self, now: int | None) -> int:
+        if now is not None:
+            self.now = now
+        return self.now
+
+    # -- commands ------------------------------------------------------------------------------------------------------
+
+    def schedule(self, *rows: Row, now: int | None = None) -> Answers:
+        words = [word for one in rows for word in (one.id, one.spec, one.content)]
+        return self.run(commands.schedule(self.keys, words, now=self._at(now), retention=self.retention))
+
+    def given(self, *rows: Row, now: int | None = None) -> None:
+        """Scheduled messages to begin with."""
+        assert self.schedule(*rows, now=now).others == {}
+
+    def cancel(self, *ids: str, now: int | None = None) -> list[str]:
+        return self.run(commands.cancel(self.keys, ids, now=self._at(now), retention=self.retention))
+
+    def reschedule(self, id: str, spec: str, now: int | None = None) -> tuple[str, int | None]:
+        return self.run(commands.reschedule(self.keys, id, spec, now=self._at(now), retention=self.retention))
+
+    def get(self, *ids: str, now: int | None = None) -> list[Found | None]:
+        return self.run(commands.get(self.keys, ids, now=self._at(now), retention=self.retention))
+
+    def state_of(self, id: str, now: int | None = None) -> str | None:
+        (found,) = self.get(id, now=now)
+        return found.state if found is not None else None
+
+    def find(self, key: str, limit: int = 100) -> list[str]:
+        return self.run(commands.find(self.keys, key, limit))
+
+    def stats(self, now: int | None = None) -> QueueStats:
+        return self.run(commands.stats(self.keys, now=self._at(now)))
+
+    def pull(
+        self,
+        *,
+        now: int | None = None,
+        epoch: str | None = None,
+        offset: int = 0,
+        behind: bytes = b"",
+        held: bytes = b"",
+        room: int = 500,
+        look: int = 500,
+        most_bytes: int = 8 * 1024 * 1024,
+        fresh: bool = False,
+        known: Sequence[Known] = (),
+        unlisted_general: bool = True,
+        node_now: int | str = "",
+    ) -> Pulled:
+        pulled = self.run(
+            commands.pull(
+                self.keys,
+                epoch or self.epoch,
+                offset=offset,
+                behind=behind,
+                held=held,
+                room=room,
+                look=look,
+                most_bytes=most_bytes,
+                fresh=fresh,
+                known=known,
+                unlisted_general=unlisted_general,
+                node_now=node_now,
+                now=self._at(now),
+                retention=self.retention,
+            )
+        )
+        assert pulled is not None, "fenced"
+        return pulled
+
+    def take(self, now: int | None = None) -> list[Taken]:
+        """Pull everything that is due."""
+        return taken(self.pull(now=now))
+
+    def take_one(self, now: int | None = None) -> Taken:
+        """Pull the one message that is due."""
+        (one,) = self.take(now)
+        return one
+
+    def ack(self, *done: Taken, epoch: str | None = None, now: int | None = None) -> tuple[bool, int]:
+        return self.run(
+            commands.ack(self.keys, epoch or self.epoch, done, now=self._at(now), retention=self.retention)
+        )
+
+    def retry(self, *failed: tuple[Taken, int | None], epoch: str | None = None) -> list[str] | None:
+        return self.run(commands.retry(self.keys, epoch or self.epoch, failed))
+
+    def bury(self, *failed: Taken, reason: str = "broken", epoch: str | None = None) -> list[str] | None:
+        rows = [(one, one.attempts + 1, reason) for one in failed]
+        return self.run(commands.bury(self.keys, epoch or self.epoch, rows, now=self.now))
+
+    def park(self, name: str, *messages: Taken, epoch: str | None = None) -> tuple[Head] | None:
+        return self.run(commands.park(self.keys, epoch or self.epoch, name, messages))
+
+    def unpark(self, name: str, limit: int = 500, epoch: str | None = None) -> Unparked | None:
+        return self.run(commands.unpark(self.keys, epoch or self.epoch, name, limit))
+
+    def redrive(self, *ids: str, now: int | None = None) -> list[str]:
+        return self.run(commands.redrive(self.keys, ids, now=self._at(now)))
+
+    def discard(self, *ids: str) -> list[bool]:
+        return self.run(commands.discard(self.keys, ids))
+
+    def dead_letters(self, limit: int = 100, after: tuple[int, str] | None = None) -> list[DeadLetter]:
+        return self.run(commands.dead_letters(self.keys, limit, after))
+
+    def repair(self, look: int = 500) -> tuple[int, int]:
+        """Go through the whole pool: how many got their ticket back, how many were given up."""
+        parked = [name.removeprefix(b"parked:").decode() for name in self.fields() if name.startswith(b"parked:")]
+        cursor, back, corrupt = "0", 0, 0
+        while True:
+            cursor, more_back, more_corrupt = self.run(
+                commands.repair(self.keys, parked, cursor, look, now=self.now)
+            )
+            back, corrupt = back + more_back, corrupt + more_corrupt
+            if cursor == "0":
+                return back, corrupt
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def fields(self) -> dict[bytes, bytes]:
+        """The fields of the queue's own state: epoch, watermark, sleep_until, counters."""
+        return self.admin.hgetall(self.keys.state)  # type: ignore[return-value]  # a Redis[bytes] is not asyncio's
+
+    def field(self, name: str) -> str | None:
+        """One of these fields."""
+        value = self.fields().get(name.encode())
+        return value.decode() if value is not None else None
+
+    def record(self, id: str) -> Record:
+        """The record in the pool."""
+        raw: Any = self.admin.hget(self.keys.pool, id)
+        return Record(raw)
+
+    def state(self) -> State:
+        """Everything of the queue that its messages leave in Redis."""
+        k, state = self.keys, State()
+        admin: Any = self.admin
+        pool: dict[bytes, bytes] = admin.hgetall(k.pool)
+        seen: set[str] = set()
+
+        def tickets(key: str) -> dict[str, int]:
+            found = {}
+            for ticket, score in admin.zrange(key, 0, -1, withscores=True):
+                id, generation = ticket[:-8], ticket[-7:]
+                if pool.get(id, b"")[:7] == generation:
+                    found[id.decode()] = int(score)
+                    seen.add(id.decode())
+                else:
+                    state.orphans.add(id.decode())
+            return found
+
+        state.queue = tickets(k.queue)
+        prefix = k.parked("")
+        for key in sorted(admin.scan_iter(match=prefix + "*")):
+            if found := tickets(key.decode()):
+                state.parked[key.decode().removeprefix(prefix)] = found
+        state.attempts = {id.decode(): int(count) for id, count in admin.hgetall(k.attempts).items()}
+        for member in admin.zrange(k.index, 0, -1):
+            key, id = member.decode().split("\0")
+            state.keys.setdefault(key, []).append(id)
+        state.dead = {id.decode(): int(score) for id, score in admin.zrange(k.dead, 0, -1, withscores=True)}
+        state.reasons = {id.decode(): text.decode() for id, text in admin.hgetall(k.reasons).items()}
+        for id, score in admin.zrange(k.final, 0, -1, withscores=True):
+            state.final[id.decode()] = (ENDINGS[int(score) % 4], int(score) // 4)
+        state.strays = {id.decode() for id in pool} - seen - state.dead.keys()
+        return state
+
+    def stream(self, name: str) -> list[dict[str, str]]:
+        """The entries of a stream, oldest first."""
+        entries: Any = self.admin.xrange(name)
+        return [
+            {field.decode(): value.decode(errors="surrogateescape") for field, value in entry.items()}
+            for _, entry in entries
+        ]
+
+
+class WakesHeard:
+    """A subscription to a queue's wakes; `dues` says exactly which were published since it was asked last."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._listener = Store(queue.server.url)
+        self._wakes = self._listener.wakes()
+        self._wakes.connect([queue.keys.wake])
+        assert self._wakes.receive(5) == ("", b"")  # subscribed
+
+    def dues(self) -> list[int]:
+        """The dues that were published."""
+        self._queue.admin.publish(self._queue.keys.wake, "marker")  # what was published before it arrives before it
+        heard = []
+        while (message := self._wakes.receive(5)) != (self._queue.keys.wake, b"marker"):
+            assert message is not None, "the subscription is silent"
+            heard.append(int(message[1]))
+        return heard
+
+    def close(self) -> None:
+        self._wakes.close()
+        self._listener.close()

@@ -1,0 +1,84 @@
+"""The servers that tests run on."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fakeredis
+import pytest
+import redis
+
+from delayq.embedded import EmbeddedServer
+from delayq.processes import LOCALHOST
+
+REDIS_SERVER = shutil.which("redis-server")
+NO_REDIS = "no redis-server on PATH: install it (apt install redis-server)"
+
+
+class ServerUnderTest:
+    """A server that answers: its kind ('fakeredis', 'valkey' or 'redis7'), its URL, and a plain client."""
+
+    def __init__(self, kind: str, url: str) -> None:
+        self.kind = kind
+        self.url = url
+        self.admin: redis.Redis = redis.Redis.from_url(url, protocol=2, socket_timeout=10)
+
+    @property
+    def flags(self) -> bool:
+        """Whether it reads the flags of scripts: fakeredis does not know '#!lua'."""
+        return self.kind != "fakeredis"
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.admin.connection_pool.connection_kwargs["port"])
+
+    def flush(self) -> None:
+        """Forget all data."""
+        self.admin.flushall()
+
+    def needs_a_real_one(self, what: str) -> None:
+        """Skip the test on fakeredis, saying what that cannot do."""
+        if self.kind == "fakeredis":
+            pytest.skip(f"fakeredis has no {what}: the same case runs on the embedded Valkey")
+
+    def close(self) -> None:
+        """Close the plain client."""
+        self.admin.close()
+
+
+@contextmanager
+def fake_server() -> Iterator[ServerUnderTest]:
+    """fakeredis behind a TCP port."""
+    tcp: Any = fakeredis.TcpFakeServer((LOCALHOST, 0), server_version=(7, 0))
+    tcp.daemon_threads = True
+    thread = threading.Thread(target=tcp.serve_forever, name="fakeredis", daemon=True)
+    thread.start()
+    server = ServerUnderTest("fakeredis", f"redis://{LOCALHOST}:{tcp.server_address[1]}/0")
+    try:
+        yield server
+    finally:
+        server.close()
+        tcp.shutdown()
+        tcp.server_close()
+        thread.join(5)
+
+
+@contextmanager
+def real_server(kind: str, **options: Any) -> Iterator[ServerUnderTest]:
+    """An embedded Valkey ('valkey'), or the Redis of the system ('redis7')."""
+    if kind == "redis7":
+        if REDIS_SERVER is None:
+            pytest.skip(NO_REDIS)
+        options["binary"] = Path(REDIS_SERVER)
+    with EmbeddedServer(**options) as running:
+        server = ServerUnderTest(kind, running.url)
+        try:
+            yield server
+        finally:
+            server.close()

@@ -1,0 +1,19 @@
+"""Waiting for what another thread or process does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:
+    """Look again in short steps until the answer is true, and return it; only for what tells nobody by itself."""
+    deadline = time.monotonic() + seconds
+    while not (answer := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(0.01)
+    return answer
