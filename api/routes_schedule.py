@@ -68,17 +68,17 @@ async def schedule_batch(service: Service, request: Request) -> Answer:
     most = service.settings.batch_limit
     if len(given) > most:
         raise InvalidMessage("messages", f"at most {most} in a batch; {len(given)} were given")
-    outcomes: list[Outcome | None] = []
+    refused: dict[int, Outcome] = {}
     messages: list[Message] = []
-    for one in given:
+    for index, one in enumerate(given):
         try:
             messages.append(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
         except (InvalidMessage, Problem) as error:
-            outcomes.append(error)
-        else:
-            outcomes.append(None)
-    answered = iter(await service.client.schedule_many(messages) if messages else ())
-    return _answer_batch(service, [next(answered) if one is None else one for one in outcomes])
+            refused[index] = error
+    outcomes: list[Outcome] = list(await service.client.schedule_many(messages) if messages else ())
+    for index, refusal in refused.items():  # in ascending order: each comes to its place
+        outcomes.insert(index, refusal)
+    return _answer_batch(service, outcomes)
 
 
 def _decode_batch(raw: bytes) -> list[MessageIn] | list[msgspec.Raw]:

@@ -21,8 +21,8 @@ What follows the mark is the *content*: two calls with the same content and due 
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
+import binascii
+from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ import uuid_utils
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message
 
-__all__ = ["CorruptRecord", "Record", "encode", "new_id"]
+__all__ = ["CorruptRecord", "Record", "encode", "ids_ending", "new_id"]
 
 RELATIVE: Final = 1
 KEYED: Final = 2
@@ -56,7 +56,11 @@ _ORDERED = bytes.maketrans(
     b"0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
 )
 _uuid7 = uuid_utils.uuid7
-_b64 = base64.b64encode
+_b64 = binascii.b2a_base64
+
+
+_DIGITS = "0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+_PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 
 
 class CorruptRecord(Exception):
@@ -68,6 +72,13 @@ def new_id() -> str:
     return _b64(_uuid7().bytes)[:22].translate(_ORDERED).decode()
 
 
+def ids_ending(suffix: str) -> Iterator[str]:
+    """Up to 4,096 new ids that end in `suffix`, in order: one uuid7, two digits of whose random part count on."""
+    first = new_id()
+    head, tail = first[:19], first[21:] + suffix
+    return (head + pair + tail for pair in _PAIRS)
+
+
 def encode(message: Message, limits: Limits) -> bytes:
     """The content of a validated message; raises InvalidMessage for a body that cannot be stored."""
     flags = 0
@@ -77,9 +88,9 @@ def encode(message: Message, limits: Limits) -> bytes:
             payload = body.encode()
         except UnicodeEncodeError:
             raise InvalidMessage("body", "is not valid Unicode (a lone surrogate); send bytes") from None
-    elif type(body) is bytes:
+    elif isinstance(body, (bytes, bytearray, memoryview)):
         flags = BODY_BYTES
-        payload = body
+        payload = bytes(body)
     else:
         flags = BODY_JSON
         payload = _json(body)
@@ -88,7 +99,8 @@ def encode(message: Message, limits: Limits) -> bytes:
         raise InvalidMessage("body", reason, too_large=True)
     topic = message.topic.encode()
     tags = message.tags.encode()
-    keys = " ".join(message.keys).encode() if message.keys else b""
+    given = message.keys
+    keys = (given[0] if len(given) == 1 else " ".join(given)).encode() if given else b""
     properties = _properties(message.properties) if message.properties else b""
     ordering_key = options = b""
     if message.expect_date is None:

@@ -41,6 +41,8 @@ _TOPIC = re.compile(r"(?!delayq:)[A-Za-z0-9._:-]{1,255}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
+_good_topics: set[str] = set()
+
 
 class State:
     """The states that a message can be in, as the API writes them."""
@@ -96,15 +98,25 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def validate(self, limits: Limits, now: int) -> None:
         """Raise InvalidMessage for the first field that is wrong; `now` (Unix ms) bounds `expect_date`."""
-        check_topic(self.topic)
+        if self.topic not in _good_topics:
+            check_topic(self.topic)
+            if len(_good_topics) < 10_000:  # topics come from outside: bounded
+                _good_topics.add(self.topic)
         if self.id is not None:
             check_id(self.id)
-        self._check_due(limits, now)
-        if self.tags:
+        if (
+            self.expect_date is None
+            or self.delay_time is not None
+            or self.delay_level is not None
+            or type(self.expect_date) is not int
+            or not 0 <= self.expect_date <= now + limits.horizon
+        ):
+            self._check_due(limits, now)
+        if self.tags != "":
             _check_text("tags", self.tags, limits.tags)
         if self.keys:
             self._check_keys(limits)
-        if self.ordering_key:
+        if self.ordering_key != "":
             _check_text("orderingKey", self.ordering_key, limits.ordering_key)
         if self.properties:
             self._check_properties(limits)
@@ -128,14 +140,18 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             _check_int("delayLevel", self.delay_level, 1, 2**31)
 
     def _check_keys(self, limits: Limits) -> None:
+        if not isinstance(self.keys, (tuple, list)):
+            raise InvalidMessage("keys", "is a list of texts")
         if len(self.keys) > limits.keys:
             raise InvalidMessage("keys", f"at most {limits.keys} keys; {len(self.keys)} were given")
-        if len(set(self.keys)) != len(self.keys):
-            raise InvalidMessage("keys", "a key is given twice")
         for key in self.keys:
             check_key(key, limits)
+        if len(self.keys) > 1 and len(set(self.keys)) != len(self.keys):
+            raise InvalidMessage("keys", "a key is given twice")
 
     def _check_properties(self, limits: Limits) -> None:
+        if not isinstance(self.properties, Mapping):
+            raise InvalidMessage("properties", "are names with their values")
         if len(self.properties) > limits.properties:
             raise InvalidMessage("properties", f"at most {limits.properties} properties")
         size = 0
@@ -164,6 +180,10 @@ def check_topic(value: object, field: str = "topic") -> str:
 
 def check_key(key: object, limits: Limits, field: str = "keys") -> str:
     """The business key itself, or InvalidMessage."""
+    if type(key) is str and key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= limits.key:
+        return key
+    if type(key) is str and key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= limits.key:
+        return key  # nearly all of them, at a fraction of the time
     if not isinstance(key, str) or not key or _SPACE_OR_CONTROL.search(key):
         raise InvalidMessage(field, "a key is not empty and has no white space or control characters")
     _check_text(field, key, limits.key)
@@ -171,6 +191,10 @@ def check_key(key: object, limits: Limits, field: str = "keys") -> str:
 
 
 def _check_text(field: str, value: object, limit: int) -> None:
+    if type(value) is str and value.isascii() and value.isprintable() and 0 < len(value) <= limit:
+        return
+    if type(value) is str and value.isascii() and value.isprintable() and 0 < len(value) <= limit:
+        return  # nearly all of them, at a fraction of the time
     if not isinstance(value, str):
         raise InvalidMessage(field, "is text")
     if not value:

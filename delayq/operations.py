@@ -6,52 +6,21 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from delayq.codec import encode, new_id
-from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
-from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key
-from delayq.routes import Routes
+from delayq.errors import InvalidMessage, StoreError
+from delayq.message import MAX_DUE, Limits, Message, check_id, check_key
+from delayq.plan import Context, Plan
+from delayq.scheduling import CHUNK, Scheduled, level_delay, schedule
 from delayq.store import commands
-from delayq.store.commands import Answers, Command, DeadLetter, Found, QueueStats, Retention
+from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.store.keys import Layout, queue_keys
 
-__all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled"]
-
-T = TypeVar("T")
-
-#: A plan yields commands and is sent their answers (a StoreError in the place of a failed one).
-Plan = Generator[Iterable[Command[Any]], list[Any], T]
-
-CHUNK: Final = 500
-CHUNK_BYTES: Final = 2 * 1024 * 1024
+__all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled", "schedule"]
 FIND_LIMIT: Final = 1_000
-
-
-class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What operations need to know: the layout, limits, how long ended ids are remembered, the routes."""
-
-    layout: Layout
-    limits: Limits = Limits()
-    retention: Retention = Retention()
-    routes: Routes
-
-
-class Scheduled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An accepted message: the id to use from now on, its queue, its due (Unix ms).
-
-    `created` is False when this very message was there before; `state` is then 'scheduled' or 'delivered', and
-    `due` the one first asked for (None when delivered).
-    """
-
-    id: str
-    queue: int
-    due: int | None
-    state: str = State.SCHEDULED
-    created: bool = True
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -74,119 +43,6 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
 
     letters: list[DeadLetter]
     next_token: str | None
-
-
-class _Batch(msgspec.Struct):
-    """Messages of one queue on their way into one script."""
-
-    queue: int
-    words: list[Any] = []
-    places: list[tuple[int, str, int, bool]] = []  # index in the call, id, ms, whether relative
-    size: int = 0
-
-
-Outcome = Scheduled | DelayqError
-
-
-def schedule(context: Context, messages: Iterable[Message], now: int) -> Plan[list[Outcome]]:
-    """Schedule messages; in order, what became of each. A bad one never stops the others."""
-    outcomes: list[Any] = []
-    sent: list[_Batch] = []
-    answers = yield _schedule_commands(context, messages, now, outcomes, sent)
-    for batch, answer in zip(sent, answers, strict=True):
-        _place(batch, answer, outcomes)
-    return outcomes
-
-
-def _schedule_commands(
-    context: Context, messages: Iterable[Message], now: int, outcomes: list[Any], sent: list[_Batch]
-) -> Iterator[Command[Any]]:
-    limits, layout, routes = context.limits, context.layout, context.routes
-    shared: _Batch | None = None  # messages that bring neither id nor ordering key share a suffix, so one script
-    suffix = ""
-    open_batches: dict[int, _Batch] = {}
-    levels = limits.delay_levels
-    for index, message in enumerate(messages):
-        outcomes.append(None)
-        try:
-            message.validate(limits, now)
-            routes.check(message.topic)
-            content = encode(message, limits)
-            id = message.id
-            if id is None and not message.ordering_key:
-                if shared is None:
-                    suffix = layout.random_suffix()
-                    shared = _Batch(layout.queue_of(suffix))
-                id = new_id() + suffix
-                batch = shared
-            else:
-                id = _whole_id(layout, id, message.ordering_key)
-                queue = layout.queue_of(id)
-                found = open_batches.get(queue)
-                batch = found if found is not None else open_batches.setdefault(queue, _Batch(queue))
-        except InvalidMessage as error:
-            outcomes[index] = error
-            continue
-        if message.expect_date is not None:
-            when, relative, kind = message.expect_date, False, "a"
-        else:
-            delay = message.delay_time
-            when = delay if delay is not None else _level(levels, message.delay_level)
-            relative, kind = True, "r"
-        if message.id is not None:
-            kind = kind.upper()
-        batch.words += (id, f"{kind}{when}", content)
-        batch.places.append((index, id, when, relative))
-        batch.size += len(content)
-        if len(batch.places) == CHUNK or batch.size >= CHUNK_BYTES:
-            if batch is shared:
-                shared = None
-            else:
-                del open_batches[batch.queue]
-            sent.append(batch)
-            yield _schedule_command(batch, context)
-    for batch in ([shared] if shared is not None else []) + list(open_batches.values()):
-        sent.append(batch)
-        yield _schedule_command(batch, context)
-
-
-def _whole_id(layout: Layout, id: str | None, ordering_key: str) -> str:
-    whole = id if id is not None else new_id()
-    if ordering_key:
-        whole = layout.keyed_id(whole, ordering_key)
-        if len(whole) > 128:
-            raise InvalidMessage("id", "at most 123 characters beside an orderingKey, whose hash is put behind it")
-    return whole
-
-
-def _level(levels: Sequence[int], level: int | None) -> int:
-    assert level is not None
-    return levels[min(level, len(levels)) - 1]
-
-
-def _schedule_command(batch: _Batch, context: Context) -> Command[Answers]:
-    return commands.schedule(queue_keys(batch.queue), batch.words, retention=context.retention)
-
-
-def _place(batch: _Batch, answer: Answers | StoreError, outcomes: list[Any]) -> None:
-    queue = batch.queue
-    if isinstance(answer, StoreError):
-        for index, id, *_ in batch.places:
-            outcomes[index] = answer.about(id)
-        return
-    now = answer.now
-    for index, id, when, relative in batch.places:
-        outcomes[index] = Scheduled(id=id, queue=queue, due=now + when if relative else max(when, now))
-    for position, (status, due) in answer.others.items():
-        index, id, *_ = batch.places[position]
-        if status == "live":
-            outcomes[index] = Scheduled(id=id, queue=queue, due=due, created=False)
-        elif status == "delivered":
-            outcomes[index] = Scheduled(id=id, queue=queue, due=None, state=State.DELIVERED, created=False)
-        elif status == "invalid":
-            outcomes[index] = InvalidMessage("delayTime", "the due lies too far ahead")
-        else:
-            outcomes[index] = Conflict(id, cancelled=status == "cancelled")
 
 
 def _by_queue(layout: Layout, ids: Iterable[str]) -> dict[int, list[str]]:
@@ -235,7 +91,7 @@ def spec_of(limits: Limits, now: int, delay_time: int | None, expect_date: int |
     Message(topic="t", delay_time=delay_time, expect_date=expect_date, delay_level=delay_level).validate(limits, now)
     if expect_date is not None:
         return f"a{expect_date}"
-    return f"r{delay_time if delay_time is not None else _level(limits.delay_levels, delay_level)}"
+    return f"r{delay_time if delay_time is not None else level_delay(limits.delay_levels, delay_level)}"
 
 
 def reschedule(context: Context, id: str, spec: str) -> Plan[Rescheduled]:

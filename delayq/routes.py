@@ -103,8 +103,9 @@ def load_routes(value: str) -> Routes:
         kind = path.suffix.lower()
         try:
             text = path.read_text()
-        except OSError as error:
-            raise ConfigError(f"DELAYQ_ROUTES: {value} cannot be read: {error.strerror or error}") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"DELAYQ_ROUTES: {value} cannot be read: {reason}") from None
     try:
         if kind in (".yaml", ".yml"):
             data = msgspec.yaml.decode(text)
@@ -114,6 +115,8 @@ def load_routes(value: str) -> Routes:
             data = msgspec.json.decode(text)
         rows = data["routes"] if isinstance(data, dict) else data
         return Routes(msgspec.convert(rows, list[Route]))
+    except ImportError:
+        raise ConfigError(f"DELAYQ_ROUTES: {value} needs PyYAML (pip install pyyaml), or write JSON or TOML") from None
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         reason = f"no list {error}" if isinstance(error, KeyError) else str(error)
         raise ConfigError(f"DELAYQ_ROUTES: {reason}") from None

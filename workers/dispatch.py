@@ -177,7 +177,9 @@ class Dispatch:
         if forwarder is None or name[2:] in self.waiting:
             return 0
         if forwarder.circuit.open:
-            self._probes[name[2:]] = permit = forwarder.circuit.permit()
+            # Probes that were allowed and have not been pulled yet stay allowed.
+            if permit := forwarder.circuit.permit():
+                self._probes[name[2:]] = permit
             return permit
         return 0 if forwarder.stalled else max(0, min(ramp, self._room(forwarder)))
 

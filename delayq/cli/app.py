@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import typer
+from typer.main import get_command
 
 from delayq.cli import dead_letters, doctor, messages, queues, tail
 from delayq.cli.options import BadUse
@@ -63,9 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = list(sys.argv[1:] if argv is None else argv)
         for arg in args:
             _check_text(arg)
-        code = _app()(args=args, prog_name="delayq", standalone_mode=False)
+        command = get_command(_app())
+        with command.make_context("delayq", args) as context:  # not command(): that has its own ways to fail
+            code: int = command.invoke(context)
         sys.stdout.flush()
-        return int(code or 0)
+        return code
+    except typer.Exit as end:  # --help
+        return end.exit_code
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         _write_no_more()
         return 0
@@ -74,8 +81,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(f"the output cannot be written: {error.strerror or error}")
     except typer.TyperException as error:
         return _refuse(_of_usage(error))
-    except typer.Abort:
-        return _refuse("stopped")
     except DelayqError as error:
         return _refuse(_of_error(error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import Annotated
 
 import msgspec
@@ -30,12 +31,12 @@ def doctor(
     output = Output()
     checks: list[Check] = []
     settings = settings_of(redis_url)
-    store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000)
     progress = (_show_nothing if json else _show) if repair else None
-    for check in examine(store, settings, SystemClock(), progress):
-        checks.append(check)
-        if not json:
-            _print(output, check)
+    with closing(Store(settings.redis_url, timeout=settings.redis_timeout / 1000)) as store:
+        for check in examine(store, settings, SystemClock(), progress):
+            checks.append(check)
+            if not json:
+                _print(output, check)
     failed = any(check.result == FAIL for check in checks)
     if json:
         output.json({"healthy": not failed, "checks": [msgspec.to_builtins(check) for check in checks]})

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from delayq import Cancelled, Scheduled
 from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, RedisUrl, connect, due_of, option
 from delayq.cli.output import Output, say
 from delayq.cli.shapes import body_text, instant, scheduled_shape, state_shape
 from delayq.errors import StoreError
-from delayq.operations import Cancelled, Scheduled
 
 __all__ = ["cancel", "find", "get", "reschedule"]
 

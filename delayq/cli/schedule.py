@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from delayq import Scheduled
 from delayq.cli.options import (
     AsJson,
     At,
@@ -25,7 +26,6 @@ from delayq.cli.options import (
 from delayq.cli.output import Output
 from delayq.cli.shapes import instant, scheduled_shape
 from delayq.message import Message, State
-from delayq.operations import Scheduled
 
 __all__ = ["schedule"]
 

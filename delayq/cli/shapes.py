@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from delayq import Scheduled
 from delayq.codec import BODY_BYTES, BODY_JSON, Record
-from delayq.operations import Scheduled
 from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
 

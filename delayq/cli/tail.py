@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
@@ -43,23 +45,18 @@ def tail(
 
     Each entry with its due, by how many ms it came after that, its id, tags and body.
     """
-    try:
-        settings = settings_of(redis_url)
-        name, url = _stream_of(settings.route_table(), check_topic(topic), stream, settings.redis_url)
-        store = Store(url, timeout=settings.redis_timeout / 1000)
-        step = max(1, min(STEP, settings.redis_timeout // 2))
+    settings = settings_of(redis_url)
+    name, url = _stream_of(settings.route_table(), check_topic(topic), stream, settings.redis_url)
+    step = max(1, min(STEP, settings.redis_timeout // 2))
+    output = Output()
+    with closing(Store(url, timeout=settings.redis_timeout / 1000)) as store, suppress(KeyboardInterrupt):
         entries = watch(store, name, from_start=from_start, step=step, clock=SystemClock())
-        output = Output()
-        for number, (id, fields) in enumerate(entries, 1):
+        for id, fields in islice(entries, count):
             shape = entry_shape(id, fields)
             if json:
                 output.json(shape, indent=False)
             else:
                 output.line(*_cells(shape))
-            if number == count:
-                break
-    except KeyboardInterrupt:
-        pass  # how one ends it
     return 0
 
 

@@ -63,7 +63,7 @@ def test_dead_letters_come_in_pages(cli: Cli, given: Given) -> None:
         more = ("--page-token", page["nextPageToken"] or "")
     assert page["nextPageToken"] is None
     assert sorted(seen) == sorted(ids)
-    assert "--page-token" in cli("dead-letters", "list", "--limit", "1").sentence()
+    assert "--page-token" in cli("dead-letters", "list", "--limit", "1").err
 
 
 def test_no_dead_letters_are_no_lines(cli: Cli, given: Given) -> None:

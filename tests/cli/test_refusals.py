@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from delayq.embedded import EmbeddedServer
 from delayq.processes import free_port
 from tests.cli.conftest import Cli, Given
+from tests.support.proxy import FaultProxy
 
 WHEN = ("--delay", "1h")
 
@@ -157,3 +159,13 @@ def test_the_redis_url_of_the_option_comes_before_the_one_of_the_environment(
 def test_what_is_refused_cannot_write_lines_or_colours_of_its_own(cli: Cli, given: Given) -> None:
     said = cli("schedule", "t\n\x1b[31mdelayq: all is well", "x", *WHEN, "--property", "\x1b[31m\n").refused()
     assert "\x1b" not in said
+
+
+def test_an_unknown_outcome_says_the_id_to_repeat_with(cli: Cli, proxy: FaultProxy) -> None:
+    command = ("schedule", "demo", "x", *WHEN, "--redis-url", proxy.url)
+    proxy.drop_reply("schedule", 2)
+    said = cli(*command).refused()
+    match = re.search(r"repeat the same with --id (\S+), which is safe\.$", said)
+    assert match is not None
+    ran = cli(*command, "--id", match[1])
+    assert (ran.rows[0][0], ran.rows[0][2]) == (match[1], "already scheduled")

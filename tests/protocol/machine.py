@@ -233,7 +233,8 @@ class Protocol(RuleBasedStateMachine):
 
     def tick_owner(self, owner: Owner) -> None:
         if owner.job.fenced and owner.job.finished:
-            self.world.owners.remove(owner)
+            if owner in self.world.owners:
+                self.world.owners.remove(owner)
             return
         before = dict(owner.job.dispatch.flight.held)
         submitted = self.world.tick(owner)

@@ -1,0 +1,49 @@
+"""Messages for property tests."""
+
+from __future__ import annotations
+
+import string
+
+from hypothesis import strategies as st
+
+from delayq.message import Message
+
+ID_ALPHABET = string.ascii_letters + string.digits + "._:-"
+# Text that UTF-8 can carry, without control characters, line breaks and lone surrogates.
+PLAIN = st.characters(codec="utf-8", exclude_categories=["Cc"], exclude_characters="\u2028\u2029")
+VISIBLE = st.characters(codec="utf-8", exclude_categories=["Cc", "Zs", "Zl", "Zp"])
+
+ids = st.text(ID_ALPHABET, min_size=1, max_size=128)
+topics = st.text(ID_ALPHABET, min_size=1, max_size=255).filter(lambda topic: not topic.startswith("delayq:"))
+texts = st.text(PLAIN, min_size=1, max_size=60)
+keys = st.lists(st.text(VISIBLE, min_size=1, max_size=60), unique=True, max_size=16).map(tuple)
+properties = st.dictionaries(texts, st.text(PLAIN, max_size=60), max_size=8)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+bodies = st.text(st.characters(codec="utf-8")) | st.binary() | json_values
+dues = st.one_of(
+    st.fixed_dictionaries({"delay_time": st.integers(0, 10 * 365 * 86_400_000)}),
+    st.fixed_dictionaries({"expect_date": st.integers(0, 2_000_000_000_000)}),
+    st.fixed_dictionaries({"delay_level": st.integers(1, 40)}),
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    """A message that is right in every field."""
+    return Message(
+        topic=draw(topics),
+        body=draw(bodies),
+        tags=draw(st.just("") | texts),
+        keys=draw(keys),
+        properties=draw(properties),
+        id=draw(st.none() | ids),
+        ordering_key=draw(st.just("") | texts),
+        max_attempts=draw(st.none() | st.integers(1, 1_000)),
+        expire_after=draw(st.none() | st.integers(1, 10 * 365 * 86_400_000)),
+        **draw(dues),
+    )

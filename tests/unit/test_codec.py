@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayq.codec import CONTENT, CorruptRecord, Record, encode, new_id
+from delayq.errors import InvalidMessage
+from delayq.message import Limits, Message
+from tests.support.messages import json_values, messages
+
+LIMITS = Limits()
+NAN = float("nan")
+
+
+def record_of(message: Message, *, due: int = 1_800_000_000_000, mark: int = 0) -> bytes:
+    """A record as the schedule script writes it."""
+    moved = b"%013d" % due if mark & 1 else b""
+    return b"0000001%013d%d" % (due, mark) + encode(message, LIMITS) + moved
+
+
+def message_with(body: Any, **fields: Any) -> Message:
+    return Message(topic="t", delay_time=0, body=body, **fields)
+
+
+@given(messages(), st.integers(0, 10**13 - 1), st.integers(0, 3))
+def test_a_message_comes_back_as_it_was(message: Message, due: int, mark: int) -> None:
+    message.validate(LIMITS, now=2_000_000_000_000)
+    record = Record(record_of(message, due=due, mark=mark))
+    back = record.message("the-id")
+    assert (back.id, back.expect_date) == ("the-id", due)
+    for field in ("topic", "tags", "keys", "ordering_key", "max_attempts", "expire_after"):
+        assert getattr(back, field) == getattr(message, field), field
+    assert back.properties == dict(message.properties)
+    assert back.body == message.body
+    assert type(back.body) is type(message.body)
+    assert (record.asked, record.remembered, record.keyed) == (due, mark >= 2, message.ordering_key != "")
+    expected = None if message.expire_after is None else due + message.expire_after
+    assert record.expires_at == expected
+
+
+@pytest.mark.parametrize(
+    "body", ["", "\0", "é\0😀\r\n", b"", b"\0\xff", bytes(range(256)), None, [], {"a": [1.5, "\0"]}, 0, False], ids=repr
+)
+def test_awkward_bodies_come_back_as_they_were(body: Any) -> None:
+    back = Record(record_of(message_with(body))).body
+    assert back == body
+    assert type(back) is type(body)
+
+
+@pytest.mark.parametrize("body", [bytearray(b"\0\xff"), memoryview(b"\0\xff")], ids=["bytearray", "memoryview"])
+def test_what_is_bytes_by_another_name_is_stored_as_bytes(body: Any) -> None:
+    assert Record(record_of(message_with(body))).body == b"\0\xff"
+
+
+@given(json_values.filter(lambda value: not isinstance(value, str)))
+def test_raw_json_is_stored_compact_and_equal(value: Any) -> None:
+    raw = msgspec.Raw(b" " + msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    record = Record(record_of(message_with(raw)))
+    assert record.body == value
+    assert record.payload == msgspec.json.encode(value)
+
+
+def test_the_same_content_has_the_same_bytes_whatever_the_order_of_its_properties() -> None:
+    one = message_with("x", properties={"a": "1", "b": "2"})
+    other = message_with("x", properties={"b": "2", "a": "1"})
+    assert encode(one, LIMITS) == encode(other, LIMITS)
+
+
+@given(messages(), messages())
+def test_other_content_has_other_bytes(one: Message, other: Message) -> None:
+    def content(message: Message) -> tuple[Any, ...]:
+        relative = message.expect_date is None
+        options = (message.max_attempts, message.expire_after, message.tags, message.keys, message.ordering_key)
+        body = msgspec.json.encode(message.body) if not isinstance(message.body, bytes) else message.body
+        return (message.topic, type(message.body), body, dict(message.properties), relative, options)
+
+    if content(one) != content(other):
+        assert encode(one, LIMITS) != encode(other, LIMITS)
+
+
+@pytest.mark.parametrize("kind", [str, bytes, list], ids=["text", "bytes", "json"])
+def test_a_body_at_its_limit_is_taken_and_one_byte_more_is_too_large(kind: type) -> None:
+    limits = Limits(body=10)
+    fits, over = {
+        str: ("é" * 5, "é" * 5 + "x"),
+        bytes: (b"x" * 10, b"x" * 11),
+        list: (["x" * 6], ["x" * 7]),
+    }[kind]
+    encode(message_with(fits), limits)
+    with pytest.raises(InvalidMessage, match="body: at most 10 bytes; this has 11") as caught:
+        encode(message_with(over), limits)
+    assert caught.value.too_large
+
+
+@pytest.mark.parametrize(
+    "body", ["\ud800", ["\udfff"], {"a": object()}, {1, object()}, msgspec.Raw(b"{nope"), {(1, 2): 3}], ids=repr
+)
+def test_what_cannot_be_stored_is_told_of_the_body(body: Any) -> None:
+    with pytest.raises(InvalidMessage) as caught:
+        encode(message_with(body), LIMITS)
+    assert caught.value.field == "body"
+    assert "\n" not in str(caught.value)
+
+
+@given(messages(), st.data())
+def test_a_record_cut_short_or_made_longer_is_corrupt(message: Message, data: st.DataObject) -> None:
+    raw = record_of(message)
+    for broken in (raw[: data.draw(st.integers(0, len(raw) - 1))], raw + b"x"):
+        with pytest.raises(CorruptRecord):
+            Record(broken)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_record_or_corrupt(raw: bytes) -> None:
+    try:
+        Record(raw)
+    except CorruptRecord:
+        pass
+
+
+def test_the_content_starts_behind_the_mark() -> None:
+    message = message_with("x")
+    assert record_of(message)[CONTENT:] == encode(message, LIMITS)
+
+
+# -- ids -----------------------------------------------------------------------------------------------------------------
+
+
+def test_ids_are_short_valid_and_different() -> None:
+    ids = [new_id() for _ in range(10_000)]
+    assert len(set(ids)) == 10_000
+    assert all(re.fullmatch(r"[A-Za-z0-9_:]{22}", id) for id in ids)
+
+
+def test_ids_sort_by_the_time_at_which_they_were_made() -> None:
+    ids = []
+    for _ in range(200):
+        ids.append(new_id())
+        now = time.time_ns() // 1_000_000
+        while time.time_ns() // 1_000_000 == now:
+            pass
+    assert ids == sorted(ids)

@@ -1,0 +1,242 @@
+"""Plans: what is sent, and what is made of the answers. No server runs here."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from delayq import operations
+from delayq.errors import Conflict, InvalidMessage, StoreUnavailable
+from delayq.message import Limits, Message
+from delayq.plan import Context, Plan
+from delayq.routes import Route, Routes
+from delayq.scheduling import CHUNK, CHUNK_BYTES, Scheduled
+from delayq.store.commands import Answers, Command
+from delayq.store.keys import Layout, queue_keys
+from tests.support.messages import messages
+
+NOW = 2_000_000_000_000
+SERVER_NOW = NOW + 7
+ROUTES = Routes([Route(name="all", target="log:")])
+CONTEXT = Context(layout=Layout(16), routes=ROUTES)
+
+# Each is wrong in one field, or in its body, which only encoding tells.
+spoilt: list[Callable[[Message], Message]] = [
+    lambda message: replace(message, topic=""),
+    lambda message: replace(message, id="not an id"),
+    lambda message: replace(message, delay_time=-1, expect_date=None, delay_level=None),
+    lambda message: replace(message, delay_time=1, expect_date=1),
+    lambda message: replace(message, body="\ud800"),
+    lambda message: replace(message, body="x" * (Limits().body + 1)),
+    lambda message: replace(message, keys=("a b",)),
+    lambda message: replace(message, properties={"a": "\0"}),
+    lambda message: replace(message, id="i" * 128, ordering_key="k"),
+]
+
+
+class Server:
+    """Answers the commands of a plan, and keeps what it was asked."""
+
+    def __init__(self, others: Callable[[Command[Any]], Any] | None = None) -> None:
+        self.asked: list[Command[Any]] = []
+        self._others = others or (lambda command: Answers(SERVER_NOW, {}))
+
+    def run(self, plan: Plan[Any]) -> Any:
+        answers: list[Any] | None = None
+        try:
+            while True:
+                wanted = list(next(plan) if answers is None else plan.send(answers))
+                self.asked += wanted
+                answers = [self._others(command) for command in wanted]
+        except StopIteration as end:
+            return end.value
+
+
+def rows(command: Command[Any]) -> list[tuple[str, str, bytes]]:
+    """id, spec and content of each message of a schedule command."""
+    words: Sequence[Any] = command.args[4:]
+    return list(zip(words[::3], words[1::3], words[2::3], strict=True))
+
+
+@given(st.lists(st.tuples(messages(), st.none() | st.sampled_from(spoilt)), max_size=30))
+def test_bad_messages_in_the_middle_are_told_and_the_good_ones_scheduled_in_order(
+    given: list[tuple[Message, Callable[[Message], Message] | None]],
+) -> None:
+    server = Server()
+    wanted = (spoil(message) if spoil else message for message, spoil in given)
+    outcomes = server.run(operations.schedule(CONTEXT, wanted, NOW))
+    assert len(outcomes) == len(given)
+    sent = {id: (spec, content, command) for command in server.asked for id, spec, content in rows(command)}
+    for (message, spoil), outcome in zip(given, outcomes, strict=True):
+        if spoil:
+            assert isinstance(outcome, InvalidMessage)
+            continue
+        if isinstance(outcome, InvalidMessage):  # the suffix of its key makes the id too long
+            assert message.id is not None
+            assert message.ordering_key
+            continue
+        assert isinstance(outcome, Scheduled)
+        assert outcome.queue == CONTEXT.layout.queue_of(outcome.id)
+        assert outcome.id.startswith(message.id or "")
+        spec, _, command = sent[outcome.id]
+        assert queue_keys(outcome.queue).pool in command.keys
+        assert spec[0].isupper() == (message.id is not None)
+        if message.expect_date is not None:
+            assert outcome.due == max(message.expect_date, SERVER_NOW)
+        elif message.delay_time is not None:
+            assert outcome.due == SERVER_NOW + message.delay_time
+
+
+@given(st.lists(st.integers(1, 3), max_size=40), st.integers(1, 64))
+def test_each_script_gets_messages_of_its_queue_only(numbers: list[int], queues: int) -> None:
+    context = replace(CONTEXT, layout=Layout(queues))
+    kinds = {
+        1: Message(topic="t", delay_time=0),
+        2: Message(topic="t", delay_time=0, ordering_key="key"),
+        3: Message(topic="t", delay_time=0, id="mine"),
+    }
+    wanted = [replace(kinds[kind], id=f"id-{at}") if kind == 3 else kinds[kind] for at, kind in enumerate(numbers)]
+    server = Server()
+    server.run(operations.schedule(context, wanted, NOW))
+    for command in server.asked:
+        queue_of = {context.layout.queue_of(id) for id, _, _ in rows(command)}
+        assert [queue_keys(queue).pool for queue in queue_of] == [command.keys[2]]
+
+
+def test_messages_without_id_and_key_share_scripts_of_five_hundred() -> None:
+    server = Server()
+    server.run(operations.schedule(CONTEXT, (Message(topic="t", delay_time=0) for _ in range(2 * CHUNK + 1)), NOW))
+    assert [len(rows(command)) for command in server.asked] == [CHUNK, CHUNK, 1]
+
+
+def test_scripts_are_bounded_in_bytes_too() -> None:
+    body = "x" * (CHUNK_BYTES // 4)
+    server = Server()
+    wanted = (Message(topic="t", delay_time=0, body=body) for _ in range(10))
+    server.run(operations.schedule(CONTEXT, wanted, NOW))
+    assert [len(rows(command)) for command in server.asked] == [4, 4, 2]
+
+
+def test_a_lazy_batch_is_read_only_as_far_as_its_scripts_are_asked_for() -> None:
+    read = 0
+
+    def endless() -> Any:
+        nonlocal read
+        while True:
+            read += 1
+            yield Message(topic="t", delay_time=0)
+
+    commands = iter(next(operations.schedule(CONTEXT, endless(), NOW)))
+    next(commands)
+    assert read == CHUNK
+
+
+def test_each_answer_finds_its_message() -> None:
+    others = {
+        0: ("live", 5),
+        1: ("conflict", 6),
+        2: ("delivered", None),
+        3: ("cancelled", None),
+        4: ("invalid", None),
+    }
+    ids = [f"id-{number}.0001" for number in range(6)]
+    server = Server(lambda command: Answers(SERVER_NOW, others))
+    wanted = [Message(topic="t", id=id, delay_time=10) for id in ids]
+    live, conflict, delivered, cancelled, invalid, new = server.run(operations.schedule(CONTEXT, wanted, NOW))
+    assert live == Scheduled(id=ids[0], queue=1, due=5, created=False)
+    assert isinstance(conflict, Conflict)
+    assert (conflict.id, conflict.cancelled) == (ids[1], False)
+    assert delivered == Scheduled(id=ids[2], queue=1, due=None, state="delivered", created=False)
+    assert isinstance(cancelled, Conflict)
+    assert cancelled.cancelled
+    assert isinstance(invalid, InvalidMessage)
+    assert new == Scheduled(id=ids[5], queue=1, due=SERVER_NOW + 10)
+
+
+def test_a_script_that_failed_fails_its_own_messages_only() -> None:
+    lost = StoreUnavailable("away")
+    server = Server(lambda command: lost if command.keys[0] == queue_keys(1).state else Answers(SERVER_NOW, {}))
+    wanted = [Message(topic="t", id=f"id.000{number % 2}", delay_time=0) for number in range(2)]
+    good, failed = server.run(operations.schedule(CONTEXT, wanted, NOW))
+    assert isinstance(good, Scheduled)
+    assert failed is lost
+
+
+def test_a_topic_without_a_route_is_refused_and_the_others_go_on() -> None:
+    context = replace(CONTEXT, routes=Routes([Route(name="r", match="a*", target="log:")]))
+    wanted = [Message(topic=topic, delay_time=0) for topic in ("a", "b", "ab")]
+    outcomes = Server().run(operations.schedule(context, wanted, NOW))
+    assert [type(outcome) for outcome in outcomes] == [Scheduled, InvalidMessage, Scheduled]
+    assert outcomes[1].field == "topic"
+
+
+@pytest.mark.parametrize(("level", "delay"), [(1, 100), (2, 200), (3, 300), (4, 300), (2**31, 300)])
+def test_a_level_above_the_last_is_the_last(level: int, delay: int) -> None:
+    context = replace(CONTEXT, limits=Limits(delay_levels=(100, 200, 300)))
+    server = Server()
+    (outcome,) = server.run(operations.schedule(context, [Message(topic="t", delay_level=level)], NOW))
+    assert outcome.due == SERVER_NOW + delay
+    assert operations.spec_of(context.limits, NOW, None, None, level) == f"r{delay}"
+
+
+def test_the_id_of_a_keyed_message_says_its_key() -> None:
+    suffix = CONTEXT.layout.keyed_id("", "customer-7")
+    wanted = [
+        Message(topic="t", delay_time=0, ordering_key="customer-7"),
+        Message(topic="t", delay_time=0, ordering_key="customer-7", id="mine"),
+        Message(topic="t", delay_time=0, ordering_key="customer-7", id=f"mine{suffix}"),
+    ]
+    made, given, again = Server().run(operations.schedule(CONTEXT, wanted, NOW))
+    assert made.id.endswith(suffix)
+    assert given.id == again.id == f"mine{suffix}"
+
+
+# -- the other plans -----------------------------------------------------------------------------------------------------
+
+
+def test_ids_are_asked_once_each_and_answered_in_order() -> None:
+    ids = [f"id-{number}" for number in range(1_200)]
+    server = Server(lambda command: ["cancelled" if id.endswith("0") else "not_found" for id in command.args[3:]])
+    wanted = [*ids, *ids[:100]]
+    results = server.run(operations.cancel(CONTEXT, wanted))
+    assert [result.id for result in results] == wanted
+    assert all((result.result == "cancelled") == result.id.endswith("0") for result in results)
+    assert sum(len(command.args[3:]) for command in server.asked) == 1_200
+    assert all(len(command.args[3:]) <= CHUNK for command in server.asked)
+
+
+def test_a_wrong_id_is_refused_before_anything_is_sent() -> None:
+    server = Server()
+    for plan in (
+        operations.cancel(CONTEXT, ["good", "not good"]),
+        operations.get(CONTEXT, ["not good"]),
+        operations.redrive(CONTEXT, ["not good"]),
+        operations.reschedule(CONTEXT, "not good", "r5"),
+        operations.discard(CONTEXT, "not good"),
+    ):
+        with pytest.raises(InvalidMessage):
+            server.run(plan)
+    assert server.asked == []
+
+
+def test_a_wrong_key_is_refused_before_anything_is_sent() -> None:
+    server = Server()
+    for plan in (operations.find(CONTEXT, "not good"), operations.cancel_by_key(CONTEXT, [""])):
+        with pytest.raises(InvalidMessage) as caught:
+            server.run(plan)
+        assert caught.value.field == "key"
+    assert server.asked == []
+
+
+@given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode()))
+def test_any_page_token_is_read_or_refused(token: str) -> None:
+    try:
+        Server(lambda command: []).run(operations.dead_letters(CONTEXT, 10, token))
+    except InvalidMessage as error:
+        assert error.field == "pageToken"

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from delayq.errors import ConfigError, InvalidMessage, MissingExtra
+from delayq.routes import Route, Routes, load_routes
+from delayq.targets import Target, open_target, register_target
+from delayq.targets.redis_stream import is_local
+from tests.support.messages import topics
+
+REDIS = "redis://127.0.0.1:6379/0"
+
+
+def names(routes: Routes, *wanted: str) -> list[str | None]:
+    found = [routes.find(topic) for topic in wanted]
+    return [route.name if route is not None else None for route in found]
+
+
+@given(topics)
+def test_without_a_table_every_topic_is_a_stream_of_its_name(topic: str) -> None:
+    route = Routes().find(topic)
+    assert route is not None
+    assert route.stream_of(topic) == topic
+    assert is_local(route, REDIS)
+
+
+def test_the_first_route_that_matches_takes_the_topic() -> None:
+    routes = Routes([
+        Route(name="exact", match="orders.paid", target="log:"),
+        Route(name="one", match="orders.?", target="log:"),
+        Route(name="many", match="orders.*", target="log:"),
+        Route(name="end", match="*-eu", target="log:"),
+    ])  # fmt: skip
+    wanted = ("orders.paid", "orders.x", "orders.", "orders.xy", "orders", "users-eu", "users-eu-1", "Orders.x")
+    assert names(routes, *wanted) == ["exact", "one", "many", "many", None, "end", None, None]
+
+
+def test_with_a_table_a_topic_that_matches_nothing_is_refused() -> None:
+    routes = Routes([Route(name="orders", match="orders.*", target="log:")])
+    routes.check("orders.paid")
+    with pytest.raises(InvalidMessage, match="no route takes 'news'") as caught:
+        routes.check("news")
+    assert caught.value.field == "topic"
+
+
+def test_a_dot_in_a_pattern_is_a_dot() -> None:
+    assert names(Routes([Route(name="r", match="a.b", target="log:")]), "a.b", "axb", "a.b.c") == ["r", None, None]
+
+
+def test_many_topics_from_outside_do_not_fill_memory() -> None:
+    routes = Routes([Route(name="orders", match="orders.*", target="log:")])
+    for number in range(25_000):
+        routes.find(f"orders.{number}")
+    assert len(routes._known) <= 10_000
+    assert names(routes, "orders.1") == ["orders"]
+
+
+def test_a_stream_may_be_named_by_a_template() -> None:
+    assert Route(name="r", stream="events:{topic}:v1").stream_of("orders") == "events:orders:v1"
+    assert Route(name="r", stream="all").stream_of("orders") == "all"
+
+
+# -- reading -------------------------------------------------------------------------------------------------------------
+
+ROWS = [{"name": "kafka", "match": "orders.*", "target": "kafka://b", "maxAttempts": 3, "sendTimeout": 500}]
+
+
+def test_a_table_is_read_from_json(tmp_path: Path) -> None:
+    file = tmp_path / "routes.json"
+    file.write_text(json.dumps({"routes": ROWS}))
+    for value in (json.dumps(ROWS), json.dumps({"routes": ROWS}), " " + json.dumps(ROWS), str(file)):
+        (route,) = load_routes(value).table
+        assert (route.name, route.target, route.max_attempts, route.send_timeout) == ("kafka", "kafka://b", 3, 500)
+
+
+def test_a_table_is_read_from_toml_and_yaml(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="no PyYAML: pip install pyyaml")
+    toml, yaml = tmp_path / "routes.toml", tmp_path / "routes.yml"
+    toml.write_text('[[routes]]\nname = "log"\nmatch = "a*"\ntarget = "log:"\n')
+    yaml.write_text("routes:\n  - name: log\n    match: 'a*'\n    target: 'log:'\n")
+    for file in (toml, yaml):
+        assert names(load_routes(str(file)), "abc", "b") == ["log", None]
+
+
+def test_an_empty_setting_is_no_table() -> None:
+    assert names(load_routes("  "), "anything") == ["streams"]
+
+
+def said(value: str) -> str:
+    """The one sentence in which a table is refused."""
+    with pytest.raises(ConfigError) as caught:
+        load_routes(value)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[", "{}", '{"routes": 5}', "5", '"text"', "[5]", "[{}]", '[{"name": 5}]', '{"rows": []}', "{routes}", "[null]",
+     '[{"name": "a", "matches": "x"}]', '[{"name": "a", "maxAttempts": "3"}]', "\x00", "/no/such/file.json", "~nobody/x"],
+    ids=repr,
+)  # fmt: skip
+def test_a_broken_table_is_told_in_one_sentence(value: str) -> None:
+    assert said(value).startswith("DELAYQ_ROUTES: ")
+
+
+def test_a_broken_file_is_told_in_one_sentence_with_its_name(tmp_path: Path) -> None:
+    for name, content in {"a.json": b"\xff\xfe", "b.json": b"{", "c.toml": b"x = ", "d.toml": b"\xff"}.items():
+        (tmp_path / name).write_bytes(content)
+        assert said(str(tmp_path / name)).startswith("DELAYQ_ROUTES: ")
+    assert "Is a directory" in said(str(tmp_path))
+
+
+def test_yaml_without_its_package_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (tmp_path / "routes.yaml").write_text("routes: []")
+    assert "pip install pyyaml" in said(str(tmp_path / "routes.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "about"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a b"}, "name"),
+        ({"name": "delayq:x"}, "name"),
+        ({"path": "fast"}, "path is 'auto' or 'general'"),
+        ({"stream": "delayq:{topic}"}, "must not begin with 'delayq:'"),
+        ({"max_length": 0}, "maxLength is at least 1"),
+        ({"max_attempts": 0}, "maxAttempts is at least 1"),
+        ({"send_timeout": -1}, "sendTimeout is at least 1"),
+        ({"target": "kafka"}, "target is a URL"),
+        ({"target": ""}, "target is a URL"),
+    ],
+    ids=str,
+)
+def test_a_route_that_makes_no_sense_is_refused(fields: dict[str, Any], about: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Routes([Route(**({"name": "r"} | fields))])
+    assert about in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_routes_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two routes have the same name"):
+        Routes([Route(name="a"), Route(name="a", match="x")])
+
+
+# -- targets -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "local"),
+    [
+        ("redis+stream:", "auto", True),
+        ("redis+stream://", "auto", True),
+        ("redis+stream://127.0.0.1", "auto", True),
+        ("redis+stream://127.0.0.1:6379/0", "auto", True),
+        ("redis+stream:", "general", False),
+        ("redis+stream://127.0.0.1:6380", "auto", False),
+        ("redis+stream://127.0.0.1:6379/1", "auto", False),
+        ("redis+stream://elsewhere", "auto", False),
+        ("log:", "auto", False),
+    ],
+)
+def test_only_a_stream_in_the_same_redis_is_written_by_the_pull_itself(target: str, path: str, local: bool) -> None:
+    assert is_local(Route(name="r", target=target, path=path), REDIS) is local
+
+
+def test_an_unknown_scheme_is_told_with_those_that_are_known() -> None:
+    with pytest.raises(ConfigError, match=r"route r: no target takes mqtt: URLs; known are .*log") as caught:
+        open_target(Route(name="r", target="mqtt://x"), REDIS)
+    assert not isinstance(caught.value, MissingExtra)
+
+
+def test_the_targets_of_the_package_open_by_their_scheme() -> None:
+    for url, kind in {"log:": "LogTarget", "redis+stream:": "RedisStreamTarget"}.items():
+        target = open_target(Route(name="r", target=url), REDIS)
+        assert type(target).__name__ == kind
+        target.close()
+
+
+def test_a_registered_target_is_opened_with_its_url_route_and_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delayq.targets._registered", {})
+    seen: list[Any] = []
+
+    def factory(url: str, route: Route, redis_url: str) -> Target:
+        seen.extend((url, route.name, redis_url))
+        raise ConfigError("enough")
+
+    register_target("mine", factory)
+    with pytest.raises(ConfigError, match="enough"):
+        open_target(Route(name="r", target="mine://x/y"), REDIS)
+    assert seen == ["mine://x/y", "r", REDIS]

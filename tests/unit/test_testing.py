@@ -1,0 +1,209 @@
+"""The helpers that delayq gives to the tests of others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delayq.clock import Clock
+from delayq.codec import encode
+from delayq.errors import ConfigError
+from delayq.message import Limits, Message
+from delayq.routes import Route
+from delayq.targets import open_target
+from delayq.testing import START, ManualClock, MemoryTarget, register_memory_target
+from workers.held import Held
+
+REDIS = "redis://127.0.0.1:6379/0"
+
+
+def delivery(id: str, topic: str = "t") -> Held:
+    """A pulled message."""
+    content = encode(Message(topic=topic, delay_time=0, body="x", keys=("k",), properties={"n": "v"}), Limits())
+    return Held(id.encode() + b"\x000000001", 5, 1, b"0000001%013d0" % 5 + content)
+
+
+@pytest.fixture
+def threads() -> Iterator[list[threading.Thread]]:
+    started: list[threading.Thread] = []
+    yield started
+    for thread in started:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def start(threads: list[threading.Thread], work: Any) -> None:
+    threads.append(threading.Thread(target=work))
+    threads[-1].start()
+
+
+# -- ManualClock ---------------------------------------------------------------------------------------------------------
+
+
+def test_time_stands_still_until_it_is_moved() -> None:
+    clock: Clock = ManualClock()
+    assert (clock.now(), clock.monotonic()) == (START, 0)
+    assert isinstance(clock, ManualClock)
+    clock.advance(250)
+    assert (clock.now(), clock.monotonic()) == (START + 250, 250)
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(-1)
+
+
+def test_the_wall_clock_may_step_while_the_monotonic_one_does_not() -> None:
+    clock = ManualClock(1_000)
+    clock.set_now(5)
+    assert (clock.now(), clock.monotonic()) == (5, 0)
+
+
+def test_a_wait_ends_when_the_clock_has_moved_far_enough(threads: list[threading.Thread]) -> None:
+    clock, condition = ManualClock(), threading.Condition()
+    ended: list[int] = []
+
+    def wait() -> None:
+        with condition:
+            deadline = clock.monotonic() + 100
+            while clock.wait(condition, deadline - clock.monotonic()):
+                pass
+            ended.append(clock.monotonic())
+
+    start(threads, wait)
+    for _ in range(4):
+        clock.wait_for_waiters()
+        assert ended == []
+        clock.advance(25)
+    threads[0].join(10)
+    assert ended == [100]
+
+
+def test_a_wait_ends_when_its_condition_is_notified(threads: list[threading.Thread]) -> None:
+    clock, condition = ManualClock(), threading.Condition()
+    answers: list[bool] = []
+
+    def wait() -> None:
+        with condition:
+            answers.append(clock.wait(condition, 60_000))
+
+    start(threads, wait)
+    clock.wait_for_waiters()
+    with condition:
+        condition.notify()
+    threads[0].join(10)
+    assert answers == [True]
+    assert clock.monotonic() == 0
+
+
+def test_a_wait_for_no_time_returns_at_once() -> None:
+    condition = threading.Condition()
+    with condition:
+        assert ManualClock().wait(condition, 0) is False
+        assert ManualClock().wait(condition, -5) is False
+
+
+def test_waiting_for_waiters_gives_up() -> None:
+    with pytest.raises(TimeoutError, match="0 of 1 threads"):
+        ManualClock().wait_for_waiters(timeout=0.01)
+
+
+# -- MemoryTarget --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_sent_is_kept_in_order() -> None:
+    target = MemoryTarget(clock=ManualClock())
+    results = target.send([delivery("a"), delivery("b")], 1.0)
+    assert [result.outcome for result in results] == ["ok", "ok"]
+    first = target.deliveries[0]
+    assert (first.id, first.topic, first.keys, first.properties) == ("a", "t", ("k",), {"n": "v"})
+    assert (first.payload, first.due, first.attempt, first.at) == (b"x", 5, 2, START)
+    assert (target.ids, target.batches) == (["a", "b"], [2])
+    assert target.wait_for(2) == target.deliveries
+    with pytest.raises(TimeoutError, match="2 of 3"):
+        target.wait_for(3, timeout=0.01)
+    with pytest.raises(TimeoutError, match="c"):
+        target.wait_for_ids(["a", "c"], timeout=0.01)
+
+
+def test_messages_are_answered_as_told_by_id_topic_and_number_of_times() -> None:
+    target = MemoryTarget()
+    target.answer("rejected", topic="bad", reason="no such user")
+    target.answer("unavailable", id="a", times=2)
+    target.answer("unknown", id="b", times=1, arrives=True)
+    target.answer("unknown", id="c", times=1)
+
+    def send() -> list[str]:
+        batch = [delivery("a"), delivery("b"), delivery("c"), delivery("d", topic="bad"), delivery("e")]
+        return [result.outcome for result in target.send(batch, 1.0)]
+
+    assert send() == ["unavailable", "unknown", "unknown", "rejected", "ok"]
+    assert target.ids == ["b", "e"]
+    assert send() == ["unavailable", "ok", "ok", "rejected", "ok"]
+    assert send() == ["ok", "ok", "ok", "rejected", "ok"]
+    assert target.send([delivery("d", topic="bad")], 1.0)[0].reason == "no such user"
+    assert len(target.attempted) == 16
+    target.behave()
+    assert send() == ["ok"] * 5
+
+
+def test_the_rule_told_last_counts() -> None:
+    target = MemoryTarget()
+    target.answer("unavailable")
+    target.answer("ok", id="a")
+    assert [result.outcome for result in target.send([delivery("a"), delivery("b")], 1.0)] == ["ok", "unavailable"]
+    with pytest.raises(ValueError, match="no outcome 'maybe'"):
+        target.answer("maybe")
+
+
+def test_a_send_hangs_until_it_is_released_and_others_go_on(threads: list[threading.Thread]) -> None:
+    target = MemoryTarget()
+    target.answer("hang", id="a")
+    start(threads, lambda: target.send([delivery("a")], 1.0))
+    target.wait_for_hanging()
+    target.send([delivery("b")], 1.0)
+    assert target.ids == ["b"]
+    target.release()
+    target.wait_for_ids(["a"])
+    assert target.hanging == 0
+
+
+def test_a_released_send_goes_on_by_the_other_rules(threads: list[threading.Thread]) -> None:
+    target = MemoryTarget()
+    target.answer("rejected")
+    target.answer("hang", times=1)
+    outcomes: list[str] = []
+    start(threads, lambda: outcomes.extend(result.outcome for result in target.send([delivery("a")], 1.0)))
+    target.wait_for_hanging()
+    target.release()
+    threads[0].join(10)
+    assert outcomes == ["rejected"]
+
+
+def test_closing_lets_go_what_hangs(threads: list[threading.Thread]) -> None:
+    target = MemoryTarget()
+    target.answer("hang")
+    start(threads, lambda: target.send([delivery("a")], 1.0))
+    target.wait_for_hanging()
+    target.close()
+    target.wait_for(1)
+
+
+def test_latency_is_waited_by_the_clock(threads: list[threading.Thread]) -> None:
+    clock = ManualClock()
+    target = MemoryTarget(latency=50, clock=clock)
+    start(threads, lambda: target.send([delivery("a")], 1.0))
+    clock.wait_for_waiters()
+    assert len(target.wait_for_attempts(1)) == 1
+    assert target.deliveries == []
+    clock.advance(50)
+    (arrived,) = target.wait_for(1)
+    assert arrived.at == START + 50
+
+
+def test_a_target_is_opened_by_its_url() -> None:
+    one, other = MemoryTarget(), MemoryTarget()
+    urls = [register_memory_target(one), register_memory_target(other, "other")]
+    assert [open_target(Route(name="r", target=url), REDIS) for url in urls] == [one, other]
+    with pytest.raises(ConfigError, match="no test registered a memory target named 'nobody'"):
+        open_target(Route(name="r", target="memory://nobody"), REDIS)

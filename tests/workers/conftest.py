@@ -1,0 +1,35 @@
+"""A queue moved on by hand, and nodes that run in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from delayq.store.store import Store
+from tests.support.servers import ServerUnderTest
+from tests.workers.one_queue import OneQueue
+
+Worlds = Callable[..., OneQueue]
+
+
+@pytest.fixture
+def worlds(valkey: ServerUnderTest) -> Iterator[Worlds]:
+    """Makes worlds of one queue with routes and a policy of the test's own."""
+    made: list[OneQueue] = []
+
+    def make(**options: Any) -> OneQueue:
+        made.append(OneQueue(Store(valkey.url), **options))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+        world.store.close()
+
+
+@pytest.fixture
+def world(worlds: Worlds) -> OneQueue:
+    """A queue with a route into local streams (s.*) and two general ones (g.*, o.*)."""
+    return worlds()

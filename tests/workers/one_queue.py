@@ -1,0 +1,185 @@
+"""One queue with its real scripts and its real pull job, moved on by hand: no threads, no real time.
+
+The general routes' sends end when the test says how; a wake is passed to the owners exactly when one was published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from coordinator.epoch import next_epoch
+from delayq.message import Message
+from delayq.routes import Route, Routes
+from delayq.store import commands
+from delayq.store.commands import DeadLetter, QueueStats
+from delayq.store.store import Store
+from delayq.targets import OK, Result
+from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World
+from workers.dispatch import Dispatch, Policy
+from workers.forwarder import Forwarder
+from workers.held import Held
+from workers.pull_job import PullJob
+from workers.retry import Backoff
+from workers.topics import Topics
+
+STREAMS = Route(name="streams", match="s.*")
+GENERAL = Route(name="general", match="g.*", target="manual:")
+OTHER = Route(name="other", match="o.*", target="manual:")
+TABLE = (STREAMS, GENERAL, OTHER)
+POLICY = Policy(window=300, look=50, max_attempts=3, backoff=Backoff(100, 1_000))
+
+
+class ByHand(ManualForwarder):
+    """A forwarder whose sends end by the test's word; `is_stalled` says that it finishes nothing."""
+
+    def __init__(self, route: Route, clock: NodeClock) -> None:
+        super().__init__(route, clock)
+        self.is_stalled = False
+
+    @property
+    def stalled(self) -> bool:
+        return self.is_stalled
+
+    @property
+    def ids(self) -> list[str]:
+        """What is being sent, in the order in which it was given."""
+        return [batch[0].id for _, batch in self.outbox]
+
+
+class Hand:
+    """An owner of the queue, and its forwarders by route."""
+
+    def __init__(self, world: OneQueue, node: int, job: PullJob, forwarders: Mapping[str, ByHand]) -> None:
+        self.world = world
+        self.node = node
+        self.job = job
+        self.forwarders = forwarders
+        self.woken = True  # the world sets it; a test ticks when it likes
+        self.pause = 0.0
+        self.sent: list[str] = []
+
+    def tick(self) -> float:
+        """One tick; the pause that it wants."""
+        before = {name: len(one.on_submit) for name, one in self.forwarders.items()}
+        self.pause = self.job.tick()
+        for name, one in self.forwarders.items():
+            self.sent += [held.id for held in one.on_submit[before[name] :]]
+        return self.pause
+
+    def settle(self) -> list[str]:
+        """Tick until there is nothing to do; the ids that were given to forwarders meanwhile, in order."""
+        start = len(self.sent)
+        for _ in range(2_000):
+            pause = self.tick()
+            if pause > 1 or (pause > 0 and not self.job.dispatch.waiting):
+                return self.sent[start:]
+        raise AssertionError("the job always wants to go on at once")
+
+    def run(self, ms: int, answer: Callable[[Held], Result] | None = None) -> list[str]:
+        """Let so much time pass as the job's pauses say, answering every send; the ids that were sent meanwhile."""
+        start, end = len(self.sent), self.world.elapsed + ms
+        for _ in range(100_000):
+            self.settle()
+            if answer is not None and any(one.outbox for one in self.forwarders.values()):
+                for one in self.forwarders.values():
+                    while one.outbox:
+                        one.answer(0, answer(one.outbox[0][1][0]))
+                continue
+            if self.world.elapsed >= end:
+                return self.sent[start:]
+            self.world.advance(max(1, min(round(self.pause), end - self.world.elapsed)))
+        raise AssertionError("it never comes to rest")
+
+    def answer(self, id: str, result: Result = OK) -> None:
+        """The send of this message ends so."""
+        for one in self.forwarders.values():
+            if id in one.ids:
+                one.answer(one.ids.index(id), result)
+                return
+        raise AssertionError(f"{id} is not being sent")
+
+    def answer_all(self, result: Result = OK, route: str = "general") -> None:
+        """All sends to the route end so."""
+        while self.forwarders[route].outbox:
+            self.forwarders[route].answer(0, result)
+
+    @property
+    def sending(self) -> list[str]:
+        """What is being sent, in the order of the routes."""
+        return [id for one in self.forwarders.values() for id in one.ids]
+
+    @property
+    def parked(self) -> list[str]:
+        """The names of the parked sets that the job knows."""
+        return sorted(self.job.dispatch.parked)
+
+
+class OneQueue(World):
+    """The world of one queue, with routes and a policy of the test's own."""
+
+    def __init__(self, store: Store, table: Sequence[Route] = TABLE, policy: Policy = POLICY) -> None:
+        super().__init__(store)
+        self.routes = Routes(table)
+        self.policy = policy
+        self.hands: list[Hand] = []
+
+    def take_over(self, node: int = 1) -> Hand:
+        """A new owner on this node. Owners on other nodes do not know of it."""
+        self.hands = [hand for hand in self.hands if hand.node != node]
+        stored = self.store.run(commands.stored_epoch(self.keys))
+        claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0)))
+        clock = NodeClock(self)
+        topics = Topics(self.routes, self.store.url)
+        forwarders = {route.name: ByHand(route, clock) for route in self.routes.table if route.name not in topics.local}
+        given: dict[str, Forwarder] = dict(forwarders)
+        job = PullJob(
+            self.keys, claimed.epoch, claimed.parked, store=self.store, topics=topics,
+            dispatch=lambda report: Dispatch(self.routes, given, self.policy, report), clock=clock,
+            policy=self.policy, retention=RETENTION, test_now=lambda: self.now,
+        )  # fmt: skip
+        hand = Hand(self, node, job, forwarders)
+        self.hands.append(hand)
+        return hand
+
+    def add(self, id: str, topic: str = "g.t", at: int = 0, **options: Any) -> None:
+        """Schedule a message that is due `at` ms after the start."""
+        due = START + at
+        message = Message(id=id, topic=topic, expect_date=due, **options)
+        known = len(self.hands)
+        assert self.schedule(message, f"A{due}")[0] == "new"
+        assert known == len(self.hands)
+
+    def _pass_wakes(self) -> None:
+        self.owners = list(self.hands)  # type: ignore[arg-type]  # they have `job` and `woken`, which is what it uses
+        super()._pass_wakes()
+
+    def state_of(self, id: str) -> str | None:
+        """What get says."""
+        found = self.found([id])[id]
+        return found.state if found is not None else None
+
+    def attempts_of(self, id: str) -> int:
+        """How many attempts were burnt."""
+        found = self.found([id])[id]
+        assert found is not None
+        return found.attempts
+
+    def stats(self) -> QueueStats:
+        """The queue's figures."""
+        return self.store.run(commands.stats(self.keys, now=self.now))
+
+    def dead(self) -> dict[str, DeadLetter]:
+        """The dead letters by id."""
+        return {one.id: one for one in self.store.run(commands.dead_letters(self.keys, 1_000))}
+
+    def stream(self, name: str) -> list[str]:
+        """The ids in a stream, in order."""
+        entries = self.store.run(commands.plain("XRANGE", name, "-", "+", read=lambda reply: reply))
+        return [dict(zip(words[::2], words[1::2], strict=True))[b"id"].decode() for _, words in entries]
+
+    def field(self, name: str) -> str | None:
+        """A field of the queue's state."""
+        return self.store.run(
+            commands.plain("HGET", self.keys.state, name, read=lambda reply: reply.decode() if reply else None)
+        )

@@ -1,0 +1,216 @@
+"""What fails, hangs or floods holds up nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.targets import OK, Result
+from tests.workers.conftest import Worlds
+from tests.workers.one_queue import Hand, OneQueue
+from workers.dispatch import Policy
+from workers.held import Held
+from workers.retry import Backoff
+
+AWAY = Result.unavailable("the broker is away")
+
+
+def opened(world: OneQueue, hand: Hand, count: int = 6) -> None:
+    """Messages m0, m1, … that find their target away, until its circuit is open and they are parked."""
+    for i in range(count):
+        world.add(f"m{i}", at=i)
+    world.advance(count)
+    hand.settle()
+    hand.answer_all(AWAY)
+    hand.settle()
+    assert hand.forwarders["general"].circuit.open
+    hand.run(300, lambda held: AWAY)  # the back-off of those that failed before it opened
+
+
+def test_beside_a_send_that_hangs_the_next_message_is_forwarded_at_once(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("hung")
+    assert hand.settle() == ["hung"]
+    world.advance(5_000)
+    hand.settle()
+    world.add("next", at=5_000)
+    assert hand.tick() >= 0
+    assert hand.sending == ["hung", "next"]
+
+
+def test_a_target_that_hangs_on_more_than_its_share_leaves_others_untouched(world: OneQueue) -> None:
+    hand = world.take_over()
+    for i in range(250):
+        world.add(f"hung{i:03}")
+    hand.run(30)
+    assert len(hand.forwarders["general"].outbox) == 40  # the room of the forwarder, less than its share
+    hand.forwarders["general"].is_stalled = True
+    hand.settle()
+    assert world.stats().parked == 210
+    for i in range(60):
+        world.add(f"other{i}", topic="o.t", at=30)
+        world.add(f"stream{i}", topic="s.t", at=30)
+    hand.settle()
+    assert set(hand.forwarders["other"].ids) <= {f"other{i}" for i in range(60)}
+    assert len(world.stream("s.t")) == 60
+    hand.run(100, lambda held: OK)
+    assert world.stats().scheduled == 0
+
+
+def test_no_target_may_hold_more_than_its_share_of_the_window(worlds: Worlds) -> None:
+    world = worlds(policy=Policy(window=30, look=50, backoff=Backoff(100, 1_000)))
+    hand = world.take_over()
+    for i in range(50):
+        world.add(f"m{i:02}")
+    hand.settle()
+    assert len(hand.sending) == 10  # a third of the window: two targets, and what must go on beside them
+    hand.forwarders["general"].is_stalled = True
+    hand.settle()
+    assert world.stats().parked == 40
+    world.add("other", topic="o.t")
+    assert hand.settle() == ["other"]
+
+
+def test_messages_that_were_parked_for_lack_of_room_come_back_in_due_order(world: OneQueue) -> None:
+    hand = world.take_over()
+    for i in range(100):
+        world.add(f"m{i:03}", at=i)
+    world.advance(100)
+    forwarder = hand.forwarders["general"]
+    hand.settle()
+    forwarder.is_stalled = True
+    hand.settle()
+    assert world.stats().parked == 60
+    forwarder.is_stalled = False
+    hand.run(3_000, lambda held: OK)
+    assert hand.sent == sorted(hand.sent)
+    assert len(hand.sent) == len(set(hand.sent)) == 100
+
+
+def test_a_target_that_rejects_everything_gets_it_buried_and_others_go_on(world: OneQueue) -> None:
+    hand = world.take_over()
+    for i in range(20):
+        world.add(f"bad{i:02}")
+        world.add(f"good{i:02}", topic="o.t")
+
+    def answer(held: Held) -> Result:
+        return Result.rejected("no such field") if held.topic == "g.t" else OK
+
+    hand.run(50, answer)
+    dead = world.dead()
+    assert sorted(dead) == [f"bad{i:02}" for i in range(20)]
+    assert {one.reason for one in dead.values()} == {"no such field"}
+    assert {one.attempts for one in dead.values()} == {1}
+    assert sorted(hand.sent) == sorted(dead) + [f"good{i:02}" for i in range(20)]
+    assert not hand.forwarders["general"].circuit.open  # the target answers: it is not broken
+
+
+@pytest.mark.parametrize("outcome", [AWAY, Result.unknown("timed out")], ids=["unavailable", "unknown"])
+def test_behind_an_open_circuit_messages_are_parked_and_burn_no_attempts(world: OneQueue, outcome: Result) -> None:
+    hand = world.take_over()
+    for i in range(10):
+        world.add(f"m{i}", at=i)
+    world.advance(10)
+    hand.settle()
+    for i in range(3):
+        hand.answer(f"m{i}", outcome)
+    for i in range(3, 10):
+        hand.answer(f"m{i}", outcome)  # was on its way when the circuit opened
+    hand.settle()
+    world.add("new", at=10)
+    hand.settle()
+    hand.run(500, lambda held: outcome)
+    assert hand.parked == ["t:general"]
+    for i in range(10):
+        assert world.state_of(f"m{i}") == "parked"
+    assert world.state_of("new") == "parked"
+    assert world.stats().parked == 11
+    burnt = {id: world.attempts_of(id) for id in ("m0", "m1", "m2", "m5", "m9", "new")}
+    hand.run(60_000, lambda held: outcome)
+    assert {id: world.attempts_of(id) for id in burnt} == burnt
+    assert all(attempts <= 1 for attempts in burnt.values())
+    assert (burnt["m9"], burnt["new"]) == (0, 0)
+    assert world.dead() == {}
+
+
+def test_while_a_circuit_is_open_few_messages_probe_it_more_and_more_rarely(world: OneQueue) -> None:
+    hand = world.take_over()
+    opened(world, hand, 50)
+    probes = [len(hand.run(10_000, lambda held: AWAY)) for _ in range(9)]
+    assert 0 < sum(probes[6:]) <= sum(probes[:3]) <= 15
+    assert world.stats().parked == 50
+
+
+def test_what_was_parked_comes_back_in_due_order_with_a_ramp_when_the_target_recovers(world: OneQueue) -> None:
+    hand = world.take_over()
+    opened(world, hand, 200)
+    assert world.stats().parked == 200
+    ramp = []
+    start = len(hand.sent)
+    for _ in range(3_000):
+        hand.tick()
+        if sending := len(hand.sending):
+            ramp.append(sending)
+            hand.answer_all(OK)
+        elif hand.pause:
+            world.advance(max(1, round(hand.pause)))
+        if not world.records():
+            break
+    assert world.records() == {}
+    back = hand.sent[start:]
+    assert back == sorted(back, key=lambda id: int(id[1:]))
+    assert ramp[0] <= 3  # the probes
+    assert ramp[1] <= 16
+    assert not hand.forwarders["general"].circuit.open
+
+
+def test_a_target_that_is_away_is_not_noticed_by_others(world: OneQueue) -> None:
+    hand = world.take_over()
+    opened(world, hand, 200)
+    for i in range(20):
+        at = world.now + 1 - 1_800_000_000_000
+        world.add(f"o{i}", topic="o.t", at=at)
+        world.add(f"s{i}", topic="s.t", at=at)
+        world.add(f"g{i}", at=at)
+        world.advance(1)
+        assert f"o{i}" in hand.settle()
+        hand.answer(f"o{i}")
+        assert world.stream("s.t")[-1] == f"s{i}"
+        hand.answer_all(AWAY)
+
+
+def test_a_parked_message_cancels_as_in_flight_and_is_never_sent_afterwards(world: OneQueue) -> None:
+    hand = world.take_over()
+    opened(world, hand, 8)
+    assert world.cancel("m7") == "in_flight"
+    assert world.state_of("m7") != "parked"
+    assert world.stats().parked == 7
+    start = len(hand.sent)
+    hand.run(20_000, lambda held: OK)
+    assert sorted(hand.sent[start:]) == [f"m{i}" for i in range(7)]
+    assert world.records() == {}
+    assert hand.parked == []
+
+
+def test_a_new_owner_knows_what_was_parked_and_brings_it_back(world: OneQueue) -> None:
+    opened(world, world.take_over(node=1), 30)
+    new = world.take_over(node=2)
+    assert new.parked == ["t:general"]
+    assert new.run(5_000, lambda held: OK) == [f"m{i}" for i in range(30)]
+    assert world.stats().parked == 0
+
+
+def test_a_slow_target_that_makes_progress_does_not_hold_up_the_others(world: OneQueue) -> None:
+    hand = world.take_over()
+    for i in range(200):
+        world.add(f"slow{i:03}")
+    hand.settle()
+    for step in range(30):  # one message each 10 ms
+        world.advance(10)
+        hand.answer(hand.forwarders["general"].ids[0])
+        hand.settle()
+        if step == 2:
+            world.add("other", topic="o.t", at=world.now - 1_800_000_000_000)
+            world.add("stream", topic="s.t", at=world.now - 1_800_000_000_000)
+        if step == 7:  # 50 ms later
+            assert hand.forwarders["other"].ids == ["other"]
+            assert world.stream("s.t") == ["stream"]
