@@ -20,7 +20,7 @@ def configure(level: str) -> None:
     ]
     last: list[structlog.typing.Processor]
     if sys.stderr.isatty():
-        last = [structlog.dev.ConsoleRenderer()]
+        last = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     else:
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     handler = logging.StreamHandler()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -81,7 +82,7 @@ async def schedule_batch(service: Service, request: Request) -> Answer:
     return _answer_batch(service, outcomes)
 
 
-def _decode_batch(raw: bytes) -> list[MessageIn] | list[msgspec.Raw]:
+def _decode_batch(raw: bytes) -> Sequence[MessageIn | msgspec.Raw]:
     try:
         return decode(_batch, raw).messages  # the usual case: all of them are well formed
     except Problem:

@@ -32,7 +32,7 @@ import uuid_utils
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message
 
-__all__ = ["CorruptRecord", "Record", "encode", "ids_ending", "new_id"]
+__all__ = ["CorruptRecord", "Record", "due_head", "encode", "ids_ending", "new_id"]
 
 RELATIVE: Final = 1
 KEYED: Final = 2
@@ -79,8 +79,13 @@ def ids_ending(suffix: str) -> Iterator[str]:
     return (head + pair + tail for pair in _PAIRS)
 
 
-def encode(message: Message, limits: Limits) -> bytes:
-    """The content of a validated message; raises InvalidMessage for a body that cannot be stored."""
+def due_head(ms: int) -> bytes:
+    """What stands before the content for the schedule script: the due or the delay, and an empty mark."""
+    return b"%013d0" % ms
+
+
+def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
+    """The content of a validated message, behind `head`; raises InvalidMessage for a body that cannot be stored."""
     flags = 0
     body: Any = message.body
     if type(body) is str:
@@ -117,7 +122,7 @@ def encode(message: Message, limits: Limits) -> bytes:
         flags, len(topic), len(tags), len(ordering_key), len(options), len(keys), size >> 16, size & 0xFFFF,
         len(payload),
     )  # fmt: skip
-    return b"".join((lengths, topic, tags, ordering_key, options, keys, properties, payload))
+    return b"".join((head, lengths, topic, tags, ordering_key, options, keys, properties, payload))
 
 
 def _number(value: int | None) -> bytes:

@@ -110,6 +110,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             or self.delay_level is not None
             or type(self.expect_date) is not int
             or not 0 <= self.expect_date <= now + limits.horizon
+            or self.expect_date > MAX_DUE
         ):
             self._check_due(limits, now)
         if self.tags != "":

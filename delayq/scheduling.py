@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.codec import encode, ids_ending, new_id
+from delayq.codec import due_head, encode, ids_ending, new_id
 from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
 from delayq.message import Message, State
 from delayq.plan import Context, Plan
@@ -44,14 +44,16 @@ Outcome = Scheduled | DelayqError
 class _Batch:
     """Messages of one queue on their way into one script."""
 
-    __slots__ = ("ids", "places", "queue", "size", "words")
+    __slots__ = ("bodies", "ids", "kinds", "made", "places", "queue", "size")
 
     def __init__(self, queue: int, suffix: str = "") -> None:
         self.queue = queue
-        self.words: list[Any] = []
-        self.places: list[tuple[int, str, int, bool]] = []  # index in the call, id, ms, whether relative
+        self.kinds: list[str] = []
+        self.ids: list[str] = []
+        self.bodies: list[bytes] = []
+        self.places: list[tuple[int, int]] = []  # index in the call, ms
         self.size = 0
-        self.ids: Iterator[str] = ids_ending(suffix) if suffix else iter(())
+        self.made: Iterator[str] = ids_ending(suffix) if suffix else iter(())
 
 
 def schedule(context: Context, messages: Iterable[Message], now: int) -> Plan[list[Outcome]]:
@@ -61,7 +63,7 @@ def schedule(context: Context, messages: Iterable[Message], now: int) -> Plan[li
     answers = yield _commands(context, messages, now, outcomes, sent)
     for batch, answer in zip(sent, answers, strict=True):
         if isinstance(answer, StoreError):
-            for index, id, *_ in batch.places:
+            for id, (index, _) in zip(batch.ids, batch.places, strict=True):
                 outcomes[index] = answer.about(id)
     return outcomes
 
@@ -77,14 +79,21 @@ def _commands(
         try:
             message.validate(limits, now)
             routes.check(message.topic)
-            content = encode(message, limits)
             id = message.id
+            when = message.expect_date
+            kind = "a"
+            if when is None:
+                kind = "r"
+                when = message.delay_time
+                if when is None:
+                    when = level_delay(limits.delay_levels, message.delay_level)
+            body = encode(message, limits, due_head(when))
             if id is None and not message.ordering_key:
                 if shared is None:
                     suffix = layout.random_suffix()
                     shared = _Batch(layout.queue_of(suffix), suffix)
                 batch = shared
-                whole = next(batch.ids)
+                whole = next(batch.made)
             else:
                 whole = _whole_id(layout, id, message.ordering_key)
                 queue = layout.queue_of(whole)
@@ -93,16 +102,11 @@ def _commands(
         except InvalidMessage as error:
             outcomes[index] = error
             continue
-        when = message.expect_date
-        if when is not None:
-            batch.words += (whole, f"a{when}" if id is None else f"A{when}", content)
-            batch.places.append((index, whole, when, False))
-        else:
-            delay = message.delay_time
-            after = delay if delay is not None else level_delay(limits.delay_levels, message.delay_level)
-            batch.words += (whole, f"r{after}" if id is None else f"R{after}", content)
-            batch.places.append((index, whole, after, True))
-        batch.size += len(content)
+        batch.kinds.append(kind if id is None else kind.upper())
+        batch.ids.append(whole)
+        batch.bodies.append(body)
+        batch.places.append((index, when))
+        batch.size += len(body)
         if len(batch.places) == CHUNK or batch.size >= CHUNK_BYTES:
             if batch is shared:
                 shared = None
@@ -117,7 +121,8 @@ def _commands(
 
 def _command(batch: _Batch, context: Context, outcomes: list[Any]) -> Command[None]:
     """The script call for a batch. Its outcomes are put in place when its reply is read, not at the end of all."""
-    command = commands.schedule(queue_keys(batch.queue), batch.words, retention=context.retention)
+    keys = queue_keys(batch.queue)
+    command = commands.schedule(keys, "".join(batch.kinds), batch.ids, batch.bodies, retention=context.retention)
 
     def read(reply: Any) -> None:
         _place(batch, command.read(reply), outcomes)
@@ -127,10 +132,11 @@ def _command(batch: _Batch, context: Context, outcomes: list[Any]) -> Command[No
 
 def _place(batch: _Batch, answers: Answers, outcomes: list[Any]) -> None:
     queue, now = batch.queue, answers.now
-    for index, id, when, relative in batch.places:
-        outcomes[index] = Scheduled(id, queue, now + when if relative else (when if when > now else now))
+    for kind, id, (index, when) in zip(batch.kinds, batch.ids, batch.places, strict=True):
+        absolute = kind == "a" or kind == "A"
+        outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
     for position, (status, due) in answers.others.items():
-        index, id, *_ = batch.places[position]
+        index, id = batch.places[position][0], batch.ids[position]
         if status == "live":
             outcomes[index] = Scheduled(id, queue, due, created=False)
         elif status == "delivered":

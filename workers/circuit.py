@@ -23,6 +23,7 @@ class Circuit:
         self._failures = 0
         self._pause = FIRST_PAUSE
         self._probe_at: int | None = None  # monotonic ms of the next permit; None = closed
+        self._probing = False  # a permit was given, and no send has ended since
 
     @property
     def open(self) -> bool:
@@ -34,12 +35,14 @@ class Circuit:
         with self._lock:
             was_open = self._probe_at is not None
             if ok:
-                self._failures, self._pause, self._probe_at = 0, FIRST_PAUSE, None
+                self._failures, self._pause, self._probe_at, self._probing = 0, FIRST_PAUSE, None, False
                 return was_open
             self._failures += 1
             if was_open:
-                self._pause = min(LONGEST_PAUSE, self._pause * 2)
-                self._probe_at = self._clock.monotonic() + self._pause
+                if self._probing:  # not one that was on its way when the circuit opened
+                    self._probing = False
+                    self._pause = min(LONGEST_PAUSE, self._pause * 2)
+                    self._probe_at = self._clock.monotonic() + self._pause
             elif self._failures >= FAILURES:
                 self._probe_at = self._clock.monotonic() + self._pause
                 return True
@@ -51,4 +54,5 @@ class Circuit:
             if self._probe_at is None or self._clock.monotonic() < self._probe_at:
                 return 0
             self._probe_at = self._clock.monotonic() + self._pause
+            self._probing = True
             return PROBES

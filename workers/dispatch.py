@@ -11,7 +11,7 @@ from delayq.codec import CorruptRecord
 from delayq.routes import Route, Routes
 from delayq.store.commands import Head, Pulled
 from delayq.targets import Result
-from workers.forwarder import Forwarder, Report
+from workers.forwarder import STALL, Forwarder, Report
 from workers.held import Held
 from workers.in_flight import InFlight
 from workers.lanes import Lanes
@@ -55,6 +55,7 @@ class Dispatch:
         # No route may fill the whole window, so that one that hangs leaves room for the others.
         self._share = max(1, policy.window // (len(forwarders) + 1))
         self._probes: dict[str, int] = {}
+        self._waiting_since: dict[str, int] = {}  # monotonic ms
 
     # -- in ------------------------------------------------------------------------------------------------------
 
@@ -131,8 +132,10 @@ class Dispatch:
                 go = False
             else:
                 self._probes.pop(name, None)
-                go = not (forwarder.stalled and self._room(forwarder) <= 0)
+                go = not self._stuck(forwarder)
             gates[name] = go
+        if go and held.record.keyed and self.lanes.count(name) >= self._share:
+            return False  # what waits behind others of its key fills the window no less than what is being sent
         if not go and self._probes.get(name, 0) > 0:
             self._probes[name] -= 1
             held.probe = True
@@ -144,6 +147,14 @@ class Dispatch:
     def _room(self, forwarder: Forwarder) -> int:
         return min(forwarder.room, self._share - self.submitted[forwarder.route.name])
 
+    def _stuck(self, forwarder: Forwarder) -> bool:
+        """Whether more for it would be in the others' way: it has no room, and that does not change quickly."""
+        if self._room(forwarder) > 0:
+            return False
+        name = forwarder.route.name
+        parked = f"t:{name}" in self.parked or f"t:{name}" in self.settlement.parkings
+        return forwarder.stalled or parked or forwarder.waited(self._waiting_since.get(name)) > STALL
+
     def _submit(self, forwarder: Forwarder, batch: list[Held]) -> None:
         name = forwarder.route.name
         queued = self.waiting.get(name)
@@ -153,6 +164,7 @@ class Dispatch:
         room = self._room(forwarder)
         if room < len(batch):
             self.waiting[name] = batch[max(0, room) :]
+            self._waiting_since.setdefault(name, forwarder.now())
             batch = batch[: max(0, room)]
         if batch:
             for held in batch:
@@ -165,11 +177,18 @@ class Dispatch:
         for name in list(self.waiting):
             forwarder = self._forwarders[name]
             batch = self.waiting.pop(name)
-            if forwarder.circuit.open or (forwarder.stalled and self._room(forwarder) <= 0):
-                for held in batch:
-                    self._park_lane(held, f"t:{name}")
-            else:
+            if not forwarder.circuit.open:
                 self._submit(forwarder, batch)
+                batch = self.waiting.pop(name, []) if self._stuck(forwarder) else []
+            for held in batch:
+                self._park_lane(held, f"t:{name}")
+            if name not in self.waiting:
+                self._waiting_since.pop(name, None)
+
+    def probing(self, name: str) -> bool:
+        """Whether the target behind a parked set is held for broken."""
+        forwarder = self._forwarders.get(name[2:])
+        return forwarder is not None and forwarder.circuit.open
 
     def may_come_back(self, name: str, ramp: int) -> int:
         """How many messages parked for a target may come back now."""
@@ -181,7 +200,8 @@ class Dispatch:
             if permit := forwarder.circuit.permit():
                 self._probes[name[2:]] = permit
             return permit
-        return 0 if forwarder.stalled else max(0, min(ramp, self._room(forwarder)))
+        lanes = self._share - self.lanes.count(name[2:])
+        return 0 if forwarder.stalled else max(0, min(ramp, self._room(forwarder), lanes))
 
     def _park_lane(self, held: Held, name: str) -> None:
         """Park a message, and those that wait behind it in its lane."""

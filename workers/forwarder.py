@@ -17,7 +17,7 @@ from workers.circuit import Circuit
 from workers.held import Held
 from workers.observer import Observer
 
-__all__ = ["Forwarder", "Report"]
+__all__ = ["STALL", "Forwarder", "Report"]
 
 #: Tells the queue's owner what became of a batch; called from a sending thread.
 Report = Callable[[Sequence[Held], Sequence[Result]], None]
@@ -30,12 +30,13 @@ log = structlog.get_logger()
 class _Send:
     """A send under way."""
 
-    __slots__ = ("abandoned", "groups", "since")
+    __slots__ = ("abandoned", "groups", "replaced", "since")
 
     def __init__(self, groups: list[tuple[Report, Sequence[Held]]], since: int) -> None:
         self.groups = groups
         self.since = since
         self.abandoned = False
+        self.replaced = False
 
 
 class Forwarder:
@@ -77,6 +78,14 @@ class Forwarder:
     def stalled(self) -> bool:
         """Whether it has something to do and has finished nothing for a while."""
         return self._pending > 0 and self._clock.monotonic() - self._progress > STALL
+
+    def now(self) -> int:
+        """Monotonic ms."""
+        return self._clock.monotonic()
+
+    def waited(self, since: int | None) -> int:
+        """ms since then; none since never."""
+        return self._clock.monotonic() - since if since is not None else 0
 
     @property
     def busy(self) -> bool:
@@ -123,7 +132,7 @@ class Forwarder:
             batch = [held for _, group in send.groups for held in group] if len(send.groups) > 1 else send.groups[0][1]
             results = self.send(batch)
             if not self._finish(send, results):
-                return  # it was given up meanwhile, and this thread replaced
+                return  # it was given up meanwhile, and this thread replaced; one that was not goes on
 
     def send(self, batch: Sequence[Held]) -> Sequence[Result]:
         """Send a batch now; a result per message whatever happens."""
@@ -147,7 +156,7 @@ class Forwarder:
         with self._condition:
             if send.abandoned:
                 self._abandoned -= 1
-                return False
+                return not send.replaced
             self._sends.discard(send)
             self._done(send)
         took = self._clock.monotonic() - send.since
@@ -182,6 +191,7 @@ class Forwarder:
                 self._done(send)
                 self._abandoned += 1
                 if self._abandoned <= MOST_ABANDONED:
+                    send.replaced = True
                     self._spawn()
             self._workers = [worker for worker in self._workers if worker.is_alive()]
         for send in hung:

@@ -23,8 +23,8 @@ class Cursor:
         self.unread = False  # moved back since the last pull
 
     def advance(self, pulled: Pulled) -> None:
-        """Go on behind the last message looked at."""
-        if pulled.last is not None:
+        """Go on behind the last message looked at, unless it was moved back while the pull was on its way."""
+        if pulled.last is not None and not self.unread:
             self.due, self.ticket = pulled.last
 
     def rewind(self, due: int) -> None:

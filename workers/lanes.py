@@ -25,6 +25,7 @@ class Lanes:
     def __init__(self) -> None:
         self._lanes: dict[_Lane, list[Held]] = {}
         self._of_key: dict[str, int] = {}
+        self._of_route: dict[str, int] = {}
 
     @staticmethod
     def _of(held: Held) -> _Lane:
@@ -38,11 +39,16 @@ class Lanes:
         """Whether few messages of a key are in memory, so that parked ones may come back."""
         return self._of_key.get(key, 0) <= LOW
 
+    def count(self, route: str) -> int:
+        """How many messages of a route are in its lanes."""
+        return self._of_route.get(route, 0)
+
     def enter(self, held: Held) -> bool:
         """Take a place by due; True if it is the first and may go."""
         name = self._of(held)
         lane = self._lanes.setdefault(name, [])
         self._of_key[name[1]] = self._of_key.get(name[1], 0) + 1
+        self._of_route[name[0]] = self._of_route.get(name[0], 0) + 1
         if lane and lane[0].sending:
             insort(lane, held, lo=1, key=_place)
         else:
@@ -61,6 +67,7 @@ class Lanes:
             return None
         first = lane[0] is held
         lane.remove(held)
+        self._of_route[name[0]] -= 1
         self._of_key[name[1]] -= 1
         if not self._of_key[name[1]]:
             del self._of_key[name[1]]

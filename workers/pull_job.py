@@ -37,6 +37,7 @@ TURN_WAIT = 0.008
 RESCAN = 1_000
 RAMP_FROM, RAMP_TO = 16, 500
 KEYS_AT_ONCE = 8
+ORPHANS_AT_ONCE = 4
 log = structlog.get_logger()
 
 
@@ -71,6 +72,7 @@ class PullJob:
         self._flooded = False
         self._fresh = Cursor()
         self._fresh_at = 0
+        self._looked_at: int | None = None  # the now of the last pull of the backlog
         # Appending a message weighs more on the server than handing it out; short scripts let others in between.
         self._look = min(policy.look, APPEND_LOOK) if topics.local else policy.look
         self._rescan_at = 0
@@ -193,13 +195,16 @@ class PullJob:
             if not isinstance(answer, StoreError):
                 self._told(step, answer)
         rest = answers[len(steps) :]
+        more = False
+        for (cursor, fresh, _), answer in zip(pulls, rest[len(unparks) :], strict=True):
+            if isinstance(answer, StoreError):
+                cursor.unread = True
+            else:
+                more = self._pulled(cursor, fresh, answer, settled=bool(steps)) or more
+        # After the pulls: they looked behind what has come back, so what they took of its key must stay behind it.
         for (name, _), answer in zip(unparks, rest, strict=False):
             if not isinstance(answer, StoreError):
                 self._unparked(name, answer)
-        more = False
-        for (cursor, fresh, _), answer in zip(pulls, rest[len(unparks) :], strict=True):
-            if not isinstance(answer, StoreError):
-                more = self._pulled(cursor, fresh, answer) or more
         if failed is not None:
             log.warning("redis_trouble", queue=self.keys.tag, error=str(failed))
             return self._trouble()
@@ -279,10 +284,14 @@ class PullJob:
     def _unparks(self) -> list[tuple[str, Command[Unparked | None]]]:
         """Bring parked messages back: of targets that take them again, of keys with few in memory."""
         work = self.dispatch
-        wanted: list[tuple[str, int]] = [(name, RAMP_TO) for name in self._orphaned]
-        self._orphaned = []
-        for name in [name for name in work.parked if name.startswith("t:")]:
-            if name != NO_ROUTE and (limit := work.may_come_back(name, self._ramp.get(name, RAMP_FROM))):
+        wanted: list[tuple[str, int]] = [(name, RAMP_TO) for name in self._orphaned for _ in range(ORPHANS_AT_ONCE)]
+        # What came back and was not pulled yet takes room too: no more before that.
+        for name in [name for name in work.parked if name.startswith("t:") and not work.flight.offset.unread]:
+            if name == NO_ROUTE:
+                continue
+            if work.probing(name):
+                self._ramp[name] = RAMP_FROM // 2  # it begins anew when the target takes messages again
+            if limit := work.may_come_back(name, self._ramp.get(name, RAMP_FROM)):
                 wanted.append((name, limit))
         for _ in range(min(KEYS_AT_ONCE, len(work.keys_to_unpark))):
             name = work.keys_to_unpark.pop()
@@ -300,6 +309,8 @@ class PullJob:
         if answer.head is None:
             self.dispatch.parked.pop(name, None)
             self._ramp.pop(name, None)
+            if name in self._orphaned:
+                self._orphaned.remove(name)
         else:
             self.dispatch.parked[name] = answer.head
             if name.startswith("k:") and answer.moved == 0:
@@ -308,7 +319,13 @@ class PullJob:
     def _pulls(self) -> list[tuple[Cursor, bool, Command[Pulled | None]]]:
         """The backlog, and in a flood the fresh messages beside it."""
         work = self.dispatch
+        if NO_ROUTE in self._orphaned:
+            return []  # what has no route now either is parked there again: first let all of it come back
         backlog = not work.waiting
+        if not backlog and not self._flooded and self._looked_at is not None and self.now() - self._looked_at > LATE:
+            # What waits for room at its target's forwarder keeps the backlog waiting, but not the fresh messages.
+            self._flooded = True
+            self._fresh = Cursor(self._looked_at - LATE)
         if self._flooded and backlog and self._turns is not None:
             # Few pulls of backlogs at a time in the whole node, so that no fresh message waits behind sixteen.
             backlog = self._turn_taken = self._turns.acquire(timeout=TURN_WAIT)
@@ -326,6 +343,7 @@ class PullJob:
         room = min(self._look, policy.window - len(flight))
         if flight.bytes >= policy.window_bytes:
             room = 0
+        cursor.unread = False
         return commands.pull(
             self.keys, self.epoch, offset=cursor.due, behind=cursor.ticket,
             held=b"" if fresh else flight.last_held(), room=max(0, room), look=self._look, fresh=fresh,
@@ -333,13 +351,12 @@ class PullJob:
             node_now=self._clock.now(), now=self._script_now(), retention=self._retention,
         )  # fmt: skip
 
-    def _pulled(self, cursor: Cursor, fresh: bool, pulled: Pulled | None) -> bool:
+    def _pulled(self, cursor: Cursor, fresh: bool, pulled: Pulled | None, *, settled: bool = False) -> bool:
         """Take what came; True if it is worth pulling again at once."""
         if pulled is None:
             self._fence(True)
             return False
         self._now_offset = pulled.now - self._clock.monotonic()
-        cursor.unread = False
         cursor.advance(pulled)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
@@ -348,9 +365,11 @@ class PullJob:
         self.dispatch.take(pulled, pulled.now)
         if not fresh:
             self._look_for_missed(pulled)
+            self._looked_at = pulled.now
             self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
             self._mind_flood(pulled)
-        return pulled.more and (pulled.last is not None or bool(pulled.unknown_topics))
+        # One that found no room is worth it if something was settled since the room was reckoned.
+        return pulled.more and (pulled.last is not None or bool(pulled.unknown_topics) or settled)
 
     def _mind_flood(self, pulled: Pulled) -> None:
         late = pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE

@@ -444,4 +444,3 @@ class Protocol(RuleBasedStateMachine):
 
 def _fields(message: Message) -> dict[str, object]:
     return {name: getattr(message, name) for name in message.__struct_fields__}
-

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from coordinator.epoch import next_epoch
-from delayq.codec import Record, encode
+from delayq.codec import Record, due_head, encode
 from delayq.message import Limits, Message
 from delayq.routes import Route, Routes
 from delayq.store import commands, queue_keys
@@ -132,8 +132,9 @@ class World:
     def schedule(self, message: Message, spec: str) -> tuple[str, int | None]:
         """'new', or what the script says, and the due."""
         assert message.id is not None
-        words = (message.id, spec, encode(message, self.limits))
-        answer = self.store.run(commands.schedule(self.keys, words, now=self.now, retention=RETENTION))
+        body = encode(message, self.limits, due_head(int(spec[1:])))
+        command = commands.schedule(self.keys, spec[0], [message.id], [body], now=self.now, retention=RETENTION)
+        answer = self.store.run(command)
         self._pass_wakes()
         return answer.others.get(0, ("new", None))
 
@@ -224,9 +225,7 @@ class World:
     # -- looking inside ----------------------------------------------------------------------------------------------
 
     def tickets(self) -> dict[bytes, int]:
-        reply = self.store.run(
-            commands.plain("ZRANGE", self.keys.queue, 0, -1, "WITHSCORES", read=lambda reply: reply)
-        )
+        reply = self.store.run(commands.plain("ZRANGE", self.keys.queue, 0, -1, "WITHSCORES", read=lambda reply: reply))
         return {reply[i]: int(reply[i + 1]) for i in range(0, len(reply), 2)}
 
     def records(self) -> dict[str, Record]:

@@ -103,9 +103,7 @@ def test_a_record_that_cannot_be_read_goes_to_the_dead_letters(q: Queue) -> None
     q.admin.hset(q.keys.pool, "no due", "x" * 60)
     assert q.repair() == (0, 2)
     reason = "10000 0 corrupt record"
-    assert q.state() == State(
-        dead={"no due": 10_000, "short": 10_000}, reasons={"no due": reason, "short": reason}
-    )
+    assert q.state() == State(dead={"no due": 10_000, "short": 10_000}, reasons={"no due": reason, "short": reason})
     assert q.repair() == (0, 0)
     assert q.discard("short", "no due") == [True, True]
 

@@ -18,7 +18,7 @@ from delayq.store import commands, scripts
 from delayq.store.commands import Command, plain
 from delayq.store.store import AHEAD, AsyncStore, Store
 from tests.support.proxy import FaultProxy
-from tests.support.queues import AsyncRunner, Queue, Runner, row
+from tests.support.queues import AsyncRunner, Queue, Runner, row, schedule_command
 from tests.support.servers import ServerUnderTest
 
 MAKERS = {"sync": Store, "async": AsyncRunner}
@@ -117,7 +117,7 @@ def test_a_flush_in_the_middle_of_many_commands_changes_no_answer(real: ServerUn
             if number in (AHEAD // 2, 2 * AHEAD):
                 q.admin.script_flush()
             one = row(f"m{number}", at=20_000)
-            yield commands.schedule(q.keys, (one.id, one.spec, one.content), now=10_000)
+            yield schedule_command(q.keys, one, now=10_000)
 
     answers = q.store.run_many(drawn())
     assert [answer.others for answer in answers] == [{}] * (3 * AHEAD)
@@ -128,7 +128,7 @@ def test_commands_that_meet_a_server_without_scripts_keep_their_order(real: Serv
     q = Queue(make(real.url), real)
     one = row("a", at=10_000)
     wanted: list[Command[Any]] = [
-        commands.schedule(q.keys, (one.id, one.spec, one.content), now=10_000),
+        schedule_command(q.keys, one, now=10_000),
         commands.pull(q.keys, q.epoch, offset=0, room=10, now=10_000),
         commands.cancel(q.keys, ["a"], now=10_000),
     ]

@@ -29,7 +29,7 @@ from delayq.store.commands import (
     Retention,
     Unparked,
 )
-from delayq.store.keys import queue_keys
+from delayq.store.keys import QueueKeys, queue_keys
 from delayq.store.store import AsyncStore, Store
 from tests.support.servers import ServerUnderTest
 
@@ -119,6 +119,20 @@ class Row:
     id: str
     spec: str
     content: bytes
+
+
+def schedule_command(
+    keys: QueueKeys, *rows: Row, now: int, retention: Retention | None = None
+) -> commands.Command[commands.Answers]:
+    """The command that schedules the rows."""
+    return commands.schedule(
+        keys,
+        "".join(one.spec[:1] for one in rows),
+        [one.id for one in rows],
+        [one.spec[1:].encode().rjust(13, b"0") + b"0" + one.content for one in rows],
+        now=now,
+        retention=retention or Retention(),
+    )
 
 
 def row(
@@ -213,7 +227,7 @@ def taken(pulled: Pulled | None) -> list[Taken]:
     ]
 
 
-def ids(messages: Pulled | None | Iterable[Taken]) -> list[str]:
+def ids(messages: Pulled | Iterable[Taken] | None) -> list[str]:
     """The ids of pulled messages."""
     if messages is None or isinstance(messages, Pulled):
         messages = taken(messages)
@@ -243,8 +257,7 @@ class Queue:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def schedule(self, *rows: Row, now: int | None = None) -> Answers:
-        words = [word for one in rows for word in (one.id, one.spec, one.content)]
-        return self.run(commands.schedule(self.keys, words, now=self._at(now), retention=self.retention))
+        return self.run(schedule_command(self.keys, *rows, now=self._at(now), retention=self.retention))
 
     def given(self, *rows: Row, now: int | None = None) -> None:
         """Scheduled messages to begin with."""
@@ -316,9 +329,7 @@ class Queue:
         return one
 
     def ack(self, *done: Taken, epoch: str | None = None, now: int | None = None) -> tuple[bool, int]:
-        return self.run(
-            commands.ack(self.keys, epoch or self.epoch, done, now=self._at(now), retention=self.retention)
-        )
+        return self.run(commands.ack(self.keys, epoch or self.epoch, done, now=self._at(now), retention=self.retention))
 
     def retry(self, *failed: tuple[Taken, int | None], epoch: str | None = None) -> list[str] | None:
         return self.run(commands.retry(self.keys, epoch or self.epoch, failed))
@@ -347,9 +358,7 @@ class Queue:
         parked = [name.removeprefix(b"parked:").decode() for name in self.fields() if name.startswith(b"parked:")]
         cursor, back, corrupt = "0", 0, 0
         while True:
-            cursor, more_back, more_corrupt = self.run(
-                commands.repair(self.keys, parked, cursor, look, now=self.now)
-            )
+            cursor, more_back, more_corrupt = self.run(commands.repair(self.keys, parked, cursor, look, now=self.now))
             back, corrupt = back + more_back, corrupt + more_corrupt
             if cursor == "0":
                 return back, corrupt

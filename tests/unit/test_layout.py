@@ -14,7 +14,7 @@ layouts = st.integers(1, 16_384).map(Layout)
 
 
 @pytest.mark.parametrize(
-    ("text", "crc"), [("123456789", 0x31C3), ("a", 0x7C87), ("foo", 0xAF96), ("order-1", 0xCB75), ("ü", 0x60E4)]
+    ("text", "crc"), [("123456789", 0x31C3), ("a", 0x7C87), ("foo", 0xAF96), ("order-1", 0x62C2), ("ü", 0x2550)]
 )
 def test_placement_is_redis_own_crc_16_of_the_id(text: str, crc: int) -> None:
     """Values that never change: messages in Redis are found by them."""

@@ -17,7 +17,7 @@ from delayq.store.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World
 from workers.dispatch import Dispatch, Policy
-from workers.forwarder import Forwarder
+from workers.forwarder import STALL, Forwarder, Report
 from workers.held import Held
 from workers.pull_job import PullJob
 from workers.retry import Backoff
@@ -31,15 +31,20 @@ POLICY = Policy(window=300, look=50, max_attempts=3, backoff=Backoff(100, 1_000)
 
 
 class ByHand(ManualForwarder):
-    """A forwarder whose sends end by the test's word; `is_stalled` says that it finishes nothing."""
-
-    def __init__(self, route: Route, clock: NodeClock) -> None:
-        super().__init__(route, clock)
-        self.is_stalled = False
+    """A forwarder whose sends end by the test's word; it is stalled when none did for a while."""
 
     @property
     def stalled(self) -> bool:
-        return self.is_stalled
+        return self._pending > 0 and self._clock.monotonic() - self._progress > STALL
+
+    def submit(self, report: Report, batch: Sequence[Held]) -> None:
+        if not self._pending:
+            self._progress = self._clock.monotonic()
+        super().submit(report, batch)
+
+    def answer(self, index: int, result: Result) -> Held:
+        self._progress = self._clock.monotonic()
+        return super().answer(index, result)
 
     @property
     def ids(self) -> list[str]:

@@ -1,22 +1,20 @@
 -- Schedule messages of one queue: each into the pool, its ticket into the queue, its keys into the index.
 -- KEYS: state queue pool keys final
--- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms);
---       then id, spec, content of each message; spec: 'a' at | 'r' after, in upper case if the caller gave the id, ms
+-- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms), kinds: a letter for each
+--       message ('a' at, 'r' after; in upper case if the caller gave the id), then all ids, then all bodies:
+--       the due or delay (13 digits), '0', content
 -- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
 --          'live' (scheduled before by the same call), 'conflict', 'delivered', 'cancelled', 'invalid'
 -- @include clock record generation wake final
 local state, queue, pool, index, final = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now = clock(ARGV[1])
 local window, short = tonumber(ARGV[3]), tonumber(ARGV[4])
-local count = (#ARGV - 4) / 3
-local sub, byte = string.sub, string.byte
+local kinds = ARGV[5]
+local count = #kinds
+local sub, byte, find = string.sub, string.byte, string.find
 
-local ids = {}
-for i = 1, count do
-  ids[i] = ARGV[3 * i + 2]
-end
-local stored = redis.call('HMGET', pool, unpack(ids))
-local ended = redis.call('EXISTS', final) == 1 and redis.call('ZMSCORE', final, unpack(ids)) or {}
+local stored = redis.call('HMGET', pool, unpack(ARGV, 6, 5 + count))
+local ended = redis.call('EXISTS', final) == 1 and redis.call('ZMSCORE', final, unpack(ARGV, 6, 5 + count))
 
 -- Whether a stored record was made by the same call: its content, and its first asked due unless it is relative.
 local function same_call(record, content, relative, asked)
@@ -33,48 +31,70 @@ local function say(i, status, due)
   answer[n + 1], answer[n + 2], answer[n + 3] = i - 1, status, due
 end
 
-local generation
+local generation, behind_id -- made with the first new message: a repeated call changes nothing
 local records, tickets, members, fresh = {}, {}, {}, {}
-local earliest = math.huge
-for i = 1, count do
-  local id, spec, content = ids[i], ARGV[3 * i + 3], ARGV[3 * i + 4]
-  local kind = byte(spec)
+local earliest, soon = math.huge, now + short
+
+-- What is neither new, absolute, of an id made here, nor far enough ahead: the body and score to store, or nil.
+local function weigh(i, id, body, kind)
   local given = kind < 97
   local relative = kind == 114 or kind == 82
-  local asked = tonumber(sub(spec, 2))
+  local asked = find(body, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') and tonumber(sub(body, 1, 13))
   local due = asked and (relative and now + asked or asked)
+  if not due or due >= 1e13 then
+    return say(i, 'invalid', '')
+  end
   local record = stored[i] or fresh[id]
-  local how = not record and ending(ended[i], now, window)
-  if not due or due ~= due or asked < 0 or due >= 1e13 or asked % 1 ~= 0 then
-    say(i, 'invalid', '')
-  elseif record then
-    say(i, same_call(record, content, relative, asked) and 'live' or 'conflict', sub(record, ASKED, 20))
-  elseif how then
-    say(i, how == FORWARDED and 'delivered' or 'cancelled', '')
-  else
-    generation = generation or next_generation(state)
-    local moved = due < now
-    if moved then
-      due = now
+  if record then
+    local same = same_call(record, sub(body, 15), relative, asked)
+    return say(i, same and 'live' or 'conflict', sub(record, ASKED, 20))
+  end
+  local how = ended and ending(ended[i], now, window)
+  if how then
+    return say(i, how == FORWARDED and 'delivered' or 'cancelled', '')
+  end
+  generation = generation or next_generation(state)
+  local moved = due < now
+  if moved then
+    due = now
+  end
+  local mark = (moved and 1 or 0) + ((given or due < soon) and 2 or 0)
+  body = string.format('%013.0f', due) .. mark .. sub(body, 15)
+  if moved then
+    body = body .. string.format('%013.0f', asked)
+  end
+  fresh[id] = generation .. body
+  return body, due
+end
+
+local n, m = 0, 0
+for i = 1, count do
+  local id, body = ARGV[5 + i], ARGV[5 + count + i]
+  local kind = byte(kinds, i)
+  local due = tonumber(sub(body, 1, 13))
+  if kind ~= 97 or not due or due < soon or due >= 1e13 or stored[i] or (ended and ended[i]) then
+    body, due = weigh(i, id, body, kind)
+  end
+  if body then
+    if not behind_id then
+      generation = generation or next_generation(state)
+      behind_id = '\0' .. generation
     end
-    local remembered = given or due - now < short
-    local mark = (moved and 1 or 0) + (remembered and 2 or 0)
-    record = generation .. string.format('%013.0f', due) .. mark .. content
-    if moved then
-      record = record .. string.format('%013.0f', asked)
-    end
-    fresh[id] = record
-    local n = #records
-    records[n + 1], records[n + 2] = id, record
-    tickets[n + 1], tickets[n + 2] = digits(due), id .. '\0' .. generation
-    local k1, k2 = byte(content, 6, 7)
+    records[n + 1], records[n + 2] = id, generation .. body
+    tickets[n + 1], tickets[n + 2] = sub(body, 1, 13), id .. behind_id
+    n = n + 2
+    local topic, tags, ordering, options, k1, k2 = byte(body, 16, 21)
     if k1 + k2 > 0 then
-      local topic, tags, ordering, options = byte(content, 2, 5)
-      local start = 15 + topic + tags + ordering + options
-      local keys = sub(content, start, start + k1 * 256 + k2 - 1)
-      for key in string.gmatch(keys, '[^ ]+') do
-        local m = #members
-        members[m + 1], members[m + 2] = '0', key .. '\0' .. id
+      local start = 29 + topic + tags + ordering + options
+      local keys = sub(body, start, start + k1 * 256 + k2 - 1)
+      if find(keys, ' ', 1, true) then
+        for key in string.gmatch(keys, '[^ ]+') do
+          members[m + 1], members[m + 2] = '0', key .. '\0' .. id
+          m = m + 2
+        end
+      else
+        members[m + 1], members[m + 2] = '0', keys .. '\0' .. id
+        m = m + 2
       end
     end
     if due < earliest then
@@ -83,13 +103,13 @@ for i = 1, count do
   end
 end
 
-if #records > 0 then
+if n > 0 then
   redis.call('HSET', pool, unpack(records))
   redis.call('ZADD', queue, unpack(tickets))
-  for first = 1, #members, 2000 do
-    redis.call('ZADD', index, unpack(members, first, math.min(first + 1999, #members)))
+  for first = 1, m, 2000 do
+    redis.call('ZADD', index, unpack(members, first, math.min(first + 1999, m)))
   end
-  redis.call('HINCRBY', state, 'scheduled', #records / 2)
+  redis.call('HINCRBY', state, 'scheduled', n / 2)
   wake(state, ARGV[2], earliest)
 end
 return answer

@@ -1,0 +1,56 @@
+"""Every operation as a value: which script, on which keys, with which arguments, and how to read the reply.
+
+Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' for the clock of Redis, or a time
+(Unix ms) that a test hands in.
+"""
+
+from delayq.store.commands.command import Arg, Command, Now, Retention, plain
+from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
+from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, stored_epoch
+from delayq.store.commands.reading import COUNTERS, Found, QueueStats, find, get, stats
+from delayq.store.commands.scheduling import Answers, cancel, reschedule, schedule
+from delayq.store.commands.settling import AsPulled, Head, Unparked, ack, bury, park, repair, retry, unpark
+from delayq.store.commands.whole import LAYOUT_VERSION, Meta, forget_node, layout, nodes, publish_node
+
+__all__ = [
+    "COUNTERS",
+    "LAYOUT_VERSION",
+    "Answers",
+    "Arg",
+    "AsPulled",
+    "Claimed",
+    "Command",
+    "DeadLetter",
+    "Found",
+    "Head",
+    "Known",
+    "Meta",
+    "Now",
+    "Pulled",
+    "QueueStats",
+    "Retention",
+    "Unparked",
+    "ack",
+    "bury",
+    "cancel",
+    "claim",
+    "dead_letters",
+    "discard",
+    "find",
+    "forget_node",
+    "get",
+    "layout",
+    "nodes",
+    "park",
+    "plain",
+    "publish_node",
+    "pull",
+    "redrive",
+    "repair",
+    "reschedule",
+    "retry",
+    "schedule",
+    "stats",
+    "stored_epoch",
+    "unpark",
+]

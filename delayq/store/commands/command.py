@@ -1,0 +1,46 @@
+"""What a command is: which script, on which keys, with which arguments, and how to read the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+__all__ = ["RETENTION", "Arg", "Command", "Now", "Retention", "plain", "texts"]
+
+T = TypeVar("T")
+Arg = bytes | str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[T]):
+    """One call to Redis: a script by name, or (`script` empty) a plain command in `args`."""
+
+    script: str
+    keys: Sequence[str]
+    args: Sequence[Arg]
+    read: Callable[[Any], T]
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How long and how many ended ids are remembered (`final`), and which."""
+
+    window: int = 15 * 60_000
+    most: int = 200_000
+    short: int = 30_000
+
+
+RETENTION: Final = Retention()
+Now = int | str
+
+
+def plain(*args: Arg, read: Callable[[Any], T]) -> Command[T]:
+    """A plain Redis command."""
+    return Command("", (), args, read)
+
+
+def texts(reply: list[bytes]) -> list[str]:
+    """A reply that is a list of texts."""
+    return [text.decode() for text in reply]

@@ -1,0 +1,61 @@
+"""Dead letters: listed, put back, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from delayq.codec import Record
+from delayq.store.commands.command import Command, Now, texts
+from delayq.store.commands.reading import read_reason, read_record
+from delayq.store.keys import QueueKeys
+
+__all__ = ["DeadLetter", "dead_letters", "discard", "redrive"]
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was given up: when (Unix ms), after how many attempts, and why."""
+
+    id: str
+    buried: int
+    attempts: int
+    reason: str
+    record: Record | None
+
+
+def dead_letters(keys: QueueKeys, limit: int, after: tuple[int, str] | None = None) -> Command[list[DeadLetter]]:
+    """A page of one queue's dead letters, oldest first, behind the (time, id) of the last one seen."""
+
+    def read(reply: list[Any]) -> list[DeadLetter]:
+        letters = []
+        for id, buried, raw, text in reply:
+            _, tries, why = read_reason(text)
+            letters.append(
+                DeadLetter(id=id.decode(), buried=int(buried), attempts=tries, reason=why, record=read_record(raw))
+            )
+        return letters
+
+    time, id = after if after is not None else ("", "")
+    return Command("dead_letters", (keys.pool, keys.dead, keys.reasons), (limit, time, id), read)
+
+
+def redrive(keys: QueueKeys, ids: Sequence[str], *, now: Now = "") -> Command[list[str]]:
+    """Put dead letters back, due now: 'scheduled', 'not_dead' or 'corrupt' of each."""
+    return Command(
+        "redrive",
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons),
+        (now, keys.wake, *ids),
+        texts,
+    )
+
+
+def discard(keys: QueueKeys, ids: Sequence[str]) -> Command[list[bool]]:
+    """Delete dead letters for good; False for what is none."""
+    return Command(
+        "discard",
+        (keys.state, keys.pool, keys.attempts, keys.index, keys.dead, keys.reasons),
+        ids,
+        lambda reply: [bool(removed) for removed in reply],
+    )

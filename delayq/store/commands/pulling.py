@@ -1,0 +1,118 @@
+"""What the owner of a queue does to get messages: claim it, pull it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, plain
+from delayq.store.keys import QueueKeys
+
+__all__ = ["Claimed", "Known", "Pulled", "claim", "pull", "stored_epoch"]
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """Whether the epoch was accepted, the one that Redis has, and the parked sets' names."""
+
+    ok: bool
+    epoch: str
+    parked: tuple[str, ...]
+
+
+def claim(keys: QueueKeys, epoch: str) -> Command[Claimed]:
+    """Begin an epoch of a queue."""
+    return Command(
+        "claim",
+        (keys.state,),
+        (epoch,),
+        lambda reply: Claimed(reply[0] == b"ok", reply[1].decode(), tuple(name.decode() for name in reply[2:])),
+    )
+
+
+def stored_epoch(keys: QueueKeys) -> Command[str | None]:
+    """The highest epoch that Redis has seen of a queue."""
+    return plain("HGET", keys.state, "epoch", read=lambda reply: reply.decode() if reply else None)
+
+
+class Pulled(msgspec.Struct, frozen=True, gc=False):
+    """What a pull took. `now` is ms with `micro` µs behind; `next_due` is None when nothing is left.
+
+    `start` counts the tickets before the first one looked at, `last` is (score, ticket) of the last one; the four
+    lists belong together.
+    """
+
+    now: int
+    micro: int
+    next_due: int | None
+    more: bool
+    start: int
+    last: tuple[int, bytes] | None
+    appended: int
+    tickets: list[bytes]
+    scores: list[int]
+    attempts: list[int]
+    records: list[bytes]
+    unknown_topics: list[str]
+    wrong_streams: list[str]
+
+
+def _read_pull(reply: list[Any]) -> Pulled | None:
+    if reply[0] == b"fenced":
+        return None
+    (
+        _, now, micro, next_due, more, start, score, ticket, appended, tickets, scores, attempts, records, unknown, wrong,
+    ) = reply  # fmt: skip
+    return Pulled(
+        int(now), micro, int(next_due) if next_due else None, more == b"1", start, (int(score), ticket) if score else None,
+        appended, tickets, list(map(int, scores)), [int(tries or 0) for tries in attempts], records,
+        [topic.decode() for topic in unknown], [stream.decode() for stream in wrong],
+    )  # fmt: skip
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A topic whose way is known to a pull: the stream to append to (None: it is returned) and its MAXLEN."""
+
+    topic: str
+    stream: str | None = None
+    max_length: int | None = None
+
+
+def pull(
+    keys: QueueKeys, epoch: str, *, offset: int, behind: bytes = b"", held: bytes = b"", room: int, look: int = 500,
+    most_bytes: int = 8 * 1024 * 1024, fresh: bool = False, known: Sequence[Known] = (), unlisted_general: bool = True,
+    node_now: Now = "", now: Now = "", retention: Retention = RETENTION,
+) -> Command[Pulled | None]:  # fmt: skip
+    """Take due messages from `offset` (a due) on, behind the ticket last looked at or last held there.
+
+    None means fenced.
+    """
+    streams = [one.stream for one in known if one.stream is not None]
+    args: list[Arg] = [
+        epoch, now, node_now, offset, behind, held, room, look, most_bytes, "1" if fresh else "0",
+        "general" if unlisted_general else "unknown", retention.window, retention.most,
+    ]  # fmt: skip
+    place = 0
+    for one in known:
+        if one.stream is None:
+            args += (one.topic, "", "")
+        else:
+            place += 1
+            args += (one.topic, place, one.max_length or "")
+    return Command(
+        "pull",
+        (
+            keys.state,
+            keys.queue,
+            keys.pool,
+            keys.attempts,
+            keys.index,
+            keys.final,
+            keys.dead,
+            keys.reasons,
+            *streams,
+        ),
+        args,
+        _read_pull,
+    )

@@ -1,0 +1,132 @@
+"""What is known of ids, keys and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from delayq.codec import CorruptRecord, Record
+from delayq.message import State
+from delayq.store.commands.command import RETENTION, Command, Now, Retention, texts
+from delayq.store.keys import QueueKeys
+
+__all__ = ["COUNTERS", "Found", "QueueStats", "find", "get", "read_reason", "read_record", "stats"]
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of an id; `record` and `due` are None once it has ended, `attempts` counts failed ones.
+
+    For a dead letter, `reason` says why and `ended` when it was buried; for an ended one `ended` is when.
+    """
+
+    id: str
+    state: str
+    record: Record | None = None
+    due: int | None = None
+    attempts: int = 0
+    reason: str | None = None
+    ended: int | None = None
+
+
+def get(
+    keys: QueueKeys, ids: Sequence[str], *, now: Now = "", retention: Retention = RETENTION
+) -> Command[list[Found | None]]:
+    """What is known of ids of one queue; None for one that is not there."""
+
+    def read(reply: list[Any]) -> list[Found | None]:
+        when, watermark = int(reply[0]), int(reply[1]) if reply[1] else -1
+        return [_found(id, one, when, watermark) for id, one in zip(ids, reply[2:], strict=True)]
+
+    return Command(
+        "get",
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.reasons),
+        (now, retention.window, *ids),
+        read,
+    )
+
+
+def _found(id: str, reply: Any, now: int, watermark: int) -> Found | None:
+    if not reply:
+        return None
+    if len(reply) == 2:
+        state = State.CANCELLED if reply[0] else State.DELIVERED
+        return Found(id=id, state=state, ended=int(reply[1]))
+    raw, place, score, attempts, reason = reply
+    due = int(score) if score else None
+    if place == b"dead":
+        buried, tries, why = read_reason(reason)
+        return Found(id=id, state=State.DEAD, record=read_record(raw), attempts=tries, reason=why, ended=buried)
+    if place == b"parked":
+        state = State.PARKED
+    elif due is not None and due > now and attempts:
+        state = State.RETRYING
+    elif due is not None and due <= watermark:  # before the clock: a cancel would not be certain either
+        state = State.IN_FLIGHT
+    elif due is not None and due > now:
+        state = State.SCHEDULED
+    else:
+        state = State.DUE
+    return Found(id=id, state=state, record=read_record(raw), due=due, attempts=int(attempts or 0))
+
+
+def read_record(raw: bytes) -> Record | None:
+    try:
+        return Record(raw)
+    except CorruptRecord:
+        return None
+
+
+def read_reason(text: bytes) -> tuple[int, int, str]:
+    buried, tries, why = (*text.split(b" ", 2), b"", b"", b"")[:3]
+    return int(buried or 0), int(tries or 0), why.decode(errors="replace")
+
+
+def find(keys: QueueKeys, key: str, limit: int) -> Command[list[str]]:
+    """The ids of up to `limit` messages of one queue that carry the business key."""
+    return Command("find", (keys.index,), (key, limit), texts)
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one queue; counts are messages, times ms."""
+
+    now: int
+    scheduled: int
+    due: int
+    head_due: int | None
+    parked: int
+    dead: int
+    remembered: int
+    epoch: str | None
+    watermark: int | None
+    parked_sets: tuple[str, ...]
+    counters: dict[str, int]
+
+    @property
+    def head_lateness(self) -> int:
+        """By how many ms the earliest message is overdue."""
+        return max(0, self.now - self.head_due) if self.head_due is not None else 0
+
+
+COUNTERS: Final = (
+    "scheduled", "rescheduled", "forwarded", "retried", "buried", "discarded", "cancelled", "cancelled_in_flight",
+    "orphans", "repaired",
+)  # fmt: skip
+
+
+def _read_stats(reply: list[Any]) -> QueueStats:
+    now, queue, due, head, pool, remembered, dead, *pairs = reply
+    state = {pairs[i].decode(): pairs[i + 1].decode() for i in range(0, len(pairs), 2)}
+    return QueueStats(
+        now=int(now), scheduled=queue, due=due, head_due=int(head) if head else None,
+        parked=max(0, pool - queue - dead), dead=dead, remembered=remembered, epoch=state.get("epoch"),
+        watermark=int(state["watermark"]) if "watermark" in state else None,
+        parked_sets=tuple(name.removeprefix("parked:") for name in state if name.startswith("parked:")),
+        counters={name: int(state.get(name, 0)) for name in COUNTERS},
+    )  # fmt: skip
+
+
+def stats(keys: QueueKeys, *, now: Now = "") -> Command[QueueStats]:
+    """The figures of one queue."""
+    return Command("stats", (keys.state, keys.queue, keys.pool, keys.final, keys.dead), (now,), _read_stats)

@@ -1,0 +1,169 @@
+"""One queue, many ways: local streams, general targets, topics without a route, and routes that change."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.routes import Route
+from delayq.store import commands
+from delayq.targets import OK, Result
+from tests.workers.conftest import Worlds
+from tests.workers.one_queue import GENERAL, OTHER, START, STREAMS, Hand, OneQueue
+
+AWAY = Result.unavailable("away")
+
+
+def test_messages_of_one_queue_go_each_their_own_way(world: OneQueue) -> None:
+    for i in range(60):
+        world.add(f"m{i:02}", topic=("s.t", "g.t", "o.t", "nowhere")[i % 4], at=i // 2)
+    world.advance(60)
+    hand = world.take_over()
+    hand.run(100, lambda held: OK)
+    assert world.stream("s.t") == [f"m{i:02}" for i in range(0, 60, 4)]
+    assert sorted(hand.sent) == sorted(f"m{i:02}" for i in range(60) if i % 4 in (1, 2))
+    assert hand.parked == ["t:*"]
+    assert world.stats().parked == 15
+    assert world.state_of("m03") == "parked"
+
+
+def test_a_topic_that_gets_a_route_later_is_delivered_by_the_next_owner(worlds: Worlds) -> None:
+    world = worlds(table=[STREAMS, GENERAL])
+    world.add("m1", topic="o.t")
+    world.add("m2", topic="q.t")
+    first = world.take_over()
+    first.settle()
+    assert world.stats().parked == 2
+    world.routes = type(world.routes)([STREAMS, GENERAL, OTHER])
+    second = world.take_over()
+    assert second.run(50, lambda held: OK) == ["m1"]
+    assert world.state_of("m2") == "parked"
+    assert second.run(3_000, lambda held: OK) == []  # and the other one does not keep it busy
+
+
+def test_what_was_parked_for_a_route_that_is_gone_is_routed_anew_by_the_next_owner(worlds: Worlds) -> None:
+    world = worlds()
+    for i in range(30):
+        world.add(f"m{i:02}")
+    first = world.take_over()
+    first.settle()
+    first.answer_all(AWAY)
+    first.run(300, lambda held: AWAY)
+    assert world.stats().parked == 30
+    world.routes = type(world.routes)([STREAMS, Route(name="renamed", match="g.*", target="manual:")])
+    second = world.take_over()
+    assert sorted(second.run(5_000, lambda held: OK)) == [f"m{i:02}" for i in range(30)]
+    assert second.parked == []
+    assert world.stats().parked_sets == ()
+
+
+def test_a_large_set_parked_for_a_route_that_is_gone_comes_back_whole(worlds: Worlds) -> None:
+    world = worlds(table=[STREAMS, GENERAL])
+    for i in range(1_100):
+        world.add(f"m{i:04}", topic="q.t")
+    first = world.take_over()
+    first.run(50)
+    assert world.stats().parked == 1_100
+    world.routes = type(world.routes)([STREAMS, Route(name="all")])
+    second = world.take_over()
+    second.run(3_000)
+    assert len(world.stream("q.t")) == 1_100
+
+
+def test_a_large_set_without_a_route_does_not_hide_those_behind_it_that_have_one_now(worlds: Worlds) -> None:
+    world = worlds(table=[STREAMS, GENERAL])
+    for i in range(600):
+        world.add(f"m{i:04}", topic="q.t")
+    world.add("behind", topic="o.t", at=1)
+    world.advance(1)
+    world.take_over().run(50)
+    assert world.stats().parked == 601
+    world.routes = type(world.routes)([STREAMS, OTHER])
+    second = world.take_over()
+    assert second.run(1_000, lambda held: OK) == ["behind"]
+    assert world.stats().parked == 600
+
+
+def test_a_route_that_turns_to_local_streams_takes_what_was_parked_with_it(worlds: Worlds) -> None:
+    world = worlds()
+    for i in range(20):
+        world.add(f"m{i:02}")
+    first = world.take_over()
+    first.settle()
+    first.answer_all(AWAY)
+    first.run(300, lambda held: AWAY)
+    world.routes = type(world.routes)([Route(name="general", match="g.*")])
+    second = world.take_over()
+    second.run(2_000)
+    assert sorted(world.stream("g.t")) == [f"m{i:02}" for i in range(20)]
+
+
+def test_more_topics_than_a_pull_is_told_of_all_arrive(world: OneQueue) -> None:
+    for i in range(700):
+        world.add(f"m{i:03}", topic=f"s.{i % 350}", at=i)
+    world.advance(700)
+    world.take_over().settle()
+    assert world.records() == {}
+    for i in range(350):
+        assert world.stream(f"s.{i}") == [f"m{i:03}", f"m{i + 350:03}"]
+
+
+def test_many_general_topics_beside_many_streams_all_arrive(world: OneQueue) -> None:
+    for i in range(600):
+        world.add(f"m{i:03}", topic=f"{'sg'[i % 2]}.{i}", at=i)
+    world.advance(600)
+    hand = world.take_over()
+    hand.run(100, lambda held: OK)
+    assert sorted(hand.sent) == [f"m{i:03}" for i in range(1, 600, 2)]
+    assert world.records() == {}
+
+
+@pytest.mark.parametrize("key", ["", "k"], ids=["without-key", "with-key"])
+def test_a_stream_whose_key_is_something_else_gets_its_messages_buried_with_that_reason(
+    world: OneQueue, key: str
+) -> None:
+    world.store.run(commands.plain("SET", "s.taken", "x", read=lambda _: None))
+    hand = world.take_over()
+    for i in range(5):
+        world.add(f"bad{i}", topic="s.taken", ordering_key=key)
+        world.add(f"good{i}", topic="s.t", ordering_key=key)
+    hand.settle()
+    assert world.stream("s.t") == [f"good{i}" for i in range(5)]
+    assert {id: one.reason for id, one in world.dead().items()} == {
+        f"bad{i}": "the key s.taken is not a stream" for i in range(5)
+    }
+    world.store.run(commands.plain("DEL", "s.taken", read=lambda _: None))
+    assert world.redrive("bad0") == "scheduled"
+    hand.settle()
+    assert world.stream("s.taken") == ["bad0"]
+
+
+def test_streams_are_trimmed_only_where_the_route_says_so(worlds: Worlds) -> None:
+    world = worlds(table=[Route(name="short", match="s.short", max_length=10), STREAMS])
+    for i in range(600):
+        world.add(f"a{i}", topic="s.short")
+        world.add(f"b{i}", topic="s.t")
+    world.take_over().settle()
+    assert len(world.stream("s.t")) == 600
+    assert 10 <= len(world.stream("s.short")) < 300  # Redis trims by whole nodes of about a hundred
+
+
+def test_a_routes_template_names_the_stream(worlds: Worlds) -> None:
+    world = worlds(table=[Route(name="streams", match="s.*", stream="due:{topic}")])
+    world.add("m", topic="s.t")
+    world.take_over().settle()
+    assert world.stream("due:s.t") == ["m"]
+
+
+def test_a_record_that_cannot_be_read_is_buried_and_holds_up_nothing(world: OneQueue) -> None:
+    for id in ("a", "broken", "c"):
+        world.add(id)
+    raw = world.store.run(commands.plain("HGET", world.keys.pool, "broken", read=lambda reply: reply))
+    cut = commands.plain("HSET", world.keys.pool, "broken", raw[:23], read=lambda _: None)
+    world.store.run(cut)
+    hand: Hand = world.take_over()
+    assert hand.run(50, lambda held: OK) == ["a", "c"]
+    letters = world.dead()
+    assert list(letters) == ["broken"]
+    assert letters["broken"].reason.startswith("corrupt record")
+    assert letters["broken"].record is None
+    assert world.now > START

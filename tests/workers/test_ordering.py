@@ -1,0 +1,276 @@
+"""Within one ordering key and one target nothing overtakes, whatever happens on the general path."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from delayq.targets import OK, Result
+from tests.workers.conftest import Worlds
+from tests.workers.one_queue import START, Hand, OneQueue
+from workers.dispatch import Policy
+from workers.retry import Backoff
+
+AWAY = Result.unavailable("away")
+UNKNOWN = Result.unknown("timed out")
+NO = Result.rejected("no")
+
+
+def later(world: OneQueue) -> int:
+    """The world's time, as `add` takes it."""
+    return world.now - START
+
+
+def test_messages_of_a_key_go_one_by_one_in_due_order_and_equal_dues_by_id(world: OneQueue) -> None:
+    for id, at in (("z", 5), ("c", 7), ("a", 7), ("b", 7), ("y", 6)):
+        world.add(id, at=at, ordering_key="k")
+    world.advance(10)
+    hand = world.take_over()
+    for id in ("z", "y", "a", "b", "c"):
+        hand.settle()
+        assert hand.sending == [id]
+        hand.answer(id)
+    hand.settle()
+    assert world.records() == {}
+
+
+def test_other_keys_other_targets_and_messages_without_a_key_do_not_wait(world: OneQueue) -> None:
+    world.add("a1", ordering_key="a")
+    world.add("a2", ordering_key="a")
+    world.add("b1", ordering_key="b")
+    world.add("a3", topic="o.t", ordering_key="a")
+    world.add("plain")
+    hand = world.take_over()
+    hand.settle()
+    assert sorted(hand.sending) == ["a1", "a3", "b1", "plain"]
+
+
+@pytest.mark.parametrize("outcome", [AWAY, UNKNOWN], ids=["unavailable", "unknown"])
+def test_a_failed_message_is_not_overtaken_while_its_back_off_runs(world: OneQueue, outcome: Result) -> None:
+    world.add("first", ordering_key="k")
+    world.add("second", at=1, ordering_key="k")
+    world.advance(1)
+    hand = world.take_over()
+    assert hand.settle() == ["first"]
+    hand.answer("first", outcome)
+    assert hand.settle() == []
+    world.add("third", at=2, ordering_key="k")
+    world.advance(1)
+    assert hand.settle() == []
+    assert world.attempts_of("first") == 1
+    assert hand.run(49) == []  # at least half of the first back-off
+    assert hand.run(60) == ["first"]
+    hand.answer("first")
+    assert hand.settle() == ["second"]
+    hand.answer("second")
+    assert hand.settle() == ["third"]
+
+
+def test_one_that_is_due_earlier_and_comes_during_the_back_off_goes_first(world: OneQueue) -> None:
+    world.advance(10)
+    world.add("first", at=10, ordering_key="k")
+    hand = world.take_over()
+    hand.settle()
+    hand.answer("first", AWAY)
+    hand.settle()
+    world.add("a-second", at=10, ordering_key="k")  # the same due, and by id before it
+    assert hand.run(500, lambda held: OK) == ["a-second", "first"]
+
+
+def test_a_cancel_during_the_back_off_lets_the_next_go_and_nothing_is_sent_any_more(world: OneQueue) -> None:
+    world.add("first", ordering_key="k")
+    world.add("second", ordering_key="k")
+    hand = world.take_over()
+    hand.settle()
+    hand.answer("first", AWAY)
+    hand.settle()
+    assert world.cancel("first") == "in_flight"
+    assert hand.run(1_500, lambda held: OK) == ["second"]
+
+
+def test_a_buried_head_lets_its_successors_go(world: OneQueue) -> None:
+    for id in ("a", "b", "c"):
+        world.add(id, ordering_key="k", max_attempts=2)
+    hand = world.take_over()
+    answers = {"a": AWAY, "b": NO, "c": OK}
+    assert hand.run(5_000, lambda held: answers[held.id]) == ["a", "a", "b", "c"]
+    assert sorted(world.dead()) == ["a", "b"]
+
+
+def test_a_redriven_message_takes_its_place_by_the_new_due(world: OneQueue) -> None:
+    for i in range(3):
+        world.add(f"m{i}", ordering_key="k")
+    hand = world.take_over()
+    hand.run(20, lambda held: NO if held.id == "m0" else OK)
+    world.advance(100)
+    world.add("before", at=later(world) - 1, ordering_key="k")
+    assert world.redrive("m0") == "scheduled"
+    world.add("after", at=later(world) + 1, ordering_key="k")
+    assert hand.run(50, lambda held: OK) == ["before", "m0", "after"]
+
+
+def test_of_a_crowded_key_the_rest_is_parked_under_the_key_and_comes_back_in_order(world: OneQueue) -> None:
+    ids = [f"m{i:03}" for i in range(100)]
+    for i, id in enumerate(ids):
+        world.add(id, at=i // 3, ordering_key="k")
+    world.advance(50)
+    hand = world.take_over()
+    assert hand.settle() == ["m000"]
+    assert hand.parked == ["k:k"]
+    assert world.stats().parked == 84
+    assert world.state_of("m099") == "parked"
+    world.add("newer", at=50, ordering_key="k")
+    hand.settle()
+    assert world.state_of("newer") == "parked"
+    assert hand.run(30_000, lambda held: OK) == [*ids[1:], "newer"]
+    assert hand.parked == []
+
+
+def test_a_crowded_key_whose_owner_dies_comes_back_in_order_at_the_next_one(world: OneQueue) -> None:
+    ids = [f"m{i:03}" for i in range(60)]
+    for id in ids:
+        world.add(id, ordering_key="k")
+    old = world.take_over(node=1)
+    old.settle()
+    old.answer("m000")
+    old.settle()
+    new = world.take_over(node=2)
+    assert new.run(30_000, lambda held: OK) == ids[1:]
+
+
+def test_an_old_owner_that_still_acts_overtakes_nothing(world: OneQueue) -> None:
+    ids = [f"m{i}" for i in range(6)]
+    for id in ids:
+        world.add(id, ordering_key="k")
+    old, new = world.take_over(node=1), None
+    assert old.settle() == ["m0"]
+    new = world.take_over(node=2)
+    assert new.settle() == ["m0"]
+    old.answer("m0", AWAY)  # a retry by the old epoch must not count
+    old.settle()
+    assert old.job.fenced
+    assert world.attempts_of("m0") == 0
+    new.answer("m0")
+    assert new.settle() == ["m1"]
+    assert old.run(3_000) == []
+    assert new.run(100, lambda held: OK) == ids[2:]
+
+
+def test_an_ack_of_an_old_owner_lets_the_new_one_go_on_with_the_next(world: OneQueue) -> None:
+    world.add("m0", ordering_key="k")
+    world.add("m1", ordering_key="k")
+    old = world.take_over(node=1)
+    old.settle()
+    new = world.take_over(node=2)
+    old.answer("m0")
+    old.settle()
+    assert old.sent == ["m0"]  # it is fenced: the next is not its business
+    assert "m0" not in world.records()
+    assert new.run(100, lambda held: OK) == ["m1"]
+
+
+def test_messages_parked_with_their_target_keep_their_order_with_newer_ones(world: OneQueue) -> None:
+    for i in range(5):
+        world.add(f"x{i}", at=i)  # these open the circuit
+    hand = world.take_over()
+    for i in range(8):
+        world.add(f"k{i}", at=5 + i, ordering_key="k")
+    world.advance(5)
+    hand.settle()
+    hand.answer_all(AWAY)
+    world.advance(8)
+    hand.run(50, lambda held: AWAY)
+    assert hand.parked == ["t:general"]
+    start = len(hand.sent)
+    for i in range(8, 12):
+        world.add(f"k{i}", at=later(world) + 300 * (i - 7), ordering_key="k")
+    hand.run(20_000, lambda held: OK)
+    assert [id for id in hand.sent[start:] if id.startswith("k")] == [f"k{i}" for i in range(12)]
+    assert world.records() == {}
+
+
+def test_in_a_flood_messages_with_a_key_go_through_the_backlog_only(worlds: Worlds) -> None:
+    world = worlds(policy=Policy(window=300, look=4, backoff=Backoff(100, 1_000)))
+    for i in range(40):
+        world.add(f"s{i:03}", topic="s.t")
+    world.advance(100)
+    world.add("k1", topic="s.fresh", at=99, ordering_key="k")
+    world.add("k2", topic="s.fresh", at=100, ordering_key="k")
+    world.add("plain", topic="s.fresh", at=100)
+    hand = world.take_over()
+    seen: list[list[str]] = []
+    while len(world.stream("s.t")) < 40:
+        hand.tick()
+        world.advance(5)
+        seen.append(world.stream("s.fresh"))
+    assert ["plain"] in seen
+    assert not any("k2" in some and "k1" not in some for some in seen)
+    hand.settle()
+    assert world.stream("s.fresh") == ["plain", "k1", "k2"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_targets_and_owners_do_each_key_arrives_in_order(worlds: Worlds, seed: int) -> None:
+    dice = random.Random(seed)
+    random.seed(seed)  # the jitter of the back-off and of the waits
+    world = worlds(policy=Policy(window=60, look=20, max_attempts=100, backoff=Backoff(10, 100)))
+    expected: dict[str, list[tuple[int, str]]] = {}
+    for i in range(120):
+        key, due = f"k{dice.randrange(4)}", dice.randrange(400)
+        world.add(f"m{i:03}", at=due, ordering_key=key)
+        expected.setdefault(key, []).append((due, f"m{i:03}"))
+    arrived: list[str] = []
+    hands = [world.take_over(node=0)]
+    bad = dice.choice([0.05, 0.3, 0.6])
+
+    def step(hand: Hand, bad: float) -> None:
+        hand.tick()
+        for one in hand.forwarders.values():
+            while one.outbox and dice.random() < 0.8:
+                index = dice.randrange(len(one.outbox))
+                id = one.ids[index]
+                result = dice.choice([AWAY, UNKNOWN]) if dice.random() < bad else OK
+                if result is OK or (result is UNKNOWN and dice.random() < 0.5):
+                    arrived.append(id)
+                one.answer(index, result)
+
+    for _ in range(600):
+        world.advance(dice.choice([0, 1, 1, 5, 20]))
+        if dice.random() < 0.02:
+            hands.append(world.take_over(node=len(hands)))
+        for hand in hands[-2:]:
+            if not hand.job.finished:
+                step(hand, bad)
+    last = hands[-1]
+    for old in hands[:-1]:  # they end, and say what they knew
+        for _ in range(5):
+            step(old, 0)
+    for _ in range(4_000):
+        if not world.records():
+            break
+        step(last, 0)
+        world.advance(max(1, min(200, round(last.pause))))
+    assert world.records() == {}
+    firsts = list(dict.fromkeys(arrived))
+    for wanted in expected.values():
+        order = [id for _, id in sorted(wanted)]
+        assert [id for id in firsts if id in set(order)] == order
+
+
+def test_no_two_messages_of_a_key_are_on_their_way_at_once(worlds: Worlds) -> None:
+    world = worlds(policy=Policy(window=60, look=20, max_attempts=100, backoff=Backoff(10, 100)))
+    dice = random.Random(7)
+    for i in range(80):
+        world.add(f"m{i:02}", at=i, ordering_key=f"k{i % 3}")
+    hand = world.take_over()
+    while world.records():
+        hand.tick()
+        going = [batch[0].ordering_key for _, batch in hand.forwarders["general"].outbox]
+        assert len(going) == len(set(going))
+        if going and dice.random() < 0.7:
+            hand.answer(dice.choice(hand.sending), dice.choice([OK, OK, AWAY]))
+        world.advance(3)
+    for first, second in pairwise([id for id in dict.fromkeys(hand.sent) if int(id[1:]) % 3 == 0]):
+        assert first < second

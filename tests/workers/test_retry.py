@@ -1,0 +1,200 @@
+"""Failures: when it is tried again, when a message is given up, and what its dead letter says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from delayq.codec import encode
+from delayq.message import Limits, Message
+from delayq.routes import Route
+from delayq.targets import OK, Delivery, Result
+from delayq.testing import ManualClock
+from tests.workers.conftest import Worlds
+from tests.workers.one_queue import GENERAL, OTHER, START, STREAMS, OneQueue
+from workers.dispatch import Policy
+from workers.forwarder import Forwarder
+from workers.held import Held
+from workers.retry import Backoff
+
+AWAY = Result.unavailable("the broker is away")
+
+
+@pytest.mark.parametrize(
+    ("failed", "most"), [(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (6, 1_000), (10_000, 1_000)]
+)
+def test_the_back_off_doubles_up_to_its_cap_and_is_spread_over_its_upper_half(failed: int, most: int) -> None:
+    delays = {Backoff(100, 1_000).delay(failed) for _ in range(500)}
+    assert min(delays) >= most // 2
+    assert max(delays) <= most
+    assert len(delays) > 20  # not all at the same moment
+
+
+def test_the_shortest_back_off_is_a_millisecond() -> None:
+    assert {Backoff(1, 1).delay(1) for _ in range(50)} == {1}
+
+
+def test_a_failed_message_waits_its_back_off_and_says_that_it_is_retrying(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("m")
+    hand.settle()
+    hand.answer("m", AWAY)
+    hand.settle()
+    (due,) = world.tickets().values()
+    assert 50 <= due - world.now <= 100
+    assert (world.state_of("m"), world.attempts_of("m")) == ("retrying", 1)
+    assert hand.run(due - world.now - 1) == []
+    assert hand.run(2) == ["m"]
+    hand.answer("m", Result.unknown("timed out"))
+    hand.settle()
+    (again,) = world.tickets().values()
+    assert 100 <= again - world.now <= 200
+    assert world.attempts_of("m") == 2
+    assert hand.run(200, lambda held: OK) == ["m"]
+    assert world.records() == {}
+
+
+def test_a_target_is_told_which_attempt_it_is_and_the_due_that_was_asked_for(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("m", at=7)
+    seen: list[tuple[int, int]] = []
+
+    def answer(held: Held) -> Result:
+        seen.append((held.attempt, held.due - START))
+        return AWAY if held.attempt < 3 else OK
+
+    hand.run(1_000, answer)
+    assert seen == [(1, 7), (2, 7), (3, 7)]
+
+
+@pytest.mark.parametrize("key", ["", "k"], ids=["without-key", "with-key"])
+def test_attempts_end_by_the_message_then_the_route_then_the_setting(worlds: Worlds, key: str) -> None:
+    world = worlds(
+        table=[STREAMS, GENERAL, Route(name="other", match="o.*", target="manual:", max_attempts=2)],
+        policy=Policy(max_attempts=4, backoff=Backoff(1, 1)),
+    )
+    hand = world.take_over()
+    for id, topic, own in (("by-message", "o.t", 3), ("by-route", "o.t", None), ("by-setting", "g.t", None)):
+        world.add(id, topic=topic, max_attempts=own, ordering_key=f"{key}{id}" if key else "")
+        for forwarder in hand.forwarders.values():
+            forwarder.circuit.sent(True)  # only the attempts are looked at here
+        hand.run(50, lambda held: (hand.forwarders[held.route.name].circuit.sent(True), AWAY)[1] if held.route else OK)
+    dead = world.dead()
+    assert {id: one.attempts for id, one in dead.items()} == {"by-message": 3, "by-route": 2, "by-setting": 4}
+    assert dead["by-message"].reason == "gave up after 3 attempts: the broker is away"
+    assert hand.sent == ["by-message"] * 3 + ["by-route"] * 2 + ["by-setting"] * 4
+
+
+def test_a_rejected_message_is_buried_at_once_in_the_targets_own_words(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("m", keys=("order-7",))
+    hand.settle()
+    hand.answer("m", Result.rejected("MESSAGE_TOO_LARGE: 1048577 > 1048576"))
+    hand.settle()
+    letter = world.dead()["m"]
+    assert (letter.reason, letter.attempts) == ("MESSAGE_TOO_LARGE: 1048577 > 1048576", 1)
+    assert world.state_of("m") == "dead"
+    assert hand.run(2_000) == []
+
+
+@pytest.mark.parametrize("key", ["", "k"], ids=["without-key", "with-key"])
+def test_on_the_general_path_a_message_past_its_time_is_not_sent_but_buried_as_expired(
+    world: OneQueue, key: str
+) -> None:
+    world.add("m", expire_after=50, ordering_key=key)
+    world.advance(50)
+    hand = world.take_over()
+    assert hand.settle() == []
+    assert world.dead()["m"].reason == "expired"
+
+
+def test_in_time_means_before_the_last_millisecond(world: OneQueue) -> None:
+    world.add("general", expire_after=50)
+    world.add("stream", topic="s.t", expire_after=50)
+    world.advance(49)
+    hand = world.take_over()
+    assert hand.settle() == ["general"]
+    assert world.stream("s.t") == ["stream"]
+
+
+@pytest.mark.parametrize("key", ["", "k"], ids=["without-key", "with-key"])
+def test_a_message_that_fails_until_its_time_is_over_is_buried_as_expired(world: OneQueue, key: str) -> None:
+    world.add("m", expire_after=60, max_attempts=50, ordering_key=key)
+    hand = world.take_over()
+    assert hand.settle() == ["m"]
+    hand.answer("m", AWAY)
+    assert hand.run(1_000) == []
+    assert world.dead()["m"].reason == "expired"
+
+
+def test_a_message_that_expires_while_it_waits_behind_its_key_is_buried_as_expired(world: OneQueue) -> None:
+    world.add("first", ordering_key="k")
+    world.add("second", ordering_key="k", expire_after=50)
+    world.add("third", ordering_key="k")
+    hand = world.take_over()
+    assert hand.settle() == ["first"]
+    world.advance(60)
+    hand.answer("first")
+    assert hand.run(10, lambda held: OK) == ["third"]
+    assert world.dead()["second"].reason == "expired"
+
+
+def test_into_a_local_stream_a_message_past_its_time_is_buried_as_expired(world: OneQueue) -> None:
+    world.add("m", topic="s.t", expire_after=50)
+    world.add("fine", topic="s.t")
+    world.advance(50)
+    world.take_over().settle()
+    assert world.stream("s.t") == ["fine"]
+    assert world.dead()["m"].reason == "expired"
+
+
+# -- targets that do not keep their word ---------------------------------------------------------------------------
+
+
+@dataclass
+class Odd:
+    """A target that does what it should not."""
+
+    how: object
+    max_batch: int = 3
+    sizes: list[int] = field(default_factory=list)
+
+    def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
+        self.sizes.append(len(batch))
+        if isinstance(self.how, Exception):
+            raise self.how
+        assert isinstance(self.how, int)
+        return [OK] * (len(batch) + self.how)
+
+    def close(self) -> None: ...
+
+
+def some(count: int) -> list[Held]:
+    record = b"0000000" + b"1800000000000" + b"0" + encode(Message(topic="g.t", delay_time=1), Limits())
+    return [Held(f"m{i}".encode() + b"\x000000000", START, 0, record) for i in range(count)]
+
+
+def forwarder(how: object) -> Forwarder:
+    return Forwarder(OTHER, Odd(how), ManualClock(), threads=1, timeout=1_000)
+
+
+def test_an_exception_of_a_target_is_an_unknown_outcome_of_every_message() -> None:
+    results = forwarder(KeyError("surprise")).send(some(2))
+    assert [result.outcome for result in results] == ["unknown"] * 2
+    assert results[0].reason == "KeyError: 'surprise'"
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_an_answer_for_fewer_or_more_messages_than_given_is_unknown_for_all(difference: int) -> None:
+    results = forwarder(difference).send(some(3))
+    assert [result.outcome for result in results] == ["unknown"] * 3
+    assert "every message" in results[0].reason
+
+
+def test_no_target_gets_more_at_once_than_it_takes() -> None:
+    odd = Odd(0)
+    results = Forwarder(OTHER, odd, ManualClock(), threads=1, timeout=1_000).send(some(8))
+    assert odd.sizes == [3, 3, 2]
+    assert results == [OK] * 8
