@@ -37,7 +37,7 @@ class Application(FastAPI):
         self._direct: dict[str, Resource] = {}
         super().__init__(
             title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan, redoc_url=None,
-            exception_handlers={HTTPException: _http_problem},
+            exception_handlers={HTTPException: _no_route, Exception: _no_route},
         )  # fmt: skip
         self.service = service
         resources: dict[str, Resource] = {}
@@ -69,13 +69,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await app.service.close()
 
 
-async def _http_problem(_request: StarletteRequest, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid")
-    detail = "There is nothing under this path; /docs shows what there is." if kind == "not-found" else error.detail
-    answer = problems.answer(Problem(kind, detail))
-    headers = {name.decode(): value.decode() for name, value in answer.headers} | dict(error.headers or {})
-    return Response(answer.body, answer.status, headers)
+async def _no_route(request: StarletteRequest, error: Exception) -> Response:
+    """What FastAPI itself refuses, or what breaks in it."""
+    problem = problems.problem_of(error)
+    if isinstance(error, HTTPException):
+        kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid")
+        known = "There is nothing under this path; /docs shows what there is."
+        problem = Problem(kind, known if kind == "not-found" else str(error.detail))
+    answer = problems.answer(problem)
+    request.app.service.metrics.request("other", "other", answer.status, 0.0)
+    headers = {name.decode(): value.decode() for name, value in answer.headers}
+    return Response(answer.body, answer.status, headers | dict(getattr(error, "headers", None) or {}))
 
 
 def create_app(settings: Settings) -> Application:

@@ -96,7 +96,7 @@ def _result(id: str, outcome: str | StoreError) -> ResultOut:
 async def discard(service: Service, request: Request) -> Answer:
     """Delete a dead letter for good"""
     request.query()
-    id = request.path("id")
+    id = check_id(request.path("id"))
     if not await service.client.discard(id):
         raise Problem("not-found", "No dead letter has this id.", field="id", id=id)
     return Answer(200, encode(EndedOut(id, "discarded")))

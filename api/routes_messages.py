@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq import Cancelled, InvalidMessage, StoreError
+from delayq import Cancelled, InvalidMessage, StoreError, operations
 from delayq.message import check_id, check_key
 
 from . import problems
@@ -49,7 +49,8 @@ def _unknown(id: str) -> Problem:
 async def get(service: Service, request: Request) -> Answer:
     """Look at a message"""
     request.query()
-    found = await service.client.get(id := request.path("id"))
+    id = check_id(request.path("id"))
+    found = await service.client.get(id)
     if found is None:
         raise _unknown(id)
     context = await service.client.context()
@@ -83,9 +84,12 @@ async def cancel(service: Service, request: Request) -> Answer:
     been forwarded. 409 when it was delivered or is a dead letter. The same again gets the same, for a while.
     """
     request.query()
-    id = request.path("id")
-    result = (await service.client.cancel(id)).result
-    service.metrics.cancelled[result] += 1
+    id = check_id(request.path("id"))
+    (outcome,) = await ask_each(service.client.cancel_many, [id])
+    _count(service, outcome)
+    if isinstance(outcome, StoreError):
+        raise outcome
+    result = outcome.result
     if result == "not_found":
         raise _unknown(id)
     if STATUS[result] == 409:
@@ -121,29 +125,48 @@ async def _cancel_ids(service: Service, ids: list[str]) -> Answer:
 async def _cancel_keys(service: Service, keys: list[str]) -> Answer:
     _, refused = check_each("keys", keys, MOST_KEYS, lambda key: check_key(key, service.limits))
     results: list[ResultOut] = []
+    away: StoreError | None = None
     for key in keys:
         if key in refused:
             results.append(refused[key])
             continue
-        try:
-            outcomes = await service.client.cancel_by_key(key)
-        except StoreError as error:
-            problem = problems.problem_of(error).out
-            results.append(ResultOut(status=problem.status, key=key, problem=problem))
-        else:
-            messages = [_result(service, one, getattr(one, "id", None)) for one in outcomes]
-            failed = [one.status for one in messages if one.problem is not msgspec.UNSET]
-            results.append(ResultOut(status=failed[0] if failed else 200, key=key, messages=messages))
+        if away is None:
+            try:
+                results.append(ResultOut(status=200, key=key, messages=await _cancel_key(service, key)))
+                continue
+            except StoreError as error:
+                away = error  # the other keys are not asked for: each would wait for its time-out
+        _count(service, away)
+        problem = problems.problem_of(away).out
+        results.append(ResultOut(status=problem.status, key=key, problem=problem))
     return answer_results(results)
 
 
-def _result(service: Service, outcome: Cancelled | StoreError, id: str | None) -> ResultOut:
+async def _cancel_key(service: Service, key: str) -> list[ResultOut]:
+    results: dict[str, ResultOut] = {}
+    while True:  # one look finds a bounded number in each queue
+        outcomes = await service.client.cancel_by_key(key)
+        before = len(results)
+        for outcome in outcomes:
+            if isinstance(outcome, StoreError):
+                raise outcome
+            if outcome.id not in results:
+                results[outcome.id] = _result(service, outcome, outcome.id)
+        if len(outcomes) < operations.FIND_LIMIT or len(results) == before:
+            return list(results.values())
+
+
+def _result(service: Service, outcome: Cancelled | StoreError, id: str) -> ResultOut:
+    _count(service, outcome)
     if isinstance(outcome, Cancelled):
-        service.metrics.cancelled[outcome.result] += 1
-        return ResultOut(status=STATUS[outcome.result], id=outcome.id, result=outcome.result)
-    service.metrics.cancelled["unavailable"] += 1
+        return ResultOut(status=STATUS[outcome.result], id=id, result=outcome.result)
     problem = problems.problem_of(outcome).out
-    return ResultOut(status=problem.status, id=id if id is not None else msgspec.UNSET, problem=problem)
+    return ResultOut(status=problem.status, id=id, problem=problem)
+
+
+def _count(service: Service, outcome: Cancelled | StoreError) -> None:
+    result = outcome.result if isinstance(outcome, Cancelled) else problems.problem_of(outcome).kind
+    service.metrics.cancelled[result] += 1
 
 
 @OPERATIONS.add(

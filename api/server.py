@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from http import HTTPStatus
 from typing import Any, Final
 
 import uvicorn
@@ -26,8 +27,9 @@ STOP_SECONDS: Final = 8
 class Protocol(HttpToolsProtocol):
     """One connection. A head that is too large gets 431, one that does not come gets its connection closed."""
 
-    _head_bytes = 0
     _in_head = True
+    _head_bytes = 0  # of the head that is coming, without the chunk in which it began
+    _chunk = 0
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -39,10 +41,12 @@ class Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
+        was_in_head = self._in_head
+        self._chunk = len(data)
         super().data_received(data)
         if self._in_head and not self.transport.is_closing():
+            if was_in_head:
+                self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
                 self._refuse_head()
             elif self._deadline is None:
@@ -51,16 +55,17 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
+        self._head_bytes = 0
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         if self._deadline is not None:
             self._stop_waiting()
-        if self._head_bytes > HEAD_BYTES and self._size_of_head() > HEAD_BYTES:
+        # Adding the headers up costs something, so only where they may be too many.
+        if self._head_bytes + self._chunk > HEAD_BYTES and self._size_of_head() > HEAD_BYTES:
             self._refuse_head()
-            return
-        self._head_bytes = 0
-        super().on_headers_complete()
+        else:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         if not self.transport.is_closing():
@@ -70,13 +75,23 @@ class Protocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             super().on_message_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        """What the parser does not understand."""
+        self._refuse(Problem("invalid", f"{msg.rstrip('.')}: this is no HTTP/1.1."))
+
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _refuse_head(self) -> None:
         detail = f"The head of a request has at most {HEAD_BYTES} bytes; send shorter headers or a shorter path."
-        answer = problems.answer(Problem("head-too-large", detail))
-        lines = [b"HTTP/1.1 431 Request Header Fields Too Large"]
+        self._refuse(Problem("head-too-large", detail))
+
+    def _refuse(self, problem: Problem) -> None:
+        if self.transport.is_closing():
+            return
+        answer = problems.answer(problem)
+        status = HTTPStatus(answer.status)
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
         lines += [name + b": " + value for name, value in answer.headers]
         lines += [b"content-length: %d" % len(answer.body), b"connection: close", b"", answer.body]
         self.transport.write(b"\r\n".join(lines))

@@ -31,34 +31,38 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DELAYQ_", extra="ignore", frozen=True)
 
-    redis_url: str = Field("redis://127.0.0.1:6379/0", description="the Redis that holds everything")
-    redis_timeout: Milliseconds = Field(2_000, description="how long to wait for a reply of Redis")
+    redis_url: str = Field(default="redis://127.0.0.1:6379/0", description="the Redis that holds everything")
+    redis_timeout: Milliseconds = Field(default=2_000, description="how long to wait for a reply of Redis")
     queues: int | None = Field(
-        None, ge=1, le=16_384, description="how many queues; unset: what this Redis has, 16 in a new one"
+        default=None, ge=1, le=16_384, description="how many queues; unset: what this Redis has, 16 in a new one"
     )
-    routes: str = Field("", description="the route table: JSON, or the path of a JSON, YAML or TOML file")
+    routes: str = Field(default="", description="the route table: JSON, or the path of a JSON, YAML or TOML file")
 
-    body_limit: int = Field(1024 * 1024, gt=0, le=16 * 1024 * 1024, description="largest body of a message")
-    batch_limit: int = Field(1_000, gt=0, le=10_000, description="most messages in one batch over HTTP")
-    request_limit: int = Field(8 * 1024 * 1024, gt=0, description="largest HTTP request, cut off before it is read")
-    horizon: Milliseconds = Field(10 * 365 * 86_400_000, description="how far ahead a due may lie")
-    delay_levels: tuple[int, ...] | str = Field(DELAY_LEVELS, description="delays of the levels, '1s 5s 10s …'")
-    final_window: Milliseconds = Field(15 * 60_000, description="how long ended ids are remembered")
-    final_most: int = Field(200_000, gt=0, description="most ended ids remembered in a queue")
+    body_limit: int = Field(default=1024 * 1024, gt=0, le=16 * 1024 * 1024, description="largest body of a message")
+    batch_limit: int = Field(default=1_000, gt=0, le=10_000, description="most messages in one batch over HTTP")
+    request_limit: int = Field(
+        default=8 * 1024 * 1024, gt=0, description="largest HTTP request, cut off before it is read"
+    )
+    horizon: Milliseconds = Field(default=10 * 365 * 86_400_000, description="how far ahead a due may lie")
+    delay_levels: tuple[int, ...] | str = Field(default=DELAY_LEVELS, description="delays of the levels, '1s 5s 10s …'")
+    final_window: Milliseconds = Field(default=15 * 60_000, description="how long ended ids are remembered")
+    final_most: int = Field(default=200_000, gt=0, description="most ended ids remembered in a queue")
 
-    max_attempts: int = Field(16, ge=1, le=1_000, description="how often to try before a message is buried")
-    retry_base: Milliseconds = Field(1_000, description="back-off after the first failed attempt")
-    retry_cap: Milliseconds = Field(600_000, description="longest back-off")
-    send_timeout: Milliseconds = Field(30_000, description="how long a send may take")
-    forwarders: int = Field(4, ge=1, le=64, description="concurrent sends to one target")
-    window: int = Field(2_000, ge=10, le=100_000, description="most messages in flight in one queue")
-    drain_timeout: Milliseconds = Field(25_000, description="how long a stopping worker lets its sends finish")
+    max_attempts: int = Field(default=16, ge=1, le=1_000, description="how often to try before a message is buried")
+    retry_base: Milliseconds = Field(default=1_000, description="back-off after the first failed attempt")
+    retry_cap: Milliseconds = Field(default=600_000, description="longest back-off")
+    send_timeout: Milliseconds = Field(default=30_000, description="how long a send may take")
+    forwarders: int = Field(default=4, ge=1, le=64, description="concurrent sends to one target")
+    window: int = Field(default=2_000, ge=10, le=100_000, description="most messages in flight in one queue")
+    drain_timeout: Milliseconds = Field(default=25_000, description="how long a stopping worker lets its sends finish")
     node: str = Field(default_factory=socket.gethostname, description="this worker's name")
 
-    api_host: str = Field("127.0.0.1", description="address of the HTTP API")
-    api_port: int = Field(8080, ge=0, le=65_535, description="port of the HTTP API")
-    worker_port: int = Field(0, ge=0, le=65_535, description="port of the worker's /metrics and /livez; 0 = none")
-    log_level: str = Field("info", description="debug, info, warning or error")
+    api_host: str = Field(default="127.0.0.1", description="address of the HTTP API")
+    api_port: int = Field(default=8080, ge=0, le=65_535, description="port of the HTTP API")
+    worker_port: int = Field(
+        default=0, ge=0, le=65_535, description="port of the worker's /metrics and /livez; 0 = none"
+    )
+    log_level: str = Field(default="info", description="debug, info, warning or error")
 
     @field_validator("delay_levels", mode="before")
     @classmethod

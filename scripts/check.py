@@ -44,9 +44,7 @@ def _openapi_differs() -> str:
     if complaint:
         return complaint
     committed = OPENAPI.read_text(encoding="utf-8") if OPENAPI.exists() else ""
-    lines = difflib.unified_diff(
-        committed.splitlines(), generated.splitlines(), "committed", "generated", lineterm=""
-    )
+    lines = difflib.unified_diff(committed.splitlines(), generated.splitlines(), "committed", "generated", lineterm="")
     shown = list(lines)[:40]
     return "\n".join([*shown, "./dev openapi writes it anew."]) if shown else ""
 

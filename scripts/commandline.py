@@ -75,9 +75,7 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
     if options.ephemeral and options.data is not None:
         parser.error("--ephemeral keeps no data, so it does not go with --data")
     if options.redis_url and own_server:
-        parser.error(
-            "--redis-url starts no server, so it does not go with --redis-port, --data or --ephemeral"
-        )
+        parser.error("--redis-url starts no server, so it does not go with --redis-port, --data or --ephemeral")
     if options.redis_url is None and not own_server:
         options.redis_url = os.environ.get("DELAYQ_REDIS_URL")
     if options.redis_url and not options.redis_url.startswith(("redis://", "rediss://", "unix://")):

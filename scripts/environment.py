@@ -80,9 +80,7 @@ def _install(venv: Path, extras: set[str]) -> None:
     command = [*pip, *quiet, "--editable", f".[{','.join(sorted(extras))}]"]
     # setuptools warns that a folder is named like the package, which in a checkout it is.
     if subprocess.call(command, cwd=venv.parent, env={**os.environ, "PYTHONWARNINGS": "ignore"}) != 0:
-        raise CannotInstall(
-            "delayq could not be installed; the reason is above. Mend it and say the same again."
-        )
+        raise CannotInstall("delayq could not be installed; the reason is above. Mend it and say the same again.")
     (venv / "delayq-installed.json").write_text(json.dumps({wanted: sorted(extras)}))
 
 

@@ -53,9 +53,7 @@ class Part(Protocol):
 class Program:
     """A Part that is a program of the checkout."""
 
-    def __init__(
-        self, name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, patience: float
-    ):
+    def __init__(self, name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, patience: float):
         self.name = name
         self._command = command
         self._env = env

@@ -75,9 +75,7 @@ def run(options: argparse.Namespace, supervisor: Supervisor, stopped: threading.
     api = f"http://{LOCALHOST}:{api_port}"
     if not supervisor.wait_until(lambda: get_status(f"{api}/readyz")[0] == 200, READY_SECONDS):
         status, text = get_status(f"{api}/readyz")
-        raise GaveUp(
-            f"not ready after {READY_SECONDS:.0f} s: {api}/readyz answers {status or 'nothing'}: {text}"
-        )
+        raise GaveUp(f"not ready after {READY_SECONDS:.0f} s: {api}/readyz answers {status or 'nothing'}: {text}")
     print(banner(api, redis_url, data, options), flush=True)
     if options.demo:
         threading.Thread(target=trickle, args=(api, stopped), daemon=True).start()

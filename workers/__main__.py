@@ -10,9 +10,9 @@ import structlog
 
 from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError
+from workers.logs import configure
 from workers.metrics import Metrics
 from workers.node import Node
-from workers.logs import configure
 
 __all__ = ["main"]
 
@@ -51,10 +51,9 @@ def main(settings: Settings | None = None) -> int:
         pass
     node.stop()
     worker.join()
-    if failed:
-        error = failed[0]
-        print(f"delayq worker: {error}", file=sys.stderr)
-        return 2 if isinstance(error, DelayqError) else 1
+    for reason in failed:
+        print(f"delayq worker: {reason}", file=sys.stderr)
+        return 2 if isinstance(reason, DelayqError) else 1
     log.info("worker_stopped", node=settings.node)
     return 0
 

@@ -59,8 +59,8 @@ class Dispatch:
 
     # -- in ------------------------------------------------------------------------------------------------------
 
-    def take(self, pulled: Pulled, now: int) -> None:
-        """Hold what was pulled and send it on its way."""
+    def take(self, pulled: Pulled, now: int, *, keyed: bool = True) -> None:
+        """Hold what was pulled and send it on its way; without `keyed`, leave messages with an ordering key."""
         ready: dict[str, list[Held]] = {}
         gates: dict[str, bool] = {}
         wrong = set(pulled.wrong_streams)
@@ -75,7 +75,8 @@ class Dispatch:
             except (CorruptRecord, UnicodeDecodeError) as error:
                 self.settlement.bury(Corrupt(ticket, score, attempts), f"corrupt record: {error}")
                 continue
-            self._take_one(held, topic, now, wrong, gates, ready)
+            if keyed or not held.record.keyed:
+                self._take_one(held, topic, now, wrong, gates, ready)
         for name, batch in ready.items():
             self._submit(self._forwarders[name], batch)
 

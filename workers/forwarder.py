@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+
 import structlog
 
 from delayq.clock import Clock

@@ -30,7 +30,7 @@ __all__ = ["Node"]
 
 ROUND = 500
 LINE_EVERY = 5_000
-BACKLOGS_AT_ONCE = 4
+BACKLOGS_AT_ONCE = 8
 REPAIR_EVERY = 60_000
 DEFAULT_QUEUES = 16
 log = structlog.get_logger()

@@ -30,6 +30,7 @@ from workers.topics import Topics
 __all__ = ["PullJob"]
 
 LATE = 20  # ms behind which the head counts as a flood, and the fresh messages get an offset of their own
+LOOK_BACK = 500
 LONGEST_WAIT = 1_000
 FRESH_EVERY = 5  # ms between two pulls of fresh messages
 APPEND_LOOK = 100
@@ -195,16 +196,15 @@ class PullJob:
             if not isinstance(answer, StoreError):
                 self._told(step, answer)
         rest = answers[len(steps) :]
+        for (name, _), answer in zip(unparks, rest, strict=False):
+            if not isinstance(answer, StoreError):
+                self._unparked(name, answer)
         more = False
         for (cursor, fresh, _), answer in zip(pulls, rest[len(unparks) :], strict=True):
             if isinstance(answer, StoreError):
                 cursor.unread = True
             else:
                 more = self._pulled(cursor, fresh, answer, settled=bool(steps)) or more
-        # After the pulls: they looked behind what has come back, so what they took of its key must stay behind it.
-        for (name, _), answer in zip(unparks, rest, strict=False):
-            if not isinstance(answer, StoreError):
-                self._unparked(name, answer)
         if failed is not None:
             log.warning("redis_trouble", queue=self.keys.tag, error=str(failed))
             return self._trouble()
@@ -215,7 +215,7 @@ class PullJob:
 
     def _trouble(self) -> float:
         self._troubles = min(self._troubles + 1, 5)
-        return min(500, 25 * 2**self._troubles) * random.uniform(0.5, 1)
+        return float(min(500, 25 * 2**self._troubles)) * random.uniform(0.5, 1)
 
     # -- settling --------------------------------------------------------------------------------------------------
 
@@ -362,8 +362,11 @@ class PullJob:
             self._topics.learn(pulled.unknown_topics)
         if self._observer is not None and (pulled.appended or pulled.tickets):
             self._observer.pulled(pulled)
-        self.dispatch.take(pulled, pulled.now)
-        if not fresh:
+        # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
+        self.dispatch.take(pulled, pulled.now, keyed=not cursor.unread)
+        if fresh:
+            self._keep_fresh(pulled)
+        else:
             self._look_for_missed(pulled)
             self._looked_at = pulled.now
             self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
@@ -373,9 +376,15 @@ class PullJob:
 
     def _mind_flood(self, pulled: Pulled) -> None:
         late = pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE
-        if late and not self._flooded:
-            self._fresh = Cursor(pulled.now - LATE)
+        if late and not self._flooded and pulled.last is not None:
+            # Behind a burst of one ms everything is fresh; `_keep_fresh` corrects this for a backlog of many.
+            self._fresh = Cursor(max(pulled.last[0] + 1, pulled.now - LOOK_BACK))
         self._flooded = late
+
+    def _keep_fresh(self, pulled: Pulled) -> None:
+        """If even the fresh messages are late, leave them to the backlog and go on with fresher ones."""
+        if pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE:
+            self._fresh = Cursor(pulled.now - LATE)
 
     def _look_for_missed(self, pulled: Pulled) -> None:
         now = self._clock.monotonic()
@@ -392,8 +401,8 @@ class PullJob:
 
     def _pause(self, more: bool) -> float:
         work = self.dispatch
-        # A rewound offset has something unread behind it.
-        if more or work.settlement or work.flight.offset.unread:
+        # A rewound offset has something unread behind it; in a flood this turn may have been another queue's.
+        if more or self._flooded or work.settlement or work.flight.offset.unread:
             return 0 if not work.waiting else 1
         longest = LONGEST_WAIT * random.uniform(0.9, 1)
         if work.waiting:

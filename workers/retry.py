@@ -21,5 +21,5 @@ class Backoff(msgspec.Struct, frozen=True):
 
     def delay(self, failed: int) -> int:
         """ms to wait after so many failed attempts (at least 1)."""
-        full = min(self.cap, self.base * 2 ** min(failed - 1, 40))
+        full: int = min(self.cap, self.base * 2 ** min(failed - 1, 40))
         return max(1, full // 2 + random.randint(0, full - full // 2))

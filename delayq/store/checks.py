@@ -44,7 +44,8 @@ def _read(reply: Any) -> Server:
     return Server(
         name=name, version=version, aof=info["aof_enabled"] == "1" if "aof_enabled" in info else None,
         policy=info.get("maxmemory_policy"), max_memory=int(info["maxmemory"]) if "maxmemory" in info else None,
-        used_memory=int(info.get("used_memory", 0)), role=info.get("role", "unknown"), loading=info.get("loading") == "1",
+        used_memory=int(info.get("used_memory", 0)), role=info.get("role", "unknown"),
+        loading=info.get("loading") == "1",
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from delayq import operations
 from tests.api.conftest import Worker, bring_into, schedule
 
 
@@ -83,3 +84,16 @@ async def test_a_cancel_that_makes_no_sense_is_refused(api: httpx2.AsyncClient, 
     answer = await api.post("/v1/messages:cancel", json=given)
     assert answer.status_code == 400
     assert answer.json()["field"] == field
+
+
+async def test_a_key_cancels_all_its_messages_however_many(
+    api: httpx2.AsyncClient, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "FIND_LIMIT", 2)
+    ids = [await schedule(api, id=f"m{number}.0000", keys=["order-42"]) for number in range(9)]
+    await schedule(api, id="dead.0000", keys=["order-42"], delayTime=0)
+    worker.bury("dead.0000")
+    answer = await api.post("/v1/messages:cancel", json={"keys": ["order-42"]})
+    (result,) = answer.json()["results"]
+    found = {one["id"]: one["result"] for one in result["messages"]}
+    assert found == dict.fromkeys(ids, "cancelled") | {"dead.0000": "dead"}

@@ -68,8 +68,22 @@ async def test_large_bodies_after_a_small_head_are_no_large_head(settings: Setti
 
 
 async def test_what_is_no_http_is_refused(small: httpx2.AsyncClient) -> None:
-    assert (await talk(small, b"\x16\x03\x01 hello\r\n\r\n")).startswith("HTTP/1.1 400 ")
-    assert (await talk(small, b"GET /livez HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n")).startswith("HTTP/1.1 400 ")
+    for sent in (b"\x16\x03\x01 hello\r\n\r\n", b"GET /livez HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n"):
+        answer = await talk(small, sent)
+        assert answer.startswith("HTTP/1.1 400 ")
+        assert "application/problem+json" in answer
+
+
+async def test_a_large_head_is_refused_also_behind_another_request(small: httpx2.AsyncClient) -> None:
+    reader, writer = await connect(small)
+    for size, status in ((10, b"200"), (20_000, b"200"), (40_000, b"431")):
+        writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-large: " + b"a" * size + b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 " + status)
+        if status == b"200":
+            await reader.readexactly(len(b'{"status":"alive"}'))
+    writer.close()
+    await rest_of(reader)
 
 
 async def test_pipelined_requests_are_answered_in_order(small: httpx2.AsyncClient) -> None:

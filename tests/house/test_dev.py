@@ -14,9 +14,7 @@ from tests.house.processes import ROOT
 
 def dev(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
     command = [str(ROOT / "dev"), *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -163,18 +161,14 @@ def test_half_an_environment_is_made_anew(checkout: Checkout, monkeypatch: pytes
     assert checkout.installs() == [".[dev]"]
 
 
-def test_a_python_without_ensurepip_gets_a_sentence(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_without_ensurepip_gets_a_sentence(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "_works", lambda venv: False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(environment.CannotInstall, match="apt install python3-venv"):
         checkout.prepare("dev")
 
 
-def test_what_belongs_to_other_environments_is_left_behind(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_belongs_to_other_environments_is_left_behind(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"):
         monkeypatch.setenv(name, "/nowhere")
     checkout.prepare("dev")

@@ -71,9 +71,7 @@ def start_in_a_process_and_kill_that(data_dir: Path, where: str) -> tuple[int, i
 
 
 @binaries
-def test_what_was_written_survives_a_kill_and_comes_back_on_the_same_port(
-    tmp_path: Path, binary: Path | None
-) -> None:
+def test_what_was_written_survives_a_kill_and_comes_back_on_the_same_port(tmp_path: Path, binary: Path | None) -> None:
     with EmbeddedServer(data_dir=tmp_path, binary=binary) as server:
         port = server.port
         with connect(server) as client:
@@ -88,9 +86,7 @@ def test_what_was_written_survives_a_kill_and_comes_back_on_the_same_port(
 
 
 @binaries
-def test_it_listens_on_this_machine_only_and_never_drops_what_it_has(
-    tmp_path: Path, binary: Path | None
-) -> None:
+def test_it_listens_on_this_machine_only_and_never_drops_what_it_has(tmp_path: Path, binary: Path | None) -> None:
     with EmbeddedServer(data_dir=tmp_path, binary=binary) as server, connect(server) as client:
         config = client.config_get("*")
         expected = {
@@ -113,9 +109,7 @@ def test_a_full_server_refuses_to_store_more() -> None:
 
 
 @pytest.mark.slow
-def test_the_time_that_loading_takes_does_not_count_as_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_time_that_loading_takes_does_not_count_as_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.embedded.START_SECONDS", 1.5)
     with EmbeddedServer(data_dir=tmp_path) as server, connect(server) as client:
         for _ in range(8):
@@ -195,9 +189,7 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path) -
         EmbeddedServer(data_dir=tmp_path, extra=["--no-such-option", "1"]).start()
 
 
-def test_a_server_that_hangs_is_killed_in_the_end(
-    server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_hangs_is_killed_in_the_end(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.embedded.STOP_SECONDS", 0.1)
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)

@@ -53,9 +53,7 @@ def test_the_services_are_importable_from_the_checkout_only(tmp_path: Path) -> N
         importlib.metadata.distribution("delayq")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("delayq is not installed in this Python: run ./dev test")
-    look = (
-        "from importlib.util import find_spec as f; print([n for n in ('api', 'delayq', 'workers') if f(n)])"
-    )
+    look = "from importlib.util import find_spec as f; print([n for n in ('api', 'delayq', 'workers') if f(n)])"
     command = [sys.executable, "-P", "-c", look]
     ran = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "['delayq']"

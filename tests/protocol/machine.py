@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -115,8 +116,8 @@ class Protocol(RuleBasedStateMachine):
         self.step += 1
         world = self.world
         if relative:
-            call = Call(made(id, 1), f"R{max(0, after)}", max(0, after), True)
-            call.message = Message(**{**_fields(call.message), "expect_date": None, "delay_time": max(0, after)})
+            message = msgspec.structs.replace(made(id, 1), expect_date=None, delay_time=max(0, after))
+            call = Call(message, f"R{max(0, after)}", max(0, after), True)
         else:
             call = Call(made(id, world.now + after), f"A{world.now + after}", world.now + after, False)
         status, due = world.schedule(call.message, call.spec)
@@ -440,7 +441,3 @@ class Protocol(RuleBasedStateMachine):
         assert not self.model.live, f"never forwarded: {sorted(self.model.live)}"
         assert not world.tickets(), "tickets are left over"
         assert set(world.records()) == set(self.model.dead)
-
-
-def _fields(message: Message) -> dict[str, object]:
-    return {name: getattr(message, name) for name in message.__struct_fields__}

@@ -14,7 +14,7 @@ def test_a_delay_lies_in_the_upper_half_of_the_doubled_base_and_never_beyond_the
 ) -> None:
     full = min(backoff.cap, backoff.base * 2 ** (failed - 1))
     delay = backoff.delay(failed)
-    assert 1 <= delay
+    assert delay >= 1
     assert full // 2 <= delay <= max(1, full)
 
 

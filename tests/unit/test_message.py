@@ -34,7 +34,25 @@ def test_a_right_message_is_taken(message: Message) -> None:
 # -- ids and topics ------------------------------------------------------------------------------------------------------
 
 # What would change a hash slot, a pattern, a line, a ticket or a shell.
-AWKWARD = ["", " ", "a b", "a/b", "{a}", "a}", "*", "a\0b", "a\n", "\na", "é", "a\u2028", "😀", "a,b", "a;b", "a'b", "~"]
+AWKWARD = [
+    "",
+    " ",
+    "a b",
+    "a/b",
+    "{a}",
+    "a}",
+    "*",
+    "a\0b",
+    "a\n",
+    "\na",
+    "é",
+    "a\u2028",
+    "😀",
+    "a,b",
+    "a;b",
+    "a'b",
+    "~",
+]
 
 
 @pytest.mark.parametrize("value", [*AWKWARD, "x" * 129, 5, None, True, b"abc", ["a"]], ids=repr)

@@ -73,9 +73,7 @@ def rows(command: Command[Any]) -> list[tuple[str, str, bytes]]:
     kinds = str(command.args[4])
     words: Sequence[Any] = command.args[5:]
     ids, bodies = words[: len(kinds)], words[len(kinds) :]
-    return [
-        (id, f"{kind}{int(body[:13])}", body[14:]) for kind, id, body in zip(kinds, ids, bodies, strict=True)
-    ]
+    return [(id, f"{kind}{int(body[:13])}", body[14:]) for kind, id, body in zip(kinds, ids, bodies, strict=True)]
 
 
 @given(st.lists(st.tuples(messages(), st.none() | st.sampled_from(spoilt)), max_size=30))

@@ -62,10 +62,12 @@ def _read_pull(reply: list[Any]) -> Pulled | None:
     if reply[0] == b"fenced":
         return None
     (
-        _, now, micro, next_due, more, start, score, ticket, appended, tickets, scores, attempts, records, unknown, wrong,
+        _, now, micro, next_due, more, start, score, ticket, appended,
+        tickets, scores, attempts, records, unknown, wrong,
     ) = reply  # fmt: skip
     return Pulled(
-        int(now), micro, int(next_due) if next_due else None, more == b"1", start, (int(score), ticket) if score else None,
+        int(now), micro, int(next_due) if next_due else None, more == b"1", start,
+        (int(score), ticket) if score else None,
         appended, tickets, list(map(int, scores)), [int(tries or 0) for tries in attempts], records,
         [topic.decode() for topic in unknown], [stream.decode() for stream in wrong],
     )  # fmt: skip

@@ -1,0 +1,194 @@
+"""A burst drains through the backlog, and fresh messages pass beside it; wakes, waits and where a pull goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.store.store import Store
+from delayq.targets import OK, Result
+from tests.workers.conftest import Worlds
+from tests.workers.one_queue import START, OneQueue
+from workers.dispatch import Policy
+from workers.pull_job import LATE, LONGEST_WAIT
+from workers.retry import Backoff
+
+SMALL = Policy(window=300, look=5, backoff=Backoff(100, 1_000))
+
+
+def flood(world: OneQueue, count: int = 100) -> None:
+    """Messages due in one ms, seen 100 ms later."""
+    for i in range(count):
+        world.add(f"b{i:03}", topic="s.burst")
+    world.advance(100)
+
+
+def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(worlds: Worlds) -> None:
+    world = worlds(policy=SMALL)
+    flood(world)
+    hand = world.take_over()
+    hand.tick()
+    hand.tick()
+    assert len(world.stream("s.burst")) < 20  # it goes on by small looks
+    for i in range(5):
+        world.add(f"fresh{i}", topic="s.fresh", at=100 + 5 * i)
+        world.add(f"general{i}", topic="g.t", at=100 + 5 * i)
+        world.advance(5)
+        hand.tick()
+        hand.tick()
+        assert world.stream("s.fresh") == [f"fresh{j}" for j in range(i + 1)]
+        assert f"general{i}" in hand.sending
+    assert len(world.stream("s.burst")) < 100
+    hand.run(100, lambda held: OK)
+    assert world.stream("s.burst") == [f"b{i:03}" for i in range(100)]
+    assert world.records() == {}
+    assert len(hand.sent) == len(set(hand.sent)) == 5
+
+
+def test_a_head_that_is_only_a_little_late_is_no_flood(worlds: Worlds) -> None:
+    world = worlds(policy=SMALL)
+    for i in range(60):
+        world.add(f"b{i:03}", topic="s.burst")
+    world.advance(LATE)
+    world.add("fresh", topic="s.fresh", at=LATE)
+    hand = world.take_over()
+    hand.tick()
+    hand.tick()
+    hand.tick()
+    assert world.stream("s.fresh") == []  # in due order, as ever
+    hand.settle()
+    assert world.stream("s.fresh") == ["fresh"]
+
+
+def test_what_is_in_flight_at_one_due_in_any_number_does_not_keep_the_rest_waiting(worlds: Worlds) -> None:
+    world = worlds(policy=Policy(window=3_000, look=50, backoff=Backoff(100, 1_000)))
+    for i in range(700):
+        world.add(f"m{i:03}", topic="og"[i % 2] + ".t")
+    hand = world.take_over()
+    assert len(hand.run(2_000, lambda held: OK)) == 700
+    assert world.records() == {}
+    assert len(set(hand.sent)) == 700
+
+
+def test_more_messages_than_the_window_drain_without_a_wait_in_between(worlds: Worlds) -> None:
+    world = worlds(policy=Policy(window=20, look=50, backoff=Backoff(100, 1_000)))
+    for i in range(200):
+        world.add(f"m{i:03}", ordering_key=f"k{i}")
+    hand = world.take_over()
+    hand.run(60, lambda held: OK)
+    assert world.records() == {}
+
+
+# -- waits and wakes -----------------------------------------------------------------------------------------------
+
+
+def test_with_nothing_to_do_the_wait_is_about_a_second_and_says_so_in_redis(world: OneQueue) -> None:
+    hand = world.take_over()
+    hand.settle()
+    pauses = {round(hand.tick()) for _ in range(50)}
+    assert 0.9 * LONGEST_WAIT <= min(pauses) < max(pauses) <= LONGEST_WAIT  # with jitter
+    assert world.field("sleep_until") == "none"
+
+
+def test_the_wait_ends_when_the_next_message_is_due_and_says_so_in_redis(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("m", at=400)
+    hand.settle()
+    assert hand.pause == 400
+    assert world.field("sleep_until") == str(START + 400)
+    world.advance(400)
+    assert hand.settle() == ["m"]
+
+
+def test_a_far_due_does_not_make_the_wait_longer_than_a_second(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("m", at=1_000_000)
+    hand.settle()
+    assert hand.pause <= LONGEST_WAIT
+
+
+def test_an_earlier_message_wakes_the_job_and_a_later_one_does_not(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("m", at=500)
+    hand.settle()
+    hand.woken = False
+    world.add("later", at=600)
+    assert not hand.woken
+    world.add("earlier", at=300)
+    assert hand.woken
+    hand.settle()
+    assert hand.pause == 300
+
+
+def test_a_message_due_before_what_was_pulled_is_found_at_the_wake(world: OneQueue) -> None:
+    world.advance(1_000)
+    world.add("m", at=1_000)
+    hand = world.take_over()
+    assert hand.settle() == ["m"]
+    hand.woken = False
+    world.add("a-earlier", at=1_000)  # the same due, and by id before the offset
+    assert hand.woken
+    assert hand.settle() == ["a-earlier"]
+
+
+def test_a_lost_wake_costs_at_most_about_a_second(world: OneQueue) -> None:
+    hand = world.take_over()
+    hand.settle()
+    world.advance(10)
+    world.hands.remove(hand)  # its wakes are lost
+    world.add("m", at=10)
+    begun = world.elapsed
+    assert hand.run(LONGEST_WAIT) == ["m"]
+    assert world.elapsed - begun <= LONGEST_WAIT
+
+
+@pytest.mark.parametrize("how", ["before-the-offset", "at-the-offset"])
+def test_a_lost_wake_for_a_message_behind_the_offset_costs_at_most_two_looks(world: OneQueue, how: str) -> None:
+    world.advance(100)
+    world.add("m", at=100)
+    hand = world.take_over()
+    assert hand.settle() == ["m"]
+    world.hands.remove(hand)
+    world.add("a-lost", at=100 if how == "at-the-offset" else 0)
+    assert hand.run(2 * LONGEST_WAIT + 100) == ["a-lost"]
+
+
+def test_after_redis_was_away_what_the_targets_confirmed_is_acked_first_and_not_sent_again(
+    world: OneQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from delayq.errors import StoreUnavailable
+
+    hand = world.take_over()
+    world.add("m")
+    assert hand.settle() == ["m"]
+
+    def away(self: Store, commands: object) -> list[StoreUnavailable]:
+        return [StoreUnavailable("away") for _ in commands]  # type: ignore[attr-defined]
+
+    hand.answer("m")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "run_many", away)
+        pauses = []
+        for _ in range(8):
+            pauses.append(hand.tick())
+            world.advance(max(1, round(pauses[-1])))
+        assert 0 < min(pauses) <= max(pauses) <= 500
+    assert hand.settle() == []
+    assert world.records() == {}
+    world.add("next", at=world.now - START)
+    assert hand.settle() == ["next"]
+
+
+def test_a_failing_send_and_a_new_message_in_one_tick_lose_nothing(worlds: Worlds) -> None:
+    world = worlds(policy=SMALL)
+    hand = world.take_over()
+    for i in range(30):
+        world.add(f"m{i:02}", at=i, ordering_key=f"k{i % 3}")
+    failed: set[str] = set()
+    for _ in range(400):
+        hand.tick()
+        for id in hand.sending:
+            again = id in failed
+            failed.add(id)
+            hand.answer(id, OK if again else Result.rejected("no") if id == "m05" else OK)
+        world.advance(1)
+    assert world.records().keys() == {"m05"}
