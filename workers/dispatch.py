@@ -186,6 +186,11 @@ class Dispatch:
             if name not in self.waiting:
                 self._waiting_since.pop(name, None)
 
+    @property
+    def any_parked(self) -> bool:
+        """Whether anything is parked that comes back when there is room."""
+        return any(name.startswith("t:") and name != NO_ROUTE for name in self.parked)
+
     def probing(self, name: str) -> bool:
         """Whether the target behind a parked set is held for broken."""
         forwarder = self._forwarders.get(name[2:])
@@ -213,11 +218,16 @@ class Dispatch:
 
     # -- back ----------------------------------------------------------------------------------------------------
 
+    def returned(self, batch: Sequence[Held]) -> None:
+        """A batch is no longer being sent."""
+        route = batch[0].route
+        assert route is not None
+        self.submitted[route.name] -= len(batch)
+
     def judge(self, batch: Sequence[Held], results: Sequence[Result], now: int) -> None:
         """Decide what becomes of sent messages."""
         route = batch[0].route
         assert route is not None
-        self.submitted[route.name] -= len(batch)
         open_circuit = self._forwarders[route.name].circuit.open
         acks, flight = self.settlement.acks, self.flight.held
         for held, result in zip(batch, results, strict=True):
@@ -280,8 +290,10 @@ class Dispatch:
             for held in batch:
                 held.sending = False
         self.waiting.clear()
+        self.lanes = Lanes()
         for held in list(self.flight.held.values()):
             if not held.sending and id(held) not in kept:
-                self.lanes.leave(held)
                 self.flight.drop(held)
+            elif held.record.keyed:
+                self.lanes.enter(held)
         self.flight.offset.rewind(0)

@@ -20,6 +20,7 @@ from delayq.store.store import Store
 from delayq.targets import open_target
 from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Forwarder, Report
+from workers.janitor import Janitor
 from workers.observer import Observer
 from workers.pull_job import PullJob
 from workers.retry import Backoff
@@ -31,7 +32,6 @@ __all__ = ["Node"]
 ROUND = 500
 LINE_EVERY = 5_000
 BACKLOGS_AT_ONCE = 8
-REPAIR_EVERY = 60_000
 DEFAULT_QUEUES = 16
 log = structlog.get_logger()
 
@@ -87,13 +87,14 @@ class Node:
             return
         coordinator = self._make_coordinator(self.store, meta, self._clock)
         listener = WakeListener(self.store, meta.queues, self._wake)
+        janitor = Janitor(self.store, meta.queues, self._clock)
         for forwarder in self._forwarders.values():
             forwarder.start()
         try:
             coordinator.start()
             listener.start()
             while not self._stopping:
-                self._round(coordinator)
+                self._round(coordinator, janitor)
                 self._wait(ROUND)
         finally:
             self._let_go(coordinator, listener)
@@ -125,7 +126,7 @@ class Node:
             return meta
         return None
 
-    def _round(self, coordinator: Coordinator) -> None:
+    def _round(self, coordinator: Coordinator, janitor: Janitor) -> None:
         """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
         try:
             for forwarder in self._forwarders.values():
@@ -133,6 +134,7 @@ class Node:
             self._end_jobs(coordinator)
             self._start_jobs(coordinator)
             self._publish_line()
+            janitor.tick()
             self.ready = True
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))

@@ -165,8 +165,16 @@ class PullJob:
         if wake is not None:
             work.flight.offset.rewind(wake)
             self._fresh.rewind(wake)
-        for batch, results in inbox:
-            work.judge(batch, results, self.now())
+        for place, (batch, results) in enumerate(inbox):
+            work.returned(batch)
+            try:
+                work.judge(batch, results, self.now())
+            except Exception:
+                for held in batch:
+                    held.sending = False  # so that it is pulled anew
+                with self.condition:
+                    self._inbox[:0] = inbox[place + 1 :]
+                raise
         if ending:
             self._forget_unsent()
         else:
@@ -211,7 +219,8 @@ class PullJob:
         self._troubles = 0
         if self.fenced:
             return 0 if self.dispatch.settlement else LONGEST_WAIT
-        return self._pause(more or bool(unparks))
+        # What was settled has made room, perhaps for some that are parked.
+        return self._pause(more or bool(unparks) or (bool(steps) and self.dispatch.any_parked))
 
     def _trouble(self) -> float:
         self._troubles = min(self._troubles + 1, 5)

@@ -12,7 +12,7 @@ from delayq.store.commands import Command, plain
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 
-__all__ = ["Progress", "check_pools", "repair_pools"]
+__all__ = ["Progress", "check_pools", "lacks_tickets", "repair_page", "repair_pools"]
 
 TRIES: Final = 5
 LOOK: Final = 500
@@ -37,6 +37,21 @@ def check_pools(store: Store, queues: int) -> Iterator[Check]:
             yield Check("pool", WARN, text, "nothing needs to be done: each is dropped when it is due")
     if agree:
         yield Check("pool", OK, "every queue has as many tickets as messages")
+
+
+def lacks_tickets(store: Store, queue: int) -> bool:
+    """Whether a queue has messages that no ticket leads to: they would never be forwarded."""
+    pool, tickets, parked = _count(store, queue)
+    return pool > tickets + parked
+
+
+def repair_page(store: Store, queue: int, cursor: str) -> tuple[str, int, int, int]:
+    """Put right a page of a queue's pool: (next cursor, looked at, tickets given back, buried as corrupt)."""
+    # Read for each page: what is parked under a name that is not known would look lost.
+    names = store.run(_parked_names(queue))
+    look = max(10, min(LOOK, LOOKUPS // (1 + len(names))))
+    cursor, back, unreadable = store.run(commands.repair(queue_keys(queue), names, cursor, look))
+    return cursor, look, back, unreadable
 
 
 def _count(store: Store, queue: int) -> tuple[int, int, int]:
@@ -67,10 +82,7 @@ def repair_pools(store: Store, queues: int, progress: Progress) -> Check:
         total = store.run(plain("HLEN", keys.pool, read=_same))
         looked, cursor = 0, "0"
         while True:
-            # Read for each page: what is parked under a name that is not known would look lost.
-            names = store.run(_parked_names(queue))
-            look = max(10, min(LOOK, LOOKUPS // (1 + len(names))))
-            cursor, back, unreadable = store.run(commands.repair(keys, names, cursor, look))
+            cursor, look, back, unreadable = repair_page(store, queue, cursor)
             restored, corrupt, looked = restored + back, corrupt + unreadable, looked + look
             if cursor == "0":
                 break

@@ -1,0 +1,75 @@
+"""A worker node in a thread of the test's own process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any, Self
+
+from delayq.config import Settings, load_settings
+from delayq.testing import MemoryTarget, register_memory_target
+from tests.support.waiting import eventually
+from workers.node import Node
+
+#: Topics that begin with 'm.' go into memory by the general path; all others into streams by the pull script itself.
+QUEUES = 2
+
+
+def settings_for(url: str, target: MemoryTarget, **given: Any) -> Settings:
+    """Settings for a small node with both paths; short times, so that nothing waits for long."""
+    routes = [
+        {"name": "memory", "match": "m.*", "target": register_memory_target(target)},
+        {"name": "streams", "match": "*", "target": "redis+stream:"},
+    ]
+    values: dict[str, Any] = {
+        "redis_url": url,
+        "queues": QUEUES,
+        "routes": json.dumps(routes),
+        "redis_timeout": 500,
+        "retry_base": 50,
+        "retry_cap": 200,
+        "drain_timeout": 3_000,
+        "send_timeout": 2_000,
+        "node": "node-under-test",
+    }
+    return load_settings(**(values | given))
+
+
+class RunningNode:
+    """`with RunningNode(settings) as node:` runs it until the end of the block, and raises what it raised."""
+
+    def __init__(self, settings: Settings, *, wait: bool = True) -> None:
+        self.node = Node(settings)
+        self.error: BaseException | None = None
+        self._wait = wait
+        self._thread = threading.Thread(target=self._run, name="node", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.node.run()
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        if self._wait:
+            self.wait_until_ready()
+        return self
+
+    def wait_until_ready(self) -> None:
+        """Until it owns its queues."""
+        eventually(lambda: self.node.ready or self.error, "the node is ready")
+        assert self.error is None, self.error
+
+    def wait_for_the_end(self) -> BaseException | None:
+        """Until it has ended by itself; what it raised."""
+        self._thread.join(10)
+        assert not self._thread.is_alive(), "the node goes on"
+        return self.error
+
+    def __exit__(self, *error: object) -> None:
+        self.node.stop()
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the node does not stop"
+        if self.error is not None and error[0] is None:
+            raise self.error
