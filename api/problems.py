@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from delayq import Conflict, InvalidMessage, LayoutMismatch, StoreError, StoreFull
+from delayq import Conflict, InvalidMessage, LayoutMismatch, StoreError, StoreFull, StoreUnavailable
 
 __all__ = ["KINDS", "Answer", "Headers", "Problem", "ProblemOut", "answer", "problem_of"]
 
@@ -100,8 +100,9 @@ def problem_of(error: Exception) -> Problem:
             return Problem("full", f"{detail}. Repeat later.")
         return Problem("full", f"{detail}. Repeat with the same id, {error.id}, later.", id=error.id)
     if isinstance(error, StoreError):
-        # Why it is away is for the log and /readyz: it names hosts.
-        what = "Redis is away, or its reply was lost"
+        # Why it is away is for /readyz: it names hosts.
+        away = isinstance(error, StoreUnavailable)
+        what = "Redis is away, or its reply was lost" if away else f"Redis answered with an error ({error})"
         if error.id is None:
             return Problem("unavailable", f"{what}; {_REPEAT}.")
         return Problem("unavailable", f"{what}; {_REPEAT_ID.format(id=error.id)}.", id=error.id)

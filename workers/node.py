@@ -31,7 +31,7 @@ __all__ = ["Node"]
 
 ROUND = 500
 LINE_EVERY = 5_000
-BACKLOGS_AT_ONCE = 8
+BACKLOGS_AT_ONCE = 6
 DEFAULT_QUEUES = 16
 log = structlog.get_logger()
 
@@ -133,9 +133,9 @@ class Node:
                 forwarder.give_up_hung()
             self._end_jobs(coordinator)
             self._start_jobs(coordinator)
-            self._publish_line()
-            janitor.tick()
             self.ready = True
+            janitor.tick()
+            self._publish_line()  # last: a full Redis refuses it
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))
         except Exception:
@@ -182,8 +182,8 @@ class Node:
         })  # fmt: skip
         now = self._clock.monotonic()
         if now - self._line_at >= LINE_EVERY or not self._line_at:
-            self.store.run(commands.publish_node(self.settings.node, line))
             self._line_at = now
+            self.store.run(commands.publish_node(self.settings.node, line))
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 

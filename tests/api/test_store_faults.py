@@ -6,13 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
-from tests.api.conftest import Serving
+from delayq.store.keys import queue_keys
+from tests.api.conftest import Serving, assert_away
 from tests.support.proxy import FaultProxy
+from tests.support.servers import ServerUnderTest
 
 HOUR = 3_600_000
 AWAY = [
@@ -33,14 +34,6 @@ AWAY = [
 
 def message(**more: Any) -> dict[str, Any]:
     return {"topic": "orders", "delayTime": HOUR} | more
-
-
-def assert_away(answer: httpx2.Response, status: int = 503) -> dict[str, Any]:
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.headers["retry-after"] == "1"
-    problem: dict[str, Any] = answer.json()
-    return problem
 
 
 async def test_a_redis_that_is_down_at_start_is_told_and_found_when_it_comes(tmp_path: Path, asgi: Serving) -> None:
@@ -172,24 +165,12 @@ async def test_a_full_redis_refuses_what_is_new_and_cancels_what_it_has(tmp_path
             assert (await api.post("/v1/messages", json=message(body="x"))).status_code == 201
 
 
-async def test_what_a_redis_lacks_is_said_in_words(tmp_path: Path, asgi: Serving) -> None:
-    lax = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]
-    with EmbeddedServer(data_dir=tmp_path / "valkey", appendonly=False, extra=lax) as server:
-        async with asgi(load_settings(redis_url=server.url)) as api:
-            missing = assert_away(await api.get("/readyz"))["missing"]
-            assert len(missing) == 2
-            assert any("append-only" in reason for reason in missing)
-            assert any("noeviction" in reason for reason in missing)
-
-
-async def test_another_layout_is_refused(own_valkey: EmbeddedServer, asgi: Serving) -> None:
-    async with asgi(load_settings(redis_url=own_valkey.url, queues=16)) as api:
-        assert (await api.get("/readyz")).status_code == 200
-    async with asgi(load_settings(redis_url=own_valkey.url, queues=8)) as api:
-        assert "16 queues" in assert_away(await api.get("/readyz"))["missing"][0]
-        for answer in (
-            await api.post("/v1/messages", json=message()),
-            await api.post("/v1/messages:batch", json={"messages": [message()]}),
-            await api.get("/v1/stats"),
-        ):
-            assert "16 queues" in assert_away(answer)["detail"]
+async def test_an_error_that_nobody_expects_is_told(valkey: ServerUnderTest, asgi: Serving) -> None:
+    async with asgi(load_settings(redis_url=valkey.url)) as api:
+        assert (await api.get("/v1/stats")).status_code == 200
+        for queue in range(16):
+            valkey.admin.set(queue_keys(queue).pool, "this is no hash")
+        problem = assert_away(await api.post("/v1/messages", json=message()))
+        assert "WRONGTYPE" in problem["detail"]
+        assert problem["id"]
+        assert "WRONGTYPE" in assert_away(await api.get("/v1/messages/a"))["detail"]

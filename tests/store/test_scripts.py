@@ -19,7 +19,7 @@ from tests.support.servers import ServerUnderTest
 LUA = files("delayq.store") / "lua"
 WITHOUT_KEY = ("TIME", "PUBLISH")
 READ_ONLY = {"dead_letters", "find", "get", "stats"}
-REFUSED_WHEN_FULL = {"schedule", "reschedule", "redrive", "layout"}
+REFUSED_WHEN_FULL = {"schedule", "reschedule", "redrive"}
 
 each_script = pytest.mark.parametrize("name", scripts.NAMES)
 
@@ -156,6 +156,7 @@ def test_a_full_server_goes_on_to_deliver_and_to_cancel(full: tuple[Queue, Calla
     names = ("acked", "buried", "cancelled", "parked", "retried", "streamed")
     q.given(*(row(name, at=20_000, topic="news" if name == "streamed" else "orders", keys=("k",)) for name in names))
     fill()
+    assert q.run(commands.layout(16)).queues == 16
     assert q.run(commands.claim(q.keys, EPOCH)).ok
     pulled = q.pull(now=20_000, known=[Known("news", "news")])
     assert (len(pulled.tickets), pulled.appended) == (5, 1)

@@ -70,6 +70,12 @@ class RunningNode:
     def __exit__(self, *error: object) -> None:
         self.node.stop()
         self._thread.join(20)
+        left = [job for job in self.node.jobs.values() if job.alive]
+        for job in left:  # as the end of a process would end them: they would own the next test's queues
+            job.dispatch.submitted.clear()
+            job.dispatch.settlement.__init__()  # type: ignore[misc]  # nothing is to be told any more
+            job.join(5_000)
         assert not self._thread.is_alive(), "the node does not stop"
+        assert not left or error[0] is not None, "the node left pull jobs behind"
         if self.error is not None and error[0] is None:
             raise self.error

@@ -23,6 +23,8 @@ from workers.pull_job import PullJob
 from workers.retry import Backoff
 from workers.topics import Topics
 
+__all__ = ["GENERAL", "OTHER", "POLICY", "START", "STREAMS", "TABLE", "ByHand", "Hand", "OneQueue"]
+
 STREAMS = Route(name="streams", match="s.*")
 GENERAL = Route(name="general", match="g.*", target="manual:")
 OTHER = Route(name="other", match="o.*", target="manual:")
@@ -74,10 +76,11 @@ class Hand:
 
     def settle(self) -> list[str]:
         """Tick until there is nothing to do; the ids that were given to forwarders meanwhile, in order."""
-        start = len(self.sent)
+        start, short = len(self.sent), 0
         for _ in range(2_000):
             pause = self.tick()
-            if pause > 1 or (pause > 0 and not self.job.dispatch.waiting):
+            short = short + 1 if 0 < pause <= 1 else 0  # it waits for room: look a few times
+            if pause > 1 or short == 5:
                 return self.sent[start:]
         raise AssertionError("the job always wants to go on at once")
 

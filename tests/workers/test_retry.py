@@ -121,7 +121,7 @@ def test_in_time_means_before_the_last_millisecond(world: OneQueue) -> None:
 
 @pytest.mark.parametrize("key", ["", "k"], ids=["without-key", "with-key"])
 def test_a_message_that_fails_until_its_time_is_over_is_buried_as_expired(world: OneQueue, key: str) -> None:
-    world.add("m", expire_after=60, max_attempts=50, ordering_key=key)
+    world.add("m", expire_after=50, max_attempts=50, ordering_key=key)
     hand = world.take_over()
     assert hand.settle() == ["m"]
     hand.answer("m", AWAY)

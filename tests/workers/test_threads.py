@@ -27,6 +27,7 @@ from workers.wakes import WakeListener
 
 ROUTE = Route(name="memory", target="memory:")
 TIMEOUT = 1_000
+NAMES = {"pull-job-0", "wakes", "forwarder-memory"}
 Reports = list[tuple[list[str], list[str]]]
 
 
@@ -272,8 +273,7 @@ def test_pull_job_forwarder_and_listener_start_and_stop_from_several_threads_at_
             assert hand.job.join(10_000)
             forwarder.join(10_000)
             listener.join(10_000)
-            names = ("pull-job-0", "wakes", "forwarder-memory")
-            eventually(lambda: not [one for one in threading.enumerate() if one.name in names], "no thread is left")
+            eventually(lambda: not {one.name for one in threading.enumerate()} & NAMES, "no thread is left")
     finally:
         store.close()
 

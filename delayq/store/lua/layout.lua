@@ -2,6 +2,7 @@
 -- KEYS: meta
 -- ARGV: number of queues, layout version
 -- Returns: {queues, version, era}
+-- @flags allow-oom
 redis.call('HSETNX', KEYS[1], 'layouts', ARGV[1])
 redis.call('HSETNX', KEYS[1], 'version', ARGV[2])
 redis.call('HSETNX', KEYS[1], 'era', '0')

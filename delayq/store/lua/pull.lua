@@ -38,23 +38,19 @@ local function start_rank()
   return redis.call('ZCOUNT', queue, '-inf', '(' .. offset)
 end
 
+-- What is due from there on, no more than will be looked at; and, if that is all, when the next one is due.
 local start = start_rank()
-local entries = redis.call('ZRANGE', queue, start, start + look, 'WITHSCORES')
-local due_count, next_due = 0, ''
-local ids, dues = {}, {}
-for i = 1, #entries, 2 do
-  local due = tonumber(entries[i + 1])
-  if due > now then
-    next_due = entries[i + 1]
-    break
-  end
-  if due_count == look then
-    break
-  end
-  due_count = due_count + 1
-  ids[due_count], dues[due_count] = sub(entries[i], 1, -9), due
+local due_count = math.max(0, redis.call('ZCOUNT', queue, '-inf', digits(now)) - start)
+local more = due_count > look
+if more then
+  due_count = look
 end
-local more = next_due == '' and #entries / 2 > due_count
+local entries = due_count > 0 and redis.call('ZRANGE', queue, start, start + due_count - 1) or {}
+local next_due = not more and redis.call('ZRANGE', queue, start + due_count, start + due_count, 'WITHSCORES')[2] or ''
+local ids = {}
+for i = 1, due_count do
+  ids[i] = sub(entries[i], 1, -9)
+end
 
 local streams, trims = {}, {}
 if due_count > 0 then
@@ -77,21 +73,22 @@ local function takes_entries(stream)
   return kind == 'stream' or kind == 'none'
 end
 
-local function append(stream, trim, id, record, attempt, a, b, c, d, e, f, g)
+local call = redis.call
+local function append(stream, trim, id, topic, record, attempt, a, b, d, e, f, g)
   local due = sub(record, ASKED, 20)
   if byte(due) == 48 then
     due = digits(tonumber(due))
   end
   if f == e and not trim then
-    redis.call('XADD', stream, '*', 'id', id, 'topic', sub(record, FIELDS, a), 'tags', sub(record, a + 1, b),
-      'keys', sub(record, d + 1, e), 'body', sub(record, f + 1, g), 'due', due, 'attempt', attempt)
+    call('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', sub(record, a + 1, b), 'keys', sub(record, d + 1, e),
+      'body', sub(record, f + 1, g), 'due', due, 'attempt', attempt)
     return
   end
   local entry = { 'XADD', stream }
   if trim then
     entry[3], entry[4], entry[5] = 'MAXLEN', '~', trim
   end
-  for _, value in ipairs({ '*', 'id', id, 'topic', sub(record, FIELDS, a), 'tags', sub(record, a + 1, b),
+  for _, value in ipairs({ '*', 'id', id, 'topic', topic, 'tags', sub(record, a + 1, b),
     'keys', sub(record, d + 1, e), 'body', sub(record, f + 1, g), 'due', due, 'attempt', attempt }) do
     entry[#entry + 1] = value
   end
@@ -110,7 +107,7 @@ end
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
 local gone, gone_ids, members, ends = {}, {}, {}, {}
-local tickets, scores, tried, returned, unknown = {}, {}, {}, {}, {}
+local tickets, tried, returned, unknown = {}, {}, {}, {}
 local appended, buried, orphans, bytes, looked = 0, 0, 0, 0, 0
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
 local full = false
@@ -124,7 +121,7 @@ for i = 1, due_count do
     records = redis.call('HMGET', pool, unpack(ids, i, last))
     attempts = any_attempts and redis.call('HMGET', attempts_key, unpack(ids, i, last)) or {}
   end
-  local id, ticket, record = ids[i], entries[2 * i - 1], records[at]
+  local id, ticket, record = ids[i], entries[i], records[at]
   if not record or sub(record, 1, GENERATION) ~= sub(ticket, -7) then
     gone[#gone + 1] = ticket -- a ticket without its record
     orphans = orphans + 1
@@ -156,7 +153,8 @@ for i = 1, due_count do
           redis.call('HDEL', attempts_key, id)
         end
       else
-        append(stream, trims[topic], id, record, digits((tonumber(attempts[at] or '') or 0) + 1), a, b, c, d, e, f, g)
+        local tries = attempts[at]
+        append(stream, trims[topic], id, topic, record, tries and digits(tonumber(tries) + 1) or '1', a, b, d, e, f, g)
         appended = appended + 1
         gone_ids[appended] = id
         if e > d then
@@ -172,7 +170,7 @@ for i = 1, due_count do
       break
     else
       local n = #tickets + 1
-      tickets[n], scores[n], returned[n] = ticket, entries[2 * i], record
+      tickets[n], returned[n] = ticket, record
       tried[n] = attempts[at] or ''
     end
   end
@@ -192,6 +190,9 @@ if unknown[1] then
   end
 end
 more = more or full or looked < due_count
+local scores = #tickets > 0 and redis.call('ZMSCORE', queue, unpack(tickets)) or {}
+local last_ticket = looked > 0 and entries[looked] or ''
+local last_score = looked > 0 and redis.call('ZSCORE', queue, last_ticket) or ''
 
 if #gone > 0 then
   if #gone == looked then
@@ -220,8 +221,8 @@ end
 if orphans > 0 then
   redis.call('HINCRBY', state, 'orphans', orphans)
 end
-if looked > 0 and dues[looked] > (tonumber(known[2] or '') or -1) then
-  redis.call('HSET', state, 'watermark', digits(dues[looked]))
+if looked > 0 and tonumber(last_score) > (tonumber(known[2] or '') or -1) then
+  redis.call('HSET', state, 'watermark', last_score)
 end
 if not more and not fresh then
   local sleep_until = next_due == '' and 'none' or next_due
@@ -231,6 +232,6 @@ if not more and not fresh then
 end
 return {
   'ok', digits(now), micro, next_due, more and '1' or '0', start,
-  looked > 0 and entries[2 * looked] or '', looked > 0 and entries[2 * looked - 1] or '',
+  last_score, last_ticket,
   appended, tickets, scores, tried, returned, unknown, wrong,
 }

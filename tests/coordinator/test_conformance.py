@@ -1,0 +1,181 @@
+"""What every coordinator keeps to. Another one joins by a function in COORDINATORS that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from coordinator import Coordinator, LocalCoordinator, epoch_text
+from coordinator.epoch import next_epoch
+from coordinator.local import HOLD
+from delayq.store import commands
+from delayq.store.keys import queue_keys
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from tests.support.servers import ServerUnderTest
+
+QUEUES = 4
+ERA = 3
+Make = Callable[..., Coordinator]
+
+
+def local(store: Store, clock: ManualClock, era: int) -> Coordinator:
+    return LocalCoordinator(store, QUEUES, era, clock)
+
+
+#: A coordinator by name: how it is made, and the ms after which a queue that was taken over is claimed back.
+COORDINATORS: dict[str, tuple[Callable[[Store, ManualClock, int], Coordinator], int]] = {"local": (local, HOLD)}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(valkey: ServerUnderTest) -> Iterator[Store]:
+    store = Store(valkey.url)
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=COORDINATORS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def make(kind: str, store: Store, clock: ManualClock) -> Iterator[Make]:
+    """Makes coordinators that have started."""
+    made: list[Coordinator] = []
+
+    def start(era: int = ERA) -> Coordinator:
+        made.append(COORDINATORS[kind][0](store, clock, era))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.stop()
+
+
+def pulls(store: Store, queue: int, epoch: str) -> bool:
+    """Whether Redis lets this epoch pull."""
+    answer: Any = store.run(commands.pull(queue_keys(queue), epoch, offset=0, room=1))
+    return answer is not None
+
+
+def test_a_node_alone_gets_every_queue(make: Make) -> None:
+    assert make().assigned() == frozenset(range(QUEUES))
+
+
+def test_a_claim_owns_its_queue_and_no_other(make: Make, store: Store) -> None:
+    one = make()
+    first, second = one.claim(0), one.claim(1)
+    assert first is not None
+    assert second is not None
+    assert (first.queue, second.queue) == (0, 1)
+    assert pulls(store, 0, first.epoch)
+    assert pulls(store, 1, second.epoch)
+    assert first.parked == ()
+
+
+def test_each_claim_of_a_queue_has_a_greater_epoch_and_fences_those_before(make: Make, store: Store) -> None:
+    epochs = []
+    for _ in range(12):  # so that the number gets a digit more
+        one = make()
+        claim = one.claim(2)
+        assert claim is not None
+        epochs.append(claim.epoch)
+        one.release(2, claim.epoch)
+    assert epochs == sorted(set(epochs))
+    assert len({len(epoch) for epoch in epochs}) == 1
+    assert [pulls(store, 2, epoch) for epoch in epochs] == [False] * 11 + [True]
+
+
+def test_a_claim_names_the_parked_sets_of_its_queue(make: Make, store: Store) -> None:
+    for name in ("t:general", "k:customer 7"):
+        store.run(commands.plain("HSET", queue_keys(1).state, f"parked:{name}", "1", read=lambda _: None))
+    claim, other = make().claim(1), make().claim(0)
+    assert claim is not None
+    assert other is not None
+    assert sorted(claim.parked) == ["k:customer 7", "t:general"]
+    assert other.parked == ()
+
+
+def test_a_queue_that_was_fenced_is_held_off_and_taken_back_later(
+    make: Make, kind: str, store: Store, clock: ManualClock
+) -> None:
+    one = make()
+    claim = one.claim(1)
+    assert claim is not None
+    newer = next_epoch(claim.epoch, ERA)
+    store.run(commands.claim(queue_keys(1), newer))
+    assert not pulls(store, 1, claim.epoch)
+    one.fenced(1, claim.epoch)
+    one.release(1, claim.epoch)
+    assert one.assigned() == {0, 2, 3}
+    clock.advance(COORDINATORS[kind][1] - 1)
+    assert one.assigned() == {0, 2, 3}
+    clock.advance(1)
+    assert one.assigned() == {0, 1, 2, 3}
+    again = one.claim(1)
+    assert again is not None
+    assert again.epoch > newer
+    assert pulls(store, 1, again.epoch)
+
+
+def test_of_two_that_claim_one_queue_at_once_the_last_one_owns_it(make: Make, store: Store) -> None:
+    one, other = make(), make()
+    first, second = one.claim(0), other.claim(0)
+    assert first is not None
+    assert second is not None
+    assert second.epoch > first.epoch
+    assert [pulls(store, 0, claim.epoch) for claim in (first, second)] == [False, True]
+
+
+def test_a_claim_that_is_overtaken_in_the_middle_tries_again_with_a_greater_epoch(
+    make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = make()
+    real = store.run
+    overtaken: list[str] = []
+
+    def run(command: Any) -> Any:
+        if command.script == "claim" and len(overtaken) < 2:
+            overtaken.append(next_epoch(command.args[0], ERA))
+            real(commands.claim(queue_keys(0), overtaken[-1]))
+        return real(command)
+
+    monkeypatch.setattr(store, "run", run)
+    claim = one.claim(0)
+    assert claim is not None
+    assert claim.epoch > max(overtaken)
+    assert pulls(store, 0, claim.epoch)
+
+
+def test_a_coordinator_of_a_later_era_is_above_every_epoch_of_the_earlier_ones(make: Make, store: Store) -> None:
+    store.run(commands.claim(queue_keys(0), epoch_text(ERA - 1, 2**63)))
+    claim = make().claim(0)
+    assert claim is not None
+    assert claim.epoch > epoch_text(ERA - 1, 2**64 - 1)
+
+
+def test_a_coordinator_that_missed_a_new_era_still_gets_above_what_redis_has(make: Make) -> None:
+    newer = make(era=ERA + 2).claim(3)
+    older = make(era=ERA).claim(3)
+    assert newer is not None
+    assert older is not None
+    assert older.epoch > newer.epoch
+
+
+def test_releasing_and_stopping_again_is_harmless(make: Make) -> None:
+    one = make()
+    claim = one.claim(0)
+    assert claim is not None
+    one.release(0, claim.epoch)
+    one.release(0, claim.epoch)
+    one.stop()
+    one.stop()
