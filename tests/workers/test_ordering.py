@@ -60,7 +60,7 @@ def test_a_failed_message_is_not_overtaken_while_its_back_off_runs(world: OneQue
     world.advance(1)
     assert hand.settle() == []
     assert world.attempts_of("first") == 1
-    assert hand.run(49) == []  # at least half of the first back-off
+    assert hand.run(48) == []  # at least half of the first back-off
     assert hand.run(60) == ["first"]
     hand.answer("first")
     assert hand.settle() == ["second"]
