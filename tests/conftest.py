@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from delayq.embedded import EmbeddedServer
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest, fake_server, real_server
+
+# On a busy machine an example may take long; what hangs ends by pytest's own time-out.
+hypothesis.settings.register_profile("delayq", deadline=None)
+hypothesis.settings.load_profile("delayq")
 
 KINDS = ("fakeredis", "valkey", "redis7")
 

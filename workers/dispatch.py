@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 import structlog
@@ -59,15 +59,18 @@ class Dispatch:
 
     # -- in ------------------------------------------------------------------------------------------------------
 
-    def take(self, pulled: Pulled, now: int, *, keyed: bool = True) -> None:
-        """Hold what was pulled and send it on its way; without `keyed`, leave messages with an ordering key."""
+    def take(self, pulled: Pulled, now: int, *, keyed: bool = True, settled: Set[bytes] = frozenset()) -> None:
+        """Hold what was pulled and send it on its way, but for what has just been settled.
+
+        Without `keyed`, messages with an ordering key are left too.
+        """
         ready: dict[str, list[Held]] = {}
         gates: dict[str, bool] = {}
         wrong = set(pulled.wrong_streams)
         for ticket, score, attempts, raw in zip(
             pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
         ):
-            if ticket in self.flight.held:
+            if ticket in self.flight.held or ticket in settled:
                 continue
             try:
                 held = Held(ticket, score, attempts, raw)

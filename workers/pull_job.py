@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import structlog
@@ -16,29 +16,25 @@ import structlog
 from delayq.clock import Clock
 from delayq.errors import StoreError
 from delayq.store import commands
-from delayq.store.commands import Command, Now, Pulled, Retention, Unparked
+from delayq.store.commands import Command, Now, Pulled, Retention
 from delayq.store.keys import QueueKeys
 from delayq.store.store import Store
 from delayq.targets import Result
-from workers.dispatch import NO_ROUTE, UNKNOWN_HEAD, Dispatch, Policy
+from workers.dispatch import Dispatch, Policy
+from workers.flood import LATE, Flood
 from workers.held import Held
 from workers.in_flight import Cursor
 from workers.observer import Observer
 from workers.settlement import Step
 from workers.topics import Topics
+from workers.unparking import Unparking
 
 __all__ = ["PullJob"]
 
-LATE = 20  # ms behind which the head counts as a flood, and the fresh messages get an offset of their own
-LOOK_BACK = 500
 LONGEST_WAIT = 1_000
-FRESH_EVERY = 12  # ms between two pulls of fresh messages
 APPEND_LOOK = 50
 TURN_WAIT = 0.008
 RESCAN = 1_000
-RAMP_FROM, RAMP_TO = 16, 500
-KEYS_AT_ONCE = 8
-ORPHANS_AT_ONCE = 4
 log = structlog.get_logger()
 
 
@@ -70,10 +66,7 @@ class PullJob:
         self._woken = False
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._flooded = False
-        self._fresh = Cursor()
-        self._fresh_at = 0
-        self._looked_at: int | None = None  # the now of the last pull of the backlog
+        self._flood = Flood()
         # Appending a message weighs more on the server than handing it out; short scripts let others in between.
         self._look = min(policy.look, APPEND_LOOK) if topics.local else policy.look
         self._rescan_at = 0
@@ -81,14 +74,7 @@ class PullJob:
         self._turn_taken = False
         self._now_offset: int | None = None  # Redis's now minus the monotonic clock
         self._next_due: tuple[int, int] | None = None  # due, and the µs by which now was past its ms
-        self._ramp: dict[str, int] = {}
-        for name in parked:
-            self.dispatch.parked[name] = UNKNOWN_HEAD
-        self._orphaned = [name for name in parked if self._no_route_for(name)]
-        self.dispatch.keys_to_unpark.update(name for name in parked if name.startswith("k:"))
-
-    def _no_route_for(self, name: str) -> bool:
-        return name.startswith("t:") and name[2:] not in self.dispatch.submitted
+        self._unparking = Unparking(keys, epoch, parked, self.dispatch)
 
     # -- from other threads ----------------------------------------------------------------------------------------
 
@@ -164,7 +150,7 @@ class PullJob:
             self._woken = False
         if wake is not None:
             work.flight.offset.rewind(wake)
-            self._fresh.rewind(wake)
+            self._flood.fresh.rewind(wake)
         for place, (batch, results) in enumerate(inbox):
             work.returned(batch)
             try:
@@ -181,7 +167,7 @@ class PullJob:
             self._pull_failed_anew()
             work.flow()
         steps = list(work.settlement.steps(self.keys, self.epoch, self._script_now(), self._retention))
-        unparks = [] if ending else self._unparks()
+        unparks = [] if ending else self._unparking.commands()
         self._turn_taken = False
         try:
             pulls = [] if ending else self._pulls()
@@ -205,14 +191,17 @@ class PullJob:
                 self._told(step, answer)
         rest = answers[len(steps) :]
         for (name, _), answer in zip(unparks, rest, strict=False):
-            if not isinstance(answer, StoreError):
-                self._unparked(name, answer)
+            if answer is None:
+                self._fence(True)
+            elif not isinstance(answer, StoreError):
+                self._unparking.take(name, answer)
         more = False
+        told_of = {(item[0] if isinstance(item, tuple) else item).ticket for step in steps for item in step.items}
         for (cursor, fresh, _), answer in zip(pulls, rest[len(unparks) :], strict=True):
             if isinstance(answer, StoreError):
                 cursor.unread = True
             else:
-                more = self._pulled(cursor, fresh, answer, settled=bool(steps)) or more
+                more = self._pulled(cursor, fresh, answer, told_of=told_of) or more
         if failed is not None:
             log.warning("redis_trouble", queue=self.keys.tag, error=str(failed))
             return self._trouble()
@@ -290,61 +279,22 @@ class PullJob:
             if held.again_at is not None and held.again_at <= now:
                 self.dispatch.drop_lane(held)
 
-    def _unparks(self) -> list[tuple[str, Command[Unparked | None]]]:
-        """Bring parked messages back: of targets that take them again, of keys with few in memory."""
-        work = self.dispatch
-        wanted: list[tuple[str, int]] = [(name, RAMP_TO) for name in self._orphaned for _ in range(ORPHANS_AT_ONCE)]
-        # What came back and was not pulled yet takes room too: no more before that.
-        for name in [name for name in work.parked if name.startswith("t:") and not work.flight.offset.unread]:
-            if name == NO_ROUTE:
-                continue
-            if work.probing(name):
-                self._ramp[name] = RAMP_FROM // 2  # it begins anew when the target takes messages again
-            if limit := work.may_come_back(name, self._ramp.get(name, RAMP_FROM)):
-                wanted.append((name, limit))
-        for _ in range(min(KEYS_AT_ONCE, len(work.keys_to_unpark))):
-            name = work.keys_to_unpark.pop()
-            if name in work.parked:
-                wanted.append((name, RAMP_FROM))
-        return [(name, commands.unpark(self.keys, self.epoch, name, limit)) for name, limit in wanted]
-
-    def _unparked(self, name: str, answer: Unparked | None) -> None:
-        if answer is None:
-            self._fence(True)
-            return
-        self._ramp[name] = min(RAMP_TO, 2 * self._ramp.get(name, RAMP_FROM))
-        if answer.lowest is not None:
-            self.dispatch.flight.offset.rewind(answer.lowest)
-        if answer.head is None:
-            self.dispatch.parked.pop(name, None)
-            self._ramp.pop(name, None)
-            if name in self._orphaned:
-                self._orphaned.remove(name)
-        else:
-            self.dispatch.parked[name] = answer.head
-            if name.startswith("k:") and answer.moved == 0:
-                self.dispatch.keys_to_unpark.add(name)
-
     def _pulls(self) -> list[tuple[Cursor, bool, Command[Pulled | None]]]:
         """The backlog, and in a flood the fresh messages beside it."""
         work = self.dispatch
-        if NO_ROUTE in self._orphaned:
-            return []  # what has no route now either is parked there again: first let all of it come back
+        if self._unparking.before_pulls:
+            return []
         backlog = not work.waiting
-        if not backlog and not self._flooded and self._looked_at is not None and self.now() - self._looked_at > LATE:
-            # What waits for room at its target's forwarder keeps the backlog waiting, but not the fresh messages.
-            self._flooded = True
-            self._fresh = Cursor(self._looked_at - LATE)
-        if self._flooded and backlog and self._turns is not None:
+        if not backlog:
+            self._flood.backlog_waits(self.now())
+        if self._flood.on and backlog and self._turns is not None:
             # Few pulls of backlogs at a time in the whole node, so that no fresh message waits behind sixteen.
             backlog = self._turn_taken = self._turns.acquire(timeout=TURN_WAIT)
         pulls = []
         if backlog:
             pulls.append((work.flight.offset, False, self._pull(work.flight.offset, False)))
-        now = self._clock.monotonic()
-        if self._flooded and now - self._fresh_at >= FRESH_EVERY:
-            self._fresh_at = now
-            pulls.append((self._fresh, True, self._pull(self._fresh, True)))
+        if self._flood.fresh_is_due(self._clock.monotonic()):
+            pulls.append((self._flood.fresh, True, self._pull(self._flood.fresh, True)))
         return pulls
 
     def _pull(self, cursor: Cursor, fresh: bool) -> Command[Pulled | None]:
@@ -360,8 +310,11 @@ class PullJob:
             node_now=self._clock.now(), now=self._script_now(), retention=self._retention,
         )  # fmt: skip
 
-    def _pulled(self, cursor: Cursor, fresh: bool, pulled: Pulled | None, *, settled: bool = False) -> bool:
-        """Take what came; True if it is worth pulling again at once."""
+    def _pulled(self, cursor: Cursor, fresh: bool, pulled: Pulled | None, *, told_of: Set[bytes]) -> bool:
+        """Take what came; True if it is worth pulling again at once.
+
+        A server that had lost its scripts may have pulled before it settled what it was `told_of`: that stays out.
+        """
         if pulled is None:
             self._fence(True)
             return False
@@ -372,28 +325,15 @@ class PullJob:
         if self._observer is not None and (pulled.appended or pulled.tickets):
             self._observer.pulled(pulled)
         # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
-        self.dispatch.take(pulled, pulled.now, keyed=not cursor.unread)
+        self.dispatch.take(pulled, pulled.now, keyed=not cursor.unread, settled=told_of)
         if fresh:
-            self._keep_fresh(pulled)
+            self._flood.see_fresh(pulled)
         else:
             self._look_for_missed(pulled)
-            self._looked_at = pulled.now
             self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
-            self._mind_flood(pulled)
+            self._flood.see_backlog(pulled)
         # One that found no room is worth it if something was settled since the room was reckoned.
-        return pulled.more and (pulled.last is not None or bool(pulled.unknown_topics) or settled)
-
-    def _mind_flood(self, pulled: Pulled) -> None:
-        late = pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE
-        if late and not self._flooded and pulled.last is not None:
-            # Behind a burst of one ms everything is fresh; `_keep_fresh` corrects this for a backlog of many.
-            self._fresh = Cursor(max(pulled.last[0] + 1, pulled.now - LOOK_BACK))
-        self._flooded = late
-
-    def _keep_fresh(self, pulled: Pulled) -> None:
-        """If even the fresh messages are late, leave them to the backlog and go on with fresher ones."""
-        if pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE:
-            self._fresh = Cursor(pulled.now - LATE)
+        return pulled.more and (pulled.last is not None or bool(pulled.unknown_topics) or bool(told_of))
 
     def _look_for_missed(self, pulled: Pulled) -> None:
         now = self._clock.monotonic()
@@ -411,7 +351,7 @@ class PullJob:
     def _pause(self, more: bool) -> float:
         work = self.dispatch
         # A rewound offset has something unread behind it; in a flood this turn may have been another queue's.
-        if more or self._flooded or work.settlement or work.flight.offset.unread:
+        if more or self._flood.on or work.settlement or work.flight.offset.unread:
             return 0 if not work.waiting else 1
         longest = LONGEST_WAIT * random.uniform(0.9, 1)
         if work.waiting:

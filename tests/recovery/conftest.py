@@ -38,8 +38,7 @@ def clients() -> Iterator[Callable[..., Client]]:
 
 def stream_ids(server: ServerUnderTest, stream: str) -> list[str]:
     """The ids in a stream, in order."""
-    entries: Any = server.admin.xrange(stream)
-    return [entry[b"id"].decode() for _, entry in entries]
+    return [entry[b"id"].decode() for _, entry in server.admin.xrange(stream)]
 
 
 def schedule_all(client: Client, topic: str, count: int, **fields: Any) -> list[str]:

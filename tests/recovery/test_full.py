@@ -27,7 +27,7 @@ def small(real: ServerUnderTest) -> Iterator[ServerUnderTest]:
 
 def allow(server: ServerUnderTest, more: int) -> None:
     """Set maxmemory so many bytes above (or below) what is used now."""
-    used = server.admin.info("memory")["used_memory"]  # type: ignore[index]  # redis-py's stub means asyncio too
+    used = server.admin.info("memory")["used_memory"]
     server.admin.config_set("maxmemory", used + more)
 
 
@@ -55,6 +55,7 @@ def test_a_full_redis_drains_by_the_general_path_and_then_accepts_again(
         target.wait_for_ids(ids[1:], timeout=30)
         eventually(lambda: pending(client) == 0, "everything is acked")
         scheduled = eventually(lambda: accepted(client), "accepting again")
+        assert scheduled is not None
         target.wait_for_ids([scheduled.id])
     assert sorted(target.ids) == sorted([*ids[1:], scheduled.id])
 

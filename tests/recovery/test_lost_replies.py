@@ -122,7 +122,9 @@ def test_a_cancel_whose_reply_was_lost_gives_the_same_answer(troubled: Client, p
     assert pending(troubled) == 0
 
 
-def test_a_redrive_whose_reply_was_lost_schedules_once(troubled: Client, proxy: FaultProxy, target: MemoryTarget) -> None:
+def test_a_redrive_whose_reply_was_lost_schedules_once(
+    troubled: Client, proxy: FaultProxy, target: MemoryTarget
+) -> None:
     target.answer("rejected", reason="no such user")
     with RunningNode(settings_for(proxy.url, target)):
         (id,) = schedule_all(troubled, "m.t", 1)

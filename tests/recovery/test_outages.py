@@ -154,9 +154,7 @@ def test_a_worker_that_waits_for_redis_can_be_stopped(target: MemoryTarget) -> N
         assert running.wait_for_the_end() is None
 
 
-def test_a_client_says_that_redis_is_away_and_goes_on_when_it_is_back(
-    proxy: FaultProxy, clients: Clients
-) -> None:
+def test_a_client_says_that_redis_is_away_and_goes_on_when_it_is_back(proxy: FaultProxy, clients: Clients) -> None:
     client = clients(proxy.url)
     proxy.refuse()
     with pytest.raises(StoreUnavailable):

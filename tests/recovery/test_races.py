@@ -24,7 +24,7 @@ def arrivals(server: ServerUnderTest, target: MemoryTarget, topic: str) -> dict[
     """When each message arrived, Unix ms."""
     found: dict[str, list[int]] = {}
     if topic == "s":
-        for entry_id, entry in server.admin.xrange("s"):  # type: ignore[union-attr]  # redis-py's stub means asyncio too
+        for entry_id, entry in server.admin.xrange("s"):
             found.setdefault(entry[b"id"].decode(), []).append(int(entry_id.split(b"-")[0]))
     for one in target.deliveries:
         found.setdefault(one.id, []).append(one.at)

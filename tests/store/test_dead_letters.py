@@ -89,7 +89,7 @@ def test_a_live_message_cannot_be_redriven(q: Queue) -> None:
 
 def test_a_corrupt_letter_stays_where_it_is(q: Queue) -> None:
     bury(q, "a")
-    raw: bytes = q.admin.hget(q.keys.pool, "a")  # type: ignore[assignment]  # redis-py's stub means asyncio too
+    raw: bytes = q.admin.hget(q.keys.pool, "a")
     q.admin.hset(q.keys.pool, "a", raw[:-1])
     before = q.state()
     assert q.redrive("a", now=30_000) == ["corrupt"]

@@ -110,7 +110,7 @@ def test_a_record_that_cannot_be_read_goes_to_the_dead_letters(q: Queue) -> None
 
 def test_a_record_cut_short_that_lost_its_ticket_comes_back_and_is_returned_as_corrupt(q: Queue) -> None:
     q.given(row("a", at=20_000))
-    raw: bytes = q.admin.hget(q.keys.pool, "a")  # type: ignore[assignment]  # redis-py's stub means asyncio too
+    raw: bytes = q.admin.hget(q.keys.pool, "a")
     q.admin.hset(q.keys.pool, "a", raw[:-1])
     q.admin.delete(q.keys.queue)
     assert q.repair() == (1, 0)

@@ -195,7 +195,7 @@ def test_a_ticket_of_an_older_generation_is_dropped_and_the_newer_one_stays(q: Q
 
 def test_a_corrupt_record_is_returned_so_that_its_owner_can_bury_it(q: Queue) -> None:
     q.given(row("a", at=20_000), row("b", at=20_000, topic="news"))
-    raw: bytes = q.admin.hget(q.keys.pool, "a")  # type: ignore[assignment]  # redis-py's stub means asyncio too
+    raw: bytes = q.admin.hget(q.keys.pool, "a")
     q.admin.hset(q.keys.pool, "a", raw[:-1])
     for known in ([], [commands.Known("orders", "orders")]):
         pulled = q.pull(now=20_000, known=known, unlisted_general=not known, room=1)

@@ -77,7 +77,7 @@ def test_a_redriven_message_is_due_at_once(q: Queue) -> None:
 
 def test_a_corrupt_record_is_reported_without_its_fields(q: Queue) -> None:
     q.given(row("a", at=20_000))
-    raw: bytes = q.admin.hget(q.keys.pool, "a")  # type: ignore[assignment]  # redis-py's stub means asyncio too
+    raw: bytes = q.admin.hget(q.keys.pool, "a")
     q.admin.hset(q.keys.pool, "a", raw[:-1])
     (found,) = q.get("a")
     assert found is not None

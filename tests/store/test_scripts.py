@@ -131,7 +131,11 @@ def test_the_flags_say_what_a_script_does(name: str) -> None:
 def full(real: ServerUnderTest, request: pytest.FixtureRequest) -> Iterator[tuple[Queue, Callable[[], None]]]:
     """A queue, and what to call to let its server reach its maxmemory."""
     store = runner(request.param, real)
-    yield Queue(store, real), lambda: real.admin.config_set("maxmemory", "1")
+
+    def fill() -> None:
+        real.admin.config_set("maxmemory", "1")
+
+    yield Queue(store, real), fill
     real.admin.config_set("maxmemory", "0")
     store.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -294,7 +295,7 @@ def test_a_newer_epoch_settles_and_is_adopted(q: Queue, one: Taken) -> None:
 
 @pytest.mark.parametrize("change", [{"score": 20_000}, {"attempts": 0}, {"attempts": 2}], ids=str)
 def test_another_due_or_number_of_attempts_than_pulled_is_told_as_changed(
-    q: Queue, one: Taken, change: dict[str, int]
+    q: Queue, one: Taken, change: dict[str, Any]
 ) -> None:
     stale = replace(one, **change)
     before = q.state(), q.fields()

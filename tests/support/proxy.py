@@ -10,6 +10,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Self
 
@@ -130,10 +131,8 @@ class FaultProxy:
         listener, self._listener = self._listener, None
         if listener is None:
             return
-        try:
+        with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        except OSError:
-            pass
         assert self._accepting is not None
         self._accepting.join(5)
         listener.close()
@@ -222,10 +221,8 @@ class _Link:
 
     def _run(self, pump: Callable[[socket.socket], None]) -> None:
         assert self._server is not None
-        try:
+        with suppress(OSError):
             pump(self._server)
-        except OSError:
-            pass
         self.reset()
 
     def _requests(self, server: socket.socket) -> None:

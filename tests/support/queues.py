@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-import redis
-
 from delayq.codec import Record, encode
 from delayq.errors import StoreError
 from delayq.message import Limits, Message
@@ -240,7 +238,7 @@ class Queue:
     def __init__(self, store: Runner, server: ServerUnderTest, number: int = 3) -> None:
         self.store = store
         self.server = server
-        self.admin: redis.Redis = server.admin
+        self.admin: Any = server.admin
         self.keys = queue_keys(number)
         self.retention = Retention()
         self.epoch = EPOCH
@@ -367,7 +365,8 @@ class Queue:
 
     def fields(self) -> dict[bytes, bytes]:
         """The fields of the queue's own state: epoch, watermark, sleep_until, counters."""
-        return self.admin.hgetall(self.keys.state)  # type: ignore[return-value]  # a Redis[bytes] is not asyncio's
+        fields: dict[bytes, bytes] = self.admin.hgetall(self.keys.state)
+        return fields
 
     def field(self, name: str) -> str | None:
         """One of these fields."""
@@ -376,13 +375,11 @@ class Queue:
 
     def record(self, id: str) -> Record:
         """The record in the pool."""
-        raw: Any = self.admin.hget(self.keys.pool, id)
-        return Record(raw)
+        return Record(self.admin.hget(self.keys.pool, id))
 
     def state(self) -> State:
         """Everything of the queue that its messages leave in Redis."""
-        k, state = self.keys, State()
-        admin: Any = self.admin
+        k, state, admin = self.keys, State(), self.admin
         pool: dict[bytes, bytes] = admin.hgetall(k.pool)
         seen: set[str] = set()
 
@@ -415,10 +412,9 @@ class Queue:
 
     def stream(self, name: str) -> list[dict[str, str]]:
         """The entries of a stream, oldest first."""
-        entries: Any = self.admin.xrange(name)
         return [
             {field.decode(): value.decode(errors="surrogateescape") for field, value in entry.items()}
-            for _, entry in entries
+            for _, entry in self.admin.xrange(name)
         ]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -84,14 +85,13 @@ def test_other_content_has_other_bytes(one: Message, other: Message) -> None:
         assert encode(one, LIMITS) != encode(other, LIMITS)
 
 
-@pytest.mark.parametrize("kind", [str, bytes, list], ids=["text", "bytes", "json"])
-def test_a_body_at_its_limit_is_taken_and_one_byte_more_is_too_large(kind: type) -> None:
+@pytest.mark.parametrize(
+    ("fits", "over"),
+    [("é" * 5, "é" * 5 + "x"), (b"x" * 10, b"x" * 11), (["x" * 6], ["x" * 7])],
+    ids=["text", "bytes", "json"],
+)
+def test_a_body_at_its_limit_is_taken_and_one_byte_more_is_too_large(fits: Any, over: Any) -> None:
     limits = Limits(body=10)
-    fits, over = {
-        str: ("é" * 5, "é" * 5 + "x"),
-        bytes: (b"x" * 10, b"x" * 11),
-        list: (["x" * 6], ["x" * 7]),
-    }[kind]
     encode(message_with(fits), limits)
     with pytest.raises(InvalidMessage, match="body: at most 10 bytes; this has 11") as caught:
         encode(message_with(over), limits)
@@ -118,10 +118,8 @@ def test_a_record_cut_short_or_made_longer_is_corrupt(message: Message, data: st
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_record_or_corrupt(raw: bytes) -> None:
-    try:
+    with suppress(CorruptRecord):
         Record(raw)
-    except CorruptRecord:
-        pass
 
 
 def test_the_content_starts_behind_the_mark() -> None:

@@ -182,7 +182,8 @@ def test_what_is_no_whole_number_in_its_range_is_refused(field: str, value: Any)
 
 @pytest.mark.parametrize("field", ["delay_level", "max_attempts", "expire_after"])
 def test_what_counts_from_one_refuses_nought(field: str) -> None:
-    assert "lies between 1 and" in complaint(**{field: 0}).reason
+    nought: dict[str, Any] = {field: 0}
+    assert "lies between 1 and" in complaint(**nought).reason
 
 
 def test_a_date_may_lie_in_the_past_and_as_far_ahead_as_the_horizon() -> None:

@@ -10,7 +10,8 @@ from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
 from workers.dispatch import Policy
-from workers.pull_job import FRESH_EVERY, LATE, LONGEST_WAIT
+from workers.flood import FRESH_EVERY, LATE
+from workers.pull_job import LONGEST_WAIT
 from workers.retry import Backoff
 
 SMALL = Policy(window=300, look=5, backoff=Backoff(100, 1_000))

@@ -104,12 +104,15 @@ class Unparked(msgspec.Struct, frozen=True):
     head: Head
 
 
-def unpark(keys: QueueKeys, epoch: str, name: str, limit: int) -> Command[Unparked | None]:
-    """Put up to `limit` messages parked under `name` back into the queue, lowest due first; None: fenced."""
+def unpark(keys: QueueKeys, epoch: str, name: str, limit: int, begin: float = 0) -> Command[Unparked | None]:
+    """Put up to `limit` messages parked under `name` back into the queue, lowest due first; None: fenced.
+
+    `begin` (0 to 1) takes them from somewhere within instead: a probe must not always be the same message.
+    """
     return Command(
         "unpark",
         (keys.state, keys.queue, keys.pool, keys.parked(name)),
-        (epoch, name, limit),
+        (epoch, name, limit, f"{begin:.6f}"),
         lambda reply: (
             None
             if reply[0] == b"fenced"

@@ -1,6 +1,6 @@
--- Put parked messages back into the queue, lowest due first. A ticket without its record was cancelled: dropped.
+-- Put parked messages back into the queue, lowest due first, or from somewhere within as probes. A ticket without its record was cancelled: dropped.
 -- KEYS: state queue pool parked
--- ARGV: epoch, name of the parked set, most to move
+-- ARGV: epoch, name of the parked set, most to move, where to begin (0 = the lowest, up to 1)
 -- Returns: {'fenced'} or {'ok', how many were moved, the lowest due moved ('' = none),
 --          due and ticket of the lowest one still parked ('' '' = none)}
 -- @flags allow-oom
@@ -10,7 +10,9 @@ if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
 local moved, lowest, taken, back = 0, '', {}, {}
-local entries = redis.call('ZRANGE', parked, 0, tonumber(ARGV[3]) - 1, 'WITHSCORES')
+local most = tonumber(ARGV[3])
+local first = math.floor(math.max(0, redis.call('ZCARD', parked) - most) * tonumber(ARGV[4]))
+local entries = redis.call('ZRANGE', parked, first, first + most - 1, 'WITHSCORES')
 for i = 1, #entries, 2 do
   local ticket = entries[i]
   local record = redis.call('HGET', pool, string.sub(ticket, 1, -9))
