@@ -27,9 +27,15 @@ __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 # A full server refuses what is new; it never drops what it has.
-# The wheel's Valkey uses glibc's malloc, whose free lists are slow when what was stored at random is freed;
-# larger caches take a quarter off the server's time. Ignored elsewhere.
-_MALLOC = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=65535:glibc.malloc.trim_threshold=268435456:glibc.malloc.mmap_threshold=67108864:glibc.malloc.top_pad=1048576"}
+# The wheel's Valkey uses glibc's malloc, which by default is slow at freeing what was stored at random, and gives
+# memory back to the system only to ask for it again. Other C libraries ignore this.
+_TUNABLES = {
+    "tcache_count": 65_535,
+    "trim_threshold": 256 * 1024 * 1024,
+    "mmap_threshold": 64 * 1024 * 1024,
+    "top_pad": 1024 * 1024,
+}
+_MALLOC = {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in _TUNABLES.items())}
 _FIXED = ["--daemonize", "no", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"]
 
 

@@ -14,6 +14,13 @@ from tests.support.servers import ServerUnderTest
 Due = dict[str, Any]
 
 
+@pytest.fixture(autouse=True)
+def quick_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node looks more often whether it is to stop; nothing else depends on these."""
+    monkeypatch.setattr("workers.wakes.RECEIVE", 0.1)
+    monkeypatch.setattr("workers.node.ROUND", 100)
+
+
 @pytest.fixture
 def target() -> Iterator[MemoryTarget]:
     """Where topics that begin with 'm.' go."""
