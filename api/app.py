@@ -15,19 +15,13 @@ from starlette.routing import Route
 
 from delayq import Settings
 
-from . import openapi, problems, routes_dead_letters, routes_messages, routes_operations, routes_schedule
+from . import openapi, problems
 from .http import Resource
+from .operations import OPERATIONS
 from .problems import Problem
-from .service import Operation, Service
+from .service import Service
 
-__all__ = ["OPERATIONS", "Application", "create_app"]
-
-OPERATIONS: tuple[Operation, ...] = (
-    *routes_schedule.OPERATIONS,
-    *routes_messages.OPERATIONS,
-    *routes_dead_letters.OPERATIONS,
-    *routes_operations.OPERATIONS,
-)
+__all__ = ["Application", "create_app"]
 
 
 class Application(FastAPI):

@@ -124,7 +124,7 @@ def _only(name: str, among: Sequence[str]) -> dict[str, Any]:
 
 def main() -> None:
     """Print the document, the same one each time."""
-    from .app import OPERATIONS
+    from .operations import OPERATIONS
 
     json.dump(document(OPERATIONS), sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")

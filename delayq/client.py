@@ -12,9 +12,10 @@ from delayq.errors import DelayqError, LayoutMismatch, StoreError
 from delayq.message import Message
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
 from delayq.store import commands
+from delayq.store.async_store import AsyncStore
 from delayq.store.commands import LAYOUT_VERSION, Found, Meta, QueueStats, Retention
 from delayq.store.keys import Layout
-from delayq.store.store import AsyncStore, Store
+from delayq.store.store import Store
 
 __all__ = ["AsyncClient", "Client"]
 

@@ -54,11 +54,13 @@ class RedisStreamTarget:
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
         """Append a batch in one round trip."""
-        connection = self._pool.get_connection()
+        try:
+            connection = self._pool.get_connection()  # it connects
+        except (redis.exceptions.RedisError, OSError) as error:
+            return [Result.unavailable(str(error))] * len(batch)
         sent = 0
         results: list[Result] = []
         try:
-            connection.connect()
             packed = [part for one in batch for part in connection.pack_command(*self._words(one))]
             sent = len(batch)
             connection.send_packed_command([b"".join(packed)], check_health=False)

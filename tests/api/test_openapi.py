@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode, checks
 from schemathesis.python.asgi import shutdown_lifespans
 
-from api.app import OPERATIONS, create_app
+from api.app import create_app
 from api.openapi import document
+from api.operations import OPERATIONS
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 

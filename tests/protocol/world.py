@@ -15,7 +15,8 @@ from delayq.message import Limits, Message
 from delayq.routes import Route, Routes
 from delayq.store import commands, queue_keys
 from delayq.store.commands import Found, Retention
-from delayq.store.store import Store, Wakes
+from delayq.store.store import Store
+from delayq.store.wakes import Wakes
 from delayq.targets import OK, Result
 from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Forwarder, Report

@@ -18,7 +18,7 @@ from delayq import Client, Message, StoreUnavailable
 from delayq.embedded import EmbeddedServer
 from delayq.errors import LayoutMismatch
 from delayq.processes import free_port
-from delayq.store.store import Wakes
+from delayq.store.wakes import Wakes
 from delayq.testing import MemoryTarget
 from tests.recovery.conftest import pending, schedule_all, stream_ids
 from tests.support.nodes import RunningNode, settings_for

@@ -15,8 +15,10 @@ from delayq.errors import ConfigError, StoreError, StoreUnavailable
 from delayq.operations import Scheduled
 from delayq.processes import LOCALHOST, free_port
 from delayq.store import commands, scripts
+from delayq.store.async_store import AsyncStore
 from delayq.store.commands import Command, plain
-from delayq.store.store import AHEAD, AsyncStore, Store
+from delayq.store.exchange import AHEAD
+from delayq.store.store import Store
 from tests.support.proxy import FaultProxy
 from tests.support.queues import AsyncRunner, Queue, Runner, row, schedule_command
 from tests.support.servers import ServerUnderTest

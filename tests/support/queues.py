@@ -15,6 +15,7 @@ from delayq.codec import Record, encode
 from delayq.errors import StoreError
 from delayq.message import Limits, Message
 from delayq.store import commands
+from delayq.store.async_store import AsyncStore
 from delayq.store.commands import (
     Answers,
     Command,
@@ -28,7 +29,7 @@ from delayq.store.commands import (
     Unparked,
 )
 from delayq.store.keys import QueueKeys, queue_keys
-from delayq.store.store import AsyncStore, Store
+from delayq.store.store import Store
 from tests.support.servers import ServerUnderTest
 
 T = TypeVar("T")

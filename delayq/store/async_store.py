@@ -1,0 +1,116 @@
+"""`AsyncStore` runs commands from one event loop; see `store`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import redis
+import redis.asyncio
+from hiredis import pack_command
+from redis.backoff import NoBackoff
+
+from delayq.errors import ConfigError, StoreError
+from delayq.store.commands import Command
+from delayq.store.exchange import Exchange, connection_options, read_reply, single, translate, words_of
+
+__all__ = ["AsyncStore"]
+
+T = TypeVar("T")
+
+
+class AsyncStore:
+    """Runs commands from one event loop; see `Store`."""
+
+    def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 32, flags: bool = True) -> None:
+        self.url = url
+        self._flags = flags
+        self._timeout = timeout
+        options = connection_options(url, timeout) | {
+            "socket_timeout": None
+        }  # one time-out around a whole exchange instead
+        options["retry"] = redis.asyncio.retry.Retry(NoBackoff(), 0)
+        try:
+            self._factory: Any = redis.asyncio.ConnectionPool.from_url(url, **options)
+            self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+        except (TypeError, ValueError, redis.exceptions.RedisError) as error:
+            raise ConfigError(f"the Redis URL is wrong: {error}") from None
+        self._idle: list[Any] = []
+        self._loaded: set[str] = set()
+        self._free = asyncio.Semaphore(connections)
+
+    async def run(self, command: Command[T]) -> T:
+        """Run one command and return what it read; raises StoreError."""
+        return single(await self.run_many((command,)))
+
+    async def run_many(self, commands: Iterable[Command[T]]) -> list[T | StoreError]:
+        """Run commands in order, sending ahead of the replies; an error stands in its command's place."""
+        exchange = Exchange(commands)
+        while True:
+            try:
+                await self._with_connection(exchange)
+                return exchange.answers
+            except (redis.exceptions.RedisError, OSError) as error:
+                await self._drop_idle()
+                if not exchange.broke(error):
+                    return exchange.answers
+
+    async def _with_connection(self, exchange: Exchange) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._free.acquire()
+        except TimeoutError:
+            raise redis.exceptions.ConnectionError("no connection became free in time") from None
+        try:
+            connection = self._idle.pop() if self._idle else self._factory.make_connection()
+            try:
+                if not connection.is_connected:
+                    await connection.connect()
+                await self._exchange(connection, exchange)
+            except BaseException:
+                await connection.disconnect(nowait=True)
+                raise
+            self._idle.append(connection)
+        finally:
+            self._free.release()
+
+    async def _exchange(self, connection: Any, exchange: Exchange) -> None:
+        # The time-out is for the server's silence, not for the length of the whole.
+        clock = asyncio.get_running_loop().time
+        async with asyncio.timeout(self._timeout) as bound:
+            for index, command in exchange.to_send():
+                await self._send(connection, exchange, index, command)
+                while exchange.full:
+                    await self._receive(connection, exchange)
+                    bound.reschedule(clock() + self._timeout)
+            while exchange.waiting:
+                await self._receive(connection, exchange)
+                bound.reschedule(clock() + self._timeout)
+
+    async def _send(self, connection: Any, exchange: Exchange, index: int, command: Command[Any]) -> None:
+        packed = pack_command(tuple(words_of(command, self._flags, self._loaded)))
+        exchange.sent(index, command, len(packed))
+        await connection.send_packed_command(packed, check_health=False)
+
+    async def _receive(self, connection: Any, exchange: Exchange) -> None:
+        try:
+            reply = await connection.read_response()
+        except redis.exceptions.NoScriptError:
+            index, command = exchange.take()
+            self._loaded.discard(command.script)
+            await self._send(connection, exchange, index, command)
+        except redis.exceptions.ResponseError as error:
+            index, _ = exchange.take()
+            exchange.answers[index] = translate(error)
+        else:
+            index, command = exchange.take()
+            exchange.answers[index] = read_reply(command, reply)
+
+    async def _drop_idle(self) -> None:
+        while self._idle:
+            await self._idle.pop().disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        await self._drop_idle()

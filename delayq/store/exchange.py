@@ -1,0 +1,136 @@
+"""What both stores share: how commands become words, how errors are told, and what is on its way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from delayq.errors import StoreError, StoreFull, StoreUnavailable
+from delayq.store import scripts
+from delayq.store.commands import Command
+
+__all__ = ["AHEAD", "Exchange", "connection_options", "read_reply", "single", "translate", "words_of"]
+
+T = TypeVar("T")
+
+#: Commands sent ahead of their replies: enough to keep the server busy, little enough to fit in socket buffers.
+AHEAD: Final = 32
+AHEAD_BYTES: Final = 1024 * 1024
+PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+
+
+def translate(error: Exception) -> StoreError:
+    text = str(error) or type(error).__name__
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, redis.exceptions.OutOfMemoryError) or text.startswith("OOM"):
+        return StoreFull(f"Redis has reached its maxmemory ({text})")
+    if isinstance(error, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):
+        return StoreError(f"Redis refused the credentials or the command: {text}")
+    if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)):
+        return StoreUnavailable(f"Redis is away, or its reply was lost: {text}")
+    if isinstance(error, (redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError)) or text.startswith(PASSING):
+        return StoreUnavailable(f"Redis takes nothing now: {text}")
+    return StoreError(text)
+
+
+def broken(error: Exception) -> bool:
+    """Whether the connection broke (rather than the server being slow, loading or refusing)."""
+    lost = (redis.exceptions.ConnectionError, OSError)
+    slow = (redis.exceptions.TimeoutError, redis.exceptions.BusyLoadingError, TimeoutError)
+    return isinstance(error, lost) and not isinstance(error, slow)
+
+
+def words_of(command: Command[Any], flags: bool, loaded: set[str]) -> tuple[Any, ...]:
+    if not command.script:
+        return tuple(command.args)
+    script = scripts.load(command.script, flags)
+    if command.script in loaded:
+        return ("EVALSHA", script.sha, len(command.keys), *command.keys, *command.args)
+    loaded.add(command.script)  # the server keeps what it was given whole
+    return ("EVAL", script.text, len(command.keys), *command.keys, *command.args)
+
+
+class Exchange:
+    """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
+
+    def __init__(self, commands: Iterable[Command[Any]]) -> None:
+        self.waiting: deque[tuple[int, Command[Any], int]] = deque()
+        self.answers: list[Any] = []
+        self._commands = iter(commands)
+        self._again: deque[tuple[int, Command[Any]]] = deque()
+        self._bytes = 0
+        self._replies = 0
+        self._replies_at_last_break = -1
+
+    def to_send(self) -> Iterator[tuple[int, Command[Any]]]:
+        """What is to be sent, each with its place; after a break it goes on where it was."""
+        while self._again:
+            yield self._again.popleft()
+        for command in self._commands:
+            self.answers.append(UNANSWERED)
+            yield len(self.answers) - 1, command
+
+    def sent(self, index: int, command: Command[Any], size: int) -> None:
+        self.waiting.append((index, command, size))
+        self._bytes += size
+
+    @property
+    def full(self) -> bool:
+        """Whether replies are to be read before more is sent."""
+        return len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+
+    def take(self) -> tuple[int, Command[Any]]:
+        """The command whose reply has come."""
+        index, command, size = self.waiting.popleft()
+        self._bytes -= size
+        self._replies += 1
+        return index, command
+
+    def broke(self, error: Exception) -> bool:
+        """Whether to go on with a new connection; if not, everything without an answer gets the error.
+
+        What was sent and not answered is sent once more, unless nothing was answered since that was done last.
+        """
+        again = bool(self.waiting) and broken(error) and self._replies > self._replies_at_last_break
+        self._replies_at_last_break = self._replies
+        if again:
+            self._again.extendleft((index, command) for index, command, _ in reversed(self.waiting))
+        else:
+            failed = translate(error)
+            self.answers = [failed if answer is UNANSWERED else answer for answer in self.answers]
+            self.answers.extend(failed for _ in self._commands)
+        self.waiting.clear()
+        self._bytes = 0
+        return again
+
+
+UNANSWERED: Final = object()
+
+
+def read_reply(command: Command[T], reply: Any) -> T | StoreError:
+    try:
+        return command.read(reply)
+    except Exception as error:
+        return StoreError(f"the reply of {command.script or 'a command'} cannot be read: {error!r}")
+
+
+def single(answers: list[T | StoreError]) -> T:
+    (answer,) = answers
+    if isinstance(answer, StoreError):
+        raise answer
+    return answer
+
+
+def connection_options(url: str, timeout: float) -> dict[str, Any]:
+    tcp = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    return tcp | {
+        "retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "socket_timeout": timeout,
+        "socket_connect_timeout": min(timeout, 1.0), "health_check_interval": 0,
+        "decode_responses": False, "protocol": 2, "max_connections": 2**31,
+    }  # fmt: skip

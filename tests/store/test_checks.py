@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from delayq.errors import ConfigError
+from delayq.store import checks
+from delayq.store.store import Store
+from tests.support.servers import ServerUnderTest
+
+GOOD = checks.Server(
+    name="valkey",
+    version="9.1.2",
+    aof=True,
+    policy="noeviction",
+    max_memory=0,
+    used_memory=1_000,
+    role="master",
+    loading=False,
+)
+
+
+def test_a_server_says_what_it_is(real: ServerUnderTest) -> None:
+    store = Store(real.url)
+    real.admin.config_set("maxmemory", "1gb")
+    try:
+        server = store.run(checks.server())
+    finally:
+        real.admin.config_set("maxmemory", "0")
+        store.close()
+    assert server.name == {"valkey": "valkey", "redis7": "redis"}[real.kind]
+    assert server.version.split(".")[0].isdigit()
+    assert (server.aof, server.policy, server.role, server.loading) == (False, "noeviction", "master", False)
+    assert (server.max_memory, server.used_memory > 0) == (2**30, True)
+
+
+def test_nothing_is_said_against_a_good_server() -> None:
+    assert checks.complaints(GOOD) == []
+    checks.refuse(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({"policy": "allkeys-lru"}, "CONFIG SET maxmemory-policy noeviction"),
+        ({"policy": "volatile-ttl"}, "CONFIG SET maxmemory-policy noeviction"),
+        ({"aof": False}, "CONFIG SET appendonly yes"),
+        ({"role": "slave"}, "point DELAYQ_REDIS_URL at its primary"),
+    ],
+    ids=str,
+)
+def test_each_trouble_is_a_sentence_that_says_what_to_do(changes: dict[str, object], advice: str) -> None:
+    (complaint,) = checks.complaints(msgspec.structs.replace(GOOD, **changes))
+    assert advice in complaint
+    assert "\n" not in complaint
+
+
+def test_only_a_server_that_throws_messages_away_is_refused() -> None:
+    with pytest.raises(ConfigError, match="maxmemory-policy is allkeys-lru"):
+        checks.refuse(msgspec.structs.replace(GOOD, policy="allkeys-lru"))
+    checks.refuse(msgspec.structs.replace(GOOD, aof=False, role="slave"))
+
+
+def test_what_a_server_does_not_say_is_not_held_against_it() -> None:
+    assert checks.complaints(msgspec.structs.replace(GOOD, aof=None, policy=None, role="unknown")) == []

@@ -1,0 +1,149 @@
+"""The targets that come with the package; a worker's own path into local streams is tested with the pull script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from delayq.codec import encode
+from delayq.errors import ConfigError
+from delayq.message import Limits, Message
+from delayq.processes import LOCALHOST, free_port
+from delayq.routes import Route
+from delayq.targets import Result, Target, open_target
+from tests.support.proxy import FaultProxy
+from tests.support.servers import ServerUnderTest
+from workers.held import Held
+
+Streams = Callable[..., Target]
+
+
+def delivery(id: str, body: Any = "x", attempts: int = 0, **fields: Any) -> Held:
+    """A pulled message that was due at 20,000."""
+    content = encode(Message(**({"topic": "orders", "delay_time": 0, "body": body} | fields)), Limits())
+    return Held(id.encode() + b"\x000000001", 20_000, attempts, b"0000001%013d0" % 20_000 + content)
+
+
+def outcomes(results: Sequence[Result]) -> list[str]:
+    return [result.outcome for result in results]
+
+
+@pytest.fixture
+def streams() -> Iterator[Streams]:
+    """Opens targets of the scheme redis+stream, and closes them."""
+    opened: list[Target] = []
+
+    def open_one(port: int, **fields: Any) -> Target:
+        route = Route(name="r", target=f"redis+stream://{LOCALHOST}:{port}/0", path="general", **fields)
+        opened.append(open_target(route, f"redis://{LOCALHOST}:1/0"))
+        return opened[-1]
+
+    yield open_one
+    for target in opened:
+        target.close()
+
+
+# -- redis+stream --------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_appended_in_order_with_every_field(streams: Streams, real: ServerUnderTest) -> None:
+    target = streams(real.port)
+    batch = [
+        delivery("a", b"\0\xff\r\n", 2, tags="paid", keys=("k1", "k2"), properties={"n": "v", "e": ""}),
+        delivery("b", {"x": 1}),
+    ]
+    assert outcomes(target.send(batch, 2.0)) == ["ok", "ok"]
+    assert [entry for _, entry in real.admin.xrange("orders")] == [
+        {
+            b"id": b"a", b"topic": b"orders", b"tags": b"paid", b"keys": b"k1 k2", b"body": b"\0\xff\r\n",
+            b"due": b"20000", b"attempt": b"3", b"p:e": b"", b"p:n": b"v",
+        },
+        {
+            b"id": b"b", b"topic": b"orders", b"tags": b"", b"keys": b"", b"body": b'{"x":1}', b"due": b"20000",
+            b"attempt": b"1",
+        },
+    ]  # fmt: skip
+
+
+def test_the_route_names_and_trims_the_stream(streams: Streams, real: ServerUnderTest) -> None:
+    target = streams(real.port, stream="events:{topic}", max_length=100)
+    assert outcomes(target.send([delivery(f"m{number}") for number in range(450)], 2.0)) == ["ok"] * 450
+    assert 100 <= real.admin.xlen("events:orders") < 450
+
+
+def test_only_the_message_whose_key_is_no_stream_is_rejected(streams: Streams, real: ServerUnderTest) -> None:
+    real.admin.set("wrong", "a string")
+    results = streams(real.port).send([delivery("a"), delivery("b", topic="wrong"), delivery("c")], 2.0)
+    assert outcomes(results) == ["ok", "rejected", "ok"]
+    assert "WRONGTYPE" in results[1].reason
+    assert real.admin.xlen("orders") == 2
+
+
+def test_a_server_that_is_not_there_took_nothing(streams: Streams) -> None:
+    results = streams(free_port()).send([delivery("a"), delivery("b")], 2.0)
+    assert outcomes(results) == ["unavailable", "unavailable"]
+
+
+def test_a_server_that_is_full_took_nothing(streams: Streams, real: ServerUnderTest) -> None:
+    real.admin.config_set("maxmemory", "1")
+    try:
+        assert outcomes(streams(real.port).send([delivery("a")], 2.0)) == ["unavailable"]
+    finally:
+        real.admin.config_set("maxmemory", "0")
+
+
+def test_a_lost_reply_is_an_unknown_outcome_and_the_next_send_goes_on(
+    streams: Streams, proxy: FaultProxy, valkey: ServerUnderTest
+) -> None:
+    target = streams(proxy.port)
+    assert outcomes(target.send([delivery("warm")], 2.0)) == ["ok"]
+    proxy.drop_reply("xadd", when=lambda words: b"b" in words)
+    results = outcomes(target.send([delivery("a"), delivery("b"), delivery("c")], 2.0))
+    assert results[1:] == ["unknown", "unknown"]
+    assert valkey.admin.xlen("orders") >= 3
+    assert outcomes(target.send([delivery("d")], 2.0)) == ["ok"]
+
+
+def test_a_server_that_answers_nothing_is_an_unknown_outcome_within_the_time_out(
+    streams: Streams, proxy: FaultProxy
+) -> None:
+    target = streams(proxy.port)
+    assert outcomes(target.send([delivery("warm")], 2.0)) == ["ok"]
+    proxy.black_hole()
+    assert outcomes(target.send([delivery("a"), delivery("b")], 0.1)) == ["unknown", "unknown"]
+    proxy.heal()
+    assert outcomes(target.send([delivery("c")], 2.0)) == ["ok"]
+
+
+def test_a_wrong_url_is_told_with_the_routes_name() -> None:
+    with pytest.raises(ConfigError, match="route r: the target's URL is wrong"):
+        open_target(Route(name="r", target="redis+stream://host:port"), f"redis://{LOCALHOST}/0")
+
+
+# -- log -----------------------------------------------------------------------------------------------------------------
+
+
+def test_each_message_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    target = open_target(Route(name="r", target="log:"), f"redis://{LOCALHOST}/0")
+    batch = [delivery("a", "two\nlines", keys=("k",), properties={"n": "v"}), delivery("b", b"\xff", 1)]
+    assert outcomes(target.send(batch, 1.0)) == ["ok", "ok"]
+    target.close()
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == {
+        "topic": "orders", "id": "a", "due": 20_000, "attempt": 1, "tags": "", "keys": ["k"], "properties": {"n": "v"},
+        "body": "two\nlines",
+    }  # fmt: skip
+    assert (second["id"], second["attempt"], second["body"]) == ("b", 2, "\ufffd")
+
+
+def test_a_standard_output_that_is_gone_took_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        def write(self, text: str) -> None:
+            raise BrokenPipeError("nobody reads")
+
+    monkeypatch.setattr("sys.stdout", Closed())
+    target = open_target(Route(name="r", target="log:"), f"redis://{LOCALHOST}/0")
+    assert outcomes(target.send([delivery("a")], 1.0)) == ["unavailable"]
