@@ -16,6 +16,7 @@ __all__ = ["Unparking"]
 RAMP_FROM, RAMP_TO = 16, 500
 KEYS_AT_ONCE = 8
 ORPHANS_AT_ONCE = 4
+LOWEST_FIRST = 3  # probes of the lowest before others are tried
 _Name = str
 
 
@@ -27,6 +28,7 @@ class Unparking:
         self._epoch = epoch
         self._dispatch = dispatch
         self._ramp: dict[_Name, int] = {}
+        self._probed: dict[_Name, int] = {}  # how often since it was parked
         for name in parked:
             dispatch.parked[name] = UNKNOWN_HEAD
         self._orphaned = [name for name in parked if name.startswith("t:") and name[2:] not in dispatch.submitted]
@@ -45,18 +47,24 @@ class Unparking:
         for name in [name for name in work.parked if name.startswith("t:") and not work.flight.offset.unread]:
             if name == NO_ROUTE:
                 continue
-            begin = 0.0
-            if work.probing(name):
+            probing = work.probing(name)
+            if probing:
                 self._ramp[name] = RAMP_FROM // 2  # it begins anew when the target takes messages again
-                # Not always the lowest: a few messages that never get through would keep all others parked.
-                begin = random.choice((0.0, random.random()))
             if limit := work.may_come_back(name, self._ramp.get(name, RAMP_FROM)):
-                wanted.append((name, limit, begin))
+                wanted.append((name, limit, self._begin(name) if probing else 0.0))
         for _ in range(min(KEYS_AT_ONCE, len(work.keys_to_unpark))):
             name = work.keys_to_unpark.pop()
             if name in work.parked:
                 wanted.append((name, RAMP_FROM, 0.0))
         return [(name, commands.unpark(self._keys, self._epoch, name, limit, begin)) for name, limit, begin in wanted]
+
+    def _begin(self, name: _Name) -> float:
+        """Where to take probes from: the lowest, but after some that failed every other time from anywhere.
+
+        A few messages that never get through would keep all others parked else.
+        """
+        self._probed[name] = self._probed.get(name, 0) + 1
+        return random.random() if self._probed[name] > LOWEST_FIRST and self._probed[name] % 2 else 0.0
 
     def take(self, name: _Name, answer: Unparked) -> None:
         """Note what came back."""
@@ -67,6 +75,7 @@ class Unparking:
         if answer.head is None:
             work.parked.pop(name, None)
             self._ramp.pop(name, None)
+            self._probed.pop(name, None)
             if name in self._orphaned:
                 self._orphaned.remove(name)
         else:

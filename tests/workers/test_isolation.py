@@ -171,6 +171,14 @@ def test_what_was_parked_comes_back_in_due_order_with_a_ramp_when_the_target_rec
     assert not hand.forwarders["general"].circuit.open
 
 
+def test_messages_that_never_get_through_do_not_keep_a_circuit_open_for_the_others(world: OneQueue) -> None:
+    hand = world.take_over()
+    opened(world, hand, 50)
+    poison = {"m0", "m1", "m2", "m3", "m4"}
+    hand.run(1_200_000, lambda held: AWAY if held.id in poison else OK)
+    assert world.records().keys() <= poison
+
+
 def test_a_target_that_is_away_is_not_noticed_by_others(world: OneQueue) -> None:
     hand = world.take_over()
     opened(world, hand, 200)
