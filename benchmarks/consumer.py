@@ -49,7 +49,8 @@ def arrivals(path: Path) -> Iterator[Arrival]:
 def consume(url: str, topics: list[str], count: int, numbers: array[int]) -> None:
     """Read `count` messages, or until no more come."""
     last: dict[bytes, bytes] = {topic.encode(): b"0-0" for topic in topics}
-    with redis.ConnectionPool.from_url(url, protocol=2) as pool:
+    # A read that blocks is bounded by its own patience, not by the socket's.
+    with redis.ConnectionPool.from_url(url, protocol=2, socket_timeout=None) as pool:
         connection: Any = pool.get_connection()
         while len(numbers) < 3 * count:
             words = ("COUNT", 1000, "BLOCK", PATIENCE_MS, "STREAMS", *last.keys(), *last.values())

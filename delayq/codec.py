@@ -150,6 +150,15 @@ def _properties(properties: Mapping[str, str]) -> bytes:
     return b"".join(parts)
 
 
+def _properties_fit(raw: bytes, at: int, end: int) -> bool:
+    """Whether the properties are names and values to the last byte."""
+    texts = 0
+    while at + 1 < end:
+        at += 2 + (raw[at] << 8) + raw[at + 1]
+        texts += 1
+    return at == end and texts % 2 == 0
+
+
 class Record:
     """A record from the pool; fields are sliced when they are asked for. Raises CorruptRecord."""
 
@@ -174,6 +183,8 @@ class Record:
         self._raw = raw
         if len(raw) != f + body + (DUE_DIGITS if self.mark & 1 else 0):
             raise CorruptRecord(f"a record of {len(raw)} bytes is cut short or has more than it says")
+        if f > e and not _properties_fit(raw, e, f):
+            raise CorruptRecord("its properties are damaged")
 
     @property
     def topic(self) -> str:

@@ -83,9 +83,11 @@ def test_a_redis_that_fills_while_a_node_delivers_loses_nothing(
     small: ServerUnderTest, target: MemoryTarget, clients: Clients
 ) -> None:
     client = clients(small.url)
-    target.answer("unknown", times=40)
+    target.answer("hang")
     with RunningNode(settings_for(small.url, target, max_attempts=1_000)):
-        ids = [id for _ in range(3) for id in fill(client, "m.t")]
+        ids = fill(client, "m.t")
+        allow(small, -100_000)
+        target.wait_for_hanging()
         target.behave()
         target.wait_for_ids(ids, timeout=30)
         eventually(lambda: pending(client) == 0, "everything is acked")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from delayq.codec import CorruptRecord
 from delayq.store.commands import Known
-from tests.support.queues import Queue, State, ids, row
+from tests.support.queues import Queue, State, ids, row, taken
 
 ORDERS = Known("orders", "orders")
 NEWS = Known("news", "stream-of-news")
@@ -229,3 +230,16 @@ def test_an_orphan_between_messages_is_dropped_while_the_others_are_appended(q: 
     assert q.pull(now=20_000, known=[ORDERS]).appended == 2
     assert q.state().queue == {}
     assert q.state().orphans == set()
+
+
+def test_a_record_with_damaged_properties_neither_stops_the_queue_nor_repeats_others(q: Queue) -> None:
+    q.given(*(row(id, at=20_000, properties={"n": "v"}) for id in "abc"))
+    raw = q.admin.hget(q.keys.pool, "b")
+    q.admin.hset(q.keys.pool, "b", raw.replace(b"\0\1n\0\1v", b"\0\xffn\0\1v"))
+    for _ in range(2):
+        pulled = q.pull(now=20_000, known=[ORDERS], unlisted_general=False)
+        with pytest.raises(CorruptRecord):
+            taken(pulled)
+        assert [ticket[:1] for ticket in pulled.tickets] == [b"b"]
+    assert [entry["id"] for entry in q.stream("orders")] == ["a", "c"]
+    assert q.state().queue == {"b": 20_000}

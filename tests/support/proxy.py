@@ -201,18 +201,24 @@ class _Link:
         self._server: socket.socket | None = None
         self._drops: deque[tuple[bool, str]] = deque()  # of each command without a reply: drop it?
         self._subscribed = False
-        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._ended = False
         self._threads: list[threading.Thread] = []
 
     def open(self, address: tuple[str, int]) -> bool:
-        """Connect to the server and start; False if it is not there."""
+        """Connect to the server and start; False if it is not there, or if this was reset meanwhile."""
         try:
-            self._server = socket.create_connection(address, timeout=5)
+            server = socket.create_connection(address, timeout=5)
         except OSError:
             return False
-        self._server.settimeout(None)
-        for end in (self._client, self._server):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server.settimeout(None)
+        with self._lock:
+            if self._ended:
+                server.close()
+                return False
+            self._server = server
+            for end in (self._client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for name, pump in (("requests", self._requests), ("replies", self._replies)):
             thread = threading.Thread(target=self._run, args=(pump,), name=f"proxy-{name}", daemon=True)
             self._threads.append(thread)
@@ -258,9 +264,10 @@ class _Link:
 
     def reset(self) -> None:
         """RST to both ends."""
-        if self._ended.is_set():
-            return
-        self._ended.set()
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
         for end in filter(None, (self._client, self._server)):
             try:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

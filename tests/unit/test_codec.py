@@ -116,6 +116,15 @@ def test_a_record_cut_short_or_made_longer_is_corrupt(message: Message, data: st
             Record(broken)
 
 
+@given(st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=5), min_size=1), st.data())
+def test_damaged_properties_are_corrupt_or_still_properties(properties: dict[str, str], data: st.DataObject) -> None:
+    raw = bytearray(record_of(message_with("", properties=properties)))
+    start = raw.index(b"\0", 35 + 1)  # behind the topic
+    raw[data.draw(st.integers(start, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with suppress(CorruptRecord, UnicodeDecodeError):
+        assert isinstance(Record(bytes(raw)).properties, dict)
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_record_or_corrupt(raw: bytes) -> None:
     with suppress(CorruptRecord):

@@ -105,6 +105,17 @@ local function append(stream, trim, id, topic, record, attempt, a, b, d, e, f, g
   redis.call(unpack(entry))
 end
 
+-- Whether the properties are names and values to the last byte.
+local function properties_fit(record, e, f)
+  local at, texts = e + 1, 0
+  while at < f do
+    local high, low = byte(record, at, at + 1)
+    at = at + 2 + high * 256 + low
+    texts = texts + 1
+  end
+  return at == f + 1 and texts % 2 == 0
+end
+
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
 local gone, gone_ids, members, ends = {}, {}, {}, {}
 local tickets, tried, returned, unknown = {}, {}, {}, {}
@@ -127,6 +138,9 @@ for i = 1, due_count do
     orphans = orphans + 1
   else
     local a, b, c, d, e, f, g = fields(record)
+    if a and f > e and not properties_fit(record, e, f) then
+      a = nil -- returned as corrupt: an error here, after the first XADD, would append that again at every pull
+    end
     local topic = a and sub(record, FIELDS, a)
     local stream = a and streams[topic]
     if a and stream == nil and unlisted == 'unknown' then
