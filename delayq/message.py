@@ -98,7 +98,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def validate(self, limits: Limits, now: int) -> None:
         """Raise InvalidMessage for the first field that is wrong; `now` (Unix ms) bounds `expect_date`."""
-        if self.topic not in _good_topics:
+        if type(self.topic) is not str or self.topic not in _good_topics:
             check_topic(self.topic)
             if len(_good_topics) < 10_000:  # topics come from outside: bounded
                 _good_topics.add(self.topic)
