@@ -34,7 +34,7 @@ def _pace() -> float:
 
 def lead(count: int, spare: int = 1500) -> int:
     """How many ms ahead of their due `count` messages are begun to be scheduled, with ms to spare."""
-    return int(1000 * count / (_pace() * 0.6)) + spare
+    return int(1000 * count / (_pace() * 0.5)) + spare
 
 
 def span_of(count: int) -> int:
