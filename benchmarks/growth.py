@@ -30,8 +30,6 @@ from delayq import Client
 __all__ = ["run"]
 
 FEW: Final = 10_000
-#: With few pending a measured round is short; so many messages in such rounds are enough for a steady figure.
-FEW_MEASURED: Final = 100_000
 GOAL: Final = 1.3
 
 
@@ -52,14 +50,13 @@ class Growth(msgspec.Struct):
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure growth."""
-    sizes = Sizes(300_000, 50_000, 1) if scale.quick else Sizes(10_000_000, 500_000, 3)
+    sizes = Sizes(300_000, 50_000, 1) if scale.quick else Sizes(10_000_000, 1_000_000, 3)
     plain, schedule, drained = Growth(), Growth(), Growth()
     for number in range(1, sizes.rounds + 1):
         progress(f"growth: {FEW:,} pending, run {number} of {sizes.rounds}")
-        measured = min(FEW_MEASURED, sizes.measured)
-        plain.few.append(_plain_few(measured))
-        schedule.few.append(_schedule_few(measured))
-        drained.few.append(_drain_few(measured))
+        plain.few.append(_plain_few(sizes.measured))
+        schedule.few.append(_schedule_few(sizes.measured))
+        drained.few.append(_drain_few(sizes.measured))
     schedule.many, drained.many = delayq_many(sizes)
     plain.many = plain_many(sizes)
     names = f"{FEW:,} → {sizes.many:,} pending"
