@@ -60,17 +60,20 @@ if due_count > 0 then
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
   end
 end
-local stream_type, wrong = {}, {}
-local function takes_entries(stream)
-  local kind = stream_type[stream]
-  if not kind then
-    kind = redis.call('TYPE', stream).ok
-    stream_type[stream] = kind
+local wrong = {}
+-- Whether each topic's messages can be appended: its stream, or false.
+local ready = {}
+local function find_stream(topic)
+  local stream = streams[topic]
+  if stream then
+    local kind = redis.call('TYPE', stream).ok
     if kind ~= 'stream' and kind ~= 'none' then
       wrong[#wrong + 1] = stream
+      stream = false
     end
   end
-  return kind == 'stream' or kind == 'none'
+  ready[topic] = stream
+  return stream
 end
 
 local call = redis.call
@@ -117,9 +120,9 @@ local function properties_fit(record, e, f)
 end
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
-local gone, gone_ids, members, ends = {}, {}, {}, {}
+local gone_ids, stays, members, ends = {}, {}, {}, {}
 local tickets, tried, returned, unknown = {}, {}, {}, {}
-local appended, buried, orphans, bytes, looked = 0, 0, 0, 0, 0
+local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
 local full = false
 local records, attempts, chunk = {}, {}, 0
@@ -132,49 +135,50 @@ for i = 1, due_count do
     records = redis.call('HMGET', pool, unpack(ids, i, last))
     attempts = any_attempts and redis.call('HMGET', attempts_key, unpack(ids, i, last)) or {}
   end
-  local id, ticket, record = ids[i], entries[i], records[at]
-  if not record or sub(record, 1, GENERATION) ~= sub(ticket, -7) then
-    gone[#gone + 1] = ticket -- a ticket without its record
-    orphans = orphans + 1
+  local id, record = ids[i], records[at]
+  if not record or sub(record, 1, GENERATION) ~= sub(entries[i], -7) then
+    orphans = orphans + 1 -- a ticket without its record
   else
-    local a, b, c, d, e, f, g = fields(record)
+    local a, b, c, d, e, f, g, mark, flags = fields(record)
     if a and f > e and not properties_fit(record, e, f) then
       a = nil -- returned as corrupt: an error here, after the first XADD, would append that again at every pull
     end
     local topic = a and sub(record, FIELDS, a)
-    local stream = a and streams[topic]
-    if a and stream == nil and unlisted == 'unknown' then
-      unknown[1] = topic
-      break
+    local stream = a and ready[topic]
+    if a and stream == nil then
+      stream = find_stream(topic)
+      if stream == nil and unlisted == 'unknown' then
+        unknown[1] = topic
+        break
+      end
     end
     bytes = bytes + #record
-    if bytes > most_bytes and #gone + #tickets > 0 then
+    if bytes > most_bytes and i - 1 - kept + #tickets > 0 then
       full = true
       break
     end
-    local keyed = c and c > b
-    if fresh and keyed then
-      full = false -- stays for the backlog
-    elseif stream and takes_entries(stream) then
-      local after = math.floor(byte(record, FLAGS) / 4) % 2 == 1
-        and tonumber(string.match(sub(record, c + 1, d), ',(%d+)$') or '')
-      gone[#gone + 1] = ticket
+    if fresh and c and c > b then
+      full = false -- one with an ordering key stays for the backlog
+      kept = kept + 1
+      stays[i] = true
+    elseif stream then
+      local tries = attempts[at]
+      local after = flags % 8 > 3 and tonumber(string.match(sub(record, c + 1, d), ',(%d+)$') or '')
       if after and now >= tonumber(sub(record, ASKED, 20)) + after then
         buried = buried + 1
         redis.call('ZADD', dead, digits(now), id)
-        redis.call('HSET', reasons, id, digits(now) .. ' ' .. (attempts[at] or '0') .. ' expired')
-        if attempts[at] then
+        redis.call('HSET', reasons, id, digits(now) .. ' ' .. (tries or '0') .. ' expired')
+        if tries then
           redis.call('HDEL', attempts_key, id)
         end
       else
-        local tries = attempts[at]
         append(stream, trims[topic], id, topic, record, tries and digits(tonumber(tries) + 1) or '1', a, b, d, e, f, g)
         appended = appended + 1
         gone_ids[appended] = id
         if e > d then
           add_key_members(members, sub(record, d + 1, e), id)
         end
-        if byte(record, MARK) >= 50 then
+        if mark > 1 then
           ends[#ends + 1] = digits(now * 4 + FORWARDED)
           ends[#ends + 1] = id
         end
@@ -184,8 +188,10 @@ for i = 1, due_count do
       break
     else
       local n = #tickets + 1
-      tickets[n], returned[n] = ticket, record
+      tickets[n], returned[n] = entries[i], record
       tried[n] = attempts[at] or ''
+      kept = kept + 1
+      stays[i] = true
     end
   end
   looked = i
@@ -208,12 +214,16 @@ local scores = #tickets > 0 and redis.call('ZMSCORE', queue, unpack(tickets)) or
 local last_ticket = looked > 0 and entries[looked] or ''
 local last_score = looked > 0 and redis.call('ZSCORE', queue, last_ticket) or ''
 
-if #gone > 0 then
-  if #gone == looked then
-    redis.call('ZREMRANGEBYRANK', queue, start, start + looked - 1)
-  else
-    redis.call('ZREM', queue, unpack(gone))
+if kept == 0 and looked > 0 then
+  redis.call('ZREMRANGEBYRANK', queue, start, start + looked - 1)
+elseif kept < looked then
+  local gone = {}
+  for i = 1, looked do
+    if not stays[i] then
+      gone[#gone + 1] = entries[i]
+    end
   end
+  redis.call('ZREM', queue, unpack(gone))
 end
 if appended > 0 then
   redis.call('HDEL', pool, unpack(gone_ids))

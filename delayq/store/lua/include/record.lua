@@ -1,9 +1,10 @@
 -- A record is sliced by the offsets of codec.py, counted from 1 here.
 local GENERATION, ASKED, MARK, FLAGS, FIELDS = 7, 8, 21, 22, 36
 
--- Where each field ends (topic, tags, ordering key, options, keys, properties, body); nil if it is cut short.
+-- Where each field ends (topic, tags, ordering key, options, keys, properties, body), mark and flags; nil if it is
+-- cut short.
 local function fields(record)
-  local topic, tags, ordering, options, k1, k2, p1, p2, p3, b1, b2, b3, b4 = string.byte(record, 23, 35)
+  local mark, flags, topic, tags, ordering, options, k1, k2, p1, p2, p3, b1, b2, b3, b4 = string.byte(record, MARK, 35)
   if not b4 then
     return nil
   end
@@ -14,11 +15,11 @@ local function fields(record)
   local e = d + k1 * 256 + k2
   local f = e + p1 * 65536 + p2 * 256 + p3
   local g = f + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
-  local mark = string.byte(record, MARK) - 48
-  if g + (mark % 2) * 13 ~= #record then
+  mark = mark - 48
+  if g + mark % 2 * 13 ~= #record then
     return nil
   end
-  return a, b, c, d, e, f, g
+  return a, b, c, d, e, f, g, mark, flags
 end
 
 local function ticket_of(id, record)
