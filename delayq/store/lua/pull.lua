@@ -22,7 +22,7 @@ end
 local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local fresh, unlisted = ARGV[10] == '1', ARGV[11]
 local window, most_final = tonumber(ARGV[12]), tonumber(ARGV[13])
-local sub, byte = string.sub, string.byte
+local sub = string.sub
 
 -- The rank to start from: behind a ticket that was looked at and still stands there, else the first at the offset.
 local function start_rank()
@@ -60,39 +60,15 @@ if due_count > 0 then
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
   end
 end
-local wrong = {}
--- Whether each topic's messages can be appended: its stream, or false.
-local ready = {}
-local function find_stream(topic)
-  local stream = streams[topic]
-  if stream then
-    local kind = redis.call('TYPE', stream).ok
-    if kind ~= 'stream' and kind ~= 'none' then
-      wrong[#wrong + 1] = stream
-      stream = false
-    end
-  end
-  ready[topic] = stream
-  return stream
-end
-
-local call = redis.call
-local function append(stream, trim, id, topic, record, attempt, a, b, d, e, f, g)
-  local due = sub(record, ASKED, 20)
-  if byte(due) == 48 then
-    due = digits(tonumber(due))
-  end
-  if f == e and not trim then
-    call('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', sub(record, a + 1, b), 'keys', sub(record, d + 1, e),
-      'body', sub(record, f + 1, g), 'due', due, 'attempt', attempt)
-    return
-  end
+local pcall, wrong = redis.pcall, {}
+-- Append a message that has properties, or whose stream is trimmed: the entry, or its error.
+local function append(stream, trim, id, topic, tags, keys, body, due, attempt, record, e, f)
   local entry = { 'XADD', stream }
   if trim then
     entry[3], entry[4], entry[5] = 'MAXLEN', '~', trim
   end
-  for _, value in ipairs({ '*', 'id', id, 'topic', topic, 'tags', sub(record, a + 1, b),
-    'keys', sub(record, d + 1, e), 'body', sub(record, f + 1, g), 'due', due, 'attempt', attempt }) do
+  for _, value in ipairs({ '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', keys, 'body', body, 'due', due,
+    'attempt', attempt }) do
     entry[#entry + 1] = value
   end
   local at = e + 1
@@ -105,7 +81,7 @@ local function append(stream, trim, id, topic, record, attempt, a, b, d, e, f, g
     entry[#entry + 1] = sub(record, value_at + 2, stop - 1)
     at = stop
   end
-  redis.call(unpack(entry))
+  return pcall(unpack(entry))
 end
 
 -- Whether the properties are names and values to the last byte.
@@ -144,54 +120,83 @@ for i = 1, due_count do
       a = nil -- returned as corrupt: an error here, after the first XADD, would append that again at every pull
     end
     local topic = a and sub(record, FIELDS, a)
-    local stream = a and ready[topic]
-    if a and stream == nil then
-      stream = find_stream(topic)
-      if stream == nil and unlisted == 'unknown' then
-        unknown[1] = topic
-        break
-      end
+    local stream = a and streams[topic]
+    if a and stream == nil and unlisted == 'unknown' then
+      unknown[1] = topic
+      break
     end
     bytes = bytes + #record
     if bytes > most_bytes and i - 1 - kept + #tickets > 0 then
       full = true
       break
     end
+    local due
     if fresh and c and c > b then
       full = false -- one with an ordering key stays for the backlog
       kept = kept + 1
       stays[i] = true
-    elseif stream then
-      local tries = attempts[at]
-      local after = flags % 8 > 3 and tonumber(string.match(sub(record, c + 1, d), ',(%d+)$') or '')
-      if after and now >= tonumber(sub(record, ASKED, 20)) + after then
+    else
+      local expired = false
+      if stream then
+        due = sub(record, ASKED, 20)
+        if due < '1' or due > ':' or flags % 8 > 3 then -- rare: looked at as a number
+          local asked = tonumber(due)
+          local after = asked and flags % 8 > 3 and tonumber(string.match(sub(record, c + 1, d), ',(%d+)$') or '')
+          expired = after and now >= asked + after
+          due = asked and digits(asked) -- without the zeros before it; a damaged one is returned as corrupt
+        end
+      end
+      if expired then
+        local tries = attempts[at]
         buried = buried + 1
         redis.call('ZADD', dead, digits(now), id)
         redis.call('HSET', reasons, id, digits(now) .. ' ' .. (tries or '0') .. ' expired')
         if tries then
           redis.call('HDEL', attempts_key, id)
         end
-      else
-        append(stream, trims[topic], id, topic, record, tries and digits(tonumber(tries) + 1) or '1', a, b, d, e, f, g)
-        appended = appended + 1
-        gone_ids[appended] = id
-        if e > d then
-          add_key_members(members, sub(record, d + 1, e), id)
+      elseif due then
+        local tries = attempts[at]
+        local attempt = tries and digits(tonumber(tries) + 1) or '1'
+        local tags, keys, body = sub(record, a + 1, b), e > d and sub(record, d + 1, e) or '', sub(record, f + 1, g)
+        local trim, entry = trims[topic], nil
+        if f == e and not trim then
+          entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', keys, 'body', body,
+            'due', due, 'attempt', attempt)
+        else
+          entry = append(stream, trim, id, topic, tags, keys, body, due, attempt, record, e, f)
         end
-        if mark > 1 then
-          ends[#ends + 1] = digits(now * 4 + FORWARDED)
-          ends[#ends + 1] = id
+        if not entry.err then
+          appended = appended + 1
+          gone_ids[appended] = id
+          if e > d then
+            add_key_members(members, keys, id)
+          end
+          if mark > 1 then
+            ends[#ends + 1] = digits(now * 4 + FORWARDED)
+            ends[#ends + 1] = id
+          end
+        elseif string.find(tostring(entry.err), 'WRONGTYPE', 1, true) then
+          wrong[#wrong + 1] = stream
+          streams[topic] = false
+          due = nil -- returned, so that its owner can bury it
+        elseif looked == 0 then
+          return redis.error_reply(tostring(entry.err))
+        else
+          full = true -- what was done so far is finished first; the next pull meets this error again
+          break
         end
       end
-    elseif #tickets >= room then
-      full = true
-      break
-    else
-      local n = #tickets + 1
-      tickets[n], returned[n] = entries[i], record
-      tried[n] = attempts[at] or ''
-      kept = kept + 1
-      stays[i] = true
+      if not due then
+        if #tickets >= room then
+          full = true
+          break
+        end
+        local n = #tickets + 1
+        tickets[n], returned[n] = entries[i], record
+        tried[n] = attempts[at] or ''
+        kept = kept + 1
+        stays[i] = true
+      end
     end
   end
   looked = i

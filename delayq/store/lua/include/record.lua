@@ -1,10 +1,11 @@
 -- A record is sliced by the offsets of codec.py, counted from 1 here.
+local byte = string.byte
 local GENERATION, ASKED, MARK, FLAGS, FIELDS = 7, 8, 21, 22, 36
 
 -- Where each field ends (topic, tags, ordering key, options, keys, properties, body), mark and flags; nil if it is
 -- cut short.
 local function fields(record)
-  local mark, flags, topic, tags, ordering, options, k1, k2, p1, p2, p3, b1, b2, b3, b4 = string.byte(record, MARK, 35)
+  local mark, flags, topic, tags, ordering, options, k1, k2, p1, p2, p3, b1, b2, b3, b4 = byte(record, MARK, 35)
   if not b4 then
     return nil
   end
