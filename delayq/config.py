@@ -56,6 +56,13 @@ class Settings(BaseSettings):
     window: int = Field(default=2_000, ge=10, le=100_000, description="most messages in flight in one queue")
     drain_timeout: Milliseconds = Field(default=25_000, description="how long a stopping worker lets its sends finish")
     node: str = Field(default_factory=socket.gethostname, description="this worker's name")
+    zookeeper: str = Field(
+        default="", description="ZooKeeper servers, 'host:port,host:port', that spread the queues; empty: one worker"
+    )
+    zookeeper_root: str = Field(default="/delayq", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="its path in ZooKeeper")
+    session_timeout: Milliseconds = Field(
+        default=4_000, description="how long ZooKeeper waits for a silent worker before others take its queues"
+    )
 
     api_host: str = Field(default="127.0.0.1", description="address of the HTTP API")
     api_port: int = Field(default=8080, ge=0, le=65_535, description="port of the HTTP API")
@@ -77,6 +84,11 @@ class Settings(BaseSettings):
         if not value or any(delay < 0 for delay in value):
             raise ValueError("give at least one level, such as '1s 5s 10s'")
         return value
+
+    @property
+    def address(self) -> str:
+        """Where the worker's /metrics are; empty if nowhere."""
+        return f"{self.api_host}:{self.worker_port}" if self.worker_port else ""
 
     def limits(self) -> Limits:
         """What a message may be."""

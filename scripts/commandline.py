@@ -10,6 +10,10 @@ from typing import NoReturn
 
 REDIS_PORT = 6389
 API_PORT = 8080
+REDIS_SCHEMES = (
+    "redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://", "redis+cluster://", "rediss+cluster://",
+)  # fmt: skip
+MOST_WORKERS = 64
 BENCHMARKS = "schedule, http, drain, lateness, burst, growth, memory, idle or all"
 
 
@@ -58,7 +62,7 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of ./dev up; DELAYQ_API_PORT and DELAYQ_REDIS_URL stand in for those not given."""
     parser = _Parser(
         prog="./dev up",
-        description="Start the API, one worker node and an embedded Valkey, and keep them running. "
+        description="Start the API, a worker node and an embedded Valkey, and keep them running. "
         "Ctrl-C stops them in order and loses nothing; the next ./dev up goes on where this one was.",
         allow_abbrev=False,
     )
@@ -67,6 +71,10 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data", metavar="DIR", help="folder of the Valkey's data (./data of the checkout)")
     parser.add_argument("--ephemeral", action="store_true", help="throw the data away at the end")
     parser.add_argument("--redis-url", metavar="URL", help="use this Redis or Valkey and start none")
+    parser.add_argument(
+        "--workers", type=_count, default=1, metavar="N", help="how many worker nodes (1); more than one need --zookeeper"
+    )
+    parser.add_argument("--zookeeper", action="store_true", help="start a ZooKeeper, which spreads the queues; needs Java")
     parser.add_argument("--demo", action="store_true", help="schedule a message each second, to look at")
     options = parser.parse_args(arguments)
     if options.data == "":
@@ -78,8 +86,10 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--redis-url starts no server, so it does not go with --redis-port, --data or --ephemeral")
     if options.redis_url is None and not own_server:
         options.redis_url = os.environ.get("DELAYQ_REDIS_URL")
-    if options.redis_url and not options.redis_url.startswith(("redis://", "rediss://", "unix://")):
-        parser.error("a Redis URL begins with redis://, rediss:// or unix://")
+    if options.redis_url and not options.redis_url.startswith(REDIS_SCHEMES):
+        parser.error(f"a Redis URL begins with {', '.join(REDIS_SCHEMES[:-1])} or {REDIS_SCHEMES[-1]}")
+    if options.workers > 1 and not (options.zookeeper or os.environ.get("DELAYQ_ZOOKEEPER")):
+        parser.error("several workers need a ZooKeeper that spreads the queues: add --zookeeper")
     if options.api_port is None and (port := os.environ.get("DELAYQ_API_PORT")):
         try:
             options.api_port = _port(port)
@@ -92,6 +102,12 @@ def _port(text: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text) <= 65535:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a port, 1 to 65535")
+
+
+def _count(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_WORKERS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers, 1 to {MOST_WORKERS}")
 
 
 def _absolute(word: str, cwd: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
 from delayq.processes import die_with_parent
 
@@ -109,6 +110,26 @@ class Valkey:
     def ended(self) -> tuple[int | None, str]:
         """The end of its log says more than its exit code."""
         return None, f"its log ends:\n{self._server.log_tail()}"
+
+
+class ZooKeeper:
+    """A Part that is a ZooKeeper server."""
+
+    name = "ZooKeeper"
+
+    def __init__(self, server: ZooKeeperServer) -> None:
+        self.start = server.start
+        self.stop = server.stop
+        self._server = server
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, or None when it does not run."""
+        return self._server.pids[0]
+
+    def ended(self) -> tuple[int | None, str]:
+        """Its log stands in its data folder."""
+        return None, f"its log is {self._server.data_dir}/1/zookeeper.log"
 
 
 class Supervisor:

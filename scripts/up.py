@@ -1,4 +1,4 @@
-"""./dev up: an embedded Valkey, a worker and the API on this machine, kept running until a signal."""
+"""./dev up: an embedded Valkey, workers and the API on this machine, kept running until a signal."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import urllib.parse
 from pathlib import Path
 from typing import NoReturn
 
+from coordinator.zookeeper_jars import ZooKeeperMissing
+from coordinator.zookeeper_server import ZooKeeperServer, ZooKeeperServerError
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.errors import MissingExtra
 from delayq.processes import LOCALHOST, free_port, port_is_free
 
 from .commandline import API_PORT, REDIS_PORT, UsageError, up_options
 from .demo import get_status, trickle
-from .supervise import GaveUp, Program, Stopped, Supervisor, Valkey, say
+from .supervise import GaveUp, Program, Stopped, Supervisor, Valkey, ZooKeeper, say
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_SECONDS = 60.0
@@ -39,7 +41,7 @@ def main() -> int:
     except Stopped:
         say("stopping")
         return 0
-    except (UsageError, EmbeddedServerError, MissingExtra) as error:
+    except (UsageError, EmbeddedServerError, MissingExtra, ZooKeeperMissing, ZooKeeperServerError) as error:
         say(str(error))
         return 2
     except GaveUp as error:
@@ -66,24 +68,30 @@ def run(options: argparse.Namespace, supervisor: Supervisor, stopped: threading.
         "DELAYQ_API_HOST": LOCALHOST,
         "DELAYQ_API_PORT": str(api_port),
     }
-    for name, module, patience in (
-        ("the worker", "workers", WORKER_PATIENCE),
-        ("the API", "api", API_PATIENCE),
-    ):
-        command = [sys.executable, "-m", module]
-        supervisor.start(Program(name, command, env=env, cwd=ROOT, patience=patience))
+    if options.zookeeper:
+        zookeeper = ZooKeeperServer(data_dir=data / "zookeeper" if data is not None and not options.ephemeral else None)
+        supervisor.start(ZooKeeper(zookeeper))
+        env["DELAYQ_ZOOKEEPER"] = zookeeper.hosts
+    for number in range(1, options.workers + 1):
+        name, own = "the worker", env
+        if options.workers > 1:
+            name, own = f"worker {number}", {**env, "DELAYQ_NODE": f"worker-{number}"}
+        supervisor.start(
+            Program(name, [sys.executable, "-m", "workers"], env=own, cwd=ROOT, patience=WORKER_PATIENCE)
+        )
+    supervisor.start(Program("the API", [sys.executable, "-m", "api"], env=env, cwd=ROOT, patience=API_PATIENCE))
     api = f"http://{LOCALHOST}:{api_port}"
     if not supervisor.wait_until(lambda: get_status(f"{api}/readyz")[0] == 200, READY_SECONDS):
         status, text = get_status(f"{api}/readyz")
         raise GaveUp(f"not ready after {READY_SECONDS:.0f} s: {api}/readyz answers {status or 'nothing'}: {text}")
-    print(banner(api, redis_url, data, options), flush=True)
+    print(banner(api, redis_url, data, options, env.get("DELAYQ_ZOOKEEPER", "")), flush=True)
     if options.demo:
         threading.Thread(target=trickle, args=(api, stopped), daemon=True).start()
     supervisor.wait_until(stopped.is_set)
     raise Stopped
 
 
-def banner(api: str, redis_url: str, data: Path | None, options: argparse.Namespace) -> str:
+def banner(api: str, redis_url: str, data: Path | None, options: argparse.Namespace, zookeeper: str) -> str:
     """What runs where, and two lines to paste."""
     if options.redis_url:
         redis = f"{_without_password(redis_url)} (yours; it decides what is kept)"
@@ -98,11 +106,13 @@ def banner(api: str, redis_url: str, data: Path | None, options: argparse.Namesp
     tail = f"{shlex.quote(str(Path(sys.executable).parent / 'delayq'))} tail demo"
     if redis_url != os.environ.get("DELAYQ_REDIS_URL"):
         tail = f"DELAYQ_REDIS_URL={shlex.quote(_without_password(redis_url))} {tail}"
+    workers = f"{options.workers}, queues spread by the ZooKeeper at {zookeeper}" if zookeeper else "1, with all queues"
     return f"""
 delayq is ready.
 
   API      {api}, its documentation {api}/docs
   Redis    {redis}
+  workers  {workers}
   topics   {topics}
 
 Watch a topic:

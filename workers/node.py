@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 
 import msgspec
 import structlog
 
-from coordinator import Coordinator, LocalCoordinator
+from coordinator import Claim, Coordinator, CoordinatorError
+from coordinator.choice import coordinator_for
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings
 from delayq.errors import LayoutMismatch, StoreError
@@ -22,6 +24,7 @@ from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Forwarder, Report
 from workers.janitor import Janitor
 from workers.observer import Observer
+from workers.ownership import Ownership
 from workers.pull_job import PullJob
 from workers.retry import Backoff
 from workers.topics import Topics
@@ -30,7 +33,10 @@ from workers.wakes import WakeListener
 __all__ = ["Node"]
 
 ROUND = 500
+SHORT_ROUND = 10  # while a queue is on its way to another node
 LINE_EVERY = 5_000
+LOOK_AT_REDIS_EVERY = 1_000
+AWAY = 5_000  # ms without Redis after which queues are given up, should another node reach it
 BACKLOGS_AT_ONCE = 6
 DEFAULT_QUEUES = 16
 log = structlog.get_logger()
@@ -47,12 +53,12 @@ class Node:
         self._clock = clock if clock is not None else SystemClock()
         self._observer = observer
         self._make_coordinator = coordinator or (
-            lambda store, meta, clock: LocalCoordinator(store, meta.queues, meta.era, clock)
+            lambda store, meta, clock: coordinator_for(self.settings, store, meta, clock)
         )
         self.routes: Routes = settings.route_table()
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
-        self.jobs: dict[int, PullJob] = {}
         self.ready = False
+        self._ownership: Ownership | None = None
         self._forwarders: dict[str, Forwarder] = {}
         self._policy = Policy(
             window=settings.window, max_attempts=settings.max_attempts,
@@ -62,13 +68,21 @@ class Node:
         self._turns = threading.BoundedSemaphore(BACKLOGS_AT_ONCE)
         self._condition = threading.Condition()
         self._stopping = False
+        self._look = False
         self._started = self._clock.now()
-        self._line: bytes = b""
-        self._line_at = 0
+        self._line_at: int | None = None
+        self._redis_asked_at = self._redis_seen_at = self._clock.monotonic()
+        self._redis_answered = True
 
     def stop(self) -> None:
-        """Ask `run` to let go of everything and return; safe from any thread and from a signal handler's thread."""
+        """Ask `run` to let go of everything and return; safe from any thread."""
         self._stopping = True
+        self._look_now()
+
+    @property
+    def jobs(self) -> Mapping[int, PullJob]:
+        """The pull jobs by queue, for health and metrics."""
+        return self._ownership.jobs if self._ownership is not None else {}
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -86,23 +100,48 @@ class Node:
         if meta is None:
             return
         coordinator = self._make_coordinator(self.store, meta, self._clock)
+        coordinator.watch(self._look_now)
+        ownership = self._ownership = Ownership(
+            coordinator, self._make_job, self._clock, drain=self.settings.drain_timeout
+        )
         listener = WakeListener(self.store, meta.queues, self._wake)
         janitor = Janitor(self.store, meta.queues, self._clock)
         for forwarder in self._forwarders.values():
             forwarder.start()
         try:
-            coordinator.start()
             listener.start()
-            while not self._stopping:
-                self._round(coordinator, janitor)
-                self._wait(ROUND)
+            if self._join(coordinator):
+                while not self._stopping:
+                    self._round(coordinator, ownership, janitor)
+                    self._wait(SHORT_ROUND if ownership.ending else ROUND)
         finally:
-            self._let_go(coordinator, listener)
+            self._let_go(coordinator, ownership, listener)
+
+    def _look_now(self) -> None:
+        with self._condition:
+            self._look = True
+            self._condition.notify_all()
 
     def _wait(self, timeout_ms: int) -> None:
         with self._condition:
-            if not self._stopping:
+            if not self._stopping and not self._look:
                 self._clock.wait(self._condition, timeout_ms)
+            self._look = False
+
+    def _join(self, coordinator: Coordinator) -> bool:
+        """Take part as soon as the coordinator is there; False if stopped before."""
+        said = ""
+        while not self._stopping:
+            try:
+                coordinator.start()
+            except (StoreError, CoordinatorError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("waiting_for_coordinator", error=said)
+                self._wait(ROUND)
+            else:
+                return True
+        return False
 
     def _agree(self) -> Meta | None:
         """Wait for Redis, agree on the layout, and refuse what would lose messages; None if stopped before."""
@@ -126,46 +165,44 @@ class Node:
             return meta
         return None
 
-    def _round(self, coordinator: Coordinator, janitor: Janitor) -> None:
+    def _round(self, coordinator: Coordinator, ownership: Ownership, janitor: Janitor) -> None:
         """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
         try:
-            for forwarder in self._forwarders.values():
-                forwarder.give_up_hung()
-            self._end_jobs(coordinator)
-            self._start_jobs(coordinator)
+            self._give_up_hung()
+            answers = self._redis_answers()
+            coordinator.redis_reachable(answers)
+            reachable = answers or self._clock.monotonic() - self._redis_seen_at < AWAY
+            changed = ownership.adjust(reachable=reachable)
             self.ready = True
             janitor.tick()
-            self._publish_line()  # last: a full Redis refuses it
+            self._publish_line(ownership, changed)  # last: a full Redis refuses it
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))
+        except CoordinatorError as error:
+            log.warning("coordinator_trouble", error=str(error))
         except Exception:
             log.exception("round_failed")
 
-    def _end_jobs(self, coordinator: Coordinator) -> None:
-        assigned = coordinator.assigned()
-        for queue, job in list(self.jobs.items()):
-            if queue not in assigned:
-                job.stop()
-            if job.alive:
-                continue
-            del self.jobs[queue]
-            if job.fenced:
-                coordinator.fenced(queue, job.epoch)
-            coordinator.release(queue, job.epoch)
+    def _redis_answers(self) -> bool:
+        """Whether Redis answered when it was asked last. A node alone has nobody to leave its queues to."""
+        now = self._clock.monotonic()
+        if self.settings.zookeeper and now - self._redis_asked_at >= LOOK_AT_REDIS_EVERY:
+            self._redis_asked_at = now
+            try:
+                self.store.run(commands.stored_epoch(queue_keys(0)))
+                self._redis_answered = True
+                self._redis_seen_at = self._clock.monotonic()
+            except StoreError as error:
+                self._redis_answered = False
+                log.warning("redis_trouble", error=str(error))
+        return self._redis_answered
 
-    def _start_jobs(self, coordinator: Coordinator) -> None:
-        for queue in sorted(coordinator.assigned() - self.jobs.keys()):
-            claim = coordinator.claim(queue)
-            if claim is None:
-                continue
-            job = PullJob(
-                queue_keys(queue), claim.epoch, claim.parked, store=self.store,
-                topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
-                policy=self._policy, retention=self._retention, turns=self._turns, observer=self._observer,
-            )  # fmt: skip
-            self.jobs[queue] = job
-            job.start()
-            log.info("owner", queue=queue, epoch=claim.epoch)
+    def _make_job(self, claim: Claim) -> PullJob:
+        return PullJob(
+            queue_keys(claim.queue), claim.epoch, claim.parked, store=self.store,
+            topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
+            policy=self._policy, retention=self._retention, turns=self._turns, observer=self._observer,
+        )  # fmt: skip
 
     def _dispatch(self, report: Report) -> Dispatch:
         return Dispatch(self.routes, self._forwarders, self._policy, report)
@@ -175,33 +212,35 @@ class Node:
         if job is not None:
             job.wake(due)
 
-    def _publish_line(self) -> None:
-        line = msgspec.json.encode({
-            "node": self.settings.node, "since": self._started, "seen": self._clock.now(),
-            "queues": {str(queue): job.epoch for queue, job in sorted(self.jobs.items())},
-        })  # fmt: skip
+    def _publish_line(self, ownership: Ownership, changed: bool) -> None:
         now = self._clock.monotonic()
-        if now - self._line_at >= LINE_EVERY or not self._line_at:
-            self._line_at = now
-            self.store.run(commands.publish_node(self.settings.node, line))
+        if not changed and self._line_at is not None and now - self._line_at < LINE_EVERY:
+            return
+        self._line_at = now
+        settings = self.settings
+        line = msgspec.json.encode({
+            "node": settings.node,
+            "address": settings.address,
+            "version": version("delayq"),
+            "since": self._started,
+            "seen": self._clock.now(),
+            "coordinator": "zookeeper" if settings.zookeeper else "local",
+            "queues": {
+                str(queue): {"epoch": job.epoch, "since": ownership.since[queue]}
+                for queue, job in sorted(ownership.jobs.items())
+            },
+            "handed_over": ownership.handed_over,
+        })
+        self.store.run(commands.publish_node(settings.node, line))
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 
-    def _let_go(self, coordinator: Coordinator, listener: WakeListener) -> None:
+    def _let_go(self, coordinator: Coordinator, ownership: Ownership, listener: WakeListener) -> None:
         self.ready = False
-        end = self._clock.monotonic() + self.settings.drain_timeout
-        # 1. Pull no more: every job stops at once, so that none waits for another's sends.
-        for job in self.jobs.values():
-            job.stop()
+        # 1. Pull no more: every job stops at once.
         # 2. Let sends finish and settle them, so that a planned stop makes no duplicates.
-        while self._clock.monotonic() < end and any(job.alive for job in self.jobs.values()):
-            for forwarder in self._forwarders.values():
-                forwarder.give_up_hung()
-            for job in self.jobs.values():
-                job.join(20)
-        # 3. Release the queues, so that a successor can start.
-        for queue, job in self.jobs.items():
-            coordinator.release(queue, job.epoch)
+        # 3. Give each queue back as soon as its job has ended, so that its successor can start.
+        ownership.let_go(self._give_up_hung)
         # 4. Close the targets: nothing sends any more (what hangs is left behind with the process).
         self._close_targets(list(self._forwarders.values()))
         # 5. Leave the coordinator, stop listening, take the node's line away.
@@ -213,6 +252,10 @@ class Node:
             log.warning("redis_trouble", error=str(error))
         listener.join(2_000)
         self.store.close()
+
+    def _give_up_hung(self) -> None:
+        for forwarder in self._forwarders.values():
+            forwarder.give_up_hung()
 
     def _close_targets(self, forwarders: Sequence[Forwarder]) -> None:
         for forwarder in forwarders:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import redis
 
+from coordinator.zookeeper_jars import ZooKeeperMissing, find_jars, find_java
 from delayq.processes import free_port
 from tests.house.processes import ROOT, children_of, command_of, eventually, is_running, needs_proc
 
@@ -96,6 +97,14 @@ class Up:
             except (redis.ConnectionError, redis.BusyLoadingError):
                 return []
         return [fields["id"] for _, fields in entries]
+
+    def queues_by_node(self) -> dict[str, list[int]]:
+        """The queues of the live nodes, as the API tells."""
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            f"http://127.0.0.1:{self.api_port}/v1/nodes", timeout=10
+        ) as answer:
+            nodes = json.load(answer)["nodes"]
+        return {node["node"]: [one["queue"] for one in node["queues"]] for node in nodes if not node["stale"]}
 
     def wait_for(self, identity: str) -> None:
         eventually(lambda: identity in self.arrived(), f"{identity} arrives\n{self.text()}", 30)
@@ -184,6 +193,40 @@ def test_after_a_kill_of_dev_alone_its_children_end_and_the_next_start_goes_on(u
 
     up.wait_for(identity)
     eventually(lambda: not any(is_running(pid) for pid in children), "the first children ended")
+
+
+def test_three_workers_share_the_queues_and_one_that_is_killed_comes_back(up: Up) -> None:
+    try:
+        find_java()
+        find_jars()
+    except ZooKeeperMissing as error:
+        pytest.skip(str(error))
+    up.start("--data", str(up.data), "--workers", "3", "--zookeeper")
+    eventually(lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all queues have owners\n{up.text()}")
+    identity = up.schedule("before", "1s")
+    up.wait_for(identity)
+    victim = next(pid for pid in children_of(up.running.pid) if "-m workers" in command_of(pid))
+
+    os.kill(victim, signal.SIGKILL)
+
+    for number in range(32):  # as many as would meet every queue
+        up.wait_for(up.schedule(f"after {number}", "0s"))
+    eventually(lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all share again\n{up.text()}", 40)
+    children = children_of(up.running.pid)
+    up.running.send_signal(signal.SIGTERM)
+    assert up.running.wait(60) == 0, up.text()
+    assert [pid for pid in children if is_running(pid)] == []
+
+
+def test_several_workers_without_zookeeper_are_refused_in_one_sentence() -> None:
+    ran = subprocess.run(
+        [str(ROOT / "dev"), "up", "--workers", "2"], capture_output=True, text=True, check=False, timeout=60,
+        env={name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")},
+    )  # fmt: skip
+    assert ran.returncode == 2
+    assert ran.stderr == (
+        "dev: up: several workers need a ZooKeeper that spreads the queues: add --zookeeper\n"
+    )
 
 
 def test_ephemeral_data_are_gone_at_the_end(up: Up) -> None:

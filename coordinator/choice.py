@@ -1,0 +1,24 @@
+"""Which coordinator the settings ask for."""
+
+from __future__ import annotations
+
+from coordinator import Coordinator, LocalCoordinator
+from coordinator.zookeeper import ZooKeeperCoordinator
+from delayq.clock import Clock
+from delayq.config import Settings
+from delayq.store import commands
+from delayq.store.commands import Meta
+from delayq.store.store import Store
+
+__all__ = ["coordinator_for"]
+
+
+def coordinator_for(settings: Settings, store: Store, meta: Meta, clock: Clock) -> Coordinator:
+    """ZooKeeper's if DELAYQ_ZOOKEEPER names one, else all queues for this node. Raises ConfigError."""
+    if not settings.zookeeper:
+        return LocalCoordinator(store, meta.queues, meta.era, clock)
+    return ZooKeeperCoordinator(
+        settings.zookeeper, settings.node, queues=meta.queues, store=store, clock=clock,
+        read_era=lambda: store.run(commands.layout(meta.queues)).era, root=settings.zookeeper_root,
+        session_timeout=settings.session_timeout, address=settings.address,
+    )  # fmt: skip

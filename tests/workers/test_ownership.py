@@ -1,0 +1,215 @@
+"""Which pull jobs run, and when a queue is given back, whatever coordinator and jobs do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from coordinator import Claim, CoordinatorError
+from delayq.testing import ManualClock
+from workers.ownership import STUCK, Ownership
+from workers.pull_job import PullJob
+
+DRAIN = 2_000
+
+
+class Job:
+    """A pull job that ends when it is told to."""
+
+    def __init__(self, claim: Claim, clock: ManualClock) -> None:
+        self.claim = claim
+        self.epoch = claim.epoch
+        self.alive = False
+        self.fenced = False
+        self.stopped = False
+        self.ends_at_once = True
+        self.ticked_at = clock.monotonic()
+
+    def start(self) -> None:
+        self.alive = True
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self.ends_at_once:
+            self.alive = False
+
+    def join(self, timeout_ms: int) -> bool:
+        return not self.alive
+
+
+class Spread:
+    """A coordinator whose wishes the test sets."""
+
+    def __init__(self) -> None:
+        self.wanted: frozenset[int] = frozenset()
+        self.taken: set[int] = set()
+        self.said: list[str] = []
+        self.away = False
+        self._number = 0
+
+    def start(self) -> None:
+        """Nothing to do."""
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Nothing to watch."""
+
+    def redis_reachable(self, reachable: bool) -> None:
+        """Nothing to know."""
+
+    def assigned(self) -> frozenset[int]:
+        return self.wanted
+
+    def claim(self, queue: int) -> Claim | None:
+        if queue in self.taken:
+            return None
+        self._number += 1
+        return Claim(queue, str(self._number))
+
+    def fenced(self, queue: int, epoch: str) -> None:
+        self.said.append(f"fenced {queue} {epoch}")
+
+    def release(self, queue: int, epoch: str) -> None:
+        if self.away:
+            raise CoordinatorError("away")
+        self.said.append(f"release {queue} {epoch}")
+
+    def stop(self) -> None:
+        """Nothing to leave."""
+
+
+class House:
+    """An Ownership, with what it talks to."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.spread = Spread()
+        self.made: list[Job] = []
+        self.ownership = Ownership(self.spread, self._make, self.clock, drain=DRAIN)
+
+    def _make(self, claim: Claim) -> PullJob:
+        self.made.append(Job(claim, self.clock))
+        return cast(PullJob, self.made[-1])
+
+    def want(self, *queues: int, reachable: bool = True) -> bool:
+        self.spread.wanted = frozenset(queues)
+        return self.ownership.adjust(reachable=reachable)
+
+    @property
+    def epochs(self) -> dict[int, str]:
+        return {queue: job.epoch for queue, job in self.ownership.jobs.items()}
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def test_assigned_queues_get_jobs_and_a_look_without_news_changes_nothing(house: House) -> None:
+    assert house.want(0, 2)
+    assert house.epochs == {0: "1", 2: "2"}
+    assert not house.want(0, 2)
+    assert house.ownership.since == dict.fromkeys((0, 2), house.clock.now())
+
+
+def test_a_queue_that_another_still_holds_is_asked_for_again(house: House) -> None:
+    house.spread.taken = {0}
+    assert not house.want(0)
+    house.spread.taken = set()
+    assert house.want(0)
+    assert house.epochs == {0: "1"}
+
+
+def test_a_queue_that_goes_is_given_back_when_its_job_has_ended(house: House) -> None:
+    house.want(0, 1)
+    house.made[1].ends_at_once = False
+    house.clock.advance(7)
+    house.want(0)
+    assert house.made[1].stopped
+    before = (house.ownership.ending, house.ownership.handed_over, list(house.spread.said))
+    assert before == (True, None, [])
+    house.made[1].alive = False
+    assert house.want(0)
+    assert house.spread.said == ["release 1 2"]
+    assert house.ownership.handed_over == house.clock.now()
+    assert not house.ownership.ending
+
+
+def test_a_job_that_does_not_end_is_given_up_after_the_drain_time(house: House) -> None:
+    house.want(0)
+    house.made[0].ends_at_once = False
+    house.want()
+    house.clock.advance(DRAIN - 1)
+    house.want()
+    assert house.spread.said == []
+    house.clock.advance(1)
+    house.want()
+    assert house.spread.said == ["release 0 1"]
+    assert house.epochs == {}
+
+
+def test_while_redis_is_out_of_reach_a_queue_that_goes_goes_at_once(house: House) -> None:
+    house.want(0)
+    house.made[0].ends_at_once = False
+    house.want(reachable=False)
+    assert house.spread.said == ["release 0 1"]
+    assert house.made[0].stopped
+
+
+def test_a_fenced_job_is_told_to_the_coordinator_before_the_release_and_claims_anew(house: House) -> None:
+    house.want(0)
+    house.made[0].fenced = True
+    house.made[0].alive = False
+    assert house.want(0)
+    assert house.spread.said == ["fenced 0 1", "release 0 1"]
+    assert house.epochs == {0: "2"}
+    assert house.ownership.handed_over is None
+
+
+def test_a_dead_or_stuck_thread_costs_its_queue_a_new_epoch(house: House) -> None:
+    house.want(0, 1)
+    house.made[0].alive = False
+    house.made[1].ends_at_once = False
+    house.made[1].ticked_at -= STUCK + 1
+    house.want(0, 1)
+    assert house.made[1].stopped
+    assert sorted(house.spread.said) == ["release 0 1", "release 1 2"]
+    assert house.epochs == {0: "3", 1: "4"}
+
+
+def test_a_release_that_failed_is_repeated_before_anything_is_claimed(house: House) -> None:
+    house.want(0)
+    house.spread.away = True
+    with pytest.raises(CoordinatorError):
+        house.want(1)
+    assert house.ownership.ending
+    with pytest.raises(CoordinatorError):
+        house.want(1)
+    house.spread.away = False
+    house.want(1)
+    assert house.spread.said == ["release 0 1"]
+    assert house.epochs == {1: "2"}
+
+
+def test_letting_go_gives_each_queue_back_as_soon_as_its_job_has_ended(house: House) -> None:
+    house.want(0, 1, 2)
+    house.made[1].ends_at_once = False
+    seen: list[list[str]] = []
+
+    def meanwhile() -> None:
+        seen.append(list(house.spread.said))
+        house.clock.advance(DRAIN // 4)
+
+    house.ownership.let_go(meanwhile)
+    assert all(job.stopped for job in house.made)
+    assert sorted(seen[1]) == ["release 0 1", "release 2 3"]
+    assert house.spread.said[-1] == "release 1 2"
+    assert house.epochs == {1: "2"}  # it never ended
+
+
+def test_a_coordinator_that_is_away_does_not_stop_the_end(house: House) -> None:
+    house.want(0, 1)
+    house.spread.away = True
+    house.ownership.let_go(lambda: None)
+    assert house.epochs == {}
