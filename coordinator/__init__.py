@@ -1,35 +1,47 @@
 """Who owns which queue.
 
-Redis decides (the highest epoch wins); a coordinator only spreads the work. `local` gives one node all queues.
+Redis decides (the highest epoch wins); a coordinator only spreads the work. `local` gives one node all queues,
+`coordinator.zookeeper` (imported by itself: it needs kazoo) spreads them over all live nodes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from coordinator.epoch import Claim, epoch_text
+from coordinator.errors import CoordinatorError
 from coordinator.local import LocalCoordinator
 
-__all__ = ["Claim", "Coordinator", "LocalCoordinator", "epoch_text"]
+__all__ = ["Claim", "Coordinator", "CoordinatorError", "LocalCoordinator", "epoch_text"]
 
 
 class Coordinator(Protocol):
-    """Says which queues this node should own, and under which epoch."""
+    """Says which queues this node should own, and under which epoch.
+
+    `start`, `claim` and `release` may raise CoordinatorError when the coordinator is away: call them again.
+    """
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Before `start`: what to call, from any thread, when `assigned` or what can be claimed may have changed."""
 
     def start(self) -> None:
-        """Take part; raises StoreUnavailable or the like when that is not possible now (call it again)."""
+        """Take part; raises StoreUnavailable or CoordinatorError when that is not possible now (call it again)."""
 
     def assigned(self) -> frozenset[int]:
         """The queues that this node should own now."""
 
     def claim(self, queue: int) -> Claim | None:
-        """Begin owning a queue; None if it is not ours (any more). Raises StoreError."""
+        """Begin owning a queue; None if it is not ours (any more, or not yet). Raises StoreError."""
 
     def fenced(self, queue: int, epoch: str) -> None:
         """Redis answered FENCED to the epoch: somebody else has a newer one."""
 
     def release(self, queue: int, epoch: str) -> None:
         """Stop owning a queue, after its pull job has ended."""
+
+    def redis_reachable(self, reachable: bool) -> None:
+        """Each round: whether this node reaches Redis. One that does not for long leaves its queues to others."""
 
     def stop(self) -> None:
         """Leave."""

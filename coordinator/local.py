@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from delayq.clock import Clock
 from delayq.store import commands
 from delayq.store.keys import queue_keys
@@ -30,6 +32,9 @@ class LocalCoordinator:
         self._clock = clock
         self._held_off: dict[int, int] = {}
 
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Nothing changes by itself but the end of a pause, which the node's next round sees."""
+
     def start(self) -> None:
         """Nothing to join."""
 
@@ -55,6 +60,9 @@ class LocalCoordinator:
 
     def release(self, queue: int, epoch: str) -> None:
         """Nothing to give back: the next claim has a higher epoch."""
+
+    def redis_reachable(self, reachable: bool) -> None:
+        """There is nobody else to leave the queues to."""
 
     def stop(self) -> None:
         """Nothing to leave."""

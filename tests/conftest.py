@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest, fake_server, real_server
+from tests.support.zookeeper import real_zookeeper
 
 # On a busy machine an example may take long; what hangs ends by pytest's own time-out.
 hypothesis.settings.register_profile("delayq", deadline=None)
@@ -58,6 +61,19 @@ def valkey(session_valkey: ServerUnderTest) -> ServerUnderTest:
     """The embedded Valkey, empty."""
     session_valkey.flush()
     return session_valkey
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper for all tests; each of them takes a root of its own (`zookeeper_root`)."""
+    with real_zookeeper() as server:
+        yield server
+
+
+@pytest.fixture
+def zookeeper_root() -> str:
+    """A path in ZooKeeper that no other test uses."""
+    return f"/delayq-{uuid.uuid4().hex}"
 
 
 @pytest.fixture

@@ -3,56 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 
 from coordinator import Coordinator, LocalCoordinator, epoch_text
 from coordinator.epoch import next_epoch
 from coordinator.local import HOLD
+from coordinator.zookeeper import ZooKeeperCoordinator
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 from delayq.testing import ManualClock
-from tests.support.servers import ServerUnderTest
 
 QUEUES = 4
 ERA = 3
 Make = Callable[..., Coordinator]
 
 
-def local(store: Store, clock: ManualClock, era: int) -> Coordinator:
-    return LocalCoordinator(store, QUEUES, era, clock)
+Build = Callable[[Store, ManualClock, int], Coordinator]
 
 
-#: A coordinator by name: how it is made, and the ms after which a queue that was taken over is claimed back.
-COORDINATORS: dict[str, tuple[Callable[[Store, ManualClock, int], Coordinator], int]] = {"local": (local, HOLD)}
+class Kind(msgspec.Struct, frozen=True):
+    """How to make coordinators that know each other, and what one kind of them does in its own way.
+
+    `hold`: the ms after which a queue that was taken over is claimed back. `overtakes`: how many newer epochs that
+    come in between a claim gets over at once.
+    """
+
+    builder: Callable[[pytest.FixtureRequest], Build]
+    hold: int
+    overtakes: int
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+def local(request: pytest.FixtureRequest) -> Build:
+    return lambda store, clock, era: LocalCoordinator(store, QUEUES, era, clock)
 
 
-@pytest.fixture
-def store(valkey: ServerUnderTest) -> Iterator[Store]:
-    store = Store(valkey.url)
-    yield store
-    store.close()
+def zookeeper(request: pytest.FixtureRequest) -> Build:
+    server, root = request.getfixturevalue("zookeeper"), request.getfixturevalue("zookeeper_root")
+    numbers = count(1)
+
+    def build(store: Store, clock: ManualClock, era: int) -> Coordinator:
+        eras = [era]  # what it knows at first; when it reads the era again, it is the latest one
+        return ZooKeeperCoordinator(
+            server.hosts, f"node-{next(numbers)}", queues=QUEUES, store=store, clock=clock, root=root,
+            read_era=lambda: eras.pop() if eras else ERA + 2,
+        )  # fmt: skip
+
+    return build
+
+
+COORDINATORS = {"local": Kind(local, HOLD, 2), "zookeeper": Kind(zookeeper, 0, 1)}
 
 
 @pytest.fixture(params=COORDINATORS)
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return COORDINATORS[request.param]
 
 
 @pytest.fixture
-def make(kind: str, store: Store, clock: ManualClock) -> Iterator[Make]:
+def make(kind: Kind, request: pytest.FixtureRequest, store: Store, clock: ManualClock) -> Iterator[Make]:
     """Makes coordinators that have started."""
     made: list[Coordinator] = []
+    build = kind.builder(request)
 
     def start(era: int = ERA) -> Coordinator:
-        made.append(COORDINATORS[kind][0](store, clock, era))
+        made.append(build(store, clock, era))
         made[-1].start()
         return made[-1]
 
@@ -105,8 +124,8 @@ def test_a_claim_names_the_parked_sets_of_its_queue(make: Make, store: Store) ->
     assert other.parked == ()
 
 
-def test_a_queue_that_was_fenced_is_held_off_and_taken_back_later(
-    make: Make, kind: str, store: Store, clock: ManualClock
+def test_a_queue_that_was_fenced_is_taken_back_with_a_greater_epoch(
+    make: Make, kind: Kind, store: Store, clock: ManualClock
 ) -> None:
     one = make()
     claim = one.claim(1)
@@ -116,10 +135,7 @@ def test_a_queue_that_was_fenced_is_held_off_and_taken_back_later(
     assert not pulls(store, 1, claim.epoch)
     one.fenced(1, claim.epoch)
     one.release(1, claim.epoch)
-    assert one.assigned() == {0, 2, 3}
-    clock.advance(COORDINATORS[kind][1] - 1)
-    assert one.assigned() == {0, 2, 3}
-    clock.advance(1)
+    clock.advance(kind.hold)
     assert one.assigned() == {0, 1, 2, 3}
     again = one.claim(1)
     assert again is not None
@@ -127,8 +143,23 @@ def test_a_queue_that_was_fenced_is_held_off_and_taken_back_later(
     assert pulls(store, 1, again.epoch)
 
 
-def test_of_two_that_claim_one_queue_at_once_the_last_one_owns_it(make: Make, store: Store) -> None:
-    one, other = make(), make()
+def test_the_local_one_leaves_a_queue_that_was_fenced_to_the_newer_node_for_a_while(
+    store: Store, clock: ManualClock
+) -> None:
+    one = LocalCoordinator(store, QUEUES, ERA, clock)
+    claim = one.claim(1)
+    assert claim is not None
+    one.fenced(1, claim.epoch)
+    one.release(1, claim.epoch)
+    assert one.assigned() == {0, 2, 3}
+    clock.advance(HOLD - 1)
+    assert one.assigned() == {0, 2, 3}
+    clock.advance(1)
+    assert one.assigned() == {0, 1, 2, 3}
+
+
+def test_of_two_local_ones_that_claim_one_queue_at_once_the_last_one_owns_it(store: Store, clock: ManualClock) -> None:
+    one, other = (LocalCoordinator(store, QUEUES, ERA, clock) for _ in range(2))
     first, second = one.claim(0), other.claim(0)
     assert first is not None
     assert second is not None
@@ -137,14 +168,14 @@ def test_of_two_that_claim_one_queue_at_once_the_last_one_owns_it(make: Make, st
 
 
 def test_a_claim_that_is_overtaken_in_the_middle_tries_again_with_a_greater_epoch(
-    make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
+    make: Make, kind: Kind, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = make()
     real = store.run
     overtaken: list[str] = []
 
     def run(command: Any) -> Any:
-        if command.script == "claim" and len(overtaken) < 2:
+        if command.script == "claim" and len(overtaken) < kind.overtakes:
             overtaken.append(next_epoch(command.args[0], ERA))
             real(commands.claim(queue_keys(0), overtaken[-1]))
         return real(command)
@@ -164,11 +195,21 @@ def test_a_coordinator_of_a_later_era_is_above_every_epoch_of_the_earlier_ones(m
 
 
 def test_a_coordinator_that_missed_a_new_era_still_gets_above_what_redis_has(make: Make) -> None:
-    newer = make(era=ERA + 2).claim(3)
-    older = make(era=ERA).claim(3)
+    first = make(era=ERA + 2)
+    newer = first.claim(3)
     assert newer is not None
+    first.release(3, newer.epoch)
+    older = make(era=ERA).claim(3)
     assert older is not None
     assert older.epoch > newer.epoch
+
+
+def test_a_node_that_reaches_redis_or_not_keeps_its_queues_while_it_is_alone(make: Make, clock: ManualClock) -> None:
+    one = make()
+    for reachable in (True, False, False, True):
+        one.redis_reachable(reachable)
+        clock.advance(6_000)
+        assert one.assigned() == frozenset(range(QUEUES))
 
 
 def test_releasing_and_stopping_again_is_harmless(make: Make) -> None:

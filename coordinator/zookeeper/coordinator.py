@@ -1,0 +1,297 @@
+"""The coordinator on ZooKeeper: a node takes part, sees who else does, and so knows which queues are its own."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, Final
+
+import structlog
+
+from coordinator.assignment import preferred
+from coordinator.epoch import Claim
+from coordinator.errors import CoordinatorError
+from coordinator.zookeeper.membership import Entry, Flaps, Link, decode, encode, taking_part
+from coordinator.zookeeper.ownership import Ownership
+from coordinator.zookeeper.session import Node, Session
+from delayq.clock import Clock
+from delayq.errors import ConfigError
+from delayq.store.store import Store
+
+__all__ = ["ZooKeeperCoordinator"]
+
+#: How often to read everything again, so that no missed watch matters for long (ms, give or take a tenth).
+REREAD: Final = 2_000
+#: A second client knocks when the first one has been away for so many session time-outs.
+AWAY: Final = 2
+log = structlog.get_logger()
+
+
+class ZooKeeperCoordinator:
+    """Spreads the queues over all nodes that live; a queue that changes hands is released first, then claimed.
+
+    Each node has an ephemeral entry (`<root>/nodes/<node>`) and an ephemeral owner znode for each queue that it owns
+    (`<root>/owners/<queue>`). While ZooKeeper is out of reach nothing changes: Redis decides who may pull. Once the
+    session is known to be over nothing is assigned any more, until this node is registered under a new one.
+
+    Watches and kazoo's states only wake this coordinator's own thread, which looks at everything and tells the node.
+    """
+
+    def __init__(
+        self, hosts: str, node: str, *, queues: int, store: Store, clock: Clock, read_era: Callable[[], int],
+        root: str = "/delayq", session_timeout: int = 4_000, address: str = "",
+    ) -> None:  # fmt: skip
+        if not node or "/" in node or node in (".", ".."):
+            raise ConfigError(f"DELAYQ_NODE: {node!r} cannot be a name in ZooKeeper; choose one without a slash")
+        self._hosts = hosts
+        self._name = node
+        self._queues = range(queues)
+        self._clock = clock
+        self._timeout = session_timeout
+        self._nodes = f"{root}/nodes"
+        self._owners = f"{root}/owners"
+        self._entry = Entry(address=address, version=version("delayq"), since=clock.now())
+        self._ownership = Ownership(self._owners, node, store, clock, read_era)
+        self._link = Link(clock)
+        self._flaps = Flaps(clock)
+        self._changed: Callable[[], None] = lambda: None
+        self._waiting_since: int | None = None
+        self._away_since: int | None = None
+        self._spare: Session | None = None
+        self._thread = threading.Thread(target=self._run, name="zookeeper", daemon=True)
+        self._condition = threading.Condition()  # what follows; never held over a call
+        self._session: Session | None = None
+        self._mine: frozenset[int] = frozenset()
+        self._registered = False
+        self._losses = 0
+        self._published: Entry | None = None
+        self._states: list[str] = []  # told by kazoo and not logged yet
+        self._poked = False
+        self._tell = False
+        self._stopping = False
+
+    # -- what the node calls -------------------------------------------------------------------------------------------
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """What to call (in this coordinator's thread) when the node should look at once."""
+        self._changed = changed
+
+    def start(self) -> None:
+        """Connect and register; raises CoordinatorError when ZooKeeper is away: call it again."""
+        if self._session is not None or self._stopping:
+            return
+        session = Session(self._hosts, self._timeout, self._told)
+        self._session = session
+        try:
+            session.open()
+            self._look(session)
+        except CoordinatorError:
+            self._session = None
+            session.close()
+            raise
+        self._thread.start()
+
+    def assigned(self) -> frozenset[int]:
+        """The queues that are this node's by preference, whether or not another one holds them still."""
+        with self._condition:
+            mine = self._mine if self._registered else frozenset()
+        return self._ownership.assignable(mine)
+
+    def claim(self, queue: int) -> Claim | None:
+        """Own a queue; None while another node does. Raises StoreError and CoordinatorError."""
+        return self._ownership.claim(self._connected(), queue, self._owner_gone)
+
+    def fenced(self, queue: int, epoch: str) -> None:
+        """Somebody has a newer epoch; if this node is the owner still, its next claim gets above it."""
+        self._ownership.fenced(queue)
+
+    def release(self, queue: int, epoch: str) -> None:
+        """Let a queue go, so that the next owner can claim it at once."""
+        if self._session is not None and self._ownership.release(self._session, queue):
+            self._poke(tell=True)
+
+    def redis_reachable(self, reachable: bool) -> None:
+        """What the node's round found; the others see it in this node's entry."""
+        self._link.tell(reachable)
+        published = self._published
+        if published is not None and published.redis != self._link.state:
+            self._poke()
+
+    def stop(self) -> None:
+        """Leave: close the session, and with it entry and owner znodes go, at once and together."""
+        with self._condition:
+            self._stopping = True
+            self._registered = False
+            self._condition.notify_all()
+        if self._thread.is_alive():
+            self._thread.join(self._timeout / 1000)
+        if self._session is not None:
+            self._session.close()
+
+    # -- what wakes the thread: these are called in kazoo's threads and must not block ---------------------------------
+
+    def _told(self, session: Session, state: str) -> None:
+        with self._condition:
+            if session is not self._session or self._stopping:
+                return
+            if state == "LOST":
+                self._losses += 1
+                self._registered = False
+                self._flaps.lost()
+                self._ownership.lost()
+            self._states.append(state.lower())
+        self._poke(tell=state != "SUSPENDED")
+
+    def _node_changed(self, event: Any) -> None:
+        self._poke()
+
+    def _owner_gone(self, event: Any) -> None:
+        self._poke(tell=True)
+
+    def _poke(self, tell: bool = False) -> None:
+        with self._condition:
+            self._poked = True
+            self._tell = self._tell or tell
+            self._condition.notify_all()
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                if not self._poked and not self._stopping:
+                    self._clock.wait(self._condition, REREAD * random.uniform(0.9, 1.1))
+                if self._stopping:
+                    break
+                self._poked = False
+                states, self._states = self._states, []
+            for state in states:
+                log.info("zookeeper", state=state)
+            try:
+                self._renew(self._connected())
+                self._look(self._connected())
+            except CoordinatorError as error:
+                log.debug("zookeeper_away", error=str(error))
+            except Exception:
+                log.exception("look_failed")
+            self._tell_node()
+        self._drop_spare()
+
+    def _tell_node(self) -> None:
+        with self._condition:
+            tell, self._tell = self._tell, False
+        if tell:
+            try:
+                self._changed()
+            except Exception:
+                log.exception("changed_failed")
+
+    def _connected(self) -> Session:
+        if self._session is None or self._stopping:
+            raise CoordinatorError("this node does not take part (yet, or any more)")
+        return self._session
+
+    def _renew(self, session: Session) -> None:
+        """Replace a client that does not come back although ZooKeeper is there.
+
+        Its thread may have died; or ZooKeeper lost its data, and now turns clients away that have seen more than it.
+        So a second client knocks. If it gets in, and the first one has not at the next look, it takes its place.
+        """
+        now = self._clock.monotonic()
+        if session.connected:
+            self._away_since = None
+            self._drop_spare()
+        elif self._away_since is None:
+            self._away_since = now
+        elif now - self._away_since < AWAY * self._timeout:
+            return
+        elif self._spare is None:
+            self._spare = Session(self._hosts, self._timeout, self._told)
+            try:
+                self._spare.open()
+            except CoordinatorError:
+                self._drop_spare()
+                raise
+        elif self._spare.connected:
+            log.warning("zookeeper_client_replaced")
+            with self._condition:
+                self._session, self._spare = self._spare, None
+                self._losses += 1
+                self._registered = False
+                self._tell = True
+            self._ownership.lost()
+            session.close()
+
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+
+    def _look(self, session: Session) -> None:
+        """Register if need be, read who is there and who owns what, and work out what is ours."""
+        with self._condition:
+            losses = self._losses
+        if not self._register(session):
+            with self._condition:
+                self._tell = self._tell or self._registered
+                self._registered = False
+            return
+        entries, ours = self._read_entries(session)
+        owners = self._read_owners(session)
+        if self._name not in ours:
+            self._poke()  # gone again since it was registered
+            return
+        names = {queue: node.data.decode(errors="replace") for queue, node in owners.items()}
+        chosen = preferred(self._queues, taking_part(entries, self._clock.now()), names)
+        mine = frozenset(queue for queue, name in chosen.items() if name == self._name)
+        found = self._ownership.tidy(session, owners, mine)
+        with self._condition:
+            if losses != self._losses:
+                return  # all this is of a session that is over
+            self._tell = self._tell or found or not self._registered or mine != self._mine
+            self._mine = mine
+            self._registered = True
+
+    def _register(self, session: Session) -> bool:
+        """See that our entry is there and says what is so; False while another session has that name."""
+        path = f"{self._nodes}/{self._name}"
+        entry = Entry(
+            address=self._entry.address, version=self._entry.version, since=self._entry.since,
+            redis=self._link.state, hold_until=self._flaps.hold_until,
+        )  # fmt: skip
+        there = session.look(path, self._node_changed)
+        node = there or session.create(path, encode(entry))
+        if node is None or not node.ours:
+            self._wait_for_the_name()
+            return False
+        if there is not None and entry != self._published:
+            session.write(path, encode(entry))
+        self._published = entry
+        self._waiting_since = None
+        return True
+
+    def _wait_for_the_name(self) -> None:
+        """A node that was killed and came back waits until ZooKeeper has given up its former session."""
+        now = self._clock.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+            log.info("waiting_for_own_name", node=self._name)
+        elif now - self._waiting_since > 2 * self._timeout:
+            self._waiting_since = now
+            log.error(
+                "name_taken", node=self._name,
+                hint=f"Another live node is called {self._name} too: give each its own name by DELAYQ_NODE.",
+            )  # fmt: skip
+
+    def _read_entries(self, session: Session) -> tuple[dict[str, Entry], frozenset[str]]:
+        """What the live nodes say, and which of them is this very session's."""
+        paths = {f"{self._nodes}/{name}": name for name in session.children(self._nodes, self._node_changed)}
+        found = session.read(paths, self._node_changed)
+        entries = {paths[path]: decode(node.data) for path, node in found.items()}
+        return entries, frozenset(paths[path] for path, node in found.items() if node.ours)
+
+    def _read_owners(self, session: Session) -> dict[int, Node]:
+        paths = {self._ownership.path(queue): queue for queue in self._queues}
+        return {paths[path]: node for path, node in session.read(paths).items()}

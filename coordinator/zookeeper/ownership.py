@@ -1,0 +1,167 @@
+"""The owner znodes of one node: claiming them, letting them go, and the epochs that come from them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from coordinator.epoch import Claim, epoch_text
+from coordinator.errors import CoordinatorError
+from coordinator.zookeeper.session import Node, Session, Watch
+from delayq.clock import Clock
+from delayq.store import commands
+from delayq.store.keys import queue_keys
+from delayq.store.store import Store
+
+__all__ = ["Ownership"]
+
+#: How long a queue is left alone after Redis refused our epochs, doubling (ms).
+FIRST_HOLD: Final = 1_000
+LONGEST_HOLD: Final = 15_000
+#: How often to look again when an owner znode vanishes between two looks.
+LOOKS: Final = 3
+log = structlog.get_logger()
+
+
+class Ownership:
+    """An epoch's number is the czxid of the queue's owner znode, so it grows with every owner that comes.
+
+    Held is what was claimed and not yet released. What is held when its znode is gone is *stale*: it must not be
+    claimed again before its pull job has ended, so it is not assigned until it was released.
+    """
+
+    def __init__(self, folder: str, node: str, store: Store, clock: Clock, read_era: Callable[[], int]) -> None:
+        self._folder = folder
+        self._node = node.encode()
+        self._store = store
+        self._clock = clock
+        self._read_era = read_era
+        self._era: int | None = None
+        self._turn = threading.Lock()  # one change of owner znodes at a time: the node's thread, or the tidying one
+        self._lock = threading.Lock()  # what follows; never held over a call
+        self._held: set[int] = set()
+        self._stale: set[int] = set()
+        self._fenced: set[int] = set()
+        self._holds: dict[int, tuple[int, int]] = {}  # until when, and for how long
+        self._said = False
+
+    def path(self, queue: int) -> str:
+        """A queue's owner znode."""
+        return f"{self._folder}/{queue}"
+
+    def assignable(self, queues: Iterable[int]) -> frozenset[int]:
+        """These queues without those that wait for their release, or for the end of a hold."""
+        now = self._clock.monotonic()
+        with self._lock:
+            held_off = {queue for queue, (until, _) in self._holds.items() if until > now}
+            return frozenset(queues) - self._stale - held_off
+
+    def claim(self, session: Session, queue: int, gone: Watch) -> Claim | None:
+        """Own a queue; None while another does (`gone` is called when it lets go), or if Redis refuses our epochs."""
+        with self._turn:
+            if not self.assignable([queue]):
+                return None
+            with self._lock:
+                anew = queue in self._fenced
+            while True:
+                node = self._own(session, queue, anew, gone)
+                if node is None:
+                    return None
+                if anew or self._era is None:
+                    self._era = self._read_era()
+                claimed = self._store.run(commands.claim(queue_keys(queue), epoch_text(self._era, node.czxid)))
+                if claimed.ok:
+                    self._accepted(queue)
+                    return Claim(queue, claimed.epoch, claimed.parked)
+                if anew:
+                    self._refused(session, queue)
+                    return None
+                anew = True  # another era, or somebody got a higher number: a new znode has a higher one, once
+
+    def fenced(self, queue: int) -> None:
+        """Somebody has a newer epoch: if the znode is ours still, the next claim makes it anew."""
+        with self._lock:
+            self._fenced.add(queue)
+
+    def release(self, session: Session, queue: int) -> bool:
+        """Give a queue back; whether it was stale. If ZooKeeper is away, tidying does it later."""
+        with self._lock:
+            stale = queue in self._stale
+            self._held.discard(queue)
+            self._stale.discard(queue)
+        try:
+            with self._turn:
+                self._disown(session, queue)
+        except CoordinatorError as error:
+            log.warning("release_later", queue=queue, error=str(error))
+        return stale
+
+    def lost(self) -> None:
+        """The session is over, and all owner znodes with it."""
+        with self._lock:
+            self._stale |= self._held
+
+    def tidy(self, session: Session, seen: Mapping[int, Node], assigned: frozenset[int]) -> bool:
+        """Let go what is ours and nobody works on, and find what is held without a znode; True if there was such.
+
+        `seen` may be outdated by a claim or a release meanwhile, so what looks odd is looked at again.
+        """
+        with self._lock:
+            orphans = {queue for queue, node in seen.items() if node.ours} - self._held - assigned
+            doubtful = {queue for queue in self._held - self._stale if queue not in seen or not seen[queue].ours}
+        found = False
+        for queue in sorted(orphans | doubtful):
+            with self._turn:
+                with self._lock:
+                    held = queue in self._held
+                if not held:
+                    self._disown(session, queue)
+                    continue
+                node = session.look(self.path(queue))
+                if node is None or not node.ours:
+                    found = True
+                    with self._lock:
+                        self._stale.add(queue)
+        return found
+
+    def _own(self, session: Session, queue: int, anew: bool, gone: Watch) -> Node | None:
+        """Our owner znode, made if there is none. One that was made although its reply was lost is found here too."""
+        path = self.path(queue)
+        if anew:
+            self._disown(session, queue)
+        for _ in range(LOOKS):
+            node = session.create(path, self._node) or session.look(path, watch=gone)
+            if node is not None:
+                return node if node.ours else None
+        return None
+
+    def _disown(self, session: Session, queue: int) -> None:
+        node = session.look(self.path(queue))
+        if node is not None and node.ours:
+            session.delete(self.path(queue))
+
+    def _accepted(self, queue: int) -> None:
+        with self._lock:
+            self._held.add(queue)
+            self._stale.discard(queue)
+            self._fenced.discard(queue)
+            self._holds.pop(queue, None)
+            self._said = self._said and bool(self._holds)
+
+    def _refused(self, session: Session, queue: int) -> None:
+        with self._lock:
+            before = self._holds[queue][1] if queue in self._holds else FIRST_HOLD // 2
+            hold = min(2 * before, LONGEST_HOLD)
+            self._holds[queue] = (self._clock.monotonic() + hold, hold)
+            self._fenced.discard(queue)
+            said, self._said = self._said, True
+        if not said:
+            log.error(
+                "epochs_refused", queue=queue,
+                hint="Redis knows higher epochs than this ZooKeeper gives: it was wiped, or another coordinator was "
+                "used before. Run `delayq era bump`.",
+            )  # fmt: skip
+        self._disown(session, queue)

@@ -1,0 +1,39 @@
+"""A store, a clock that stands still, and teams of nodes on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from coordinator.zookeeper_server import ZooKeeperServer
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from tests.coordinator.team import Team, team
+from tests.support.servers import ServerUnderTest
+from tests.support.zookeeper import ZooKeeperProxy
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(valkey: ServerUnderTest) -> Iterator[Store]:
+    store = Store(valkey.url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def nodes(zookeeper: ZooKeeperServer, zookeeper_root: str, store: Store, clock: ManualClock) -> Iterator[Team]:
+    """Nodes on a clock that stands still: nothing is read again by and by, what changes is seen by its watch."""
+    with team(zookeeper.hosts, zookeeper_root, store, clock) as made:
+        yield made
+
+
+@pytest.fixture
+def zookeeper_proxy(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperProxy]:
+    with ZooKeeperProxy(zookeeper.hosts) as running:
+        yield running

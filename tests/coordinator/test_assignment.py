@@ -1,0 +1,140 @@
+"""Queues are spread evenly, by every node alike, and a join or a leave moves as few as can be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.assignment import preferred
+
+NAMES = st.text("abcdefghij-0123456789", min_size=1, max_size=12)
+NODES = st.sets(NAMES, min_size=1, max_size=12)
+QUEUES = st.integers(0, 40).map(range)
+
+
+@st.composite
+def settled(draw: st.DrawFn) -> tuple[range, set[str], dict[int, str]]:
+    """Queues, nodes, and who owns what after some of them joined and others left, in whatever order."""
+    queues, nodes = draw(QUEUES), draw(NODES)
+    owners: dict[int, str] = {}
+    for others in draw(st.lists(NODES, max_size=4)):
+        owners = preferred(queues, others, owners)
+    return queues, nodes, preferred(queues, nodes, owners)
+
+
+def loads(chosen: Mapping[int, str], nodes: set[str]) -> list[int]:
+    counted = Counter(chosen.values())
+    return sorted(counted[node] for node in nodes)
+
+
+def moved(before: Mapping[int, str], after: Mapping[int, str]) -> set[int]:
+    return {queue for queue in before if before[queue] != after[queue]}
+
+
+def least_moves(owners: Mapping[int, str], nodes: set[str]) -> int:
+    """How many queues have to move so that loads differ by at most one: by trying every way to share the remainder."""
+    share, over = divmod(len(owners), len(nodes))
+    has = Counter(owners.values())
+    gains = sorted((min(has[node], share + 1) - min(has[node], share) for node in nodes), reverse=True)
+    return len(owners) - sum(min(has[node], share) for node in nodes) - sum(gains[:over])
+
+
+@given(QUEUES, NODES)
+def test_every_queue_has_one_of_the_nodes_and_loads_differ_by_at_most_one(queues: range, nodes: set[str]) -> None:
+    chosen = preferred(queues, nodes)
+    assert list(chosen) == list(queues)
+    assert set(chosen.values()) <= nodes
+    assert loads(chosen, nodes)[-1] - loads(chosen, nodes)[0] <= 1
+
+
+@given(QUEUES, NODES, st.dictionaries(st.integers(0, 60), NAMES))
+def test_the_load_is_even_whoever_owns_what(queues: range, nodes: set[str], owners: dict[int, str]) -> None:
+    chosen = preferred(queues, nodes, owners)
+    assert list(chosen) == list(queues)
+    assert loads(chosen, nodes)[-1] - loads(chosen, nodes)[0] <= 1
+
+
+@given(QUEUES, NODES, st.dictionaries(st.integers(0, 60), NAMES), st.randoms())
+def test_the_order_in_which_things_are_named_does_not_matter(
+    queues: range, nodes: set[str], owners: dict[int, str], random: Random
+) -> None:
+    shuffled_queues, shuffled_nodes = list(queues), list(nodes)
+    random.shuffle(shuffled_queues)
+    random.shuffle(shuffled_nodes)
+    assert preferred(shuffled_queues, shuffled_nodes, owners) == preferred(queues, nodes, owners)
+
+
+@given(settled())
+def test_once_everybody_owns_what_it_should_nothing_moves(world: tuple[range, set[str], dict[int, str]]) -> None:
+    queues, nodes, owners = world
+    assert preferred(queues, nodes, owners) == owners
+
+
+@given(settled(), NAMES)
+def test_a_join_moves_only_what_the_newcomer_gets_and_no_more_than_its_share(
+    world: tuple[range, set[str], dict[int, str]], newcomer: str
+) -> None:
+    queues, nodes, owners = world
+    if newcomer in nodes:
+        return
+    joined = nodes | {newcomer}
+    after = preferred(queues, joined, owners)
+    assert {after[queue] for queue in moved(owners, after)} <= {newcomer}
+    assert len(moved(owners, after)) == len(queues) // len(joined) == least_moves(owners, joined)
+
+
+@given(settled(), st.randoms())
+def test_a_leave_moves_only_what_the_one_that_left_had(
+    world: tuple[range, set[str], dict[int, str]], random: Random
+) -> None:
+    queues, nodes, owners = world
+    if len(nodes) < 2:
+        return
+    gone = random.choice(sorted(nodes))
+    after = preferred(queues, nodes - {gone}, owners)
+    assert moved(owners, after) == {queue for queue in queues if owners[queue] == gone}
+    assert len(moved(owners, after)) == least_moves(owners, nodes - {gone})
+
+
+@given(settled(), NODES)
+def test_any_change_of_nodes_moves_the_least_that_balance_forces(
+    world: tuple[range, set[str], dict[int, str]], nodes: set[str]
+) -> None:
+    queues, _, owners = world
+    assert len(moved(owners, preferred(queues, nodes, owners))) == least_moves(owners, nodes)
+
+
+@given(settled(), NODES, st.randoms())
+def test_a_hand_over_that_is_half_done_goes_on_to_where_it_was_going(
+    world: tuple[range, set[str], dict[int, str]], nodes: set[str], random: Random
+) -> None:
+    """Nodes release one by one, and look at who owns what in between: the plan must not turn round meanwhile."""
+    queues, _, owners = world
+    plan = preferred(queues, nodes, owners)
+    released = {queue for queue in moved(owners, plan) if random.random() < 0.5}
+    midway = {queue: owner for queue, owner in owners.items() if queue not in released}
+    after = preferred(queues, nodes, midway)
+    kept = {queue for queue in queues if plan[queue] == owners.get(queue)}
+    assert all(after[queue] == plan[queue] for queue in kept)
+
+
+def test_without_nodes_nobody_is_preferred() -> None:
+    assert preferred(range(16), []) == {}
+
+
+def test_every_process_gives_the_same_answer() -> None:
+    code = "from coordinator.assignment import preferred; print(preferred(range(16), ['a', 'b', 'c']))"
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True, text=True, check=True, timeout=60,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert answers == {f"{preferred(range(16), ['a', 'b', 'c'])}\n"}

@@ -1,0 +1,78 @@
+"""Who takes part, by what the nodes say of themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.zookeeper.membership import HOLD, PATIENCE, SPAN, Entry, Flaps, Link, decode, encode, taking_part
+from delayq.testing import ManualClock
+
+NOW = 1_000
+FINE, TROUBLE, LOST = Entry(), Entry(redis="trouble"), Entry(redis="lost")
+FLAPS, HELD_BEFORE = Entry(hold_until=NOW + 1), Entry(hold_until=NOW)
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ({"a": FINE, "b": FINE}, "ab"),
+        ({"a": FINE, "b": LOST}, "a"),
+        ({"a": FINE, "b": TROUBLE}, "ab"),
+        ({"a": TROUBLE, "b": LOST}, "ab"),  # nobody is known to reach Redis: it is not b's own fault
+        ({"a": LOST, "b": LOST}, "ab"),
+        ({"a": FINE, "b": FLAPS}, "a"),
+        ({"a": FINE, "b": HELD_BEFORE}, "ab"),
+        ({"a": FLAPS, "b": FLAPS}, "ab"),
+        ({"a": FLAPS, "b": LOST}, "a"),  # better one that flaps than one that cannot work
+        ({"a": FLAPS}, "a"),
+        ({}, ""),
+    ],
+)
+def test_who_does_worse_than_others_is_left_out(entries: dict[str, Entry], expected: str) -> None:
+    assert taking_part(entries, NOW) == set(expected)
+
+
+def test_an_entry_is_read_as_it_was_written() -> None:
+    entry = Entry(address="10.0.0.1:1", version="1", since=5, redis="trouble", hold_until=7)
+    assert decode(encode(entry)) == entry
+
+
+@pytest.mark.parametrize("data", [b"", b"plain text", b'{"redis": "in a way of a later version"}', b"\xff"])
+def test_an_entry_that_cannot_be_read_is_that_of_a_healthy_node(data: bytes) -> None:
+    assert decode(data) == Entry()
+
+
+def test_fields_of_later_versions_are_passed_over() -> None:
+    assert decode(b'{"address": "here", "colour": "red"}') == Entry(address="here")
+
+
+def test_redis_is_lost_only_when_it_was_out_of_reach_all_the_time() -> None:
+    clock = ManualClock()
+    link = Link(clock)
+    assert link.state == "ok"
+    for reachable, after, state in [
+        (False, 0, "trouble"),
+        (False, PATIENCE - 1, "trouble"),
+        (True, 0, "ok"),
+        (False, PATIENCE, "trouble"),
+        (False, PATIENCE, "lost"),
+        (True, 0, "ok"),
+    ]:
+        clock.advance(after)
+        link.tell(reachable)
+        assert link.state == state
+
+
+def test_three_lost_sessions_within_a_minute_are_a_flap() -> None:
+    clock = ManualClock()
+    flaps = Flaps(clock)
+    flaps.lost()
+    clock.advance(SPAN - 1)
+    flaps.lost()
+    assert flaps.hold_until == 0
+    clock.advance(2)
+    flaps.lost()  # the first one is too long ago
+    assert flaps.hold_until == 0
+    clock.advance(SPAN - 3)
+    flaps.lost()
+    assert flaps.hold_until == clock.now() + HOLD

@@ -1,0 +1,475 @@
+"""Nodes that share the queues by a real ZooKeeper: who comes, who goes, and who takes over."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+import pytest
+import structlog
+
+from coordinator import CoordinatorError, epoch_text
+from coordinator.zookeeper.coordinator import REREAD
+from coordinator.zookeeper.session import Session
+from delayq.clock import SystemClock
+from delayq.errors import ConfigError, StoreUnavailable
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from tests.coordinator.team import ERA, QUEUES, Player, Team, team
+from tests.support.waiting import eventually
+from tests.support.zookeeper import CREATE, ZooKeeperProxy, client, end_session, real_zookeeper
+
+ALL = frozenset(range(QUEUES))
+LATER = int(REREAD * 1.1) + 1
+SHORT = 1_000  # the shortest session that the server allows
+
+
+def session_of(player: Player) -> Session:
+    session = player.coordinator._session
+    assert session is not None
+    return session
+
+
+def expire(team: Team, player: Player) -> None:
+    """End a node's session as its expiry does, and wait until it has a new one."""
+    before = session_of(player)._client.client_id
+
+    def ended() -> bool:
+        if session_of(player)._client.client_id == before:
+            end_session(team.hosts, before)
+        return session_of(player)._client.client_id not in (before, None)
+
+    eventually(ended, "it has a new session")
+
+
+def redis_of(team: Team) -> list[object]:
+    return [entry_of(team, name)["redis"] for name in ("one", "other")]
+
+
+def entry_of(team: Team, name: str) -> dict[str, object]:
+    with client(team.hosts) as admin:
+        data, _ = admin.get(f"{team.root}/nodes/{name}")
+    answer: dict[str, object] = msgspec.json.decode(data)
+    return answer
+
+
+# -- who comes and who goes --------------------------------------------------------------------------------------------
+
+
+def test_two_nodes_share_the_queues_evenly_and_each_queue_has_one_owner(nodes: Team) -> None:
+    one = nodes.join("one")
+    assert one.queues == ALL
+    other = nodes.join("other")
+    nodes.settle(one, other)
+    assert len(one.queues) == len(other.queues) == QUEUES // 2
+
+
+def test_a_third_node_gets_its_share_and_nothing_else_moves(nodes: Team) -> None:
+    one, other = nodes.join("one"), nodes.join("other")
+    nodes.settle(one, other)
+    before = one.epochs | other.epochs
+    third = nodes.join("third")
+    nodes.settle(one, other, third)
+    assert len(third.queues) == QUEUES // 3
+    assert before.items() >= (one.epochs | other.epochs).items()
+
+
+def test_the_queues_of_a_node_that_leaves_go_to_the_others_and_nothing_else_moves(nodes: Team) -> None:
+    one, other, third = (nodes.join(name) for name in ("one", "other", "third"))
+    nodes.settle(one, other, third)
+    before = one.epochs | other.epochs
+    third.coordinator.stop()
+    nodes.settle(one, other)
+    assert before.items() <= (one.epochs | other.epochs).items()
+    assert third.coordinator.assigned() == frozenset()
+
+
+def test_a_node_that_is_cut_off_loses_its_queues_when_its_session_ends(
+    nodes: Team, zookeeper_proxy: ZooKeeperProxy
+) -> None:
+    one, other = nodes.join("one"), nodes.join("other", zookeeper_proxy.hosts, SHORT)
+    nodes.settle(one, other)
+    before = dict(other.epochs)
+    zookeeper_proxy.refuse()
+    nodes.until(lambda: one.queues == ALL, "the one that is left has all", one)
+    assert other.coordinator.assigned() >= other.queues  # it cannot know; Redis tells it
+    assert all(one.epochs[queue] > epoch for queue, epoch in before.items())
+    zookeeper_proxy.heal()
+    nodes.settle(one, other)
+
+
+def test_a_queue_is_claimed_by_its_next_owner_as_soon_as_it_is_released(nodes: Team) -> None:
+    one, other = nodes.join("one"), nodes.join("other")
+    assert other.queues == set()  # the other one has not let go yet
+    nodes.until(lambda: one.coordinator.assigned() != ALL, "the first node is told", other)
+    queue = min(one.queues - one.coordinator.assigned())
+    assert other.coordinator.claim(queue) is None
+    one.coordinator.release(queue, one.held.pop(queue).epoch)
+    nodes.until(lambda: other.queues == {queue}, "the newcomer has it", other)
+    nodes.settle(one, other)
+
+
+def test_a_claim_answers_none_while_another_node_is_the_owner(nodes: Team) -> None:
+    one = nodes.join("one")
+    other = nodes.make("other")
+    other.coordinator.start()
+    assert [other.coordinator.claim(queue) for queue in sorted(one.queues)] == [None] * QUEUES
+
+
+def test_epochs_grow_from_owner_to_owner(nodes: Team) -> None:
+    one, other = nodes.join("one"), nodes.join("other")
+    epochs: list[str] = []
+    for _ in range(4):
+        for player in (one, other):
+            player.coordinator.release(0, "")
+        for player in (one, other):
+            claim = player.coordinator.claim(0)
+            if claim is not None:
+                epochs.append(claim.epoch)
+                player.coordinator.release(0, claim.epoch)
+    assert len(epochs) == 8
+    assert epochs == sorted(set(epochs))
+    assert all(epoch.startswith(epoch_text(ERA, 0)[:11]) for epoch in epochs)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_comes_back_under_its_name_waits_for_the_end_of_its_former_session(
+    nodes: Team, zookeeper_proxy: ZooKeeperProxy
+) -> None:
+    former = nodes.join("one", zookeeper_proxy.hosts, SHORT)
+    zookeeper_proxy.refuse()
+    again = nodes.join("one")
+    assert again.coordinator.assigned() == frozenset()
+    assert again.queues == set()
+    nodes.until(lambda: again.queues == ALL, "the new one has all", again)
+    assert all(again.epochs[queue] > epoch for queue, epoch in former.epochs.items())
+
+
+def test_two_live_nodes_of_one_name_are_told_so(nodes: Team, clock: ManualClock) -> None:
+    first = nodes.join("one")
+    with structlog.testing.capture_logs() as logs:
+        second = nodes.join("one")
+
+        def said() -> list[object]:
+            clock.advance(LATER)
+            return [line for line in logs if line["event"] == "name_taken"]
+
+        line = eventually(said, "it is said")[0]
+    assert "DELAYQ_NODE" in str(line)
+    assert second.coordinator.assigned() == frozenset()
+    assert first.coordinator.assigned() == ALL
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".", ".."])
+def test_a_name_that_cannot_be_one_in_zookeeper_is_refused(nodes: Team, name: str) -> None:
+    with pytest.raises(ConfigError, match="DELAYQ_NODE"):
+        nodes.make(name)
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+
+def test_when_the_session_is_lost_what_was_held_is_dropped_before_it_is_claimed_anew(nodes: Team) -> None:
+    one = nodes.join("one")
+    before = one.epochs
+    eventually(one.told.is_set, "the looks at the start are over")
+    one.told.clear()
+    expire(nodes, one)
+    eventually(one.told.is_set, "the node is told")
+    assert one.coordinator.assigned() == frozenset()
+    assert one.coordinator.claim(0) is None
+    one.coordinator.release(0, one.held.pop(0).epoch)
+    eventually(lambda: one.coordinator.assigned() == {0}, "what was released is assigned anew")
+    nodes.until(lambda: one.queues == ALL, "it has all again")
+    assert all(one.epochs[queue] > before[queue] for queue in ALL)
+
+
+def test_while_the_connection_is_away_nothing_changes(nodes: Team, zookeeper_proxy: ZooKeeperProxy) -> None:
+    one = nodes.join("one", zookeeper_proxy.hosts)
+    before = one.epochs
+    with structlog.testing.capture_logs() as logs:
+        zookeeper_proxy.refuse()
+        eventually(lambda: any(line.get("state") == "suspended" for line in logs), "it is noticed")
+        assert one.coordinator.assigned() == ALL
+        with pytest.raises(CoordinatorError, match="ZooKeeper is away"):
+            one.coordinator.claim(0)
+        one.told.clear()
+        zookeeper_proxy.heal()
+        nodes.until(lambda: any(line.get("state") == "connected" for line in logs), "it is back")
+    eventually(one.told.is_set, "the node is told")
+    one.round()
+    assert one.epochs == before
+
+
+def test_a_create_whose_reply_was_lost_is_found_to_be_ours(nodes: Team, zookeeper_proxy: ZooKeeperProxy) -> None:
+    one = nodes.make("one", zookeeper_proxy.hosts)
+    one.coordinator.start()
+    eventually(one.told.is_set, "the first look is over")
+    assert one.coordinator.claim(0) is not None
+    zookeeper_proxy.drop_reply(CREATE, f"{nodes.root}/owners/3")
+    with pytest.raises(CoordinatorError):
+        one.coordinator.claim(3)
+    assert zookeeper_proxy.dropped == 1
+    with client(nodes.hosts) as admin:
+        stat = admin.exists(f"{nodes.root}/owners/3")
+    eventually(lambda: session_of(one).connected, "the connection is back")
+    claim = one.coordinator.claim(3)
+    assert claim is not None
+    assert claim.epoch == epoch_text(ERA, stat.czxid)
+
+
+def test_a_release_that_could_not_be_told_is_done_later(nodes: Team, zookeeper_proxy: ZooKeeperProxy) -> None:
+    one, other = nodes.join("one", zookeeper_proxy.hosts), nodes.join("other")
+    nodes.until(lambda: one.coordinator.assigned() != ALL, "the first node knows of the other", other)
+    zookeeper_proxy.refuse()
+    eventually(lambda: not session_of(one).connected, "the connection is away")
+    one.drop()
+    zookeeper_proxy.heal()
+    nodes.settle(one, other)
+
+
+def test_start_raises_while_zookeeper_is_away_and_works_later(nodes: Team, zookeeper_proxy: ZooKeeperProxy) -> None:
+    zookeeper_proxy.refuse()
+    one = nodes.make("one", zookeeper_proxy.hosts, SHORT)
+    with pytest.raises(CoordinatorError, match="DELAYQ_ZOOKEEPER"):
+        one.coordinator.start()
+    assert one.coordinator.assigned() == frozenset()
+    with pytest.raises(CoordinatorError):
+        one.coordinator.claim(0)
+    one.coordinator.release(0, "")
+    zookeeper_proxy.heal()
+    one.start()
+    assert one.queues == ALL
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # that is the fault
+def test_a_client_whose_thread_died_is_replaced(
+    nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = nodes.join("one", session_timeout=SHORT)
+    before, dead = one.epochs, session_of(one)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("an error that kazoo does not expect")
+
+    monkeypatch.setattr(dead._client._connection, "_read_socket", fail)
+    eventually(lambda: not dead.connected, "the thread has died")
+
+    def renewed() -> bool:
+        clock.advance(LATER)
+        return session_of(one) is not dead
+
+    nodes.until(renewed, "there is a new client")
+    nodes.until(lambda: one.queues == ALL and all(one.epochs[queue] > before[queue] for queue in ALL), "it owns all")
+
+
+def test_what_the_node_does_when_it_is_told_cannot_end_the_coordinator(nodes: Team) -> None:
+    one = nodes.make("one")
+
+    def fail() -> None:
+        one.told.set()
+        raise RuntimeError("the node's own fault")
+
+    one.coordinator.watch(fail)
+    with structlog.testing.capture_logs():
+        one.coordinator.start()
+        eventually(one.told.is_set, "it was told")
+        one.told.clear()
+        other = nodes.join("other")
+        eventually(one.told.is_set, "it is told again")
+        eventually(lambda: len(one.coordinator.assigned()) == QUEUES // 2, "it goes on looking")
+    assert one.coordinator.assigned() | other.coordinator.assigned() == ALL
+
+
+# -- Redis -------------------------------------------------------------------------------------------------------------
+
+
+def test_epochs_below_what_redis_has_are_refused_in_one_sentence_until_the_era_is_bumped(
+    nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after ZooKeeper was wiped: its transactions count from 1 again."""
+    nodes.join("formerly").coordinator.stop()
+    monkeypatch.setattr("coordinator.zookeeper.ownership.epoch_text", lambda era, number: epoch_text(era, 1))
+    with structlog.testing.capture_logs() as logs:
+        one = nodes.join("one")
+        assert one.queues == set()
+        assert one.coordinator.assigned() == frozenset()
+        clock.advance(999)
+        assert one.coordinator.assigned() == frozenset()
+        clock.advance(1)
+        assert one.coordinator.assigned() == ALL
+        one.round()
+        clock.advance(1_999)
+        assert one.coordinator.assigned() == frozenset()
+    said = [line for line in logs if "era bump" in str(line)]
+    assert len(said) == 1
+    nodes.era += 1
+    clock.advance(1)
+    one.round()
+    assert one.queues == ALL
+    assert set(one.epochs.values()) == {epoch_text(ERA + 1, 1)}
+
+
+def test_holds_grow_up_to_a_quarter_of_a_minute(
+    nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.join("formerly").coordinator.stop()
+    monkeypatch.setattr("coordinator.zookeeper.ownership.epoch_text", lambda era, number: epoch_text(era, 1))
+    one = nodes.make("one")
+    one.coordinator.start()
+    holds = []
+    for _ in range(7):
+        assert one.coordinator.claim(5) is None
+        before = clock.monotonic()
+        while 5 not in one.coordinator.assigned():
+            clock.advance(250)
+        holds.append(clock.monotonic() - before)
+    assert holds == [1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000]
+
+
+def test_a_node_that_lost_redis_leaves_its_queues_to_one_that_reaches_it(nodes: Team, clock: ManualClock) -> None:
+    one, other = nodes.join("one"), nodes.join("other")
+    nodes.settle(one, other)
+    one.coordinator.redis_reachable(False)
+    eventually(lambda: entry_of(nodes, "one")["redis"] == "trouble", "the others can see it")
+    assert nodes.settled(one, other)
+    clock.advance(5_000)
+    one.coordinator.redis_reachable(False)
+    nodes.until(lambda: other.queues == ALL, "the other one has all")
+    assert one.queues == set()
+    one.coordinator.redis_reachable(True)
+    nodes.settle(one, other)
+
+
+def test_when_no_node_reaches_redis_nothing_moves(nodes: Team, clock: ManualClock) -> None:
+    one, other = nodes.join("one"), nodes.join("other")
+    nodes.settle(one, other)
+    before = one.epochs | other.epochs
+    for player in (one, other):
+        player.coordinator.redis_reachable(False)
+    nodes.until(lambda: redis_of(nodes) == ["trouble", "trouble"], "each can see it of the other")
+    clock.advance(5_000)
+    for player in (one, other):
+        player.coordinator.redis_reachable(False)
+    nodes.until(lambda: redis_of(nodes) == ["lost", "lost"], "each can see it of the other")
+    clock.wait_for_waiters(2)
+    clock.advance(LATER)
+    clock.wait_for_waiters(2)
+    one.round()
+    other.round()
+    assert one.epochs | other.epochs == before
+
+
+# -- what was missed ---------------------------------------------------------------------------------------------------
+
+
+def test_a_watch_that_was_missed_is_made_up_for_by_reading_again(
+    nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.zookeeper.coordinator.ZooKeeperCoordinator._node_changed", lambda *_: None)
+    one = nodes.join("one")
+    eventually(one.told.is_set, "its own looks at the start are over")
+    other = nodes.join("other")
+    assert len(other.coordinator.assigned()) == QUEUES // 2
+    assert one.coordinator.assigned() == ALL
+    clock.wait_for_waiters(2)
+    clock.advance(LATER)
+    nodes.settle(one, other)
+
+
+def test_an_owner_znode_that_somebody_removed_is_made_anew(nodes: Team, clock: ManualClock) -> None:
+    one = nodes.join("one")
+    before = one.epochs
+    with client(nodes.hosts) as admin:
+        admin.delete(f"{nodes.root}/owners/7")
+    clock.wait_for_waiters()
+    clock.advance(LATER)
+    nodes.until(lambda: one.epochs.get(7, "") > before[7], "queue 7 has a greater epoch")
+    del before[7]
+    assert before.items() <= one.epochs.items()
+
+
+def test_an_entry_that_somebody_removed_is_made_anew(nodes: Team) -> None:
+    one = nodes.join("one")
+    eventually(one.told.is_set, "the looks at the start are over")
+    with client(nodes.hosts) as admin:
+        admin.delete(f"{nodes.root}/nodes/one")
+        eventually(lambda: admin.exists(f"{nodes.root}/nodes/one"), "it is there again")
+    assert one.coordinator.assigned() == ALL
+
+
+def test_a_claim_that_redis_did_not_answer_is_let_go_when_the_queue_is_anothers(
+    nodes: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = nodes.make("one")
+    one.coordinator.start()
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailable("no reply")
+
+    with monkeypatch.context() as away:
+        away.setattr(nodes.store, "run", fail)
+        for queue in sorted(ALL):
+            with pytest.raises(StoreUnavailable):
+                one.coordinator.claim(queue)
+    other = nodes.join("other")
+    nodes.until(lambda: len(other.queues) == QUEUES // 2, "the other one has its share", other)
+    one.round()
+    assert nodes.settled(one, other)
+
+
+@pytest.mark.slow
+def test_after_zookeeper_lost_its_data_its_nodes_come_back_and_an_era_bump_lets_them_own(
+    store: Store, clock: ManualClock
+) -> None:
+    with real_zookeeper() as server, team(server.hosts, "/delayq", store, clock) as own:
+        with client(server.hosts) as admin:
+            for _ in range(100):  # so that its transactions have higher numbers than those after
+                admin.create("/counted", ephemeral=True, sequence=True)
+        one = own.join("one")
+        before = one.epochs
+        server.wipe()
+        server.start()
+        with structlog.testing.capture_logs() as logs:
+            other = own.join("other")  # knows nothing of before
+        assert other.queues == set()
+        assert len([line for line in logs if "era bump" in str(line)]) == 1
+        own.era += 1
+
+        def settled() -> bool:
+            clock.advance(LATER)
+            for player in (one, other):
+                with suppress(CoordinatorError):
+                    player.round()
+            return own.settled(one, other)
+
+        own.until(settled, "both own their share")
+        assert all((one.epochs | other.epochs)[queue] > before[queue] for queue in ALL)
+
+
+# -- flapping ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_comes_and_goes_is_left_out_for_a_minute(nodes: Team, clock: ManualClock) -> None:
+    one, other = nodes.join("one"), nodes.join("other")
+    nodes.settle(one, other)
+    for _ in range(3):
+        expire(nodes, other)
+    nodes.until(lambda: one.queues == ALL and not other.queues, "the steady one has all")
+    assert entry_of(nodes, "other")["hold_until"] == clock.now() + 60_000
+    clock.wait_for_waiters(2)
+    clock.advance(60_000)
+    nodes.settle(one, other)
+
+
+# -- the real clock ----------------------------------------------------------------------------------------------------
+
+
+def test_with_the_real_clock_nodes_come_and_go_too(nodes: Team, store: Store) -> None:
+    with team(nodes.hosts, f"{nodes.root}/real", store, SystemClock()) as real:
+        one, other = real.join("one"), real.join("other")
+        real.settle(one, other)
+        other.coordinator.stop()
+        real.until(lambda: one.queues == ALL, "the one that is left has all", one)
