@@ -129,8 +129,8 @@ class Client:
         return self._run(operations.cancel(self.context(), ids))
 
     def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
-        """Cancel all pending messages that carry a business key."""
-        return self._run(operations.cancel_by_key(self.context(), (key,)))[0][1]
+        """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
+        return self._run(operations.cancel_by_key(self.context(), key))
 
     def reschedule(
         self,
@@ -235,8 +235,8 @@ class AsyncClient:
         return await self._run(operations.cancel(await self.context(), ids))
 
     async def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
-        """Cancel all pending messages that carry a business key."""
-        return (await self._run(operations.cancel_by_key(await self.context(), (key,))))[0][1]
+        """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
+        return await self._run(operations.cancel_by_key(await self.context(), key))
 
     async def reschedule(
         self,
