@@ -10,6 +10,7 @@ from delayq.clock import Clock, SystemClock
 from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError, LayoutMismatch, StoreError
 from delayq.message import Message
+from delayq.nodes import NodeLine
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
 from delayq.store import commands
 from delayq.store.async_store import AsyncStore
@@ -172,8 +173,8 @@ class Client:
         """Delete a dead letter for good; False if it is none."""
         return self._run(operations.discard(self.context(), id))
 
-    def nodes(self) -> dict[str, bytes]:
-        """The nodes' lines (JSON), by node."""
+    def nodes(self) -> dict[str, NodeLine]:
+        """The nodes by name, as their lines tell of them."""
         return self._run(operations.nodes(self.context()))
 
     def close(self) -> None:
@@ -278,8 +279,8 @@ class AsyncClient:
         """Delete a dead letter for good; False if it is none."""
         return await self._run(operations.discard(await self.context(), id))
 
-    async def nodes(self) -> dict[str, bytes]:
-        """The nodes' lines (JSON), by node."""
+    async def nodes(self) -> dict[str, NodeLine]:
+        """The nodes by name, as their lines tell of them."""
         return await self._run(operations.nodes(await self.context()))
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, check_id, check_key
+from delayq.nodes import NodeLine, read_nodes
 from delayq.plan import Context, Plan
 from delayq.scheduling import CHUNK, Scheduled, level_delay, schedule
 from delayq.store import commands
@@ -21,9 +22,9 @@ from delayq.store.keys import Layout, queue_keys
 
 __all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled", "schedule"]
 FIND_LIMIT: Final = 1_000
-
 #: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
 MOST_PAGES: Final = 1_000
+
 
 class Cancelled(msgspec.Struct, frozen=True):
     """How a cancel went: 'cancelled', 'in_flight', 'delivered', 'dead' or 'not_found'."""
@@ -123,7 +124,6 @@ def _one(answers: list[Any]) -> Any:
     return answer
 
 
-def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
 def _all(answers: list[Any]) -> list[Any]:
     for answer in answers:
         if isinstance(answer, StoreError):
@@ -131,6 +131,7 @@ def _all(answers: list[Any]) -> list[Any]:
     return answers
 
 
+def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
     """What is known of ids, in order; raises StoreError."""
     for id in ids:
         check_id(id)
@@ -207,7 +208,7 @@ def discard(context: Context, id: str) -> Plan[bool]:
     return removed[0]
 
 
-def nodes(context: Context) -> Plan[dict[str, bytes]]:
-    """The nodes' lines."""
-    lines: dict[str, bytes] = _one((yield [commands.nodes()]))
-    return lines
+def nodes(context: Context) -> Plan[dict[str, NodeLine]]:
+    """The nodes by name, as their lines tell of them."""
+    lines, now = _all((yield [commands.nodes(), commands.redis_now()]))
+    return read_nodes(lines, now)

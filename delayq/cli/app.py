@@ -41,6 +41,7 @@ def _app() -> typer.Typer:
     app = _group("Schedule messages for later, look after them, and see how delayq is.")
     letters = _group("Messages that were given up: look at them, put them back, delete them.")
     first: tuple[Callable[..., int], ...] = (
+    eras = _group("The era of the epochs under which queues are owned: look at it, begin a new one.")
         schedule, messages.cancel, messages.reschedule, messages.get, messages.find, queues.stats, queues.queues,
     )  # fmt: skip
     last: tuple[Callable[..., int], ...] = (tail.tail, doctor.doctor, queues.version)
