@@ -14,8 +14,8 @@ from delayq.store import commands
 __all__ = ["bump", "show"]
 
 NEXT: Final = (
-    "owners take their queues again under the new era within seconds, and what is in flight then, up to DELAYQ_WINDOW "
-    "messages of a queue (2,000 unless set), may be forwarded twice"
+    "nodes that were fenced off take their queues again under the new era within seconds (15 at most), and what is in "
+    "flight of a queue that changes hands, up to DELAYQ_WINDOW messages (2,000 unless set), may be forwarded twice"
 )
 
 
@@ -45,7 +45,7 @@ def bump(
     For when numbers have begun again below those that Redis has: delayq doctor says so. Exit 1 if not agreed to.
     """
     if not yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise BadUse("in a new era every owner takes its queues again; say by --yes that this is what you want")
+        raise BadUse("in a new era queues may change hands; say by --yes that this is what you want")
     with connect(redis_url) as client:
         latest = era_of(_highest_epoch(client))
         if not yes and not _agreed():
