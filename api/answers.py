@@ -11,7 +11,8 @@ from .problems import ProblemOut
 
 __all__ = [
     "BatchOut", "DeadLetterOut", "DeadLettersOut", "EndedOut", "FoundOut", "HealthOut", "ItemOut", "MessageOut",
-    "QueueOut", "QueuesOut", "ResultOut", "ResultsOut", "ScheduledOut", "StateOut", "StatsOut",
+    "NodeOut", "NodeQueueOut", "NodesOut", "QueueOut", "QueuesOut", "ResultOut", "ResultsOut", "ScheduledOut",
+    "StateOut", "StatsOut",
 ]  # fmt: skip
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
@@ -122,7 +123,7 @@ class QueueOut(msgspec.Struct, rename="camel"):
     parked: int
     dead: int
     remembered: Annotated[int, Meta(description="ids that have ended and are still known")]
-    owner: Annotated[str | None, Meta(description="the node that delivers from it, by its own last line")]
+    owner: Annotated[str | None, Meta(description="the live node that delivers from it, by its own last line")]
     epoch: str | None
 
 
@@ -130,6 +131,34 @@ class QueuesOut(msgspec.Struct):
     """All queues."""
 
     queues: list[QueueOut]
+
+
+class NodeQueueOut(msgspec.Struct):
+    """A queue that a node says it owns, and since when."""
+
+    queue: int
+    epoch: str
+    since: Time | None
+
+
+class NodeOut(msgspec.Struct, rename="camel"):
+    """A node, by the line that it writes every 5 s; null is what an older worker does not say. Times are its own."""
+
+    node: str
+    address: Annotated[str | None, Meta(description="host:port of its own HTTP server")]
+    version: Annotated[str | None, Meta(description="of delayq")]
+    since: Annotated[Time | None, Meta(description="when it was started")]
+    seen: Annotated[Time, Meta(description="when it wrote its line")]
+    stale: Annotated[bool, Meta(description="the line is older than 15 s: the node is gone, or cut off from Redis")]
+    coordinator: Annotated[str | None, Meta(description="local or zookeeper")]
+    handed_over: Annotated[Time | None, Meta(description="when it last gave a queue up to another node")]
+    queues: list[NodeQueueOut]
+
+
+class NodesOut(msgspec.Struct):
+    """All nodes, by name."""
+
+    nodes: list[NodeOut]
 
 
 class StatsOut(msgspec.Struct, rename="camel"):

@@ -21,6 +21,7 @@ from .answers import (
     EndedOut,
     FoundOut,
     HealthOut,
+    NodesOut,
     QueuesOut,
     ResultsOut,
     ScheduledOut,
@@ -42,8 +43,8 @@ Every refusal is `application/problem+json` (RFC 9457): `detail` says what is wr
 After a 503 the outcome is unknown; repeat with the id that the problem names, and the message is scheduled once.
 """
 _TYPES: Final = (
-    BatchIn, BatchOut, CancelIn, DeadLettersOut, EndedOut, FoundOut, HealthOut, IdsIn, MessageIn, PatchIn, ProblemOut,
-    QueuesOut, ResultsOut, ScheduledOut, StateOut, StatsOut,
+    BatchIn, BatchOut, CancelIn, DeadLettersOut, EndedOut, FoundOut, HealthOut, IdsIn, MessageIn, NodesOut, PatchIn,
+    ProblemOut, QueuesOut, ResultsOut, ScheduledOut, StateOut, StatsOut,
 )  # fmt: skip
 _GOOD: Final = {200: "Done", 201: "Scheduled", 202: "Removed, but in flight"}
 _DUES: Final = ("delayTime", "expectDate", "delayLevel")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq import Cancelled, InvalidMessage, StoreError, operations
+from delayq import Cancelled, InvalidMessage, StoreError
 from delayq.message import check_id, check_key
 
 from . import problems
@@ -143,17 +143,11 @@ async def _cancel_keys(service: Service, keys: list[str]) -> Answer:
 
 
 async def _cancel_key(service: Service, key: str) -> list[ResultOut]:
-    results: dict[str, ResultOut] = {}
-    while True:  # one look finds a bounded number in each queue
-        outcomes = await service.client.cancel_by_key(key)
-        before = len(results)
-        for outcome in outcomes:
-            if isinstance(outcome, StoreError):
-                raise outcome
-            if outcome.id not in results:
-                results[outcome.id] = _result(service, outcome, outcome.id)
-        if len(outcomes) < operations.FIND_LIMIT or len(results) == before:
-            return list(results.values())
+    outcomes = await service.client.cancel_by_key(key)
+    for outcome in outcomes:
+        if isinstance(outcome, StoreError):
+            raise outcome
+    return [_result(service, outcome, outcome.id) for outcome in outcomes]
 
 
 def _result(service: Service, outcome: Cancelled | StoreError, id: str) -> ResultOut:

@@ -1,4 +1,4 @@
-"""For operators: queues, figures, whether it lives and is ready, metrics."""
+"""For operators: queues, nodes, figures, whether it lives and is ready, metrics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from .answers import HealthOut, QueuesOut, StatsOut
+from .answers import HealthOut, NodesOut, QueuesOut, StatsOut
 from .http import Request
 from .problems import Answer, Problem
 from .readiness import missing
 from .service import Operations, Service, encode
-from .views import queues_out, stats_out
+from .views import nodes_out, queues_out, stats_out
 
 __all__ = ["OPERATIONS"]
 
@@ -25,6 +25,16 @@ async def queues(service: Service, request: Request) -> Answer:
     """Look at the queues"""
     request.query()
     return Answer(200, encode(queues_out(await service.client.stats(), await service.client.nodes())))
+
+
+@OPERATIONS.add("GET", "/v1/nodes", gives={200: NodesOut}, problems=(400, 503))
+async def nodes(service: Service, request: Request) -> Answer:
+    """Look at the nodes
+
+    By what they say of themselves every 5 s. One that stops in order takes its line away; one that died is `stale`.
+    """
+    request.query()
+    return Answer(200, encode(nodes_out(await service.client.nodes())))
 
 
 @OPERATIONS.add("GET", "/v1/stats", gives={200: StatsOut}, problems=(400, 503))

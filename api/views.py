@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,11 +11,25 @@ from msgspec import Raw
 
 from delayq import Scheduled, State, times
 from delayq.codec import BODY_BYTES, BODY_JSON, Record
+from delayq.nodes import NodeLine, owners_of
 from delayq.store.commands import DeadLetter, Found, QueueStats
 
-from .answers import DeadLetterOut, MessageOut, QueueOut, QueuesOut, ScheduledOut, StateOut, StatsOut
+from .answers import (
+    DeadLetterOut,
+    MessageOut,
+    NodeOut,
+    NodeQueueOut,
+    NodesOut,
+    QueueOut,
+    QueuesOut,
+    ScheduledOut,
+    StateOut,
+    StatsOut,
+)
 
-__all__ = ["dead_letter_out", "queues_out", "rescheduled_out", "scheduled_out", "state_out", "stats_out"]
+__all__ = [
+    "dead_letter_out", "nodes_out", "queues_out", "rescheduled_out", "scheduled_out", "state_out", "stats_out",
+]  # fmt: skip
 
 _instant = times.format_instant
 
@@ -72,29 +87,27 @@ def _body(record: Record) -> dict[str, Any]:
     return {"body": payload.decode()}
 
 
-class _Line(msgspec.Struct):
-    """What a node writes of itself, as far as it is wanted here: the epoch of each queue that it owns."""
-
-    queues: dict[str, str] = {}
-
-
-_line = msgspec.json.Decoder(_Line)
-
-
-def queues_out(queues: list[QueueStats], nodes: dict[str, bytes]) -> QueuesOut:
-    """The figures of each queue, and who owns it: the node that names the epoch which Redis goes by."""
-    owners: dict[tuple[str, str | None], str] = {}
-    for node, line in nodes.items():
-        try:
-            owners |= dict.fromkeys(_line.decode(line).queues.items(), node)
-        except msgspec.MsgspecError:
-            continue  # of another version
+def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> QueuesOut:
+    """The figures of each queue, and who owns it."""
+    owners = owners_of(nodes.values(), [stats.epoch for stats in queues])
     return QueuesOut([
         QueueOut(
             queue, stats.scheduled, stats.due, _time(stats.head_due), stats.head_lateness, stats.parked, stats.dead,
-            stats.remembered, owners.get((str(queue), stats.epoch)), stats.epoch,
+            stats.remembered, owners.get(queue), stats.epoch,
         )
         for queue, stats in enumerate(queues)
+    ])  # fmt: skip
+
+
+def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
+    """The nodes as their lines tell of them."""
+    return NodesOut([
+        NodeOut(
+            line.node, line.address or None, line.version or None, _time(line.since), _instant(line.seen), line.stale,
+            line.coordinator or None, _time(line.handed_over),
+            [NodeQueueOut(queue, owned.epoch, _time(owned.since)) for queue, owned in line.queues.items()],
+        )
+        for line in nodes.values()
     ])  # fmt: skip
 
 

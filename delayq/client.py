@@ -10,6 +10,7 @@ from delayq.clock import Clock, SystemClock
 from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError, LayoutMismatch, StoreError
 from delayq.message import Message
+from delayq.nodes import NodeLine
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
 from delayq.store import commands
 from delayq.store.async_store import AsyncStore
@@ -129,8 +130,8 @@ class Client:
         return self._run(operations.cancel(self.context(), ids))
 
     def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
-        """Cancel all pending messages that carry a business key."""
-        return self._run(operations.cancel_by_key(self.context(), (key,)))[0][1]
+        """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
+        return self._run(operations.cancel_by_key(self.context(), key))
 
     def reschedule(
         self,
@@ -172,8 +173,8 @@ class Client:
         """Delete a dead letter for good; False if it is none."""
         return self._run(operations.discard(self.context(), id))
 
-    def nodes(self) -> dict[str, bytes]:
-        """The nodes' lines (JSON), by node."""
+    def nodes(self) -> dict[str, NodeLine]:
+        """The nodes by name, as their lines tell of them."""
         return self._run(operations.nodes(self.context()))
 
     def close(self) -> None:
@@ -235,8 +236,8 @@ class AsyncClient:
         return await self._run(operations.cancel(await self.context(), ids))
 
     async def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
-        """Cancel all pending messages that carry a business key."""
-        return (await self._run(operations.cancel_by_key(await self.context(), (key,))))[0][1]
+        """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
+        return await self._run(operations.cancel_by_key(await self.context(), key))
 
     async def reschedule(
         self,
@@ -278,8 +279,8 @@ class AsyncClient:
         """Delete a dead letter for good; False if it is none."""
         return await self._run(operations.discard(await self.context(), id))
 
-    async def nodes(self) -> dict[str, bytes]:
-        """The nodes' lines (JSON), by node."""
+    async def nodes(self) -> dict[str, NodeLine]:
+        """The nodes by name, as their lines tell of them."""
         return await self._run(operations.nodes(await self.context()))
 
     async def close(self) -> None:

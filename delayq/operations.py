@@ -13,6 +13,7 @@ import msgspec
 
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, check_id, check_key
+from delayq.nodes import NodeLine, read_nodes
 from delayq.plan import Context, Plan
 from delayq.scheduling import CHUNK, Scheduled, level_delay, schedule
 from delayq.store import commands
@@ -21,6 +22,8 @@ from delayq.store.keys import Layout, queue_keys
 
 __all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled", "schedule"]
 FIND_LIMIT: Final = 1_000
+#: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
+MOST_PAGES: Final = 1_000
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -76,14 +79,26 @@ def _spread(chunks: list[tuple[int, list[str]]], answers: list[Any]) -> dict[str
     return results
 
 
-def cancel_by_key(context: Context, keys: Sequence[str]) -> Plan[list[tuple[str, list[Cancelled | StoreError]]]]:
-    """Cancel all pending messages that carry a business key; for each key, how each of its messages went."""
-    found: list[list[str]] = []
-    for key in keys:
-        found.append((yield from _find_ids(context, key)))
-    results = yield from cancel(context, [id for ids in found for id in ids])
-    answers = iter(results)
-    return [(key, [next(answers) for _ in ids]) for key, ids in zip(keys, found, strict=True)]
+def cancel_by_key(context: Context, key: str) -> Plan[list[Cancelled | StoreError]]:
+    """Cancel all pending messages that carry a business key; how each of them went, page by page.
+
+    The error of a later page comes last: what stands before it was cancelled. Raises that of the first.
+    """
+    check_key(key, context.limits, "key")
+    outcomes: list[Cancelled | StoreError] = []
+    after = dict.fromkeys(range(context.layout.queues), "")
+    for _ in range(MOST_PAGES):
+        pages = yield [commands.find(queue_keys(queue), key, FIND_LIMIT, id) for queue, id in after.items()]
+        for page in pages:
+            if isinstance(page, StoreError):
+                if not outcomes:
+                    raise page
+                return [*outcomes, page]
+        outcomes += yield from cancel(context, sorted(id for page in pages for id in page))
+        after = {queue: page[-1] for queue, page in zip(after, pages, strict=True) if len(page) == FIND_LIMIT}
+        if not after:
+            break
+    return outcomes
 
 
 def spec_of(limits: Limits, now: int, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
@@ -105,10 +120,15 @@ def reschedule(context: Context, id: str, spec: str) -> Plan[Rescheduled]:
 
 
 def _one(answers: list[Any]) -> Any:
-    (answer,) = answers
-    if isinstance(answer, StoreError):
-        raise answer
+    (answer,) = _all(answers)
     return answer
+
+
+def _all(answers: list[Any]) -> list[Any]:
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            raise answer
+    return answers
 
 
 def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
@@ -126,13 +146,8 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
 
 def _find_ids(context: Context, key: str) -> Plan[list[str]]:
     check_key(key, context.limits, "key")
-    answers = yield [commands.find(queue_keys(q), key, FIND_LIMIT) for q in range(context.layout.queues)]
-    ids: list[str] = []
-    for answer in answers:
-        if isinstance(answer, StoreError):
-            raise answer
-        ids += answer
-    return sorted(ids)
+    pages = _all((yield [commands.find(queue_keys(q), key, FIND_LIMIT) for q in range(context.layout.queues)]))
+    return sorted(id for page in pages for id in page)
 
 
 def find(context: Context, key: str) -> Plan[list[Found]]:
@@ -144,11 +159,7 @@ def find(context: Context, key: str) -> Plan[list[Found]]:
 
 def stats(context: Context) -> Plan[list[QueueStats]]:
     """The figures of every queue."""
-    answers = yield [commands.stats(queue_keys(q)) for q in range(context.layout.queues)]
-    for answer in answers:
-        if isinstance(answer, StoreError):
-            raise answer
-    return answers
+    return _all((yield [commands.stats(queue_keys(q)) for q in range(context.layout.queues)]))
 
 
 def dead_letters(context: Context, limit: int, token: str | None = None) -> Plan[DeadLetterPage]:
@@ -197,7 +208,7 @@ def discard(context: Context, id: str) -> Plan[bool]:
     return removed[0]
 
 
-def nodes(context: Context) -> Plan[dict[str, bytes]]:
-    """The nodes' lines."""
-    lines: dict[str, bytes] = _one((yield [commands.nodes()]))
-    return lines
+def nodes(context: Context) -> Plan[dict[str, NodeLine]]:
+    """The nodes by name, as their lines tell of them."""
+    lines, now = _all((yield [commands.nodes(), commands.redis_now()]))
+    return read_nodes(lines, now)

@@ -1,6 +1,7 @@
 """All commands, and what happens when one fails: one sentence on stderr and an exit code, never a traceback.
 
-Exit codes: 0 done · 1 not found, not (all) cancelled, or a check failed · 2 bad use, bad input, conflict, no Redis.
+Exit codes: 0 done · 1 not found, not (all) cancelled, not agreed to, a check failed · 2 bad use, bad input, conflict,
+no Redis.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 import typer
 from typer.main import get_command
 
-from delayq.cli import dead_letters, doctor, messages, queues, tail
+from delayq.cli import dead_letters, doctor, era, messages, queues, tail
 from delayq.cli.options import BadUse
 from delayq.cli.output import say
 from delayq.cli.schedule import schedule
@@ -40,8 +41,10 @@ def _group(help: str) -> typer.Typer:
 def _app() -> typer.Typer:
     app = _group("Schedule messages for later, look after them, and see how delayq is.")
     letters = _group("Messages that were given up: look at them, put them back, delete them.")
+    eras = _group("The era of the epochs under which queues are owned: look at it, begin a new one.")
     first: tuple[Callable[..., int], ...] = (
         schedule, messages.cancel, messages.reschedule, messages.get, messages.find, queues.stats, queues.queues,
+        queues.nodes,
     )  # fmt: skip
     last: tuple[Callable[..., int], ...] = (tail.tail, doctor.doctor, queues.version)
     for command in first:
@@ -50,6 +53,9 @@ def _app() -> typer.Typer:
     letters.command()(dead_letters.redrive)
     letters.command()(dead_letters.discard)
     app.add_typer(letters, name="dead-letters")
+    eras.command()(era.show)
+    eras.command()(era.bump)
+    app.add_typer(eras, name="era")
     for command in last:
         app.command()(command)
     return app

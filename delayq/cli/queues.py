@@ -1,15 +1,17 @@
-"""stats, queues, version."""
+"""stats, queues, nodes, version."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version as version_of
+from itertools import groupby
 
 from delayq.cli.options import AsJson, RedisUrl, connect
-from delayq.cli.output import Output
-from delayq.cli.shapes import queue_shape, stats_shape
-from delayq.doctor import owners_of
+from delayq.cli.output import Output, say
+from delayq.cli.shapes import Shape, node_shape, queue_shape, stats_shape
+from delayq.nodes import owners_of
 
-__all__ = ["queues", "stats", "version"]
+__all__ = ["nodes", "queues", "stats", "version"]
 
 
 def stats(redis_url: RedisUrl = None, json: AsJson = False) -> int:
@@ -28,7 +30,7 @@ def queues(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print each queue's figures and its owner."""
     with connect(redis_url) as client:
         every = client.stats()
-        owners = owners_of(client.nodes(), max(one.now for one in every))
+        owners = owners_of(client.nodes().values(), [one.epoch for one in every])
     shapes = [queue_shape(number, one, owners.get(number)) for number, one in enumerate(every)]
     if json:
         Output().json({"queues": shapes})
@@ -38,6 +40,32 @@ def queues(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     rows = (["-" if one[name] is None else str(one[name]) for name in names] for one in shapes)
     Output().table(("queue", "depth", "due", "late ms", "parked", "dead", "owner", "epoch"), rows)
     return 0
+
+
+def nodes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+    """Print the nodes, and which queues each of them owns."""
+    with connect(redis_url) as client:
+        shapes = [node_shape(line) for line in client.nodes().values()]
+    if json:
+        Output().json({"nodes": shapes})
+    elif shapes:
+        columns = ("node", "state", "queues", "address", "version", "coordinator", "since", "seen", "handed over")
+        Output().table(columns, map(_node_row, shapes))
+    else:
+        say("there are no nodes: start a worker (python -m workers).")
+    return 0
+
+
+def _node_row(shape: Shape) -> list[str]:
+    names = ("address", "version", "coordinator", "since", "seen", "handedOver")
+    queues = _ranges([one["queue"] for one in shape["queues"]])
+    return [shape["node"], "stale" if shape["stale"] else "live", queues, *(shape[name] or "-" for name in names)]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """0, 1, 2 and 5 as '0-2,5'."""
+    runs = ([number for _, number in run] for _, run in groupby(enumerate(numbers), lambda one: one[1] - one[0]))
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "-"
 
 
 def version(json: AsJson = False) -> int:

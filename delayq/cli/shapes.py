@@ -9,12 +9,13 @@ import msgspec
 
 from delayq import Scheduled
 from delayq.codec import BODY_BYTES, BODY_JSON, Record
+from delayq.nodes import NodeLine
 from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
-    "body_of", "body_text", "instant", "letter_shape", "message_shape", "queue_shape", "scheduled_shape",
-    "state_shape", "stats_shape",
+    "Shape", "body_of", "body_text", "instant", "letter_shape", "message_shape", "node_shape", "queue_shape",
+    "scheduled_shape", "state_shape", "stats_shape",
 ]  # fmt: skip
 
 Shape = dict[str, Any]
@@ -92,6 +93,19 @@ def queue_shape(queue: int, stats: QueueStats, owner: str | None) -> Shape:
         "queue": queue, "depth": stats.scheduled, "due": stats.due, "headDueTime": instant(stats.head_due),
         "headLateness": stats.head_lateness, "parked": stats.parked, "dead": stats.dead, "remembered": stats.remembered,
         "owner": owner, "epoch": stats.epoch,
+    }  # fmt: skip
+
+
+def node_shape(line: NodeLine) -> Shape:
+    """A node as its line tells of it; what that does not say is None."""
+    return {
+        "node": line.node, "address": line.address or None, "version": line.version or None,
+        "since": instant(line.since), "seen": instant(line.seen), "stale": line.stale,
+        "coordinator": line.coordinator or None, "handedOver": instant(line.handed_over),
+        "queues": [
+            {"queue": queue, "epoch": owned.epoch, "since": instant(owned.since)}
+            for queue, owned in line.queues.items()
+        ],
     }  # fmt: skip
 
 

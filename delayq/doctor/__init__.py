@@ -8,7 +8,7 @@ from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.doctor.ask import ask_all, redis_now
 from delayq.doctor.check import FAIL, OK, WARN, Check
-from delayq.doctor.owners import check_owners, owners_of
+from delayq.doctor.owners import check_owners
 from delayq.doctor.pools import Progress, check_pools, repair_pools
 from delayq.doctor.queues import check_layout, check_parked_routes
 from delayq.doctor.server import check_clock, check_server
@@ -16,7 +16,7 @@ from delayq.store import commands
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 
-__all__ = ["FAIL", "OK", "WARN", "Check", "Progress", "examine", "owners_of", "redis_now"]
+__all__ = ["FAIL", "OK", "WARN", "Check", "Progress", "examine", "redis_now"]
 
 
 def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | None = None) -> Iterator[Check]:
@@ -32,7 +32,7 @@ def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | N
     if layout is None:
         return
     stats = ask_all(store, (commands.stats(queue_keys(queue)) for queue in range(layout)))
-    yield check_owners(store, stats)
+    yield from check_owners(store, stats)
     yield check_parked_routes(stats, settings.route_table())
     if repair is not None:
         yield repair_pools(store, layout, repair)

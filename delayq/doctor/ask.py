@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from delayq.errors import StoreError
-from delayq.store.commands import Command, plain
+from delayq.store import commands
+from delayq.store.commands import Command
 from delayq.store.store import Store
 
 __all__ = ["ask_all", "redis_now"]
@@ -14,10 +15,10 @@ __all__ = ["ask_all", "redis_now"]
 T = TypeVar("T")
 
 
-def ask_all(store: Store, commands: Iterable[Command[T]]) -> list[T]:
+def ask_all(store: Store, wanted: Iterable[Command[T]]) -> list[T]:
     """The answers in order; raises the first StoreError."""
     answers: list[T] = []
-    for answer in store.run_many(commands):
+    for answer in store.run_many(wanted):
         if isinstance(answer, StoreError):
             raise answer
         answers.append(answer)
@@ -26,4 +27,4 @@ def ask_all(store: Store, commands: Iterable[Command[T]]) -> list[T]:
 
 def redis_now(store: Store) -> int:
     """The time of Redis, Unix ms; raises StoreError."""
-    return store.run(plain("TIME", read=lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000))
+    return store.run(commands.redis_now())

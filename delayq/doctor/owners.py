@@ -1,58 +1,116 @@
-"""Who owns which queue, by the lines that the workers write."""
+"""Whether a live node owns every queue under the epoch that Redis has, and what keeps nodes from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from delayq.doctor.ask import redis_now
 from delayq.doctor.check import FAIL, OK, WARN, Check, name_queues
+from delayq.nodes import LINE_AGE, NodeLine, era_of, owners_of, read_nodes
 from delayq.store import commands
 from delayq.store.commands import QueueStats
 from delayq.store.store import Store
 
-__all__ = ["check_owners", "owners_of"]
+__all__ = ["check_owners"]
 
-#: Workers write their line every 5 s; an owner whose line is older than this is gone.
-LINE_AGE: Final = 15_000
-
-
-class NodeLine(msgspec.Struct, frozen=True):
-    """What a worker writes: its queues with their epochs, and when (Unix ms, by its own clock)."""
-
-    seen: int
-    queues: dict[int, str]
+_BUMP: Final = "delayq era bump"
+_LATER: Final = "of a later era than the present one, {era}, as when delayq:meta was restored or edited"
 
 
-_line = msgspec.json.Decoder(NodeLine)
+class _Seen(msgspec.Struct, frozen=True):
+    """What the check goes by: live nodes, queues, who owns which, the era of new epochs, the time."""
+
+    live: list[NodeLine]
+    stats: Sequence[QueueStats]
+    owners: dict[int, str]
+    era: int
+    now: int
+
+    def later(self) -> list[int]:
+        """The queues whose epoch is of a later era: no epoch of this one can be above it."""
+        return [queue for queue, one in enumerate(self.stats) if era_of(one.epoch) > self.era]
+
+    def below(self, queue: int) -> list[NodeLine]:
+        """The live nodes that claim a queue under an epoch below the one that Redis has."""
+        stored = self.stats[queue].epoch or ""
+        return [line for line in self.live if queue in line.queues and line.queues[queue].epoch < stored]
+
+    def long_owned(self, queue: int) -> bool:
+        """Whether its owner has had it for longer than lines take to tell others of it."""
+        (owned,) = (line.queues[queue] for line in self.live if line.node == self.owners[queue])
+        return owned.since is not None and self.now - owned.since > LINE_AGE
 
 
-def owners_of(lines: Mapping[str, bytes], now: int) -> dict[int, str]:
-    """The node that owns each queue: of those seen lately, the one with the highest epoch."""
-    owners: dict[int, tuple[str, str]] = {}
-    for name, raw in lines.items():
-        try:
-            line = _line.decode(raw)
-        except (msgspec.DecodeError, ValueError):
-            continue
-        if now - line.seen > LINE_AGE:
-            continue
-        for queue, epoch in line.queues.items():
-            owners[queue] = max(owners.get(queue, ("", "")), (epoch, name))
-    return {queue: name for queue, (_, name) in owners.items()}
+def check_owners(store: Store, stats: Sequence[QueueStats]) -> Iterator[Check]:
+    """A check for each thing that is wrong with who owns the queues; a single good one if nothing is."""
+    lines, now = store.run(commands.nodes()), redis_now(store)
+    live = [line for line in read_nodes(lines, now).values() if not line.stale]
+    owners = owners_of(live, [one.epoch for one in stats])
+    seen = _Seen(live, stats, owners, store.run(commands.era()), now)
+    found = [*_lacking(seen), *_owned_beyond_the_era(seen), *_not_let_go(seen)]
+    yield from found or [Check("owners", OK, f"every queue has an owner: {', '.join(sorted(set(owners.values())))}")]
 
 
-def check_owners(store: Store, stats: Sequence[QueueStats]) -> Check:
-    """Whether a live worker owns every queue; it matters where messages wait."""
-    lines = store.run(commands.nodes())
-    owners = owners_of(lines, redis_now(store))
-    lacking = [queue for queue in range(len(stats)) if queue not in owners]
+def _lacking(seen: _Seen) -> Iterator[Check]:
+    """Queues that no live node owns; it matters where messages wait."""
+    lacking = [queue for queue in range(len(seen.stats)) if queue not in seen.owners]
     if not lacking:
-        return Check("owners", OK, f"every queue has an owner: {', '.join(sorted(set(owners.values())))}")
-    waiting = sum(stats[queue].scheduled + stats[queue].parked for queue in lacking)
+        return
+    waiting = sum(seen.stats[queue].scheduled + seen.stats[queue].parked for queue in lacking)
     holding = f", with {waiting} messages that nobody forwards" if waiting else ""
     text = f"{name_queues(lacking)} without an owner{holding}"
-    mend = "start a worker (python -m workers), or see why the one that runs does not take them"
-    return Check("owners", FAIL if waiting else WARN, text, mend)
+    if seen.live:
+        cause, mend = _cause(seen, lacking)
+        fenced = sorted({line.node for queue in lacking for line in seen.below(queue)})
+        off = f" ({_names(fenced)} fenced off)" if fenced else ""
+        text += f", though {_names([line.node for line in seen.live])} live{off}: {cause}"
+    else:
+        mend = "start a worker (python -m workers), or see why the one that runs does not take them"
+    yield Check("owners", FAIL if waiting else WARN, text, mend)
+
+
+def _cause(seen: _Seen, lacking: Sequence[int]) -> tuple[str, str]:
+    """Why live nodes may not own queues, and what mends it."""
+    kinds = sorted({line.coordinator for line in seen.live} - {""})
+    if len(kinds) > 1:
+        mend = f"start all workers with the same coordinator, then {_BUMP}"
+        return f"they go by different coordinators ({', '.join(kinds)}), which fence each other off", mend
+    if set(lacking) & set(seen.later()):
+        return f"Redis has an epoch {_LATER.format(era=seen.era)}", _BUMP
+    if any(seen.now - (moment or 0) <= LINE_AGE for line in seen.live for moment in (line.since, line.handed_over)):
+        return "nodes were started, or handed queues over, within the last 15 s", "look again in 15 s"
+    if kinds == ["zookeeper"] and any(seen.stats[queue].epoch for queue in lacking):
+        cause = "most likely ZooKeeper's data was wiped, or the coordinator was changed, so that new epochs are too low"
+        return cause, f"{_BUMP}; if that does not help, see the logs of the workers"
+    if any(seen.stats[queue].epoch for queue in lacking):
+        cause = "they were fenced off by a node that is gone, or cannot claim"
+        return cause, "look again in 15 s, after which they claim anew; then see the logs of the workers"
+    return "no node has ever claimed it", "see the logs of the workers why they do not"
+
+
+def _owned_beyond_the_era(seen: _Seen) -> Iterator[Check]:
+    """Queues that are owned, but that another node could not take over."""
+    if later := [queue for queue in seen.later() if queue in seen.owners]:
+        text = f"{name_queues(later)} owned under an epoch {_LATER.format(era=seen.era)}: ZooKeeper gives none above it"
+        yield Check("owners", WARN, text, _BUMP)
+
+
+def _not_let_go(seen: _Seen) -> Iterator[Check]:
+    """Queues that another node has owned for a while, which their old owner still claims."""
+    old: dict[str, list[int]] = {}
+    for queue in sorted(seen.owners):
+        for line in seen.below(queue):
+            if seen.long_owned(queue):
+                old.setdefault(line.node, []).append(queue)
+    for node, queues in old.items():
+        text = f"{node} was fenced off from {name_queues(queues)} more than 15 s ago and does not let go"
+        mend = f"see the log of {node}, and start it again: what it forwards there, its successor forwards, too"
+        yield Check("owners", WARN, text, mend)
+
+
+def _names(nodes: Sequence[str]) -> str:
+    named = ", ".join(nodes[:8]) + (", …" if len(nodes) > 8 else "")
+    return f"{named} {'is' if len(nodes) == 1 else 'are'}"

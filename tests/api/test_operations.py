@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -9,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from delayq.store import commands
 from delayq.store.keys import Layout
 from tests.api.conftest import Worker
-from tests.support.queues import EPOCH
+from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
 
 
 async def schedule(api: httpx2.AsyncClient, **message: Any) -> httpx2.Response:
@@ -21,10 +22,11 @@ async def test_a_queue_tells_what_is_in_it_and_who_owns_it(api: httpx2.AsyncClie
     await schedule(api, id="m")
     due = (await schedule(api, id=f"n.{queue:04x}", delayTime=0)).json()
     worker.pull(due["id"])
-    line = b'{"node": "node-1", "queues": {"%d": "%s"}}' % (queue, EPOCH.encode())
-    worker.store.run(commands.publish_node("node-1", line))
-    worker.store.run(commands.publish_node("node-2", line.replace(EPOCH.encode(), b"0000000000.0000")))
-    worker.store.run(commands.publish_node("node-3", b"not of this version"))
+    now = worker.store.run(commands.redis_now())
+    for node, epoch, age in (("node-1", EPOCH, 0), ("node-2", OLD_EPOCH, 0), ("node-3", NEW_EPOCH, 16_000)):
+        line = json.dumps({"node": node, "seen": now - age, "queues": {str(queue): epoch}})
+        worker.store.run(commands.publish_node(node, line.encode()))
+    worker.store.run(commands.publish_node("node-4", b"not of this version"))
     queues = (await api.get("/v1/queues")).json()["queues"]
     assert [one["queue"] for one in queues] == list(range(16))
     one = queues[queue]

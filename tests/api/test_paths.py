@@ -67,6 +67,7 @@ async def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes
         ("/v1/messages/" + "a" * 129, "id"),
         ("/v1/messages/a?x=1", "x"),
         ("/v1/queues?x=1", "x"),
+        ("/v1/nodes?node=a", "node"),
         ("/v1/stats?x=", "x"),
         ("/v1/dead-letters?limit=0", "limit"),
         ("/v1/dead-letters?limit=1001", "limit"),

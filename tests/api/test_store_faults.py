@@ -24,6 +24,7 @@ AWAY = [
     ("POST", "/v1/messages:cancel", {"ids": ["a", "b"]}),
     ("POST", "/v1/messages:cancel", {"keys": ["a", "b"]}),
     ("GET", "/v1/queues", None),
+    ("GET", "/v1/nodes", None),
     ("GET", "/v1/stats", None),
     ("GET", "/v1/dead-letters", None),
     ("POST", "/v1/dead-letters:redrive", {"ids": ["a"]}),

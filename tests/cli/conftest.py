@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -81,13 +82,20 @@ class Given:
         one = self.pulled(id)
         self.client.store.run(commands.park(queue_keys(self.queue_of(id)), EPOCH, name, [one]))
 
-    def owner(self, node: str, queues: range, *, age: int = 0, epoch: str = EPOCH) -> None:
-        """A node's line, written so many ms ago."""
-        seconds, micro = self.admin.time()
-        seen = seconds * 1000 + micro // 1000 - age
-        owned = ",".join(f'"{queue}":"{epoch}"' for queue in queues)
-        line = f'{{"node":"{node}","since":1,"seen":{seen},"queues":{{{owned}}}}}'
-        self.client.store.run(commands.publish_node(node, line.encode()))
+    def owner(
+        self, node: str, queues: range, /, *, age: int = 0, epoch: str = EPOCH, owned_for: int = 60_000, **more: Any
+    ) -> int:
+        """A node's line, written `age` ms ago by one that has owned its queues for a while; the time now."""
+        now = self.client.store.run(commands.redis_now())
+        owned = {str(queue): {"epoch": epoch, "since": now - owned_for} for queue in queues}
+        line = {"node": node, "since": now - 3_600_000, "seen": now - age, "queues": owned} | more
+        self.client.store.run(commands.publish_node(node, json.dumps(line).encode()))
+        return now
+
+    def stored(self, epoch: str, queues: range) -> None:
+        """Redis has seen this epoch of the queues."""
+        for queue in queues:
+            assert self.client.store.run(commands.claim(queue_keys(queue), epoch)).ok
 
     def close(self) -> None:
         self.client.close()

@@ -144,27 +144,6 @@ def test_another_number_of_queues_fails(cli: Cli, healthy: Given, monkeypatch: p
     assert "DELAYQ_QUEUES is 4" in checks(ran)["layout"][1]
 
 
-def test_a_queue_without_an_owner_fails_when_messages_wait_in_it(cli: Cli, given: Given) -> None:
-    given.scheduled("a")
-    queue = given.queue_of("a")
-    given.owner("node-1", range(queue))
-    given.owner("node-2", range(queue + 1, 16))
-    given.owner("node-3", ALL, age=16_000)
-    ran = cli("doctor")
-    assert ran.code == 1
-    assert checks(ran)["owners"][:2] == (
-        "fail",
-        f"queue {queue} without an owner, with 1 messages that nobody forwards",
-    )
-
-
-def test_empty_queues_without_an_owner_are_a_warning(cli: Cli, given: Given) -> None:
-    given.client.context()
-    ran = cli("doctor")
-    assert ran.code == 0
-    assert checks(ran)["owners"][0] == "warn"
-
-
 def test_messages_parked_for_a_route_that_is_gone_are_told(cli: Cli, given: Given) -> None:
     given.parked("a", "t:gone")
     given.parked("b", "k:order-1")

@@ -97,6 +97,14 @@ def test_stats_and_queues_print_what_the_http_api_answers(cli: Cli, given: Given
     assert printed["queues"][queue] == answered["queues"][queue]
 
 
+def test_nodes_print_what_the_http_api_answers(cli: Cli, given: Given) -> None:
+    given.owner("node-1", range(3), address="h:1", version="0.1.0", coordinator="local", handed_over=2_000_000_000_000)
+    given.owner("node-2", range(3, 16), age=20_000)
+    printed = json.loads(cli("nodes", "--json").out)
+    assert [node["node"] for node in printed["nodes"]] == ["node-1", "node-2"]
+    assert printed == answer(given, "/v1/nodes")
+
+
 def test_dead_letters_print_what_the_http_api_answers(cli: Cli, given: Given) -> None:
     given.dead_letter("a", "größer \x1b[31m")
     given.dead_letter("b")

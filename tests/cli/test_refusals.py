@@ -61,6 +61,8 @@ BAD_USE = {
     "nothing to redrive": (("dead-letters", "redrive"), "say what to put back"),
     "ids and all to redrive": (("dead-letters", "redrive", "a", "--all"), "say what to put back"),
     "nothing to discard": (("dead-letters", "discard"), "say which dead letters"),
+    "no command of the era": (("era",), "give a command"),
+    "a new era that nobody agreed to": (("era", "bump"), "say by --yes"),
     "a limit of 0": (("dead-letters", "list", "--limit", "0"), "invalid value for '--limit'"),
     "a wrong page token": (("dead-letters", "list", "--page-token", "zz"), "--page-token: is not a token"),
     "a wrong topic to tail": (("tail", "a topic"), "TOPIC: 1 to 255 characters"),
@@ -87,7 +89,8 @@ EVERY_COMMAND = [
     ("schedule", "t", "x", "--delay", "1h"), ("cancel", "a"), ("cancel", "--key", "k"),
     ("reschedule", "a", "--delay", "1h"), ("get", "a"), ("find", "k"), ("stats",), ("queues",),
     ("dead-letters", "list"), ("dead-letters", "redrive", "a"), ("dead-letters", "redrive", "--all"),
-    ("dead-letters", "discard", "a"), ("tail", "t"), ("doctor",), ("doctor", "--repair"),
+    ("dead-letters", "discard", "a"), ("tail", "t"), ("doctor",), ("doctor", "--repair"), ("nodes",), ("era", "show"),
+    ("era", "bump", "--yes"),
 ]  # fmt: skip
 
 

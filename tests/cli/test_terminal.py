@@ -40,7 +40,10 @@ def show(alone: None, monkeypatch: pytest.MonkeyPatch) -> Show:
 def test_a_terminal_gets_tables_with_names(show: Show, given: Given) -> None:
     given.scheduled("a", keys=("k",))
     given.dead_letter("b")
+    given.owner("node-1", range(3))
     assert "late ms" in show("queues")
+    assert "handed over" in show("nodes")
+    assert "highestEpoch" in show("era", "show")
     assert "attempts" in show("find", "k")
     assert "reason" in show("dead-letters", "list")
     assert "headLateness" in show("stats")
@@ -83,7 +86,8 @@ def test_ids_are_never_cut_off(show: Show, given: Given, monkeypatch: pytest.Mon
 def test_scripts_get_plain_lines_without_colours(cli: Cli, given: Given) -> None:
     given.scheduled("a", keys=("k",), body=EVIL)
     given.dead_letter("b", EVIL)
-    for command in (("queues",), ("find", "k"), ("dead-letters", "list"), ("get", "a"), ("doctor",), ("stats",)):
+    commands = (("queues",), ("nodes",), ("find", "k"), ("dead-letters", "list"), ("get", "a"), ("doctor",), ("stats",))
+    for command in commands:
         assert "\x1b" not in cli(*command).out
 
 

@@ -1,4 +1,4 @@
-"""Claims, epochs, the layout, the nodes' lines, and the repair of what does not fit together."""
+"""Claims, epochs, the layout, the era, the nodes' lines, and the repair of what does not fit together."""
 
 from __future__ import annotations
 
@@ -59,6 +59,33 @@ def test_the_era_is_read_with_the_layout(q: Queue) -> None:
     q.run(commands.layout(4))
     q.admin.hset("delayq:meta", "era", "7")
     assert q.run(commands.layout(4)).era == 7
+
+
+def test_there_is_no_era_but_the_first_before_anybody_writes_one(q: Queue) -> None:
+    assert q.run(commands.era()) == 0
+    q.run(commands.layout(4))
+    assert q.run(commands.era()) == 0
+
+
+def test_a_new_era_is_one_later_than_the_last_and_new_epochs_of_it_win(q: Queue) -> None:
+    q.run(commands.layout(4))
+    assert q.run(commands.claim(q.keys, f"{0:010}.{2**64 - 1:020}")).ok
+    assert q.run(commands.bump_era(0)) == (0, 1)
+    assert q.run(commands.bump_era(0)) == (1, 2)
+    assert q.run(commands.era()) == q.run(commands.layout(4)).era == 2
+    assert q.run(commands.claim(q.keys, f"{2:010}.{1:020}")).ok
+
+
+def test_a_new_era_is_later_than_those_that_epochs_are_of(q: Queue) -> None:
+    assert q.run(commands.bump_era(7)) == (0, 8)
+    assert q.run(commands.bump_era(7)) == (8, 9)
+    assert q.run(commands.bump_era(9_999_999_998)) == (9, 9_999_999_999)
+
+
+def test_redis_tells_its_time(q: Queue) -> None:
+    first = q.run(commands.redis_now())
+    seconds, micro = q.admin.time()
+    assert first <= seconds * 1000 + micro // 1000 <= q.run(commands.redis_now())
 
 
 def test_a_nodes_line_is_written_read_and_removed(q: Queue) -> None:

@@ -101,6 +101,15 @@ def test_find_is_limited(q: Queue) -> None:
     assert q.find("k", limit=4) == ["m0", "m1", "m2", "m3"]
 
 
+def test_find_goes_on_behind_an_id(q: Queue) -> None:
+    q.given(*(row(id, at=20_000, keys=("k",)) for id in ("a", "ab", "b", "c")), row("d", at=20_000, keys=("ka", "kb")))
+    assert q.find("k", limit=2) == ["a", "ab"]
+    assert q.find("k", limit=2, after="a") == ["ab", "b"]
+    assert q.find("k", limit=2, after="b") == ["c"]
+    assert q.find("k", limit=2, after="bb") == ["c"]
+    assert q.find("k", limit=2, after="c") == []
+
+
 def test_find_takes_keys_of_any_script(q: Queue) -> None:
     q.given(row("a", at=20_000, keys=("заказ-№1", "😀")))
     assert q.find("заказ-№1") == q.find("😀") == ["a"]

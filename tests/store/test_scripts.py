@@ -161,6 +161,7 @@ def test_a_full_server_goes_on_to_deliver_and_to_cancel(full: tuple[Queue, Calla
     q.given(*(row(name, at=20_000, topic="news" if name == "streamed" else "orders", keys=("k",)) for name in names))
     fill()
     assert q.run(commands.layout(16)).queues == 16
+    assert q.run(commands.bump_era(0)) == (0, 1)
     assert q.run(commands.claim(q.keys, EPOCH)).ok
     pulled = q.pull(now=20_000, known=[Known("news", "news")])
     assert (len(pulled.tickets), pulled.appended) == (5, 1)

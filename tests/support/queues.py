@@ -275,8 +275,8 @@ class Queue:
         (found,) = self.get(id, now=now)
         return found.state if found is not None else None
 
-    def find(self, key: str, limit: int = 100) -> list[str]:
-        return self.run(commands.find(self.keys, key, limit))
+    def find(self, key: str, limit: int = 100, after: str = "") -> list[str]:
+        return self.run(commands.find(self.keys, key, limit, after))
 
     def stats(self, now: int | None = None) -> QueueStats:
         return self.run(commands.stats(self.keys, now=self._at(now)))

@@ -235,11 +235,33 @@ def test_a_wrong_id_is_refused_before_anything_is_sent() -> None:
 
 def test_a_wrong_key_is_refused_before_anything_is_sent() -> None:
     server = Server()
-    for plan in (operations.find(CONTEXT, "not good"), operations.cancel_by_key(CONTEXT, [""])):
+    for plan in (operations.find(CONTEXT, "not good"), operations.cancel_by_key(CONTEXT, "")):
         with pytest.raises(InvalidMessage) as caught:
             server.run(plan)
         assert caught.value.field == "key"
     assert server.asked == []
+
+
+def test_a_page_that_cannot_be_read_is_told_behind_what_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "FIND_LIMIT", 2)
+    lost = StoreUnavailable("away")
+    in_queue_0 = {"": [b"a.0000", b"b.0000"], "b.0000": lost}
+
+    def reply(command: Command[Any]) -> Any:
+        if command.script == "cancel":
+            return [b"cancelled"] * len(command.args[3:])
+        return in_queue_0[str(command.args[2])] if command.keys[0] == queue_keys(0).index else []
+
+    first, second, error = Server(reply).run(operations.cancel_by_key(CONTEXT, "k"))
+    assert (first.id, second.id, error) == ("a.0000", "b.0000", lost)
+
+
+def test_a_first_page_that_cannot_be_read_cancels_nothing() -> None:
+    lost = StoreUnavailable("away")
+    server = Server(lambda command: lost if command.keys[0] == queue_keys(3).index else [])
+    with pytest.raises(StoreUnavailable):
+        server.run(operations.cancel_by_key(CONTEXT, "k"))
+    assert {command.script for command in server.asked} == {"find"}
 
 
 @given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode()))

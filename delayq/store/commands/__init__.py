@@ -10,7 +10,17 @@ from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, s
 from delayq.store.commands.reading import COUNTERS, Found, QueueStats, find, get, stats
 from delayq.store.commands.scheduling import Answers, cancel, reschedule, schedule
 from delayq.store.commands.settling import AsPulled, Head, Unparked, ack, bury, park, repair, retry, unpark
-from delayq.store.commands.whole import LAYOUT_VERSION, Meta, forget_node, layout, nodes, publish_node
+from delayq.store.commands.whole import (
+    LAYOUT_VERSION,
+    Meta,
+    bump_era,
+    era,
+    forget_node,
+    layout,
+    nodes,
+    publish_node,
+    redis_now,
+)
 
 __all__ = [
     "COUNTERS",
@@ -31,11 +41,13 @@ __all__ = [
     "Retention",
     "Unparked",
     "ack",
+    "bump_era",
     "bury",
     "cancel",
     "claim",
     "dead_letters",
     "discard",
+    "era",
     "find",
     "forget_node",
     "get",
@@ -45,6 +57,7 @@ __all__ = [
     "plain",
     "publish_node",
     "pull",
+    "redis_now",
     "redrive",
     "repair",
     "reschedule",

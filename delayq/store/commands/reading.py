@@ -83,9 +83,9 @@ def read_reason(text: bytes) -> tuple[int, int, str]:
     return int(buried or 0), int(tries or 0), why.decode(errors="replace")
 
 
-def find(keys: QueueKeys, key: str, limit: int) -> Command[list[str]]:
-    """The ids of up to `limit` messages of one queue that carry the business key."""
-    return Command("find", (keys.index,), (key, limit), texts)
+def find(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
+    """The ids of up to `limit` messages of one queue that carry the business key, in order, from behind an id on."""
+    return Command("find", (keys.index,), (key, limit, after), texts)
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):

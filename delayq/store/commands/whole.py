@@ -1,4 +1,4 @@
-"""What concerns all queues: the layout, the nodes."""
+"""What concerns all queues: the layout, the era, the nodes, the time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import msgspec
 from delayq.store.commands.command import Command, plain
 from delayq.store.keys import META, NODES
 
-__all__ = ["LAYOUT_VERSION", "Meta", "forget_node", "layout", "nodes", "publish_node"]
+__all__ = [
+    "LAYOUT_VERSION", "Meta", "bump_era", "era", "forget_node", "layout", "nodes", "publish_node", "redis_now",
+]  # fmt: skip
 
 LAYOUT_VERSION: Final = "1"
 
@@ -32,6 +34,24 @@ def layout(queues: int) -> Command[Meta]:
     )
 
 
+def era() -> Command[int]:
+    """The era of new epochs; 0 in a Redis that nobody has used yet."""
+    return plain("HGET", META, "era", read=lambda reply: int(reply or 0))
+
+
+def bump_era(latest: int) -> Command[tuple[int, int]]:
+    """Begin a new era, later than `latest`, the one that the queues' epochs are of: (the era before, the era now).
+
+    Doing it again makes it later still, which is harmless.
+    """
+    return Command("bump_era", (META,), (latest,), lambda reply: (int(reply[0]), int(reply[1])))
+
+
+def redis_now() -> Command[int]:
+    """The time of Redis, Unix ms."""
+    return plain("TIME", read=lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+
+
 def publish_node(name: str, line: bytes) -> Command[None]:
     """Write a node's line, which API and CLI read."""
     return plain("HSET", NODES, name, line, read=lambda _: None)
@@ -43,10 +63,10 @@ def forget_node(name: str) -> Command[None]:
 
 
 def nodes() -> Command[dict[str, bytes]]:
-    """The nodes' lines."""
+    """The nodes' lines, as they were written; `delayq.nodes` reads them."""
 
     def read(reply: Any) -> dict[str, bytes]:
         pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
-        return {name.decode(): line for name, line in pairs}
+        return {name.decode(errors="replace"): line for name, line in pairs}
 
     return plain("HGETALL", NODES, read=read)

@@ -1,0 +1,94 @@
+"""What nodes say of themselves, by the lines that they write every 5 s, and who owns which queue by that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from delayq.message import MAX_DUE
+
+__all__ = ["LINE_AGE", "NodeLine", "Owned", "era_of", "owners_of", "read_nodes"]
+
+#: A line that is older than this (ms) is stale: its node is gone, or cut off from Redis.
+LINE_AGE: Final = 15_000
+
+Ms = Annotated[int, msgspec.Meta(ge=0, le=MAX_DUE)]
+
+
+class Owned(msgspec.Struct, frozen=True):
+    """A queue of a node: the epoch under which it owns it, and since when."""
+
+    epoch: str
+    since: Ms | None = None
+
+
+class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A node, by its line. Times are Unix ms by its own clock; what an older worker does not say is '' or None.
+
+    `handed_over` is when it last gave a queue up to another node.
+    """
+
+    node: str
+    address: str
+    version: str
+    since: int | None
+    seen: int
+    stale: bool
+    coordinator: str
+    queues: dict[int, Owned]
+    handed_over: int | None
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """The JSON of a line; a queue's text alone is its epoch, as older workers write it."""
+
+    seen: Ms
+    address: str = ""
+    version: str = ""
+    since: Ms | None = None
+    coordinator: str = ""
+    queues: dict[int, Owned | str] = {}
+    handed_over: Ms | None = None
+
+
+_written = msgspec.json.Decoder(_Written)
+
+
+def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
+    """The nodes by name, as seen at `now` (Unix ms); a line that makes no sense is left out."""
+    nodes = {}
+    for name, raw in sorted(lines.items()):
+        try:
+            line = _written.decode(raw)
+        except (msgspec.DecodeError, ValueError, RecursionError):  # of another version, or not ours
+            continue
+        queues = {q: Owned(one) if isinstance(one, str) else one for q, one in sorted(line.queues.items())}
+        nodes[name] = NodeLine(
+            node=name, address=line.address, version=line.version, since=line.since, seen=line.seen,
+            stale=now - line.seen > LINE_AGE, coordinator=line.coordinator, queues=queues,
+            handed_over=line.handed_over,
+        )  # fmt: skip
+    return nodes
+
+
+def owners_of(nodes: Iterable[NodeLine], stored: Sequence[str | None]) -> dict[int, str]:
+    """The node that owns each queue: of those not stale, the one with the highest epoch.
+
+    `stored` are the epochs that Redis has of the queues, in order. Who claims a lower one was fenced off.
+    """
+    owners: dict[int, tuple[str, str]] = {}
+    for line in nodes:
+        if line.stale:
+            continue
+        for queue, owned in line.queues.items():
+            if 0 <= queue < len(stored) and owned.epoch >= (stored[queue] or ""):
+                owners[queue] = max(owners.get(queue, ("", "")), (owned.epoch, line.node))
+    return {queue: node for queue, (_, node) in owners.items()}
+
+
+def era_of(epoch: str | None) -> int:
+    """The era of an epoch; 0 where there is none."""
+    era = (epoch or "").partition(".")[0]
+    return int(era) if era.isdecimal() else 0

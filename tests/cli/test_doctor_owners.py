@@ -1,0 +1,155 @@
+"""What the doctor says of who owns the queues, and what it advises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delayq.nodes import LINE_AGE
+from tests.cli.conftest import Cli, Given
+from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
+
+ALL = range(16)
+Owners = Callable[[], list[tuple[str, str, str]]]
+LATER_ERA = f"{3:010d}.{1:020d}"
+ZK: dict[str, Any] = {"coordinator": "zookeeper"}
+LOCAL: dict[str, Any] = {"coordinator": "local"}
+
+
+@pytest.fixture
+def owners(cli: Cli, given: Given) -> Owners:
+    """Runs the doctor: result, sentence and advice of each check of the owners."""
+    given.client.context()
+
+    def run() -> list[tuple[str, str, str]]:
+        ran = cli("doctor")
+        found = [(result, text, mend) for result, name, text, mend in ran.rows if name == "owners"]
+        assert ran.code == int(any(result == "fail" for result, _, _ in found))
+        return found
+
+    return run
+
+
+def test_every_queue_owned_under_the_stored_epoch_is_ok(given: Given, owners: Owners) -> None:
+    given.stored(EPOCH, ALL)
+    given.owner("b", range(8), **ZK)
+    given.owner("a", range(8, 16), epoch=NEW_EPOCH, **ZK)  # claimed between two looks
+    given.owner("gone", ALL, epoch=NEW_EPOCH, age=LINE_AGE + 1_000)
+    assert owners() == [("ok", "every queue has an owner: a, b", "")]
+
+
+def test_without_a_live_node_a_worker_has_to_be_started(given: Given, owners: Owners) -> None:
+    given.owner("gone", ALL, age=LINE_AGE + 1_000)
+    ((result, text, mend),) = owners()
+    assert (result, text) == ("warn", "16 queues (0, 1, 2, 3, 4, 5, 6, 7, …) without an owner")
+    assert mend.startswith("start a worker")
+    given.scheduled("a")
+    ((result, text, _),) = owners()
+    assert (result, text.endswith(", with 1 messages that nobody forwards")) == ("fail", True)
+
+
+def test_a_queue_that_no_live_node_ever_claimed_is_told(given: Given, owners: Owners) -> None:
+    given.scheduled("a")
+    queue = given.queue_of("a")
+    given.owner("node-1", range(queue))
+    given.owner("node-2", range(queue + 1, 16))
+    ((result, text, mend),) = owners()
+    assert (result, text) == (
+        "fail",
+        f"queue {queue} without an owner, with 1 messages that nobody forwards, though node-1, node-2 are live: "
+        "no node has ever claimed it",
+    )
+    assert "logs of the workers" in mend
+
+
+def test_a_zookeeper_that_was_wiped_is_named_with_a_new_era_as_the_remedy(given: Given, owners: Owners) -> None:
+    given.stored(EPOCH, ALL)
+    given.owner("a", range(3, 16), **ZK)
+    ((result, text, mend),) = owners()
+    assert (result, text) == (
+        "warn",
+        "3 queues (0, 1, 2) without an owner, though a is live: most likely ZooKeeper's data was wiped, or the "
+        "coordinator was changed, so that new epochs are too low",
+    )
+    assert mend.startswith("delayq era bump")
+
+
+def test_a_node_that_claims_less_than_redis_has_owns_nothing(given: Given, owners: Owners) -> None:
+    given.stored(NEW_EPOCH, range(1))
+    given.owner("a", ALL, epoch=OLD_EPOCH, **ZK)
+    given.owner("b", range(0), **ZK)
+    ((_, text, mend),) = owners()
+    assert text.startswith("queue 0 without an owner, though a, b are live (a is fenced off): most likely ZooKeeper")
+    assert mend.startswith("delayq era bump")
+
+
+def test_a_local_worker_that_was_fenced_off_comes_back_by_itself(given: Given, owners: Owners) -> None:
+    given.stored(NEW_EPOCH, ALL)
+    given.owner("a", ALL, epoch=OLD_EPOCH, **LOCAL)
+    ((_, text, mend),) = owners()
+    assert "though a is live (a is fenced off): they were fenced off by a node that is gone" in text
+    assert mend.startswith("look again in 15 s")
+
+
+def test_different_coordinators_are_told(given: Given, owners: Owners) -> None:
+    given.stored(NEW_EPOCH, ALL)
+    given.owner("a", ALL, epoch=OLD_EPOCH, **LOCAL)
+    given.owner("b", range(0), **ZK)
+    ((_, text, mend),) = owners()
+    assert "they go by different coordinators (local, zookeeper)" in text
+    assert (mend.startswith("start all workers with the same coordinator"), "delayq era bump" in mend) == (True, True)
+
+
+@pytest.mark.parametrize("moment", ["since", "handed_over"])
+def test_what_has_only_just_changed_is_no_cause_for_alarm_yet(given: Given, owners: Owners, moment: str) -> None:
+    given.stored(EPOCH, ALL)
+    now = given.owner("a", range(8), **ZK)
+    given.owner("b", range(8, 12), **ZK | {moment: now - 5_000})
+    ((result, text, mend),) = owners()
+    assert (result, mend) == ("warn", "look again in 15 s")
+    assert "within the last 15 s" in text
+
+
+def test_an_epoch_of_a_later_era_is_told_whether_the_queue_has_an_owner_or_not(given: Given, owners: Owners) -> None:
+    given.stored(LATER_ERA, range(2))
+    given.owner("a", range(1), epoch=LATER_ERA, **ZK)
+    given.owner("b", range(2, 16), **ZK)
+    (lacking, owned) = owners()
+    assert lacking[1].startswith("queue 1 without an owner, though a, b are live: Redis has an epoch of a later era")
+    assert owned[1].startswith("queue 0 owned under an epoch of a later era than the present one, 0,")
+    assert {mend for _, _, mend in (lacking, owned)} == {"delayq era bump"}
+
+
+def test_a_new_era_ends_that_complaint(cli: Cli, given: Given, owners: Owners) -> None:
+    given.stored(LATER_ERA, ALL)
+    given.owner("a", ALL, epoch=LATER_ERA, **ZK)
+    assert [result for result, _, _ in owners()] == ["warn"]
+    assert cli("era", "bump", "--yes").code == 0
+    assert [result for result, _, _ in owners()] == ["ok"]
+
+
+def test_a_node_that_does_not_let_go_is_told(given: Given, owners: Owners) -> None:
+    given.stored(EPOCH, ALL)
+    given.owner("new", ALL, owned_for=LINE_AGE + 1_000, **ZK)
+    given.owner("old", range(2), epoch=OLD_EPOCH, **ZK)
+    ((result, text, mend),) = owners()
+    assert (result, text) == (
+        "warn", "old was fenced off from 2 queues (0, 1) more than 15 s ago and does not let go"
+    )  # fmt: skip
+    assert "see the log of old" in mend
+
+
+def test_a_node_may_take_a_moment_to_let_go(given: Given, owners: Owners) -> None:
+    given.stored(EPOCH, ALL)
+    given.owner("new", ALL, owned_for=1_000, **ZK)
+    given.owner("old", range(2), epoch=OLD_EPOCH, **ZK)
+    assert [result for result, _, _ in owners()] == ["ok"]
+
+
+def test_lines_of_older_workers_are_enough_to_be_ok(given: Given, owners: Owners) -> None:
+    given.stored(EPOCH, ALL)
+    given.owner("a", ALL, queues={str(queue): EPOCH for queue in ALL})
+    given.owner("b", ALL, queues={"0": OLD_EPOCH})
+    assert owners() == [("ok", "every queue has an owner: a", "")]

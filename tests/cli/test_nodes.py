@@ -1,0 +1,119 @@
+"""nodes, era."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delayq.cli import main
+from tests.cli.conftest import Cli, Given
+from tests.support.queues import EPOCH, NEW_EPOCH
+
+ERA_3 = f"{3:010d}.{1:020d}"
+
+
+def test_nodes_are_one_line_each(cli: Cli, given: Given) -> None:
+    more: dict[str, Any] = {"address": "10.0.0.5:8081", "version": "0.1.0", "coordinator": "zookeeper"}
+    given.owner("node-1", range(3), handed_over=2_000_000_000_000, **more)
+    given.owner("node-2", range(5, 16, 2), age=16_000)
+    given.owner("node-3", range(0))
+    one, two, three = cli("nodes").rows
+    assert one[:6] == ["node-1", "live", "0-2", "10.0.0.5:8081", "0.1.0", "zookeeper"]
+    assert one[8] == "2033-05-18T03:33:20.000Z"
+    assert all(cell.endswith("Z") for cell in one[6:])
+    assert two[:6] == ["node-2", "stale", "5,7,9,11,13,15", "-", "-", "-"]
+    assert (three[2], three[8]) == ("-", "-")
+
+
+def test_what_a_line_says_cannot_move_the_cursor(cli: Cli, given: Given) -> None:
+    given.owner("node\t\x1b[31m", range(1), address="\x1b[2J\n", version="\x9b31m")
+    ran = cli("nodes")
+    assert len(ran.rows) == 1
+    assert not {"\x1b", "\x9b"} & set(ran.out)
+
+
+def test_no_nodes_are_no_lines(cli: Cli, given: Given) -> None:
+    given.admin.hset("delayq:nodes", "garbled", b"\xff{")
+    ran = cli("nodes")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.sentence().startswith("there are no nodes")
+    assert json.loads(cli("nodes", "--json").out) == {"nodes": []}
+
+
+# -- era -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_era_is_shown_with_the_highest_epoch(cli: Cli, given: Given) -> None:
+    assert cli("era", "show").rows == [["era", "0"], ["highestEpoch", "-"]]
+    given.stored(EPOCH, range(16))
+    given.stored(NEW_EPOCH, range(3, 5))
+    given.admin.hset("delayq:meta", "era", "2")
+    assert json.loads(cli("era", "show", "--json").out) == {"era": 2, "highestEpoch": NEW_EPOCH}
+
+
+def test_a_new_era_is_the_next_one(cli: Cli, given: Given) -> None:
+    given.stored(EPOCH, range(16))
+    ran = cli("era", "bump", "--yes")
+    assert (ran.code, ran.rows) == (0, [["before", "0"], ["era", "1"]])
+    assert "take their queues again" in ran.sentence()
+    assert "forwarded twice" in ran.sentence()
+    ran = cli("era", "bump", "--yes", "--json")
+    assert (json.loads(ran.out), ran.err) == ({"before": 1, "era": 2}, "")
+    assert cli("era", "show").rows[0] == ["era", "2"]
+
+
+def test_a_new_era_is_above_all_that_redis_has(cli: Cli, given: Given) -> None:
+    given.stored(ERA_3, range(1))
+    assert cli("era", "bump", "--yes").rows == [["before", "0"], ["era", "4"]]
+
+
+def test_without_a_terminal_and_without_yes_nothing_happens(cli: Cli, given: Given) -> None:
+    said = cli("era", "bump", stdin=b"y\n").refused()
+    assert "--yes" in said
+    assert given.admin.dbsize() == 0
+
+
+class Typed(io.StringIO):
+    """Somebody at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+Asked = Callable[[str], int]
+
+
+@pytest.fixture
+def asked(given: Given, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Asks for a new era at a terminal where this is typed; the exit code."""
+
+    def run(typed: str) -> int:
+        monkeypatch.setattr("sys.stdin", Typed(typed))
+        return main(["era", "bump"])
+
+    return run
+
+
+@pytest.mark.parametrize("typed", ["y\n", "Yes\n", " y "])
+def test_somebody_at_a_terminal_is_asked(
+    given: Given, asked: Asked, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    assert asked(typed) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "before\t0\nera\t1\n"
+    assert "forwarded twice" in printed.err.partition("[y/N]")[0]
+
+
+@pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "yesterday\n"])
+def test_whoever_does_not_agree_changes_nothing(
+    given: Given, asked: Asked, capsys: pytest.CaptureFixture[str], typed: str
+) -> None:
+    given.client.context()
+    assert asked(typed) == 1
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.endswith("delayq: nothing was changed.\n")) == ("", True)
+    assert given.admin.hget("delayq:meta", "era") == b"0"

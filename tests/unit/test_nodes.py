@@ -1,0 +1,102 @@
+"""What a node's line is read as, whoever wrote it, and who owns a queue by the lines of all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayq.nodes import LINE_AGE, NodeLine, Owned, era_of, owners_of, read_nodes
+from delayq.times import format_instant
+from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH
+
+NOW = 2_000_000_000_000
+WHOLE: dict[str, Any] = {
+    "node": "a", "address": "10.0.0.1:8081", "version": "0.1.0", "since": NOW - 60_000, "seen": NOW - 1_000,
+    "coordinator": "zookeeper", "queues": {"11": {"epoch": NEW_EPOCH, "since": NOW - 9_000}, "3": {"epoch": EPOCH}},
+    "handed_over": NOW - 9_500,
+}  # fmt: skip
+OLD: dict[str, Any] = {"node": "a", "since": NOW - 60_000, "seen": NOW - 1_000, "queues": {"3": EPOCH, "11": EPOCH}}
+
+
+def read(*lines: dict[str, Any]) -> dict[str, NodeLine]:
+    return read_nodes({line["node"]: json.dumps(line).encode() for line in lines}, NOW)
+
+
+def line(node: str, epoch: str, *queues: int, age: int = 0) -> dict[str, Any]:
+    return OLD | {"node": node, "seen": NOW - age, "queues": {str(queue): epoch for queue in queues}}
+
+
+def test_a_line_says_all_of_a_node() -> None:
+    assert read(WHOLE)["a"] == NodeLine(
+        node="a", address="10.0.0.1:8081", version="0.1.0", since=NOW - 60_000, seen=NOW - 1_000, stale=False,
+        coordinator="zookeeper", queues={3: Owned(EPOCH), 11: Owned(NEW_EPOCH, NOW - 9_000)}, handed_over=NOW - 9_500,
+    )  # fmt: skip
+
+
+def test_the_line_of_an_older_worker_is_read_too() -> None:
+    assert read(OLD)["a"] == NodeLine(
+        node="a", address="", version="", since=NOW - 60_000, seen=NOW - 1_000, stale=False, coordinator="",
+        queues={3: Owned(EPOCH), 11: Owned(EPOCH)}, handed_over=None,
+    )  # fmt: skip
+
+
+def test_a_line_of_a_later_worker_may_say_more() -> None:
+    assert read(WHOLE | {"mood": "good"}) == read(WHOLE)
+
+
+def test_nodes_are_in_the_order_of_their_names_and_queues_in_that_of_their_numbers() -> None:
+    nodes = read(WHOLE | {"node": "b"}, WHOLE | {"node": "c"}, WHOLE)
+    assert list(nodes) == ["a", "b", "c"]
+    assert list(nodes["a"].queues) == [3, 11]
+
+
+@pytest.mark.parametrize(("age", "stale"), [(-60_000, False), (0, False), (LINE_AGE, False), (LINE_AGE + 1, True)])
+def test_a_line_is_stale_after_15_seconds(age: int, stale: bool) -> None:
+    assert read(WHOLE | {"seen": NOW - age})["a"].stale is stale
+    assert LINE_AGE == 15_000
+
+
+GARBLED = [b"", b"{", b"\xff\xfe", b"null", b"[]", b"{}", b'{"queues": {}}', b'{"seen": "now"}', b'{"seen": -1}']
+GARBLED += [b'{"seen": 10000000000000}', b'{"seen": 1, "queues": {"three": "x"}}', b'{"seen": 1, "queues": {"3": 7}}']
+GARBLED += [b'{"seen": 1, "queues": {"3": {}}}', b'{"seen": 1, "since": 1e400}', b'{"seen": 1, "x": ' + b"[" * 100_000]
+
+
+@pytest.mark.parametrize("raw", GARBLED, ids=lambda raw: raw[:40].decode(errors="replace"))
+def test_a_line_that_makes_no_sense_is_left_out_and_the_others_are_read(raw: bytes) -> None:
+    assert list(read_nodes({"a": json.dumps(WHOLE).encode(), "b": raw}, NOW)) == ["a"]
+
+
+@given(st.dictionaries(st.sampled_from(sorted(WHOLE)), st.recursive(st.none() | st.integers() | st.text(), st.lists)))
+def test_whatever_a_line_says_its_times_can_be_shown(fields: dict[str, Any]) -> None:
+    for node in read_nodes({"a": json.dumps(WHOLE | fields).encode()}, NOW).values():
+        for moment in (node.seen, node.since, node.handed_over):
+            assert moment is None or format_instant(moment)
+
+
+# -- owners --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_owner_is_the_live_node_with_the_highest_epoch() -> None:
+    nodes = read(line("a", OLD_EPOCH, 0, 1, 2), line("b", EPOCH, 1, 2), line("c", NEW_EPOCH, 2, age=LINE_AGE + 1))
+    assert owners_of(nodes.values(), [None] * 4) == {0: "a", 1: "b", 2: "b"}
+
+
+def test_a_node_that_was_fenced_off_owns_nothing() -> None:
+    nodes = read(line("a", EPOCH, 0, 1, 2))
+    assert owners_of(nodes.values(), [OLD_EPOCH, EPOCH, NEW_EPOCH]) == {0: "a", 1: "a"}
+
+
+def test_queues_that_there_are_not_have_no_owner() -> None:
+    assert owners_of(read(line("a", EPOCH, -1, 0, 16)).values(), [None]) == {0: "a"}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "era"),
+    [(EPOCH, 0), (f"{7:010d}.{1:020d}", 7), (f"{10**10 - 1:010d}.{1:020d}", 10**10 - 1), (None, 0), ("", 0), ("x", 0)],
+)
+def test_an_epoch_says_its_era(epoch: str | None, era: int) -> None:
+    assert era_of(epoch) == era
