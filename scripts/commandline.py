@@ -10,6 +10,10 @@ from typing import NoReturn
 
 REDIS_PORT = 6389
 API_PORT = 8080
+REDIS_URLS = (
+    "redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://", "redis+cluster://",
+    "rediss+cluster://",
+)  # fmt: skip
 BENCHMARKS = "schedule, http, drain, lateness, burst, growth, memory, idle or all"
 
 
@@ -78,8 +82,8 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--redis-url starts no server, so it does not go with --redis-port, --data or --ephemeral")
     if options.redis_url is None and not own_server:
         options.redis_url = os.environ.get("DELAYQ_REDIS_URL")
-    if options.redis_url and not options.redis_url.startswith(("redis://", "rediss://", "unix://")):
-        parser.error("a Redis URL begins with redis://, rediss:// or unix://")
+    if options.redis_url and not options.redis_url.startswith(REDIS_URLS):
+        parser.error(f"a Redis URL begins with {', '.join(REDIS_URLS[:-1])} or {REDIS_URLS[-1]}")
     if options.api_port is None and (port := os.environ.get("DELAYQ_API_PORT")):
         try:
             options.api_port = _port(port)

@@ -14,7 +14,7 @@ _INCLUDE = re.compile(r"^-- @include (.+)$", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
 NAMES = (
-    "ack", "bury", "cancel", "claim", "dead_letters", "discard", "find", "get", "layout", "park", "pull", "redrive",
+    "ack", "barrier", "bury", "cancel", "claim", "dead_letters", "discard", "find", "get", "layout", "park", "pull", "redrive",
     "repair", "reschedule", "retry", "schedule", "stats", "unpark",
 )  # fmt: skip
 

@@ -8,6 +8,8 @@ from delayq.codec import CorruptRecord
 from delayq.store.commands import Known
 from tests.support.queues import Queue, State, ids, row, taken
 
+pytestmark = pytest.mark.one_server
+
 ORDERS = Known("orders", "orders")
 NEWS = Known("news", "stream-of-news")
 GENERAL = Known("mail")

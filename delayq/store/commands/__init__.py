@@ -4,7 +4,7 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 (Unix ms) that a test hands in.
 """
 
-from delayq.store.commands.command import Arg, Command, Now, Retention, plain
+from delayq.store.commands.command import EVERY, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
 from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, stored_epoch
 from delayq.store.commands.reading import COUNTERS, Found, QueueStats, find, get, stats
@@ -14,6 +14,7 @@ from delayq.store.commands.whole import LAYOUT_VERSION, Meta, forget_node, layou
 
 __all__ = [
     "COUNTERS",
+    "EVERY",
     "LAYOUT_VERSION",
     "Answers",
     "Arg",
@@ -28,6 +29,7 @@ __all__ = [
     "Now",
     "Pulled",
     "QueueStats",
+    "Replies",
     "Retention",
     "Unparked",
     "ack",
@@ -36,6 +38,7 @@ __all__ = [
     "claim",
     "dead_letters",
     "discard",
+    "every",
     "find",
     "forget_node",
     "get",
