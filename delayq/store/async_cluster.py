@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Set
 from typing import Any, Final
 
 import redis
@@ -37,7 +37,11 @@ class _Pool:
     async def fresh(self) -> Any:
         """A new connection; raises what redis-py does."""
         connection = self._factory.make_connection()
-        await connection.connect()
+        try:
+            await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
         return connection
 
     async def take(self) -> Any:
@@ -91,10 +95,10 @@ class AsyncCluster:
                 await asyncio.sleep(pause)
                 if spread.stale:
                     spread.stale = False
-                    await self._refresh()
+                    await self._refresh(spread.trouble)
                 await self._round(spread)
             if spread.stale:
-                await self._refresh()
+                await self._refresh(spread.trouble)
             return spread.result()
         finally:
             for lane in spread.lanes.values():
@@ -169,13 +173,13 @@ class AsyncCluster:
         else:
             spread.answered(lane, reply)
 
-    async def _refresh(self) -> Exception | None:
-        """Ask the servers, one after the other, who serves which slot; the last error if none knows."""
+    async def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:
+        """Ask the servers one by one who serves which slot, those in trouble last; the last error if none knows."""
         seen = self._slots.version
         async with self._asking:
             if self._slots.version != seen:  # another task has asked meanwhile
                 return None
-            tried = self._slots.to_ask()
+            tried = sorted(self._slots.to_ask(), key=lambda node: node in trouble)
             last: Exception | None = None
             for node in tried:
                 try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from typing import Any, Final
 
@@ -99,10 +99,10 @@ class Cluster:
                         self._clock.wait(self._pause, pause * 1000)
                 if spread.stale:
                     spread.stale = False
-                    self._refresh()
+                    self._refresh(spread.trouble)
                 self._round(spread)
             if spread.stale:
-                self._refresh()
+                self._refresh(spread.trouble)
             return spread.result()
         finally:
             for lane in spread.lanes.values():
@@ -174,15 +174,15 @@ class Cluster:
         else:
             spread.answered(lane, reply)
 
-    def _refresh(self) -> Exception | None:
-        """Ask the servers, one after the other, who serves which slot; the last error if none knows."""
+    def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:
+        """Ask the servers one by one who serves which slot, those in trouble last; the last error if none knows."""
         seen = self._slots.version
         if not self._asking.acquire(timeout=self._timeout):
             return nobody((), TimeoutError("another thread is asking"))
         try:
             if self._slots.version != seen:  # another thread has asked meanwhile
                 return None
-            tried = self._slots.to_ask()
+            tried = sorted(self._slots.to_ask(), key=lambda node: node in trouble)
             last: Exception | None = None
             for node in tried:
                 try:

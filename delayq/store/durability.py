@@ -51,6 +51,7 @@ class Barrier:
         self._key = ""
         self._answered_key = ""
         self._written = False  # the tiny write of the last barrier
+        self._void = False  # it came behind its wait, the server having lost the script
         self._passed = 0
         self._sent = 0
 
@@ -69,13 +70,13 @@ class Barrier:
     @property
     def needed(self) -> bool:
         """Whether something was sent behind the last barrier, or that one's own key lies elsewhere by now."""
-        return self._sent < BARRIERS and (self._dirty or (bool(self.uncovered) and not self._written))
+        return self._sent < BARRIERS and (self._dirty or (bool(self.uncovered) and (self._void or not self._written)))
 
     def commands(self) -> Iterator[Command[Any]]:
         """What is to be sent behind the changes."""
         key = self._answered_key or self._key
         self._sent += 1
-        self._dirty = self._written = False
+        self._dirty = self._written = self._void = False
         yield Command("barrier", (key,), (), self._begun)
         if self._durability.waitaof:
             yield plain("WAITAOF", 1, 0, self._wait, read=lambda reply: self._pass(reply[0] >= 1), key=key)
@@ -88,8 +89,9 @@ class Barrier:
         self._passed = 0
 
     def _pass(self, enough: bool) -> None:
+        self._void = self._void or not self._written
         self._passed += enough
-        if self._written and self._passed == self._durability.parts:
+        if not self._void and self._passed == self._durability.parts:
             self.uncovered.clear()
 
     def error(self) -> NotDurable:

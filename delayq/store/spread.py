@@ -80,6 +80,7 @@ class Spread:
         self.answers: list[Any] = []
         self.lanes: dict[Node, Lane] = {}
         self.down: dict[Node, Exception] = {}  # could not be reached in this round
+        self.trouble: set[Node] = set()  # are asked last for the map
         self.stale = False  # the map has to be asked for
         self.durability = durability
         self._slots = slots
@@ -166,6 +167,7 @@ class Spread:
     def unreachable(self, node: Node, way: Way, error: Exception) -> None:
         """There is no connection to a server: nothing ran there."""
         self.stale = True
+        self.trouble.add(node)
         self.down[node] = error
         self._bounce(way._replace(node=None, asking=False), error, patient=True)
 
@@ -173,6 +175,7 @@ class Spread:
         """A lane broke: what it answered last may be lost, what it had not answered is unknown."""
         self.lanes.pop(lane.node, None)
         self.stale = True
+        self.trouble.add(lane.node)
         if lane.barrier is not None:
             self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
         for way, _ in lane.waiting:

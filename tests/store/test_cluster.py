@@ -5,6 +5,7 @@ The conformance cases of this folder run on it too.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -12,23 +13,28 @@ from typing import Any
 
 import pytest
 
-from delayq import Client, ConfigError, Message, Settings, StoreUnavailable
-from delayq.cli.tail import tail
-from delayq.doctor import examine
-from delayq.clock import SystemClock
+from delayq import AsyncClient, Client, ConfigError, Message, Settings, StoreUnavailable
 from delayq.cli.options import BadUse
+from delayq.cli.tail import tail
+from delayq.clock import SystemClock
+from delayq.codec import encode
+from delayq.doctor import examine
+from delayq.message import Limits
 from delayq.operations import Scheduled
 from delayq.processes import LOCALHOST, free_port
+from delayq.routes import Route
 from delayq.store import checks, commands
-from delayq.store.commands import Known, plain
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.commands import Known
+from delayq.store.keys import queue_keys
 from delayq.store.store import Store
+from delayq.targets import open_target
 from delayq.testing import MemoryTarget
 from tests.support.clusters import ClusterUnderTest
 from tests.support.nodes import RunningNode, settings_for
-from tests.support.queues import EPOCH, AsyncRunner, Queue, Runner, row
+from tests.support.queues import AsyncRunner, Queue, Runner, row
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
+from workers.held import Held
 
 HOUR = 3_600_000
 QUEUES = 16
@@ -165,6 +171,23 @@ def test_a_worker_delivers_by_every_way(cluster: ClusterUnderTest) -> None:
         assert {one.id for one in target.deliveries if one.topic == "m.x"} == set(ids["m.x"])
 
 
+def test_the_target_appends_each_stream_on_its_own_primary(cluster: ClusterUnderTest) -> None:
+    target = open_target(Route(name="r"), cluster.url)
+    topics = [f"orders.{number}" for number in range(30)]
+    cluster.admin.set("wrong", "no stream")
+    batch = [delivery(topic, topic) for topic in [*topics, "wrong"]]
+    assert [one.outcome for one in target.send(batch, 2.0)] == ["ok"] * 30 + ["rejected"]
+    assert [cluster.admin.xlen(topic) for topic in topics] == [1] * 30
+    assert all(one.admin.dbsize() for one in cluster.primaries)
+    target.close()
+
+
+def delivery(id: str, topic: str) -> Held:
+    """A pulled message of this topic."""
+    content = encode(Message(topic=topic, delay_time=0, body="x"), Limits())
+    return Held(id.encode() + b"\x000000001", 20_000, 0, b"0000001%013d0" % 20_000 + content)
+
+
 def test_tail_refuses_a_topic_of_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELAYQ_ROUTES", '[{"name": "own", "match": "*", "perQueue": true}]')
     with pytest.raises(BadUse, match=r"a stream of its own in each queue; .*delayq:\{0\}:stream:orders"):
@@ -270,10 +293,6 @@ def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(clust
 
 @pytest.mark.slow
 async def test_asyncio_goes_on_by_itself_after_a_fail_over(cluster: ClusterUnderTest) -> None:
-    import asyncio
-
-    from delayq import AsyncClient
-
     async with AsyncClient(settings=Settings(redis_url=cluster.url, queues=QUEUES, redis_timeout=1_000)) as client:
         messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(100)]
         assert all(isinstance(one, Scheduled) for one in await client.schedule_many(messages))
@@ -312,11 +331,3 @@ def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster:
     assert sorted(wakes.receive(5) or ("", b"") for _ in channels) == sorted((one, b"2") for one in channels)
     wakes.close()
     store.close()
-
-
-def test_the_queues_of_a_layout_spread_over_the_primaries(cluster: ClusterUnderTest) -> None:
-    layout = Layout(QUEUES)
-    assert {cluster.primary_of(queue_keys(queue).state).port for queue in range(layout.queues)} == {
-        one.port for one in cluster.primaries
-    }
-    assert EPOCH and plain("PING", read=bytes).keys == ()
