@@ -25,7 +25,8 @@ def deposed(error: Exception) -> bool:
 
 
 def _question(service: str) -> Any:
-    return pack_command(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service))
+    words: Any = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+    return pack_command(words)
 
 
 def _node(reply: Any) -> Node | None:

@@ -14,7 +14,7 @@ __all__ = ["SLOTS", "WHO", "SlotMap", "key_of", "slot_of"]
 
 SLOTS: Final = 16_384
 #: Asks a server which primary serves which slots.
-WHO: Final = ("CLUSTER", "SLOTS")
+WHO: Final[Any] = ("CLUSTER", "SLOTS")
 
 
 @lru_cache(maxsize=8192)

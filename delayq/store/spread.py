@@ -34,7 +34,7 @@ _NOT_NOW = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, r
 class Way(NamedTuple):
     """A command, its place among the answers, and where a server sent it."""
 
-    index: int
+    place: int
     command: Command[Any]
     node: Node | None = None
     asking: bool = False
@@ -105,8 +105,8 @@ class Spread:
     def _route(self, way: Way) -> Iterator[tuple[Node, Way]]:
         if way.command.keys is EVERY and way.node is None:
             replies: dict[Node, Any] = {}
-            for node in self._slots.primaries:
-                yield from self._route(way._replace(command=self._part(way, node, replies), node=node))
+            for primary in self._slots.primaries:
+                yield from self._route(way._replace(command=self._part(way, primary, replies), node=primary))
             return
         node = way.node or self._slots.node_of(key_of(way.command))
         if node is None:
@@ -123,8 +123,8 @@ class Spread:
 
         def read(reply: Any) -> Any:
             replies[node] = reply
-            if isinstance(self.answers[way.index], StoreError):
-                return self.answers[way.index]  # another one failed
+            if isinstance(self.answers[way.place], StoreError):
+                return self.answers[way.place]  # another one failed
             return way.command.read(Replies(list(replies.values()))) if len(replies) == everyone else UNANSWERED
 
         return Command("", EVERY, way.command.args, read)
@@ -135,11 +135,11 @@ class Spread:
         """The next reply of a lane has come."""
         way = lane.take()
         answer = read_reply(way.command, reply)
-        if way.index == NO_PLACE:
+        if way.place == NO_PLACE:
             return
-        self.answers[way.index] = answer
+        self.answers[way.place] = answer
         if lane.barrier is not None:
-            lane.barrier.answered(way.index, way.command)
+            lane.barrier.answered(way.place, way.command)
 
     def refused(self, lane: Lane, error: redis.exceptions.ResponseError) -> Way | None:
         """The next reply of a lane is an error; what is to be sent there once more at once, if anything."""
@@ -147,7 +147,7 @@ class Spread:
         if isinstance(error, redis.exceptions.NoScriptError):
             lane.loaded.discard(way.command.script)
             return way
-        if way.index == NO_PLACE:
+        if way.place == NO_PLACE:
             return None
         if isinstance(error, redis.exceptions.AskError):  # MOVED, too
             node = (error.host or lane.node[0], error.port)
@@ -161,7 +161,7 @@ class Spread:
             self.stale = self.stale or not isinstance(error, redis.exceptions.TryAgainError)
             self._bounce(way._replace(node=None, asking=False), error, patient=True)
         else:
-            self.answers[way.index] = translate(error)
+            self.answers[way.place] = translate(error)
         return None
 
     def unreachable(self, node: Node, way: Way, error: Exception) -> None:
@@ -179,18 +179,18 @@ class Spread:
         if lane.barrier is not None:
             self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
         for way, _ in lane.waiting:
-            if way.index == NO_PLACE:
+            if way.place == NO_PLACE:
                 continue
-            if broken(error) and way.index not in self._repeated:
-                self._repeated.add(way.index)
+            if broken(error) and way.place not in self._repeated:
+                self._repeated.add(way.place)
                 self._bounce(way._replace(node=None, asking=False), error, patient=False)
             else:
-                self.answers[way.index] = translate(error)
+                self.answers[way.place] = translate(error)
         lane.waiting.clear()
 
     def _bounce(self, way: Way, error: Exception, *, patient: bool) -> None:
         if way.command.keys is EVERY and self._slots.primaries:  # no other server can answer for this one
-            self.answers[way.index] = translate(error)
+            self.answers[way.place] = translate(error)
             return
         self._next.append((way, error))
         self._patient = self._patient or patient
@@ -208,7 +208,7 @@ class Spread:
             return None
         pause = PAUSES[self._rounds] if self._patient else 0.0
         self._rounds += 1
-        self._again.extend(way for way, _ in sorted(self._next, key=lambda one: one[0].index))
+        self._again.extend(way for way, _ in sorted(self._next, key=lambda one: one[0].place))
         self._next.clear()
         self.down.clear()
         self._patient = False
@@ -218,7 +218,9 @@ class Spread:
         """The answers, when all is over; what still bounces gets its last error."""
         for way, error in self._next:
             astray = isinstance(error, redis.exceptions.AskError)
-            self.answers[way.index] = StoreUnavailable(f"the cluster sent it astray: {error}") if astray else translate(error)
+            self.answers[way.place] = (
+                StoreUnavailable(f"the cluster sent it astray: {error}") if astray else translate(error)
+            )
         for lane in self.lanes.values():
             if lane.barrier is not None:
                 self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))

@@ -25,7 +25,7 @@ def redis_url_of(target: str, redis_url: str) -> str:
 
     Behind the colon may stand any Redis URL, for sentinels and clusters: `redis+stream:redis+cluster://…`.
     """
-    scheme, _, rest = target.partition(":")
+    rest = target.partition(":")[2]
     if "://" in rest:
         return rest
     return redis_url if not urlsplit(target).netloc else target.replace("redis+stream", "redis", 1)

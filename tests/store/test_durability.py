@@ -34,6 +34,7 @@ def replica(own_valkey: EmbeddedServer) -> Iterator[EmbeddedServer]:
     """A replica of `own_valkey`, which follows."""
     primary = Member(own_valkey)
     primary.admin.config_set("repl-diskless-sync-delay", 0)
+    primary.admin.config_set("repl-ping-replica-period", 1)
     with EmbeddedServer(extra=["--replicaof", LOCALHOST, str(own_valkey.port)]) as running:
         eventually(lambda: primary.replicas == 1, "the replica follows")
         yield running

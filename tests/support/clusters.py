@@ -65,10 +65,10 @@ class Member:
 
     @property
     def replicas(self) -> int:
-        """How many replicas follow it."""
+        """How many replicas follow it and say so; for a moment after it has loaded, a replica says nothing."""
         replication = self.info("replication")
         followers = [replication.get(f"slave{number}", {}) for number in range(replication.get("connected_slaves", 0))]
-        return sum(one.get("state") == "online" for one in followers)
+        return sum(one.get("state") == "online" and one.get("offset", 0) > 0 for one in followers)
 
     @property
     def follows(self) -> bool:

@@ -16,7 +16,12 @@ def test_a_single_server_is_left_to_redis_py(url: str) -> None:
 def test_sentinels_name_a_service_and_its_servers_take_user_and_database() -> None:
     url = "redis+sentinel://me:p%40ss@one:26380,two/orders/3"
     found = parse(url)
-    assert (found.kind, found.service, found.db, found.nodes) == (SENTINEL, "orders", 3, (("one", 26380), ("two", 26379)))
+    assert (found.kind, found.service, found.db, found.nodes) == (
+        SENTINEL,
+        "orders",
+        3,
+        (("one", 26380), ("two", 26379)),
+    )
     assert found.url_of(("10.0.0.7", 6380)) == "redis://me:p%40ss@10.0.0.7:6380/3"
     assert found.url_of(("one", 26380), anonymous=True) == "redis://one:26380"
 

@@ -52,7 +52,7 @@ class Wire:
                 continue
             self.sent.append((node, way))
             self.lane(node).sent(way, 10)
-        return [(node, way.index) for node, way in self.sent]
+        return [(node, way.place) for node, way in self.sent]
 
     def lane(self, node: tuple[str, int]) -> Lane:
         return self.spread.lanes.setdefault(node, Lane(node, None, set(), self.durability))
@@ -65,7 +65,12 @@ class Wire:
 
 
 def test_the_slot_of_a_key_is_that_of_its_hash_tag() -> None:
-    assert [slot_of("123456789"), slot_of("foo"), slot_of("{foo}bar"), slot_of("x{foo}y")] == [12739, 12182, 12182, 12182]
+    assert [slot_of("123456789"), slot_of("foo"), slot_of("{foo}bar"), slot_of("x{foo}y")] == [
+        12739,
+        12182,
+        12182,
+        12182,
+    ]
     assert slot_of("{}foo") == slot_of("{}foo") != slot_of("foo")
     assert len({slot_of(key) for key in (queue_keys(3).pool, queue_keys(3).state, queue_keys(3).stream("t"))}) == 1
 
@@ -142,7 +147,7 @@ def test_a_lost_script_is_sent_whole_at_once() -> None:
     command = commands.stats(queue_keys(3))
     wire = Wire([command])
     wire.round()
-    (node, _), = wire.sent
+    ((node, _),) = wire.sent
     wire.lane(node).loaded.add("stats")
     again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
     assert again is not None

@@ -94,9 +94,7 @@ def pull(
 
     None means fenced.
     """
-    streams = [
-        keys.stream(one.stream) if one.per_queue else one.stream for one in known if one.stream is not None
-    ]
+    streams = [keys.stream(one.stream) if one.per_queue else one.stream for one in known if one.stream is not None]
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, held, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most,
