@@ -68,7 +68,7 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
         return 2
     except StoreError:
         pass  # told below; it starts all the same, and works as soon as Redis does
-    for reason in await missing(app.service.client):
+    for reason in await missing(app.service.client, settings.min_replicas):
         log.warning("not ready", reason=reason)
     gc.collect()
     gc.freeze()  # the modules stay: looking through them now and then would make requests wait

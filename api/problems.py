@@ -7,7 +7,16 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from delayq import Conflict, InvalidMessage, LayoutMismatch, StoreError, StoreFull, StoreUnavailable
+from delayq import (
+    ConfigError,
+    Conflict,
+    InvalidMessage,
+    LayoutMismatch,
+    NotDurable,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+)
 
 __all__ = ["KINDS", "Answer", "Headers", "Problem", "ProblemOut", "answer", "problem_of"]
 
@@ -103,10 +112,12 @@ def problem_of(error: Exception) -> Problem:
         # Why it is away is for /readyz: it names hosts.
         away = isinstance(error, StoreUnavailable)
         what = "Redis is away, or its reply was lost" if away else f"Redis answered with an error ({error})"
+        if isinstance(error, NotDurable):
+            what = str(error)
         if error.id is None:
             return Problem("unavailable", f"{what}; {_REPEAT}.")
         return Problem("unavailable", f"{what}; {_REPEAT_ID.format(id=error.id)}.", id=error.id)
-    if isinstance(error, LayoutMismatch):
+    if isinstance(error, (ConfigError, LayoutMismatch)):
         return Problem("not-ready", f"{error}; nothing was done.")
     return Problem("internal", "This is a fault of the service; its log says more.")
 

@@ -57,7 +57,7 @@ async def readyz(service: Service, _request: Request) -> Answer:
     503 says in `missing` what there is to do: Redis answers, keeps an append-only file, never evicts, and has the
     layout that this process expects.
     """
-    lacking = await missing(service.client)
+    lacking = await missing(service.client, service.settings.min_replicas)
     if lacking:
         raise Problem("not-ready", "; ".join(lacking), missing=lacking)
     return Answer(200, encode(HealthOut("ready")))

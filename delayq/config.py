@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -31,8 +31,14 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DELAYQ_", extra="ignore", frozen=True)
 
-    redis_url: str = Field(default="redis://127.0.0.1:6379/0", description="the Redis that holds everything")
+    redis_url: str = Field(default="redis://127.0.0.1:6379/0", description="the Redis that holds everything, see below")
     redis_timeout: Milliseconds = Field(default=2_000, description="how long to wait for a reply of Redis")
+    min_replicas: int = Field(
+        default=0, ge=0, le=100, description="replicas that must have a change before it is answered"
+    )
+    fsync: Literal["everysec", "always"] = Field(
+        default="everysec", description="always: a change is answered once it is on the primary's disk"
+    )
     queues: int | None = Field(
         default=None, ge=1, le=16_384, description="how many queues; unset: what this Redis has, 16 in a new one"
     )

@@ -11,6 +11,7 @@ __all__ = [
     "InvalidMessage",
     "LayoutMismatch",
     "MissingExtra",
+    "NotDurable",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
@@ -28,6 +29,7 @@ class DelayqError(Exception):
     ├── LayoutMismatch      this process and the Redis disagree about the layout
     └── StoreError          Redis answered with an error
         ├── StoreUnavailable   Redis is away, or its reply was lost
+        │   └── NotDurable     not known to be where it was asked to be kept
         └── StoreFull          Redis has no memory left
     """
 
@@ -87,6 +89,13 @@ class StoreError(DelayqError):
 
 class StoreUnavailable(StoreError):
     """Redis is away, or its reply was lost: the outcome is unknown, and repeating the same call is safe."""
+
+
+class NotDurable(StoreUnavailable):
+    """Redis took it, but did not confirm that it is kept as DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC want it.
+
+    The outcome is unknown, as a fail-over may lose it; repeating the same call is safe.
+    """
 
 
 class StoreFull(StoreError):

@@ -25,7 +25,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
     `match` is a topic pattern with `*` and `?`. `target` is a target's URL; `redis+stream:` without a host is a
     stream in delayq's own Redis, into which messages go exactly once, unless `path` is 'general'. `stream` names
-    the stream, `{topic}` in it stands for the topic; `max_length` trims it (by default it never is).
+    the stream, `{topic}` in it stands for the topic; `max_length` trims it (by default it never is). `per_queue`
+    makes one stream of it in each queue, beside the queue's own keys: so it is exactly once in a Redis Cluster, too.
     `max_attempts` and `send_timeout` (ms) override the worker's.
     """
 
@@ -35,6 +36,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     stream: str = "{topic}"
     max_length: int | None = None
     path: str = "auto"
+    per_queue: bool = False
     max_attempts: int | None = None
     send_timeout: int | None = None
 
@@ -50,6 +52,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
             raise ConfigError(f"route {self.name!r}: {error}") from None
         if self.path not in ("auto", "general"):
             raise ConfigError(f"route {self.name}: path is 'auto' or 'general', not {self.path!r}")
+        if self.per_queue and (self.path == "general" or self.target != LOCAL):
+            raise ConfigError(f"route {self.name}: perQueue is for streams in delayq's own Redis ({LOCAL}, path auto)")
         if self.stream.startswith("delayq:"):
             raise ConfigError(f"route {self.name}: a stream's name must not begin with 'delayq:'")
         for field, value in (

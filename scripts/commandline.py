@@ -10,8 +10,9 @@ from typing import NoReturn
 
 REDIS_PORT = 6389
 API_PORT = 8080
-REDIS_SCHEMES = (
-    "redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://", "redis+cluster://", "rediss+cluster://",
+REDIS_URLS = (
+    "redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://", "redis+cluster://",
+    "rediss+cluster://",
 )  # fmt: skip
 MOST_WORKERS = 64
 BENCHMARKS = "schedule, http, drain, lateness, burst, growth, memory, idle or all"
@@ -86,8 +87,8 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--redis-url starts no server, so it does not go with --redis-port, --data or --ephemeral")
     if options.redis_url is None and not own_server:
         options.redis_url = os.environ.get("DELAYQ_REDIS_URL")
-    if options.redis_url and not options.redis_url.startswith(REDIS_SCHEMES):
-        parser.error(f"a Redis URL begins with {', '.join(REDIS_SCHEMES[:-1])} or {REDIS_SCHEMES[-1]}")
+    if options.redis_url and not options.redis_url.startswith(REDIS_URLS):
+        parser.error(f"a Redis URL begins with {', '.join(REDIS_URLS[:-1])} or {REDIS_URLS[-1]}")
     if options.workers > 1 and not (options.zookeeper or os.environ.get("DELAYQ_ZOOKEEPER")):
         parser.error("several workers need a ZooKeeper that spreads the queues: add --zookeeper")
     if options.api_port is None and (port := os.environ.get("DELAYQ_API_PORT")):

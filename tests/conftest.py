@@ -11,7 +11,9 @@ import pytest
 
 from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
+from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy
+from tests.support.sentinels import SentinelsUnderTest, real_sentinels
 from tests.support.servers import ServerUnderTest, fake_server, real_server
 from tests.support.zookeeper import real_zookeeper
 
@@ -38,6 +40,34 @@ def session_valkey() -> Iterator[ServerUnderTest]:
 def session_redis7() -> Iterator[ServerUnderTest]:
     with real_server("redis7", appendonly=False) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def session_cluster() -> Iterator[ClusterUnderTest]:
+    with real_cluster() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def session_sentinels() -> Iterator[SentinelsUnderTest]:
+    with real_sentinels() as group:
+        yield group
+
+
+@pytest.fixture
+def cluster(session_cluster: ClusterUnderTest) -> ClusterUnderTest:
+    """A Redis Cluster, whole and empty."""
+    session_cluster.heal()
+    session_cluster.flush()
+    return session_cluster
+
+
+@pytest.fixture
+def sentinels(session_sentinels: SentinelsUnderTest) -> SentinelsUnderTest:
+    """A primary and two replicas behind three sentinels, whole and empty."""
+    session_sentinels.heal()
+    session_sentinels.flush()
+    return session_sentinels
 
 
 @pytest.fixture(params=KINDS)

@@ -44,5 +44,6 @@ class Topics:
                 topic,
                 route.stream_of(topic) if route is not None and local else None,
                 route.max_length if route is not None and local else None,
+                route.per_queue if route is not None and local else False,
             )
         self._as_list = list(self._known.values())

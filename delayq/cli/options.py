@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
 from delayq.client import Client
 from delayq.config import Settings, load_settings
-from delayq.errors import ConfigError, DelayqError
+from delayq.errors import DelayqError
+from delayq.store.address import parse
 from delayq.times import parse_duration, parse_instant
 
 __all__ = [
@@ -45,12 +45,7 @@ class BadUse(DelayqError):
 def settings_of(redis_url: str | None) -> Settings:
     """The settings of the environment, with the Redis that was named; raises ConfigError."""
     settings = load_settings() if redis_url is None else load_settings(redis_url=redis_url)
-    try:
-        parts = urlsplit(settings.redis_url)
-        (parts.hostname or "").encode("idna")
-        _ = parts.port
-    except ValueError as error:
-        raise ConfigError(f"the Redis URL is wrong: {error}") from None
+    parse(settings.redis_url)
     return settings
 
 

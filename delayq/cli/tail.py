@@ -19,6 +19,7 @@ from delayq.errors import StoreError, StoreUnavailable
 from delayq.message import check_topic
 from delayq.routes import Routes
 from delayq.store.commands import Command, plain
+from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 from delayq.targets.redis_stream import redis_url_of
 
@@ -68,6 +69,9 @@ def _stream_of(routes: Routes, topic: str, named: str | None, redis_url: str) ->
             where = "no route takes it" if route is None else f"its route {route.name} goes elsewhere"
             raise BadUse(f"{topic} has no stream to watch, for {where}; name one by --stream")
         return named, redis_url
+    if route.per_queue and named is None:
+        one = queue_keys(0).stream(route.stream_of(topic))
+        raise BadUse(f"{topic} has a stream of its own in each queue; name one by --stream, such as '{one}'")
     return named if named is not None else route.stream_of(topic), redis_url_of(route.target, redis_url)
 
 
@@ -107,7 +111,7 @@ def _newest(stream: str) -> Command[bytes]:
 
 
 def _next(stream: str, last: bytes, step: int) -> Command[list[Entry]]:
-    return plain("XREAD", "COUNT", MOST, "BLOCK", step, "STREAMS", stream, last, read=_read)
+    return plain("XREAD", "COUNT", MOST, "BLOCK", step, "STREAMS", stream, last, read=_read, key=stream)
 
 
 def _read(reply: Any) -> list[Entry]:

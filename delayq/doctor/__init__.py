@@ -8,6 +8,7 @@ from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.doctor.ask import ask_all, redis_now
 from delayq.doctor.check import FAIL, OK, WARN, Check
+from delayq.doctor.durability import check_durability
 from delayq.doctor.owners import check_owners
 from delayq.doctor.pools import Progress, check_pools, repair_pools
 from delayq.doctor.queues import check_layout, check_parked_routes
@@ -26,6 +27,7 @@ def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | N
     back before they are counted.
     """
     yield from check_server(store)
+    yield check_durability(store, settings)
     yield check_clock(store, clock)
     layout, check = check_layout(store, settings.queues)
     yield check

@@ -31,6 +31,8 @@ def check_server(store: Store) -> Iterator[Check]:
 
 def _check_version(server: checks.Server) -> Check:
     text = f"{server.name} {server.version}"
+    if server.primaries > 1:
+        text += f", {server.primaries} primaries (what follows is said of the worst)"
     major = server.version.partition(".")[0]
     if server.role not in ("master", "unknown"):
         mend = "point DELAYQ_REDIS_URL at its primary"

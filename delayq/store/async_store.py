@@ -9,11 +9,14 @@ from typing import Any, TypeVar
 import redis
 import redis.asyncio
 from hiredis import pack_command
-from redis.backoff import NoBackoff
 
 from delayq.errors import ConfigError, StoreError
+from delayq.store import address
+from delayq.store.async_cluster import AsyncCluster
 from delayq.store.commands import Command
-from delayq.store.exchange import Exchange, connection_options, read_reply, single, translate, words_of
+from delayq.store.durability import Durability, DurableExchange
+from delayq.store.exchange import Exchange, async_connection_options, read_reply, single, translate, words_of
+from delayq.store.primary import AsyncPrimary, deposed
 
 __all__ = ["AsyncStore"]
 
@@ -23,17 +26,24 @@ T = TypeVar("T")
 class AsyncStore:
     """Runs commands from one event loop; see `Store`."""
 
+    durability: Durability | None = None
+
     def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 32, flags: bool = True) -> None:
         self.url = url
         self._flags = flags
         self._timeout = timeout
-        options = connection_options(url, timeout) | {
-            "socket_timeout": None
-        }  # one time-out around a whole exchange instead
-        options["retry"] = redis.asyncio.retry.Retry(NoBackoff(), 0)
+        where = address.parse(url)
+        self._primary: AsyncPrimary | None = None
+        self._cluster: AsyncCluster | None = None
+        self._factory: Any
         try:
-            self._factory: Any = redis.asyncio.ConnectionPool.from_url(url, **options)
-            self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+            if where.kind == address.CLUSTER:
+                self._cluster = AsyncCluster(where, timeout=timeout, connections=connections, flags=flags)
+            elif where.kind == address.SENTINEL:
+                self._primary = AsyncPrimary(where, timeout)
+            else:
+                self._factory = redis.asyncio.ConnectionPool.from_url(url, **async_connection_options(url, timeout))
+                self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []
@@ -46,15 +56,19 @@ class AsyncStore:
 
     async def run_many(self, commands: Iterable[Command[T]]) -> list[T | StoreError]:
         """Run commands in order, sending ahead of the replies; an error stands in its command's place."""
-        exchange = Exchange(commands)
+        if self._cluster is not None:
+            return await self._cluster.run_many(commands, self.durability)
+        exchange = Exchange(commands) if self.durability is None else DurableExchange(commands, self.durability)
         while True:
             try:
                 await self._with_connection(exchange)
-                return exchange.answers
+                return exchange.result()
             except (redis.exceptions.RedisError, OSError) as error:
                 await self._drop_idle()
+                if self._primary is not None:
+                    self._primary.forget()
                 if not exchange.broke(error):
-                    return exchange.answers
+                    return exchange.result()
 
     async def _with_connection(self, exchange: Exchange) -> None:
         try:
@@ -63,7 +77,7 @@ class AsyncStore:
         except TimeoutError:
             raise redis.exceptions.ConnectionError("no connection became free in time") from None
         try:
-            connection = self._idle.pop() if self._idle else self._factory.make_connection()
+            connection = self._idle.pop() if self._idle else await self._make()
             try:
                 if not connection.is_connected:
                     await connection.connect()
@@ -75,18 +89,24 @@ class AsyncStore:
         finally:
             self._free.release()
 
+    async def _make(self) -> Any:
+        return await self._primary.make_connection() if self._primary is not None else self._factory.make_connection()
+
     async def _exchange(self, connection: Any, exchange: Exchange) -> None:
         # The time-out is for the server's silence, not for the length of the whole.
         clock = asyncio.get_running_loop().time
         async with asyncio.timeout(self._timeout) as bound:
-            for index, command in exchange.to_send():
-                await self._send(connection, exchange, index, command)
-                while exchange.full:
+            while True:
+                for index, command in exchange.to_send():
+                    await self._send(connection, exchange, index, command)
+                    while exchange.full:
+                        await self._receive(connection, exchange)
+                        bound.reschedule(clock() + self._timeout)
+                while exchange.waiting:
                     await self._receive(connection, exchange)
                     bound.reschedule(clock() + self._timeout)
-            while exchange.waiting:
-                await self._receive(connection, exchange)
-                bound.reschedule(clock() + self._timeout)
+                if exchange.done:
+                    return
 
     async def _send(self, connection: Any, exchange: Exchange, index: int, command: Command[Any]) -> None:
         packed = pack_command(tuple(words_of(command, self._flags, self._loaded)))
@@ -101,6 +121,8 @@ class AsyncStore:
             self._loaded.discard(command.script)
             await self._send(connection, exchange, index, command)
         except redis.exceptions.ResponseError as error:
+            if self._primary is not None and deposed(error):  # nothing ran: the sentinels know who is primary now
+                raise redis.exceptions.ConnectionError(str(error)) from None
             index, _ = exchange.take()
             exchange.answers[index] = translate(error)
         else:
@@ -114,3 +136,5 @@ class AsyncStore:
     async def close(self) -> None:
         """Close the idle connections."""
         await self._drop_idle()
+        if self._cluster is not None:
+            await self._cluster.close()

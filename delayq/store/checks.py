@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from delayq.errors import ConfigError
-from delayq.store.commands import Command, plain
+from delayq.store.commands import Command, every
 
-__all__ = ["Server", "complaints", "refuse", "server"]
+__all__ = ["Server", "appendfsync", "complaints", "has_waitaof", "refuse", "refuse_fsync", "server", "weakest"]
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a server that matter; None where it does not say."""
+    """The settings of a server that matter; None where it does not say. Of a cluster: the worst of its primaries."""
 
     name: str
     version: str
@@ -23,11 +23,37 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     used_memory: int
     role: str
     loading: bool
+    replicas: int = 0
+    primaries: int = 1
 
 
 def server() -> Command[Server]:
-    """Ask a server for its settings."""
-    return plain("INFO", read=_read)
+    """Ask a server for its settings; of a cluster, every primary."""
+    return every("INFO", read=lambda replies: weakest([_read(reply) for reply in replies]))
+
+
+def weakest(servers: list[Server]) -> Server:
+    """What can be relied on: of each setting the worst that any of the servers has."""
+    first, *others = sorted(servers, key=_age)
+    if not others:
+        return first
+    fullest = max(servers, key=lambda one: one.used_memory / (one.max_memory or 2**60))
+    return msgspec.structs.replace(
+        first, aof=_worst([one.aof for one in servers]),
+        policy=next((one.policy for one in servers if one.policy not in (None, "noeviction")), first.policy),
+        max_memory=fullest.max_memory, used_memory=fullest.used_memory,
+        role=next((one.role for one in servers if one.role not in ("master", "unknown")), first.role),
+        loading=any(one.loading for one in servers), replicas=min(one.replicas for one in servers),
+        primaries=len(servers),
+    )  # fmt: skip
+
+
+def _age(server: Server) -> tuple[bool, list[int]]:
+    return server.name == "valkey", [int(part) for part in server.version.split(".") if part.isdigit()]
+
+
+def _worst(values: list[bool | None]) -> bool | None:
+    return False if False in values else None if None in values else True
 
 
 def _read(reply: Any) -> Server:
@@ -45,26 +71,67 @@ def _read(reply: Any) -> Server:
         name=name, version=version, aof=info["aof_enabled"] == "1" if "aof_enabled" in info else None,
         policy=info.get("maxmemory_policy"), max_memory=int(info["maxmemory"]) if "maxmemory" in info else None,
         used_memory=int(info.get("used_memory", 0)), role=info.get("role", "unknown"),
-        loading=info.get("loading") == "1",
+        loading=info.get("loading") == "1", replicas=int(info.get("connected_slaves", 0)),
     )  # fmt: skip
 
 
-def complaints(server: Server) -> list[str]:
+def complaints(server: Server, min_replicas: int = 0) -> list[str]:
     """What is wrong with a server, a sentence each; the empty list if nothing is."""
     found = []
     if server.policy not in (None, "noeviction"):
         found.append(
-            f"maxmemory-policy is {server.policy}, which lets Redis throw messages away: "
+            f"maxmemory-policy is {server.policy}{_where(server)}, which lets Redis throw messages away: "
             "run CONFIG SET maxmemory-policy noeviction"
         )
     if server.aof is False:
-        found.append("the append-only file is off, so a restart of Redis loses messages: run CONFIG SET appendonly yes")
+        found.append(
+            f"the append-only file is off{_where(server)}, so a restart of Redis loses messages: "
+            "run CONFIG SET appendonly yes"
+        )
     if server.role not in ("master", "unknown"):
         found.append("this is a replica, which takes no writes: point DELAYQ_REDIS_URL at its primary")
+    if server.replicas < min_replicas:
+        found.append(
+            f"only {server.replicas} replicas are connected{_where(server)}, and DELAYQ_MIN_REPLICAS is "
+            f"{min_replicas}: no change can be confirmed until there are as many"
+        )
     return found
+
+
+def _where(server: Server) -> str:
+    return f" on one of the {server.primaries} primaries at least" if server.primaries > 1 else ""
 
 
 def refuse(server: Server) -> None:
     """Raise ConfigError for a server that would silently lose messages."""
     if server.policy not in (None, "noeviction"):
         raise ConfigError(f"this Redis cannot be trusted: {complaints(server)[0]}")
+
+
+# -- DELAYQ_FSYNC=always -------------------------------------------------------------------------------------------------
+
+
+def has_waitaof(server: Server) -> bool:
+    """Whether it can say that a change is on its disk."""
+    return _age(server) >= (False, [7, 2])
+
+
+def appendfsync() -> Command[str]:
+    """When the append-only file is written to the disk; of a cluster the weakest answer."""
+
+    def read(replies: list[Any]) -> str:
+        values = [reply[1].decode() if reply else "unknown" for reply in replies]
+        return next((value for value in values if value != "always"), "always")
+
+    return every("CONFIG", "GET", "appendfsync", read=read)
+
+
+def refuse_fsync(server: Server, policy: str) -> None:
+    """Raise ConfigError if a server cannot keep DELAYQ_FSYNC=always; `policy` is its appendfsync ('': not asked)."""
+    if server.aof is False:
+        raise ConfigError(f"DELAYQ_FSYNC=always needs the append-only file, which is off{_where(server)}")
+    if not has_waitaof(server) and policy != "always":
+        raise ConfigError(
+            f"DELAYQ_FSYNC=always needs WAITAOF (Redis 7.2 or newer, or Valkey) or appendfsync always; "
+            f"this is {server.name} {server.version} with appendfsync {policy or 'unknown'}"
+        )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 import redis
+import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -14,7 +15,10 @@ from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.store import scripts
 from delayq.store.commands import Command
 
-__all__ = ["AHEAD", "Exchange", "connection_options", "read_reply", "single", "translate", "words_of"]
+__all__ = [
+    "AHEAD", "AHEAD_BYTES", "UNANSWERED", "Exchange", "async_connection_options", "broken", "connection_options",
+    "read_reply", "single", "translate", "words_of",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -22,6 +26,7 @@ T = TypeVar("T")
 AHEAD: Final = 32
 AHEAD_BYTES: Final = 1024 * 1024
 PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+PASSING_ERRORS = (redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError)
 
 
 def translate(error: Exception) -> StoreError:
@@ -34,7 +39,7 @@ def translate(error: Exception) -> StoreError:
         return StoreError(f"Redis refused the credentials or the command: {text}")
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)):
         return StoreUnavailable(f"Redis is away, or its reply was lost: {text}")
-    if isinstance(error, (redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError)) or text.startswith(PASSING):
+    if isinstance(error, PASSING_ERRORS) or text.startswith(PASSING):
         return StoreUnavailable(f"Redis takes nothing now: {text}")
     return StoreError(text)
 
@@ -92,6 +97,15 @@ class Exchange:
         self._replies += 1
         return index, command
 
+    @property
+    def done(self) -> bool:
+        """Whether nothing has to be sent behind what was answered."""
+        return True
+
+    def result(self) -> list[Any]:
+        """The answers, when all is over."""
+        return self.answers
+
     def broke(self, error: Exception) -> bool:
         """Whether to go on with a new connection; if not, everything without an answer gets the error.
 
@@ -134,3 +148,9 @@ def connection_options(url: str, timeout: float) -> dict[str, Any]:
         "socket_connect_timeout": min(timeout, 1.0), "health_check_interval": 0,
         "decode_responses": False, "protocol": 2, "max_connections": 2**31,
     }  # fmt: skip
+
+
+def async_connection_options(url: str, timeout: float) -> dict[str, Any]:
+    # No time-out of a single reply: the caller has one around a whole exchange.
+    retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
+    return connection_options(url, timeout) | {"socket_timeout": None, "retry": retry}

@@ -16,8 +16,12 @@ import redis
 from hiredis import pack_command
 
 from delayq.errors import ConfigError, StoreError
+from delayq.store import address
+from delayq.store.cluster import Cluster
 from delayq.store.commands import Command
+from delayq.store.durability import Durability, DurableExchange
 from delayq.store.exchange import Exchange, connection_options, read_reply, single, translate, words_of
+from delayq.store.primary import Primary, deposed
 from delayq.store.wakes import Wakes
 
 __all__ = ["Store"]
@@ -28,17 +32,29 @@ T = TypeVar("T")
 class Store:
     """Runs commands from threads, each on a connection of its own while it runs.
 
-    `url` is `redis://[user:password@]host:port/db`, `rediss://…` or `unix://…`; `timeout` bounds each reply and
-    the wait for one of `connections`, in seconds. `flags` is False for a server that cannot read script flags.
+    `url` is one server's, that of sentinels or of a cluster (see `address`); `timeout` bounds each reply and the wait
+    for one of `connections`, in seconds. `flags` is False for a server that cannot read script flags. `durability`
+    says where a change has to be before it is answered.
     """
+
+    durability: Durability | None = None
 
     def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 64, flags: bool = True) -> None:
         self.url = url
         self._flags = flags
         self._timeout = timeout
+        where = address.parse(url)
+        self._primary: Primary | None = None
+        self._cluster: Cluster | None = None
+        self._factory: Any
         try:
-            self._factory = redis.ConnectionPool.from_url(url, **connection_options(url, timeout))
-            self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+            if where.kind == address.CLUSTER:
+                self._factory = self._cluster = Cluster(where, timeout=timeout, connections=connections, flags=flags)
+            elif where.kind == address.SENTINEL:
+                self._factory = self._primary = Primary(where, timeout)
+            else:
+                self._factory = redis.ConnectionPool.from_url(url, **connection_options(url, timeout))
+                self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []
@@ -54,24 +70,31 @@ class Store:
 
         A lazy iterable is drawn from while the server works on what was sent before.
         """
-        exchange = Exchange(commands)
+        if self._cluster is not None:
+            return self._cluster.run_many(commands, self.durability)
+        exchange = Exchange(commands) if self.durability is None else DurableExchange(commands, self.durability)
         while True:
             try:
                 with self._connection() as connection:
                     self._exchange(connection, exchange)
-                return exchange.answers
+                return exchange.result()
             except (redis.exceptions.RedisError, OSError) as error:
                 self._drop_idle()
+                if self._primary is not None:
+                    self._primary.forget()
                 if not exchange.broke(error):
-                    return exchange.answers
+                    return exchange.result()
 
     def _exchange(self, connection: Any, exchange: Exchange) -> None:
-        for index, command in exchange.to_send():
-            self._send(connection, exchange, index, command)
-            while exchange.full:
+        while True:
+            for index, command in exchange.to_send():
+                self._send(connection, exchange, index, command)
+                while exchange.full:
+                    self._receive(connection, exchange)
+            while exchange.waiting:
                 self._receive(connection, exchange)
-        while exchange.waiting:
-            self._receive(connection, exchange)
+            if exchange.done:
+                return
 
     def _send(self, connection: Any, exchange: Exchange, index: int, command: Command[Any]) -> None:
         words = pack_command(words_of(command, self._flags, self._loaded))
@@ -86,6 +109,8 @@ class Store:
             self._loaded.discard(command.script)
             self._send(connection, exchange, index, command)
         except redis.exceptions.ResponseError as error:
+            if self._primary is not None and deposed(error):  # nothing ran: the sentinels know who is primary now
+                raise redis.exceptions.ConnectionError(str(error)) from None
             index, _ = exchange.take()
             exchange.answers[index] = translate(error)
         else:
@@ -124,3 +149,5 @@ class Store:
     def close(self) -> None:
         """Close the idle connections."""
         self._drop_idle()
+        if self._cluster is not None:
+            self._cluster.close()

@@ -10,50 +10,67 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from delayq.errors import ConfigError
+from delayq.errors import ConfigError, StoreError, StoreUnavailable
 from delayq.routes import Route
+from delayq.store.address import CLUSTER, SINGLE, parse
+from delayq.store.commands import Command, plain
+from delayq.store.store import Store
 from delayq.targets import OK, Delivery, Result
 
 __all__ = ["RedisStreamTarget", "is_local"]
 
 
 def redis_url_of(target: str, redis_url: str) -> str:
-    """The Redis behind a `redis+stream:` URL; without a host it is delayq's own."""
+    """The Redis behind a `redis+stream:` URL; without a host it is delayq's own.
+
+    Behind the colon may stand any Redis URL, for sentinels and clusters: `redis+stream:redis+cluster://…`.
+    """
+    rest = target.partition(":")[2]
+    if "://" in rest:
+        return rest
     return redis_url if not urlsplit(target).netloc else target.replace("redis+stream", "redis", 1)
 
 
 def is_local(route: Route, redis_url: str) -> bool:
-    """Whether the route's streams lie in delayq's own Redis, so that the pull script can append to them itself."""
+    """Whether the pull script can append to the route's streams itself.
+
+    They lie in delayq's own Redis; in a cluster they lie in the slot of the queue only if each queue has its own.
+    """
     if route.path == "general" or urlsplit(route.target).scheme != "redis+stream":
         return False
-    ours, theirs = urlsplit(redis_url), urlsplit(redis_url_of(route.target, redis_url))
-    return (ours.hostname, ours.port or 6379, ours.path.strip("/") or "0") == (
-        theirs.hostname, theirs.port or 6379, theirs.path.strip("/") or "0",
-    )  # fmt: skip
+    ours = parse(redis_url)
+    if ours.kind == CLUSTER and not route.per_queue:
+        return False
+    return ours.same_as(parse(redis_url_of(route.target, redis_url)))
 
 
 class RedisStreamTarget:
-    """Appends each message to the stream of its topic.
+    """Appends each message to the stream of its topic, in a cluster on that stream's own primary.
 
-    At least once: an append whose reply was lost is sent again, with the same `id` in the entry.
+    At least once: an append whose reply was lost is sent again, with the same `id` in the entry. Behind sentinels and
+    in a cluster the store follows a fail-over, and sends such an append once more by itself.
     """
 
     max_batch = 500
 
     def __init__(self, url: str, route: Route, redis_url: str) -> None:
         self._route = route
+        self._store: Store | None = None
+        where = redis_url_of(url, redis_url)
         try:
+            if parse(where).kind != SINGLE:
+                self._store = Store(where)
+                return
             self._pool = redis.ConnectionPool.from_url(
-                redis_url_of(url, redis_url),
-                retry=Retry(NoBackoff(), 0),
-                protocol=2,
-                socket_connect_timeout=2.0,
+                where, retry=Retry(NoBackoff(), 0), protocol=2, socket_connect_timeout=2.0
             )
-        except ValueError as error:
+        except (ConfigError, ValueError) as error:
             raise ConfigError(f"route {route.name}: the target's URL is wrong: {error}") from None
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
-        """Append a batch in one round trip."""
+        """Append a batch in one round trip (to each primary, whose time-outs are then the store's)."""
+        if self._store is not None:
+            return self._send_by(self._store, batch)
         try:
             connection = self._pool.get_connection()  # it connects
         except (redis.exceptions.RedisError, OSError) as error:
@@ -74,6 +91,10 @@ class RedisStreamTarget:
             self._pool.release(connection)
         return results
 
+    def _send_by(self, store: Store, batch: Sequence[Delivery]) -> Sequence[Result]:
+        appends: list[Command[Result]] = [plain(*self._words(one), read=lambda _: OK) for one in batch]
+        return [answer if isinstance(answer, Result) else _failed(answer) for answer in store.run_many(appends)]
+
     def _words(self, one: Delivery) -> list[Any]:
         words: list[Any] = ["XADD", self._route.stream_of(one.topic)]
         if self._route.max_length is not None:
@@ -91,11 +112,20 @@ class RedisStreamTarget:
         try:
             connection.read_response(timeout=timeout)
         except redis.exceptions.ResponseError as error:
-            if str(error).startswith("WRONGTYPE"):
-                return Result.rejected(str(error))
-            return Result.unavailable(str(error))
+            return _refused(str(error))
         return OK
 
     def close(self) -> None:
         """Close the connections."""
-        self._pool.disconnect()
+        if self._store is not None:
+            self._store.close()
+        else:
+            self._pool.disconnect()
+
+
+def _refused(text: str) -> Result:
+    return Result.rejected(text) if text.startswith("WRONGTYPE") else Result.unavailable(text)
+
+
+def _failed(error: StoreError) -> Result:
+    return Result.unknown(str(error)) if isinstance(error, StoreUnavailable) else _refused(str(error))

@@ -46,7 +46,7 @@ def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
     ran = cli("doctor")
     assert (ran.code, ran.err) == (0, "")
     assert {name: result for name, (result, _, _) in checks(ran).items()} == dict.fromkeys(
-        ("server", "aof", "eviction", "memory", "clock", "layout", "owners", "parked", "pool"), "ok"
+        ("server", "aof", "eviction", "memory", "durability", "clock", "layout", "owners", "parked", "pool"), "ok"
     )
     assert checks(ran)["server"][1].startswith("valkey ")
     assert checks(ran)["layout"][1] == "layout version 1, 16 queues"
@@ -84,6 +84,31 @@ def test_a_redis_that_is_nearly_full_is_told(cli: Cli, healthy: Given, share: fl
         ran = cli("doctor")
     assert (ran.code, checks(ran)["memory"][0]) == (code, result)
     assert "of maxmemory" in checks(ran)["memory"][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "result", "text"),
+    [
+        ("MIN_REPLICAS", "0", "ok", "a fail-over can lose what the replica has not got"),
+        ("MIN_REPLICAS", "1", "fail", "in 1 of its replicas, of which 0 are connected: none can be confirmed"),
+        ("FSYNC", "everysec", "ok", "a power cut can lose the last moments (appendfsync everysec)"),
+        ("FSYNC", "always", "ok", "once it is on the disk of the primary"),
+    ],
+)
+def test_the_durability_is_shown(
+    cli: Cli, healthy: Given, monkeypatch: pytest.MonkeyPatch, name: str, value: str, result: str, text: str
+) -> None:
+    monkeypatch.setenv(f"DELAYQ_{name}", value)
+    ran = cli("doctor")
+    assert (ran.code, checks(ran)["durability"][0]) == (int(result == "fail"), result)
+    assert text in checks(ran)["durability"][1]
+
+
+def test_a_disk_that_cannot_be_waited_for_fails(cli: Cli, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_FSYNC", "always")
+    with EmbeddedServer(appendonly=False) as server:
+        ran = cli("doctor", "--redis-url", server.url)
+    assert checks(ran)["durability"][0] == "fail"
 
 
 def follows(url: str) -> bool:

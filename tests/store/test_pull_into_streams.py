@@ -9,6 +9,8 @@ from delayq.errors import StoreError
 from delayq.store.commands import Known
 from tests.support.queues import Queue, State, ids, row, taken
 
+pytestmark = pytest.mark.one_server
+
 ORDERS = Known("orders", "orders")
 NEWS = Known("news", "stream-of-news")
 GENERAL = Known("mail")

@@ -431,7 +431,7 @@ class WakesHeard:
 
     def dues(self) -> list[int]:
         """The dues that were published."""
-        self._queue.admin.publish(self._queue.keys.wake, "marker")  # what was published before it arrives before it
+        self._queue.server.publish(self._queue.keys.wake, "marker")  # what was published before it arrives before it
         heard = []
         while (message := self._wakes.receive(5)) != (self._queue.keys.wake, b"marker"):
             assert message is not None, "the subscription is silent"

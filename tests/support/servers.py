@@ -45,6 +45,10 @@ class ServerUnderTest:
         """Forget all data."""
         self.admin.flushall()
 
+    def publish(self, channel: str, message: str) -> None:
+        """Publish by the plain client."""
+        self.admin.publish(channel, message)
+
     def needs_a_real_one(self, what: str) -> None:
         """Skip the test on fakeredis, saying what that cannot do."""
         if self.kind == "fakeredis":

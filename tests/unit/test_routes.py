@@ -173,6 +173,39 @@ def test_only_a_stream_in_the_same_redis_is_written_by_the_pull_itself(target: s
     assert is_local(Route(name="r", target=target, path=path), REDIS) is local
 
 
+@pytest.mark.parametrize(
+    ("redis_url", "target", "per_queue", "local"),
+    [
+        ("redis+cluster://a:1,b:2", "redis+stream:", False, False),
+        ("redis+cluster://a:1,b:2", "redis+stream:", True, True),
+        (REDIS, "redis+stream:", True, True),
+        ("redis+sentinel://a:1/orders", "redis+stream:", False, True),
+        ("redis+sentinel://a:1/orders", "redis+stream:redis+sentinel://a:1/orders/0", False, True),
+        ("redis+sentinel://a:1/orders", "redis+stream:redis+sentinel://a:1/users", False, False),
+        (REDIS, f"redis+stream:{REDIS}", False, True),
+        (REDIS, "redis+stream:redis+cluster://127.0.0.1:6379", False, False),
+    ],
+)
+def test_in_a_cluster_only_the_queues_own_streams_are_written_by_the_pull(
+    redis_url: str, target: str, per_queue: bool, local: bool
+) -> None:
+    assert is_local(Route(name="r", target=target, per_queue=per_queue), redis_url) is local
+
+
+@pytest.mark.parametrize("given", [{"path": "general"}, {"target": "redis+stream://elsewhere"}, {"target": "log:"}])
+def test_a_stream_of_each_queue_lies_beside_the_queue(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="route r: perQueue is for streams in delayq's own Redis"):
+        Routes([Route(name="r", per_queue=True, **given)])
+
+
+@pytest.mark.parametrize(
+    "target", ["redis+stream:http://h", "redis+stream:redis+cluster://", "redis+stream:redis+sentinel://h"]
+)
+def test_a_wrong_redis_behind_a_target_is_told(target: str) -> None:
+    with pytest.raises(ConfigError, match="route r: the target's URL is wrong: the Redis URL is wrong"):
+        open_target(Route(name="r", target=target), REDIS)
+
+
 def test_an_unknown_scheme_is_told_with_those_that_are_known() -> None:
     with pytest.raises(ConfigError, match=r"route r: no target takes mqtt: URLs; known are .*log") as caught:
         open_target(Route(name="r", target="mqtt://x"), REDIS)

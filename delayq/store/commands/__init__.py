@@ -4,7 +4,7 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 (Unix ms) that a test hands in.
 """
 
-from delayq.store.commands.command import Arg, Command, Now, Retention, plain
+from delayq.store.commands.command import EVERY, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
 from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, stored_epoch
 from delayq.store.commands.reading import COUNTERS, Found, QueueStats, find, get, stats
@@ -24,6 +24,7 @@ from delayq.store.commands.whole import (
 
 __all__ = [
     "COUNTERS",
+    "EVERY",
     "LAYOUT_VERSION",
     "Answers",
     "Arg",
@@ -38,6 +39,7 @@ __all__ = [
     "Now",
     "Pulled",
     "QueueStats",
+    "Replies",
     "Retention",
     "Unparked",
     "ack",
@@ -48,6 +50,7 @@ __all__ = [
     "dead_letters",
     "discard",
     "era",
+    "every",
     "find",
     "forget_node",
     "get",

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["RETENTION", "Arg", "Command", "Now", "Retention", "plain", "texts"]
+__all__ = ["EVERY", "RETENTION", "Arg", "Command", "Now", "Replies", "Retention", "every", "plain", "texts"]
 
 T = TypeVar("T")
 Arg = bytes | str | int
@@ -36,9 +36,28 @@ RETENTION: Final = Retention()
 Now = int | str
 
 
-def plain(*args: Arg, read: Callable[[Any], T]) -> Command[T]:
-    """A plain Redis command."""
-    return Command("", (), args, read)
+#: The keys of a command for every primary of a cluster.
+EVERY: Final = ("*",)
+
+
+def plain(*args: Arg, read: Callable[[Any], T], key: str = "") -> Command[T]:
+    """A plain Redis command. In a cluster it goes where `key` lies; without one its second word is taken for it."""
+    return Command("", (key,) if key else (), args, read)
+
+
+def every(*args: Arg, read: Callable[[list[Any]], T]) -> Command[T]:
+    """A plain command for every primary: `read` gets the list of their replies (of one, without a cluster)."""
+
+    def read_all(reply: Any) -> T:
+        return read(reply.replies if isinstance(reply, Replies) else [reply])
+
+    return Command("", EVERY, args, read_all)
+
+
+class Replies(msgspec.Struct, frozen=True):
+    """What all primaries of a cluster replied."""
+
+    replies: list[Any]
 
 
 def texts(reply: list[bytes]) -> list[str]:

@@ -74,11 +74,15 @@ def _read_pull(reply: list[Any]) -> Pulled | None:
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A topic whose way is known to a pull: the stream to append to (None: it is returned) and its MAXLEN."""
+    """A topic whose way is known to a pull: the stream to append to (None: it is returned) and its MAXLEN.
+
+    `per_queue`: it is the queue's own stream of that name.
+    """
 
     topic: str
     stream: str | None = None
     max_length: int | None = None
+    per_queue: bool = False
 
 
 def pull(
@@ -90,7 +94,7 @@ def pull(
 
     None means fenced.
     """
-    streams = [one.stream for one in known if one.stream is not None]
+    streams = [keys.stream(one.stream) if one.per_queue else one.stream for one in known if one.stream is not None]
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, held, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most,
@@ -102,6 +106,14 @@ def pull(
         else:
             place += 1
             args += (one.topic, place, one.max_length or "")
+
+    def read(reply: list[Any]) -> Pulled | None:
+        pulled = _read_pull(reply)
+        if pulled is not None and pulled.wrong_streams:
+            own = keys.stream("")  # told by the names that routes give them
+            pulled.wrong_streams[:] = [name.removeprefix(own) for name in pulled.wrong_streams]
+        return pulled
+
     return Command(
         "pull",
         (
@@ -116,5 +128,5 @@ def pull(
             *streams,
         ),
         args,
-        _read_pull,
+        read,
     )

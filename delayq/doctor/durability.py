@@ -1,0 +1,38 @@
+"""Where an accepted change is kept by the time that it is answered, and what could lose it."""
+
+from __future__ import annotations
+
+from delayq.config import Settings
+from delayq.doctor.check import FAIL, OK, WARN, Check
+from delayq.errors import ConfigError, StoreError
+from delayq.store import checks
+from delayq.store.store import Store
+
+__all__ = ["check_durability"]
+
+
+def check_durability(store: Store, settings: Settings) -> Check:
+    """Whether DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC can be kept; raises StoreError."""
+    server = store.run(checks.server())
+    try:
+        policy = store.run(checks.appendfsync())
+    except StoreError:  # not every user may ask
+        policy = "unknown"
+    if settings.fsync == "always":
+        try:
+            checks.refuse_fsync(server, policy)
+        except ConfigError as error:
+            return Check("durability", FAIL, str(error), "unset DELAYQ_FSYNC, or set the server so")
+    wanted, there = settings.min_replicas, server.replicas
+    on_disk = settings.fsync == "always" or policy == "always"
+    text = f"a change is answered once it is {'on the disk' if on_disk else 'in the memory'} of the primary"
+    if wanted:
+        text += f" and in {wanted} of its replicas, of which {there} are connected"
+    if there < wanted:
+        return Check("durability", FAIL, f"{text}: none can be confirmed", "connect replicas, or lower the number")
+    if wanted and there == wanted:
+        mend = "have one replica more than DELAYQ_MIN_REPLICAS: without it a fail-over stops all changes"
+        return Check("durability", WARN, text, mend)
+    risks = [] if on_disk else [f"a power cut can lose the last moments (appendfsync {policy})"]
+    risks += [] if wanted else ["a fail-over can lose what the replica has not got"]
+    return Check("durability", OK, "; ".join([text, *risks]))

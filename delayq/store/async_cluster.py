@@ -1,0 +1,207 @@
+"""A Redis Cluster, from one event loop; see `cluster`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Set
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+from hiredis import pack_command
+
+from delayq.store.address import Address, Node
+from delayq.store.commands import Command
+from delayq.store.durability import BARRIERS, Durability
+from delayq.store.exchange import async_connection_options, words_of
+from delayq.store.slots import WHO, SlotMap
+from delayq.store.spread import ASKING, NO_PLACE, Lane, Spread, Way, nobody
+
+__all__ = ["AsyncCluster"]
+
+FAULTS: Final = (redis.exceptions.RedisError, OSError)
+
+
+class _Pool:
+    """The idle connections to one server, and the scripts that it has got from here."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._factory: Any = redis.asyncio.ConnectionPool.from_url(url, **async_connection_options(url, timeout))
+        self._idle: list[Any] = []
+        self.loaded: set[str] = set()
+
+    def check(self) -> None:
+        """Refuse options that redis-py does not know, by a ValueError or TypeError."""
+        self._factory.make_connection()  # it connects to nothing yet
+
+    async def fresh(self) -> Any:
+        """A new connection; raises what redis-py does."""
+        connection = self._factory.make_connection()
+        try:
+            await connection.connect()
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        return connection
+
+    async def take(self) -> Any:
+        """An idle connection, or a new one; raises what redis-py does."""
+        return self._idle.pop() if self._idle else await self.fresh()
+
+    def give(self, connection: Any) -> None:
+        """Nothing is on its way on it."""
+        self._idle.append(connection)
+
+    async def drop_idle(self) -> None:
+        """Close the idle ones."""
+        while self._idle:
+            await self._idle.pop().disconnect(nowait=True)
+
+
+class AsyncCluster:
+    """`Cluster` for one event loop."""
+
+    def __init__(self, address: Address, *, timeout: float, connections: int, flags: bool) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._flags = flags
+        self._slots = SlotMap(address.nodes)
+        self._pools: dict[Node, _Pool] = {}
+        self._pool(address.nodes[0]).check()
+        self._free = asyncio.Semaphore(connections)
+        self._asking = asyncio.Lock()
+
+    def _pool(self, node: Node) -> _Pool:
+        pool = self._pools.get(node)
+        if pool is None:
+            pool = self._pools[node] = _Pool(self._address.url_of(node), self._timeout)
+        return pool
+
+    async def run_many(self, commands: Iterable[Command[Any]], durability: Durability | None) -> list[Any]:
+        """Run commands, sending ahead of the replies to each primary; an error stands in its command's place."""
+        spread = Spread(commands, self._slots, durability)
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._free.acquire()
+        except TimeoutError:
+            return spread.give_up(redis.exceptions.ConnectionError("no connection became free in time"))
+        try:
+            if not self._slots.primaries and (error := await self._refresh()) is not None:
+                return spread.give_up(error)
+            clock = asyncio.get_running_loop().time
+            end = clock() + self._timeout
+            await self._round(spread)
+            while spread.waiting and clock() < end and (pause := spread.next_round()) is not None:
+                await asyncio.sleep(pause)
+                if spread.stale:
+                    spread.stale = False
+                    await self._refresh(spread.trouble)
+                await self._round(spread)
+            if spread.stale:
+                await self._refresh(spread.trouble)
+            return spread.result()
+        finally:
+            for lane in spread.lanes.values():
+                if lane.waiting:
+                    await lane.connection.disconnect(nowait=True)
+                else:
+                    self._pool(lane.node).give(lane.connection)
+            self._free.release()
+
+    async def _round(self, spread: Spread) -> None:
+        for node, way in spread.to_send():
+            lane = spread.lanes.get(node) or await self._open(spread, node, way)
+            if lane is None:
+                continue
+            try:
+                await self._send(lane, way)
+                while lane.full:
+                    await self._receive(spread, lane)
+            except FAULTS as error:
+                await self._lose(spread, lane, error)
+        for _ in range(BARRIERS if spread.durability is not None else 1):
+            await self._each(spread, self._send_barriers)
+            await self._each(spread, self._drain)
+
+    async def _each(self, spread: Spread, step: Callable[[Spread, Lane], Awaitable[None]]) -> None:
+        for lane in list(spread.lanes.values()):
+            try:
+                await step(spread, lane)
+            except FAULTS as error:
+                await self._lose(spread, lane, error)
+
+    async def _send_barriers(self, _spread: Spread, lane: Lane) -> None:
+        for command in lane.barriers():
+            await self._send(lane, Way(NO_PLACE, command))
+
+    async def _drain(self, spread: Spread, lane: Lane) -> None:
+        while lane.waiting:
+            await self._receive(spread, lane)
+
+    async def _open(self, spread: Spread, node: Node, way: Way) -> Lane | None:
+        pool = self._pool(node)
+        try:
+            async with asyncio.timeout(self._timeout):
+                connection = await pool.take()
+        except FAULTS as error:
+            spread.unreachable(node, way, error)
+            return None
+        lane = spread.lanes[node] = Lane(node, connection, pool.loaded, spread.durability)
+        return lane
+
+    async def _lose(self, spread: Spread, lane: Lane, error: Exception) -> None:
+        await lane.connection.disconnect(nowait=True)
+        await self._pool(lane.node).drop_idle()
+        spread.lost(lane, error)
+
+    async def _send(self, lane: Lane, way: Way) -> None:
+        words = pack_command(tuple(words_of(way.command, self._flags, lane.loaded)))
+        if way.asking:
+            lane.sent(Way(NO_PLACE, ASKING), 0)
+            words = pack_command(("ASKING",)) + words
+        lane.sent(way, len(words))
+        async with asyncio.timeout(self._timeout):
+            await lane.connection.send_packed_command(words, check_health=False)
+
+    async def _receive(self, spread: Spread, lane: Lane) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                reply = await lane.connection.read_response()
+        except redis.exceptions.ResponseError as error:
+            if (again := spread.refused(lane, error)) is not None:
+                await self._send(lane, again)
+        else:
+            spread.answered(lane, reply)
+
+    async def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:
+        """Ask the servers one by one who serves which slot, those in trouble last; the last error if none knows."""
+        seen = self._slots.version
+        async with self._asking:
+            if self._slots.version != seen:  # another task has asked meanwhile
+                return None
+            tried = sorted(self._slots.to_ask(), key=lambda node: node in trouble)
+            last: Exception | None = None
+            for node in tried:
+                try:
+                    async with asyncio.timeout(self._timeout):
+                        reply = await self._ask(node)
+                except FAULTS as error:
+                    last = error
+                    continue
+                if reply:
+                    self._slots.take(reply, node)
+                    return None
+            return nobody(tried, last)
+
+    async def _ask(self, node: Node) -> Any:
+        connection = await self._pool(node).fresh()
+        try:
+            await connection.send_packed_command(pack_command(WHO), check_health=False)
+            return await connection.read_response()
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """Close the idle connections."""
+        for pool in list(self._pools.values()):
+            await pool.drop_idle()

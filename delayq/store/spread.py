@@ -1,0 +1,242 @@
+"""Commands on their way to the primaries of a cluster: what is to be sent to which, and what a reply means.
+
+No I/O is done here: `Cluster` and `AsyncCluster` send and receive. Work goes in rounds. What a server sends away
+(MOVED, ASK), cannot do now (TRYAGAIN, CLUSTERDOWN, READONLY) or never got goes once more in the next round: nothing
+ran. What was sent to a server that broke before it replied is unknown; it is sent once more, as by a single server's
+store, because every script is idempotent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import redis
+
+from delayq.errors import StoreError, StoreUnavailable
+from delayq.store.address import Node
+from delayq.store.commands import EVERY, Command, Replies, plain
+from delayq.store.durability import Barrier, Durability
+from delayq.store.exchange import AHEAD, AHEAD_BYTES, UNANSWERED, broken, read_reply, translate
+from delayq.store.slots import SlotMap, key_of
+
+__all__ = ["ASKING", "NO_PLACE", "PAUSES", "Lane", "Spread", "Way", "nobody"]
+
+#: Before each further round, in seconds, if a server has to come round first.
+PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+#: No answer of the caller's belongs to it.
+NO_PLACE: Final = -1
+ASKING: Final[Command[None]] = plain("ASKING", read=lambda _: None)
+_NOT_NOW = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.ReadOnlyError)
+
+
+class Way(NamedTuple):
+    """A command, its place among the answers, and where a server sent it."""
+
+    place: int
+    command: Command[Any]
+    node: Node | None = None
+    asking: bool = False
+
+
+class Lane:
+    """One connection to one primary while a spread runs: what was sent there and is not answered."""
+
+    def __init__(self, node: Node, connection: Any, loaded: set[str], durability: Durability | None) -> None:
+        self.node = node
+        self.connection = connection
+        self.loaded = loaded
+        self.waiting: deque[tuple[Way, int]] = deque()
+        self.barrier = Barrier(durability) if durability is not None else None
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether replies are to be read before more is sent."""
+        return len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+
+    def sent(self, way: Way, size: int) -> None:
+        self.waiting.append((way, size))
+        self._bytes += size
+        if self.barrier is not None:
+            self.barrier.sent(way.command)
+
+    def take(self) -> Way:
+        """The command whose reply has come."""
+        way, size = self.waiting.popleft()
+        self._bytes -= size
+        return way
+
+    def barriers(self) -> list[Command[Any]]:
+        """What has to follow the changes sent so far."""
+        return list(self.barrier.commands()) if self.barrier is not None and self.barrier.needed else []
+
+
+class Spread:
+    """Commands on their way, their answers in order, and the lanes in use."""
+
+    def __init__(self, commands: Iterable[Command[Any]], slots: SlotMap, durability: Durability | None) -> None:
+        self.answers: list[Any] = []
+        self.lanes: dict[Node, Lane] = {}
+        self.down: dict[Node, Exception] = {}  # could not be reached in this round
+        self.trouble: set[Node] = set()  # are asked last for the map
+        self.stale = False  # the map has to be asked for
+        self.durability = durability
+        self._slots = slots
+        self._commands = iter(commands)
+        self._next: list[tuple[Way, Exception]] = []
+        self._again: deque[Way] = deque()
+        self._patient = False
+        self._rounds = 0
+        self._repeated: set[int] = set()
+        self._unknown: dict[int, StoreError] = {}
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def to_send(self) -> Iterator[tuple[Node, Way]]:
+        """What goes where in this round."""
+        while self._again:
+            yield from self._route(self._again.popleft())
+        for command in self._commands:
+            self.answers.append(UNANSWERED)
+            yield from self._route(Way(len(self.answers) - 1, command))
+
+    def _route(self, way: Way) -> Iterator[tuple[Node, Way]]:
+        if way.command.keys is EVERY and way.node is None:
+            replies: dict[Node, Any] = {}
+            for primary in self._slots.primaries:
+                yield from self._route(way._replace(command=self._part(way, primary, replies), node=primary))
+            return
+        node = way.node or self._slots.node_of(key_of(way.command))
+        if node is None:
+            nobody = redis.exceptions.ClusterDownError("CLUSTERDOWN no primary is known for this slot")
+            self._bounce(way, nobody, patient=True)
+        elif node in self.down:
+            self._bounce(way, self.down[node], patient=True)
+        else:
+            yield node, way
+
+    def _part(self, way: Way, node: Node, replies: dict[Node, Any]) -> Command[Any]:
+        """One primary's part of a command for all of them: the last reply to come completes it."""
+        everyone = len(self._slots.primaries)
+
+        def read(reply: Any) -> Any:
+            replies[node] = reply
+            if isinstance(self.answers[way.place], StoreError):
+                return self.answers[way.place]  # another one failed
+            return way.command.read(Replies(list(replies.values()))) if len(replies) == everyone else UNANSWERED
+
+        return Command("", EVERY, way.command.args, read)
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def answered(self, lane: Lane, reply: Any) -> None:
+        """The next reply of a lane has come."""
+        way = lane.take()
+        answer = read_reply(way.command, reply)
+        if way.place == NO_PLACE:
+            return
+        self.answers[way.place] = answer
+        if lane.barrier is not None:
+            lane.barrier.answered(way.place, way.command)
+
+    def refused(self, lane: Lane, error: redis.exceptions.ResponseError) -> Way | None:
+        """The next reply of a lane is an error; what is to be sent there once more at once, if anything."""
+        way = lane.take()
+        if isinstance(error, redis.exceptions.NoScriptError):
+            lane.loaded.discard(way.command.script)
+            return way
+        if way.place == NO_PLACE:
+            return None
+        if isinstance(error, redis.exceptions.AskError):  # MOVED, too
+            node = (error.host or lane.node[0], error.port)
+            moved = isinstance(error, redis.exceptions.MovedError)
+            if moved:
+                self._slots.moved(error.slot_id, node)
+                self.stale = True
+            # At first it goes there at once; servers that disagree for a moment are given time.
+            self._bounce(way._replace(node=node, asking=not moved), error, patient=self._rounds > 0)
+        elif isinstance(error, _NOT_NOW) or str(error).startswith("NOREPLICAS"):
+            self.stale = self.stale or not isinstance(error, redis.exceptions.TryAgainError)
+            self._bounce(way._replace(node=None, asking=False), error, patient=True)
+        else:
+            self.answers[way.place] = translate(error)
+        return None
+
+    def unreachable(self, node: Node, way: Way, error: Exception) -> None:
+        """There is no connection to a server: nothing ran there."""
+        self.stale = True
+        self.trouble.add(node)
+        self.down[node] = error
+        self._bounce(way._replace(node=None, asking=False), error, patient=True)
+
+    def lost(self, lane: Lane, error: Exception) -> None:
+        """A lane broke: what it answered last may be lost, what it had not answered is unknown."""
+        self.lanes.pop(lane.node, None)
+        self.stale = True
+        self.trouble.add(lane.node)
+        if lane.barrier is not None:
+            self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
+        for way, _ in lane.waiting:
+            if way.place == NO_PLACE:
+                continue
+            if broken(error) and way.place not in self._repeated:
+                self._repeated.add(way.place)
+                self._bounce(way._replace(node=None, asking=False), error, patient=False)
+            else:
+                self.answers[way.place] = translate(error)
+        lane.waiting.clear()
+
+    def _bounce(self, way: Way, error: Exception, *, patient: bool) -> None:
+        if way.command.keys is EVERY and self._slots.primaries:  # no other server can answer for this one
+            self.answers[way.place] = translate(error)
+            return
+        self._next.append((way, error))
+        self._patient = self._patient or patient
+
+    # -- rounds ------------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a further round is needed."""
+        return bool(self._next)
+
+    def next_round(self) -> float | None:
+        """Begin another round: how long to wait before, in seconds; None if there were enough."""
+        if self._rounds == len(PAUSES):
+            return None
+        pause = PAUSES[self._rounds] if self._patient else 0.0
+        self._rounds += 1
+        self._again.extend(way for way, _ in sorted(self._next, key=lambda one: one[0].place))
+        self._next.clear()
+        self.down.clear()
+        self._patient = False
+        return pause
+
+    def result(self) -> list[Any]:
+        """The answers, when all is over; what still bounces gets its last error."""
+        for way, error in self._next:
+            astray = isinstance(error, redis.exceptions.AskError)
+            self.answers[way.place] = (
+                StoreUnavailable(f"the cluster sent it astray: {error}") if astray else translate(error)
+            )
+        for lane in self.lanes.values():
+            if lane.barrier is not None:
+                self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
+        for index, unknown in self._unknown.items():
+            if not isinstance(self.answers[index], StoreError):
+                self.answers[index] = unknown
+        return self.answers
+
+    def give_up(self, error: Exception) -> list[Any]:
+        """Nothing can be sent at all: the error stands in every place."""
+        failed = translate(error)
+        self.answers.extend(failed for _ in self._commands)
+        return self.answers
+
+
+def nobody(tried: Iterable[Node], error: Exception | None) -> StoreUnavailable:
+    """No server of the cluster says who serves which slot."""
+    named = ", ".join(f"{host}:{port}" for host, port in tried)
+    return StoreUnavailable(f"no server of the Redis Cluster answers ({named}): {error}")

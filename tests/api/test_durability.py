@@ -1,0 +1,58 @@
+"""DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from delayq.config import load_settings
+from delayq.embedded import EmbeddedServer
+from tests.api.conftest import Serving, assert_away
+from tests.support.servers import ServerUnderTest
+
+HOUR = 3_600_000
+CHANGES = [
+    ("POST", "/v1/messages", {"topic": "t", "delayTime": HOUR, "id": "a"}),
+    ("POST", "/v1/messages:batch", {"messages": [{"topic": "t", "delayTime": HOUR, "id": "a"}]}),
+    ("DELETE", "/v1/messages/there", None),
+    ("PATCH", "/v1/messages/there", {"delayTime": 2 * HOUR}),
+    ("POST", "/v1/messages:cancel", {"ids": ["there"]}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES)
+async def test_a_change_that_no_replica_confirms_is_503(
+    valkey: ServerUnderTest, asgi: Serving, method: str, path: str, body: Any
+) -> None:
+    async with asgi(load_settings(redis_url=valkey.url)) as api:
+        await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR, "id": "there"})
+    async with asgi(load_settings(redis_url=valkey.url, min_replicas=1, redis_timeout=200)) as api:
+        answer = await api.request(method, path, json=body)
+        assert "did not confirm in time that 1 replicas have it" in answer.text
+        assert_away(answer)
+        assert (await api.get("/v1/messages/there")).json()["id"] == "there"  # reading waits for nobody
+
+
+async def test_the_problem_names_the_id_to_repeat_with(valkey: ServerUnderTest, asgi: Serving) -> None:
+    async with asgi(load_settings(redis_url=valkey.url, min_replicas=1, redis_timeout=200)) as api:
+        answer = await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR})
+        problem = assert_away(answer)
+        assert f"repeat with the same id, {problem['id']}" in problem["detail"]
+        missing = (await api.get("/readyz")).json()["missing"]
+        assert any("only 0 replicas are connected" in one for one in missing)
+
+
+async def test_a_disk_that_cannot_be_waited_for_is_told(valkey: ServerUnderTest, asgi: Serving) -> None:
+    async with asgi(load_settings(redis_url=valkey.url, fsync="always")) as api:
+        (missing,) = (await api.get("/readyz")).json()["missing"]
+        assert missing.startswith("DELAYQ_FSYNC=always needs the append-only file")
+        answer = await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR})
+        assert (answer.status_code, answer.json()["type"]) == (503, "urn:delayq:problem:not-ready")
+
+
+async def test_what_the_disk_has_is_answered(own_valkey: EmbeddedServer, asgi: Serving) -> None:
+    async with asgi(load_settings(redis_url=own_valkey.url, fsync="always")) as api:
+        assert (await api.get("/readyz")).status_code == 200
+        answer = await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR})
+        assert answer.status_code == 201

@@ -1,0 +1,328 @@
+"""A real Redis Cluster: everything a client and a worker do, and what they bear.
+
+The conformance cases of this folder run on it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from delayq import AsyncClient, Client, ConfigError, Message, Settings, StoreUnavailable
+from delayq.cli.options import BadUse
+from delayq.cli.tail import tail
+from delayq.clock import SystemClock
+from delayq.codec import encode
+from delayq.doctor import examine
+from delayq.message import Limits
+from delayq.operations import Scheduled
+from delayq.processes import LOCALHOST, free_port
+from delayq.routes import Route
+from delayq.store import checks, commands
+from delayq.store.commands import Known
+from delayq.store.keys import queue_keys
+from delayq.store.store import Store
+from delayq.targets import open_target
+from delayq.testing import MemoryTarget
+from tests.support.clusters import ClusterUnderTest
+from tests.support.nodes import RunningNode, settings_for
+from tests.support.queues import AsyncRunner, Queue, Runner, row
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+from workers.held import Held
+
+HOUR = 3_600_000
+QUEUES = 16
+MAKERS = {"sync": Store, "async": AsyncRunner}
+
+
+@pytest.fixture(params=MAKERS)
+def store(request: pytest.FixtureRequest, cluster: ClusterUnderTest) -> Iterator[Runner]:
+    """Each of the two stores."""
+    made: Runner = MAKERS[request.param](cluster.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(cluster: ClusterUnderTest) -> Iterator[Client]:
+    with Client(cluster.url, settings=Settings(queues=QUEUES)) as made:
+        yield made
+
+
+def id_in(queue: int, name: str) -> str:
+    """An id that lives in this queue."""
+    return f"{name}.{queue:04x}"
+
+
+# -- what a client does --------------------------------------------------------------------------------------------------
+
+
+def test_messages_live_on_every_primary_and_are_found_by_id_and_by_key(
+    cluster: ClusterUnderTest, client: Client
+) -> None:
+    messages = [
+        Message(topic="t", delay_time=HOUR, id=f"m{number}", keys=("all", f"k{number % 7}")) for number in range(300)
+    ]
+    outcomes = client.schedule_many(messages)
+    assert all(isinstance(one, Scheduled) and one.created for one in outcomes)
+    assert all(one.admin.dbsize() for one in cluster.primaries)
+    assert [one.id for one in client.get_many([f"m{number}" for number in range(300)]) if one] == [
+        f"m{number}" for number in range(300)
+    ]
+    assert len(client.find("all")) == 300
+    assert sum(one.scheduled for one in client.stats()) == 300
+    assert {one.result for one in client.cancel_by_key("k3")} == {"cancelled"}
+    assert len(client.find("all")) == 300 - len(range(3, 300, 7))
+    assert client.reschedule("m0", delay_time=2 * HOUR).result == "scheduled"
+
+
+def test_one_script_call_of_each_primary_is_under_way_before_the_first_reply_is_read(store: Runner) -> None:
+    answers = store.run_many(commands.stats(queue_keys(queue)) for queue in range(QUEUES))
+    assert [answer.scheduled for answer in answers if not isinstance(answer, Exception)] == [0] * QUEUES
+
+
+def test_each_primary_is_checked(cluster: ClusterUnderTest, store: Runner) -> None:
+    found = store.run(checks.server())
+    assert (found.primaries, found.policy, found.replicas, found.role) == (3, "noeviction", 1, "master")
+    odd = cluster.primaries[1]
+    odd.admin.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(ConfigError, match="allkeys-lru on one of the 3 primaries"):
+            checks.refuse(store.run(checks.server()))
+    finally:
+        odd.admin.config_set("maxmemory-policy", "noeviction")
+
+
+def test_the_doctor_finds_a_cluster_well(client: Client) -> None:
+    client.schedule_many(Message(topic="t", delay_time=HOUR) for _ in range(50))
+    found = {check.name: check for check in examine(client.store, Settings(), SystemClock())}
+    assert {name: check.result for name, check in found.items() if check.result != "ok"} == {"owners": "fail"}
+    assert "3 primaries" in found["server"].text
+
+
+def test_nobody_there_is_unavailable_and_a_single_server_is_told() -> None:
+    store = Store(f"redis+cluster://{LOCALHOST}:{free_port()}", timeout=0.5)
+    with pytest.raises(StoreUnavailable, match="no server of the Redis Cluster answers"):
+        store.run(commands.layout(QUEUES))
+    store.close()
+
+
+def test_a_server_that_is_in_no_cluster_is_told(valkey: ServerUnderTest) -> None:
+    store = Store(valkey.url.replace("redis://", "redis+cluster://"), timeout=0.5)
+    with pytest.raises(StoreUnavailable, match="cluster support disabled"):
+        store.run(commands.layout(QUEUES))
+    store.close()
+
+
+# -- streams and workers -------------------------------------------------------------------------------------------------
+
+
+def test_a_pull_appends_to_the_queues_own_stream_exactly_once(cluster: ClusterUnderTest, store: Runner) -> None:
+    q = Queue(store, cluster)
+    q.given(row("a", at=20_000), row("b", at=20_000, topic="mail"))
+    known = [Known("orders", "orders", None, True), Known("mail")]
+    assert [q.pull(now=20_000, known=known).appended for _ in range(2)] == [1, 0]
+    assert [entry["id"] for entry in q.stream(q.keys.stream("orders"))] == ["a"]
+    assert q.ack(*q.take()) == (True, 1)
+    cluster.admin.set(q.keys.stream("orders"), "no stream")
+    cluster.admin.delete(q.keys.stream("orders"))
+    cluster.admin.set(q.keys.stream("orders"), "no stream")
+    q.given(row("c", at=20_000))
+    assert q.pull(now=20_000, known=known).wrong_streams == ["orders"]
+
+
+def test_a_worker_delivers_by_every_way(cluster: ClusterUnderTest) -> None:
+    target = MemoryTarget()
+    settings = settings_for(cluster.url, target, queues=4)
+    routes = [*json.loads(settings.routes)[:1], {"name": "own", "match": "own.*", "perQueue": True}, {"name": "rest"}]
+    settings = settings.model_copy(update={"routes": json.dumps(routes), "retry_base": 20})
+    target.answer("unavailable", topic="m.x", times=1)
+    target.answer("rejected", topic="m.bad", reason="never")
+    with RunningNode(settings), Client(settings=settings) as client:
+        topics = ["m.x", "m.bad", "own.orders", "general.orders"]
+        ids = {
+            topic: [
+                outcome.id
+                for outcome in client.schedule_many(
+                    Message(topic=topic, delay_time=0, id=id_in(queue, f"{topic}-{queue}")) for queue in range(4)
+                )
+                if isinstance(outcome, Scheduled)
+            ]
+            for topic in topics
+        }
+        assert all(len(one) == 4 for one in ids.values())
+        eventually(lambda: all(one.scheduled == 0 for one in client.stats()), "everything is delivered or dead")
+        letters = client.dead_letters().letters
+        assert sorted(one.id for one in letters) == sorted(ids["m.bad"])
+        assert client.redrive([letters[0].id]) == ["scheduled"]
+
+        def entries(stream: str) -> list[str]:
+            return [entry[b"id"].decode() for _, entry in cluster.admin.xrange(stream)]
+
+        assert sorted(entries("general.orders")) == sorted(ids["general.orders"])
+        for queue in range(4):
+            assert entries(queue_keys(queue).stream("own.orders")) == [id_in(queue, f"own.orders-{queue}")]
+        assert {one.id for one in target.deliveries if one.topic == "m.x"} == set(ids["m.x"])
+
+
+def test_the_target_appends_each_stream_on_its_own_primary(cluster: ClusterUnderTest) -> None:
+    target = open_target(Route(name="r"), cluster.url)
+    topics = [f"orders.{number}" for number in range(30)]
+    cluster.admin.set("wrong", "no stream")
+    batch = [delivery(topic, topic) for topic in [*topics, "wrong"]]
+    assert [one.outcome for one in target.send(batch, 2.0)] == ["ok"] * 30 + ["rejected"]
+    assert [cluster.admin.xlen(topic) for topic in topics] == [1] * 30
+    assert all(one.admin.dbsize() for one in cluster.primaries)
+    target.close()
+
+
+def delivery(id: str, topic: str) -> Held:
+    """A pulled message of this topic."""
+    content = encode(Message(topic=topic, delay_time=0, body="x"), Limits())
+    return Held(id.encode() + b"\x000000001", 20_000, 0, b"0000001%013d0" % 20_000 + content)
+
+
+def test_tail_refuses_a_topic_of_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_ROUTES", '[{"name": "own", "match": "*", "perQueue": true}]')
+    with pytest.raises(BadUse, match=r"a stream of its own in each queue; .*delayq:\{0\}:stream:orders"):
+        tail("orders", redis_url="redis://127.0.0.1:1")
+
+
+# -- faults --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_primary_that_lost_its_scripts_gets_them_again(cluster: ClusterUnderTest, store: Runner) -> None:
+    def schedule(turn: int) -> list[Any]:
+        return store.run_many(
+            commands.schedule(queue_keys(queue), "A", [f"m{turn}"], [b"9999999999999" + b"0" + row("x", at=1).content])
+            for queue in range(QUEUES)
+        )
+
+    for turn in range(3):
+        assert [answer.others for answer in schedule(turn)] == [{}] * QUEUES
+        cluster.primaries[turn].admin.script_flush()
+
+
+def test_a_slot_that_moves_while_messages_are_scheduled_loses_and_doubles_nothing(
+    cluster: ClusterUnderTest, client: Client
+) -> None:
+    queue = 5
+    keys = queue_keys(queue)
+    source = cluster.primary_of(keys.state)
+    to = next(one for one in cluster.primaries if one is not source)
+    for number in range(50):
+        client.schedule(Message(topic="t", delay_time=HOUR, id=id_in(queue, f"before{number}"), keys=("k",)))
+    accepted: set[str] = set()
+    errors: set[str] = set()
+    done = threading.Event()
+
+    def schedule() -> None:
+        number = 0
+        with Client(cluster.url, settings=Settings(queues=QUEUES)) as other:
+            while not done.is_set() or number < 50:
+                id = id_in(queue, f"during{number}")
+                try:
+                    other.schedule(Message(topic="t", delay_time=HOUR, id=id, keys=("k",)))
+                except StoreUnavailable:
+                    continue  # the same once more
+                except Exception as error:
+                    errors.add(repr(error))
+                    return
+                accepted.add(id)
+                number += 1
+
+    thread = threading.Thread(target=schedule)
+    thread.start()
+    try:
+        for _ in cluster.move_slot(keys.state, to):
+            done.wait(0.05)
+        before = len(accepted)
+        eventually(lambda: len(accepted) > before or errors, "scheduling goes on", seconds=30)
+    finally:
+        done.set()
+        thread.join(60)
+    try:
+        assert (errors, thread.is_alive()) == (set(), False)
+        assert cluster.primary_of(keys.state) is to
+        stored = {one.id for one in client.find("k")}
+        assert stored == accepted | {id_in(queue, f"before{number}") for number in range(50)}
+        assert client.stats()[queue].scheduled == len(stored)
+        assert client.cancel(id_in(queue, "before7")).result == "cancelled"
+    finally:
+        for _ in cluster.move_slot(keys.state, source):
+            pass
+
+
+@pytest.mark.slow
+def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(cluster: ClusterUnderTest) -> None:
+    settings = Settings(redis_url=cluster.url, queues=QUEUES, min_replicas=1, redis_timeout=1_000)
+    with Client(settings=settings) as client:
+
+        def schedule(ids: Iterable[str]) -> dict[str, bool]:
+            wanted = list(ids)
+            outcomes = client.schedule_many(Message(topic="t", delay_time=HOUR, id=id) for id in wanted)
+            assert all(isinstance(one, (Scheduled, StoreUnavailable)) for one in outcomes)
+            return {id: isinstance(one, Scheduled) for id, one in zip(wanted, outcomes, strict=True)}
+
+        assert all(schedule(f"before{number}" for number in range(200)).values())
+        victim = cluster.primary_of(queue_keys(3).state)
+        victim.server.kill()
+        during = schedule(f"during{number}" for number in range(200))
+        assert set(during.values()) == {True, False}  # those of its queues, and the others
+        # Its replica takes over, but has none of its own: it confirms nothing until the old primary is back.
+        others = [one for one in cluster.members if one is not victim]
+        eventually(lambda: sum(one.is_primary for one in others) == 3, "its replica takes over", seconds=30)
+        cluster.heal()
+        missing = [id for id, accepted in during.items() if not accepted]
+        eventually(lambda: all(schedule(missing).values()), "the same client goes on")
+        found = client.get_many([f"before{number}" for number in range(200)] + list(during))
+        assert [one.state if one else None for one in found] == ["scheduled"] * 400
+        assert sum(one.scheduled for one in client.stats()) == 400
+
+
+@pytest.mark.slow
+async def test_asyncio_goes_on_by_itself_after_a_fail_over(cluster: ClusterUnderTest) -> None:
+    async with AsyncClient(settings=Settings(redis_url=cluster.url, queues=QUEUES, redis_timeout=1_000)) as client:
+        messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(100)]
+        assert all(isinstance(one, Scheduled) for one in await client.schedule_many(messages))
+        cluster.primary_of(queue_keys(3).state).server.kill()
+        for _ in range(100):
+            if all(isinstance(one, Scheduled) for one in await client.schedule_many(messages)):
+                break
+            await asyncio.sleep(0.1)
+        else:
+            pytest.fail("it does not go on")
+        assert sum(one.scheduled for one in await client.stats()) == 100
+
+
+@pytest.mark.slow
+def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster: ClusterUnderTest) -> None:
+    store = Store(cluster.url)
+    wakes = store.wakes()
+    channels = [queue_keys(queue).wake for queue in range(QUEUES)]
+
+    def listen() -> int:
+        wakes.connect(channels)
+        assert [wakes.receive(5) for _ in channels] == [("", b"")] * QUEUES
+        return int(wakes._connection.port)
+
+    port = listen()
+    for channel in channels:  # whichever server publishes, this one hears it
+        cluster.publish(channel, "1")
+    assert sorted(wakes.receive(5) or ("", b"") for _ in channels) == sorted((one, b"1") for one in channels)
+    next(one for one in cluster.members if one.port == port).server.kill()
+    with pytest.raises(StoreUnavailable):
+        wakes.receive(5)
+    assert listen() != port
+    cluster.heal()
+    for channel in channels:
+        cluster.publish(channel, "2")
+    assert sorted(wakes.receive(5) or ("", b"") for _ in channels) == sorted((one, b"2") for one in channels)
+    wakes.close()
+    store.close()

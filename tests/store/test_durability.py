@@ -1,0 +1,201 @@
+"""DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC: a change is answered once it is where it was asked to be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+import pytest
+
+from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings
+from delayq.embedded import EmbeddedServer
+from delayq.processes import LOCALHOST
+from delayq.store import checks
+from tests.support.clusters import Member
+from tests.support.proxy import FaultProxy
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+
+HOUR = 3_600_000
+CHANGES: dict[str, Callable[[Client], Any]] = {
+    "schedule": lambda client: client.schedule(Message(topic="t", delay_time=HOUR, id="new")),
+    "cancel": lambda client: client.cancel("there"),
+    "reschedule": lambda client: client.reschedule("there", delay_time=2 * HOUR),
+}
+
+
+@pytest.fixture
+def replica(own_valkey: EmbeddedServer) -> Iterator[EmbeddedServer]:
+    """A replica of `own_valkey`, which follows."""
+    primary = Member(own_valkey)
+    primary.admin.config_set("repl-diskless-sync-delay", 0)
+    primary.admin.config_set("repl-ping-replica-period", 1)
+    with EmbeddedServer(extra=["--replicaof", LOCALHOST, str(own_valkey.port)]) as running:
+        eventually(lambda: primary.replicas == 1, "the replica follows")
+        yield running
+    primary.admin.close()
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[..., Client]]:
+    """Makes clients of given settings, and closes them."""
+    with ExitStack() as stack:
+        yield lambda url, **given: stack.enter_context(
+            Client(url, settings=Settings(**({"redis_timeout": 500} | given)))
+        )
+
+
+def test_a_change_waits_for_its_replicas_on_its_own_connection(
+    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+) -> None:
+    with FaultProxy(own_valkey.port) as proxy:
+        made = client(proxy.url, min_replicas=1)
+        made.context()
+        proxy.commands.clear()
+        assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
+        assert made.get("a") is not None
+        assert made.cancel("a").result == "cancelled"
+    assert list(proxy.commands) == ["schedule", "barrier", "wait", "get", "cancel", "barrier", "wait"]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_that_no_replica_confirms_is_unknown(
+    own_valkey: EmbeddedServer, client: Callable[..., Client], name: str
+) -> None:
+    client(own_valkey.url).schedule(Message(topic="t", delay_time=HOUR, id="there"))
+    made = client(own_valkey.url, min_replicas=1)
+    with pytest.raises(NotDurable, match="1 replicas have it"):
+        CHANGES[name](made)
+    assert made.get("new" if name == "schedule" else "there") is not None  # reading waits for nobody
+
+
+def test_the_same_call_once_more_is_confirmed_when_the_replica_is_back(
+    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+) -> None:
+    made = client(own_valkey.url, min_replicas=1)
+    made.context()
+    assert replica.pid is not None
+    os.kill(replica.pid, signal.SIGSTOP)
+    try:
+        for _ in range(2):  # a repeated call writes nothing by itself, and is no more certain for that
+            with pytest.raises(NotDurable) as caught:
+                made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
+            assert caught.value.id == "a"
+    finally:
+        os.kill(replica.pid, signal.SIGCONT)
+    assert not made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
+
+
+def test_a_connection_that_breaks_before_the_confirmation_leaves_the_outcome_unknown(
+    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+) -> None:
+    with FaultProxy(own_valkey.port) as proxy:
+        made = client(proxy.url, min_replicas=1)
+        made.context()
+        proxy.drop_reply("wait")
+        with pytest.raises(NotDurable):
+            made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
+        assert not made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
+
+
+def test_a_server_that_lost_its_scripts_confirms_what_it_got_again(
+    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+) -> None:
+    with FaultProxy(own_valkey.port) as proxy:
+        made = client(proxy.url, min_replicas=1)
+        made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
+        admin = Member(own_valkey).admin
+        admin.script_flush()
+        admin.close()
+        proxy.commands.clear()
+        assert made.schedule(Message(topic="t", delay_time=HOUR, id="b")).created
+    assert list(proxy.commands)[-2:] == ["barrier", "wait"]
+    assert list(proxy.commands).index("wait") < len(proxy.commands) - 1
+
+
+async def test_asyncio_waits_as_well(own_valkey: EmbeddedServer, replica: EmbeddedServer) -> None:
+    settings = Settings(redis_url=own_valkey.url, min_replicas=1, redis_timeout=500)
+    async with AsyncClient(settings=settings) as client:
+        messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(1_200)]
+        assert not [one for one in await client.schedule_many(messages) if isinstance(one, Exception)]
+        await asyncio.to_thread(replica.stop)
+        outcomes = await client.schedule_many(messages)
+        assert {type(one) for one in outcomes} == {NotDurable}
+
+
+# -- DELAYQ_FSYNC --------------------------------------------------------------------------------------------------------
+
+
+def test_always_waits_for_the_disk_where_the_server_can_say_so(
+    own_valkey: EmbeddedServer, client: Callable[..., Client]
+) -> None:
+    with FaultProxy(own_valkey.port) as proxy:
+        made = client(proxy.url, fsync="always")
+        made.context()
+        proxy.commands.clear()
+        assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
+    assert list(proxy.commands) == ["schedule", "barrier", "waitaof"]
+
+
+def test_always_is_refused_without_an_append_only_file(valkey: ServerUnderTest, client: Callable[..., Client]) -> None:
+    with pytest.raises(ConfigError, match="DELAYQ_FSYNC=always needs the append-only file"):
+        client(valkey.url, fsync="always").schedule(Message(topic="t", delay_time=HOUR))
+
+
+def test_an_old_server_must_write_always_by_itself(
+    session_redis7: ServerUnderTest, client: Callable[..., Client]
+) -> None:
+    if session_redis7.admin.info("server")["redis_version"] >= "7.2":
+        pytest.skip("the redis-server on PATH knows WAITAOF; 7.0 does not")
+    with EmbeddedServer(binary=Member.binary(), extra=["--appendfsync", "everysec"]) as server:
+        made = client(server.url, fsync="always")
+        with pytest.raises(ConfigError, match=r"WAITAOF .* this is redis 7\.0\.\d+ with appendfsync everysec"):
+            made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
+        admin = Member(server).admin
+        admin.config_set("appendfsync", "always")
+        admin.close()
+        assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
+        assert made.store.durability is None  # its reply says it
+
+
+GOOD = checks.Server(
+    name="redis", version="7.0.15", aof=True, policy="noeviction", max_memory=0, used_memory=1, role="master",
+    loading=False, replicas=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "has"),
+    [
+        ("redis", "7.0.15", False),
+        ("redis", "7.2.0", True),
+        ("redis", "8.0.1", True),
+        ("valkey", "7.2.5", True),
+        ("redis", "unknown", False),
+    ],
+)
+def test_waitaof_came_with_seven_two(name: str, version: str, has: bool) -> None:
+    assert checks.has_waitaof(msgspec.structs.replace(GOOD, name=name, version=version)) is has
+
+
+def test_of_several_primaries_the_worst_counts() -> None:
+    other = msgspec.structs.replace(
+        GOOD, version="7.4.1", aof=False, policy="allkeys-lru", replicas=0, max_memory=10, used_memory=9
+    )
+    worst = checks.weakest([GOOD, other, GOOD])
+    assert (worst.version, worst.aof, worst.policy, worst.replicas) == ("7.0.15", False, "allkeys-lru", 0)
+    assert (worst.max_memory, worst.used_memory, worst.primaries) == (10, 9, 3)
+    assert len([one for one in checks.complaints(worst, min_replicas=1) if "one of the 3 primaries" in one]) == 3
+    with pytest.raises(ConfigError, match="allkeys-lru on one of the 3 primaries"):
+        checks.refuse(worst)
+
+
+def test_too_few_replicas_are_told() -> None:
+    assert checks.complaints(GOOD, min_replicas=2) == []
+    (complaint,) = checks.complaints(GOOD, min_replicas=3)
+    assert "only 2 replicas are connected" in complaint

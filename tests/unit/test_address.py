@@ -1,0 +1,69 @@
+"""Every form of a Redis URL."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import ConfigError
+from delayq.store.address import CLUSTER, SENTINEL, SINGLE, Address, parse
+
+
+@pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock", "redis://[::1]:6379/0"])
+def test_a_single_server_is_left_to_redis_py(url: str) -> None:
+    assert parse(url) == Address(kind=SINGLE, url=url)
+
+
+def test_sentinels_name_a_service_and_its_servers_take_user_and_database() -> None:
+    url = "redis+sentinel://me:p%40ss@one:26380,two/orders/3"
+    found = parse(url)
+    assert (found.kind, found.service, found.db, found.nodes) == (
+        SENTINEL,
+        "orders",
+        3,
+        (("one", 26380), ("two", 26379)),
+    )
+    assert found.url_of(("10.0.0.7", 6380)) == "redis://me:p%40ss@10.0.0.7:6380/3"
+    assert found.url_of(("one", 26380), anonymous=True) == "redis://one:26380"
+
+
+def test_a_cluster_names_some_of_its_servers() -> None:
+    found = parse("rediss+cluster://one,[::1]:7001/?ssl_cert_reqs=none")
+    assert (found.kind, found.nodes, found.tls) == (CLUSTER, (("one", 6379), ("::1", 7001)), True)
+    assert found.url_of(("::1", 7001)) == "rediss://[::1]:7001/0?ssl_cert_reqs=none"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("redis://h", "redis://h:6379/0", True),
+        ("redis://h/1", "redis://h/0", False),
+        ("redis+cluster://a:1,b:2", "redis+cluster://b:2,a:1", True),
+        ("redis+cluster://a:1", "redis://a:1", False),
+        ("redis+sentinel://a/x", "redis+sentinel://user:word@a/x/0", True),
+        ("redis+sentinel://a/x", "redis+sentinel://a/y", False),
+    ],
+)
+def test_two_urls_that_name_the_same_data(one: str, other: str, same: bool) -> None:
+    assert parse(one).same_as(parse(other)) is same
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("", "begins with redis://"),
+        ("http://h", "begins with redis://"),
+        ("localhost:6379", "begins with redis://"),
+        ("redis:", "begins with redis://"),
+        ("redis://h:port", "[Pp]ort"),
+        ("redis+cluster://", "names no host"),
+        ("redis+cluster://h:1/2", "has no databases"),
+        ("redis+cluster://h:1x", "[Pp]ort"),
+        ("redis+cluster://:7000", "is no host:port"),
+        ("redis+sentinel://h:1", "the name of the service"),
+        ("redis+sentinel://h:1/name/x", "the database is a number"),
+        ("redis+sentinel://h:1/a/0/b", "the name of the service"),
+    ],
+)
+def test_anything_else_is_told(url: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"the Redis URL is wrong: .*{reason}"):
+        parse(url)

@@ -1,0 +1,288 @@
+"""What becomes of commands in a cluster, without a cluster: replies and errors are handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from delayq.errors import NotDurable, StoreError, StoreUnavailable
+from delayq.store import commands
+from delayq.store.commands import Command, every, plain
+from delayq.store.durability import Durability
+from delayq.store.keys import queue_keys
+from delayq.store.slots import SlotMap, slot_of
+from delayq.store.spread import NO_PLACE, PAUSES, Lane, Spread, Way
+
+A, B = ("a", 1), ("b", 2)
+HALF = 8_191
+
+
+def slots() -> SlotMap:
+    """Two primaries, half of the slots each."""
+    made = SlotMap([("seed", 0)])
+    made.take([[0, HALF, [b"a", 1, b"id"]], [HALF + 1, 16_383, [b"b", 2, b"id"], [b"c", 3, b"id"]]], A)
+    return made
+
+
+def key_on(node: tuple[str, int]) -> str:
+    return next(key for key in (f"k{number}" for number in range(99)) if (slot_of(key) > HALF) == (node == B))
+
+
+def get(key: str) -> Command[bytes]:
+    return plain("GET", key, read=lambda reply: reply)
+
+
+class Wire:
+    """Sends a spread's commands nowhere: `sent` are those of the last round, by node."""
+
+    def __init__(self, wanted: Sequence[Command[Any]], durability: Durability | None = None) -> None:
+        self.slots = slots()
+        self.spread = Spread(wanted, self.slots, durability)
+        self.durability = durability
+        self.sent: list[tuple[tuple[str, int], Way]] = []
+
+    def round(self, *unreachable: tuple[str, int]) -> list[tuple[tuple[str, int], int]]:
+        self.sent = []
+        for node, way in self.spread.to_send():
+            if node in unreachable:
+                self.spread.unreachable(node, way, redis.exceptions.ConnectionError("refused"))
+                continue
+            self.sent.append((node, way))
+            self.lane(node).sent(way, 10)
+        return [(node, way.place) for node, way in self.sent]
+
+    def lane(self, node: tuple[str, int]) -> Lane:
+        return self.spread.lanes.setdefault(node, Lane(node, None, set(), self.durability))
+
+    def reply(self, node: tuple[str, int], reply: Any) -> Way | None:
+        if isinstance(reply, redis.exceptions.ResponseError):
+            return self.spread.refused(self.lane(node), reply)
+        self.spread.answered(self.lane(node), reply)
+        return None
+
+
+def test_the_slot_of_a_key_is_that_of_its_hash_tag() -> None:
+    assert [slot_of("123456789"), slot_of("foo"), slot_of("{foo}bar"), slot_of("x{foo}y")] == [
+        12739,
+        12182,
+        12182,
+        12182,
+    ]
+    assert slot_of("{}foo") == slot_of("{}foo") != slot_of("foo")
+    assert len({slot_of(key) for key in (queue_keys(3).pool, queue_keys(3).state, queue_keys(3).stream("t"))}) == 1
+
+
+def test_commands_go_to_their_primaries_and_answers_stand_in_order() -> None:
+    wire = Wire([get(key_on(B)), get(key_on(A)), get(key_on(B))])
+    assert wire.round() == [(B, 0), (A, 1), (B, 2)]
+    wire.reply(A, b"two")
+    wire.reply(B, b"one")
+    wire.reply(B, redis.exceptions.ResponseError("ERR broken"))
+    first, second, third = wire.spread.result()
+    assert (first, second, str(third)) == (b"one", b"two", "ERR broken")
+    assert not wire.spread.waiting
+
+
+def test_a_moved_slot_is_followed_and_remembered() -> None:
+    key = key_on(A)
+    wire = Wire([get(key)])
+    wire.round()
+    wire.reply(A, redis.exceptions.MovedError(f"{slot_of(key)} b:2"))
+    assert (wire.spread.waiting, wire.spread.stale, wire.spread.next_round()) == (True, True, 0.0)
+    assert wire.round() == [(B, 0)]
+    assert wire.slots.node_of(key) == B
+    wire.reply(B, b"there")
+    assert wire.spread.result() == [b"there"]
+
+
+def test_a_slot_under_way_is_asked_for_once_and_not_remembered() -> None:
+    key = key_on(A)
+    wire = Wire([get(key)])
+    wire.round()
+    wire.reply(A, redis.exceptions.AskError(f"{slot_of(key)} b:2"))
+    assert wire.spread.next_round() == 0.0
+    wire.round()
+    assert wire.sent == [(B, Way(0, wire.sent[0][1].command, B, True))]
+    assert (wire.slots.node_of(key), wire.spread.stale) == (A, False)
+
+
+def test_a_server_without_a_host_in_its_answer_means_itself() -> None:
+    wire = Wire([get(key_on(A))])
+    wire.round()
+    wire.reply(A, redis.exceptions.MovedError("5 :9"))
+    wire.spread.next_round()
+    assert wire.round() == [(("a", 9), 0)]
+
+
+@pytest.mark.parametrize(
+    ("error", "stale"),
+    [
+        (redis.exceptions.TryAgainError("Multiple keys request during rehashing of slot"), False),
+        (redis.exceptions.ClusterDownError("Hash slot not served"), True),
+        (redis.exceptions.ReadOnlyError("You can't write against a read only replica."), True),
+        (redis.exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."), True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_cannot_be_done_now_is_tried_again_for_a_bounded_time(
+    error: redis.exceptions.ResponseError, stale: bool
+) -> None:
+    wire = Wire([get(key_on(A))])
+    pauses = []
+    wire.round()
+    wire.reply(A, error)
+    while (pause := wire.spread.next_round()) is not None:
+        pauses.append(pause)
+        wire.round()
+        wire.reply(A, error)
+    assert (pauses, wire.spread.stale) == (list(PAUSES), stale)
+    (answer,) = wire.spread.result()
+    assert isinstance(answer, StoreUnavailable)
+
+
+def test_a_lost_script_is_sent_whole_at_once() -> None:
+    command = commands.stats(queue_keys(3))
+    wire = Wire([command])
+    wire.round()
+    ((node, _),) = wire.sent
+    wire.lane(node).loaded.add("stats")
+    again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
+    assert again is not None
+    assert (again.command, wire.lane(node).loaded) == (command, set())
+
+
+def test_a_server_that_is_not_there_holds_up_nobody_else() -> None:
+    wire = Wire([get(key_on(A)), get(key_on(B)), get(key_on(A))])
+    assert wire.round(A) == [(B, 1)]
+    assert wire.spread.down.keys() == {A}
+    wire.reply(B, b"fine")
+    assert wire.spread.next_round() == PAUSES[0]
+    assert wire.round() == [(A, 0), (A, 2)]
+
+
+def test_what_was_not_answered_on_a_broken_connection_is_sent_once_more_and_then_unknown() -> None:
+    wire = Wire([get(key_on(A)), get(key_on(B))])
+    wire.round()
+    wire.reply(B, b"fine")
+    for waits in (True, False):
+        wire.spread.lost(wire.lane(A), redis.exceptions.ConnectionError("reset"))
+        assert wire.spread.waiting is waits
+        wire.spread.next_round()
+        wire.round()
+    first, second = wire.spread.result()
+    assert isinstance(first, StoreUnavailable)
+    assert second == b"fine"
+
+
+def test_after_a_time_out_nothing_is_repeated() -> None:
+    wire = Wire([get(key_on(A))])
+    wire.round()
+    wire.spread.lost(wire.lane(A), redis.exceptions.TimeoutError("slow"))
+    assert not wire.spread.waiting
+    assert [type(answer) for answer in wire.spread.result()] == [StoreUnavailable]
+
+
+def test_a_command_for_every_primary_gets_all_their_replies() -> None:
+    wire = Wire([every("INFO", read=sorted), get(key_on(A))])
+    assert wire.round() == [(A, 0), (B, 0), (A, 1)]
+    wire.reply(B, b"of b")
+    wire.reply(A, b"of a")
+    wire.reply(A, b"value")
+    assert wire.spread.result() == [[b"of a", b"of b"], b"value"]
+
+
+def test_a_command_for_every_primary_fails_if_one_of_them_does() -> None:
+    wire = Wire([every("INFO", read=len)])
+    wire.round(A)
+    wire.reply(B, b"of b")
+    (answer,) = wire.spread.result()
+    assert isinstance(answer, StoreError)
+
+
+# -- the barrier ---------------------------------------------------------------------------------------------------------
+
+DURABILITY = Durability(replicas=1, timeout=2_000)
+
+
+def cancel(queue: int) -> Command[list[str]]:
+    return commands.cancel(queue_keys(queue), ["id"])
+
+
+def cancelled(count: int, *, replicas: int) -> list[Any]:
+    """Cancel something on one primary, and let so many replicas have it; the answers."""
+    wire = Wire([cancel(3)] * count, DURABILITY)
+    wire.round()
+    (node,) = wire.spread.lanes
+    lane = wire.lane(node)
+    waits = lane.barriers()
+    for command in waits:
+        lane.sent(Way(NO_PLACE, command), 1)
+    for _ in range(count):
+        wire.reply(node, [b"cancelled"])
+    wire.reply(node, b"ok")
+    wire.reply(node, replicas)
+    assert lane.barriers() == []
+    return wire.spread.result()
+
+
+def test_a_change_that_enough_replicas_have_is_answered() -> None:
+    assert cancelled(3, replicas=1) == [["cancelled"]] * 3
+
+
+def test_a_change_that_too_few_replicas_have_is_unknown() -> None:
+    assert [type(answer) for answer in cancelled(3, replicas=0)] == [NotDurable] * 3
+
+
+def test_what_was_sent_once_more_behind_the_barrier_needs_another_one() -> None:
+    wire = Wire([cancel(3)], DURABILITY)
+    wire.round()
+    (node,) = wire.spread.lanes
+    lane = wire.lane(node)
+    for command in lane.barriers():
+        lane.sent(Way(NO_PLACE, command), 1)
+    again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
+    assert again is not None
+    lane.sent(again, 1)
+    for reply in (b"ok", 1, [b"cancelled"]):
+        wire.reply(node, reply)
+    second = lane.barriers()
+    assert [command.script or command.args[0] for command in second] == ["barrier", "WAIT"]
+    for command in second:
+        lane.sent(Way(NO_PLACE, command), 1)
+    for reply in (b"ok", 1):
+        wire.reply(node, reply)
+    assert wire.spread.result() == [["cancelled"]]
+
+
+def test_what_was_answered_on_a_connection_that_broke_before_the_barrier_is_unknown() -> None:
+    wire = Wire([cancel(3)], DURABILITY)
+    wire.round()
+    (node,) = wire.spread.lanes
+    wire.reply(node, [b"cancelled"])
+    wire.spread.lost(wire.lane(node), redis.exceptions.ConnectionError("reset"))
+    assert [type(answer) for answer in wire.spread.result()] == [NotDurable]
+
+
+def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
+    wire = Wire([cancel(3)], DURABILITY)
+    wire.round()
+    (node,) = wire.spread.lanes
+    elsewhere = B if node == A else A
+    wire.reply(node, redis.exceptions.MovedError(f"{slot_of(queue_keys(3).state)} {elsewhere[0]}:{elsewhere[1]}"))
+    wire.spread.next_round()
+    assert wire.round() == [(elsewhere, 0)]
+    for command in wire.lane(elsewhere).barriers():
+        wire.lane(elsewhere).sent(Way(NO_PLACE, command), 1)
+    for reply in ([b"cancelled"], b"ok", 1):
+        wire.reply(elsewhere, reply)
+    assert wire.spread.result() == [["cancelled"]]
+
+
+def test_what_only_reads_waits_for_nobody() -> None:
+    wire = Wire([commands.find(queue_keys(3), "key", 10)], DURABILITY)
+    wire.round()
+    (node,) = wire.spread.lanes
+    assert wire.lane(node).barriers() == []
