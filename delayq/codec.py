@@ -40,7 +40,6 @@ EXPIRES: Final = 4
 BODY_BYTES: Final = 16
 BODY_JSON: Final = 32
 
-GENERATION: Final = 7
 CONTENT: Final = 21
 HEADER: Final = 35
 DUE_DIGITS: Final = 13
