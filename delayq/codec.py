@@ -40,7 +40,6 @@ EXPIRES: Final = 4
 BODY_BYTES: Final = 16
 BODY_JSON: Final = 32
 
-GENERATION: Final = 7
 CONTENT: Final = 21
 HEADER: Final = 35
 DUE_DIGITS: Final = 13
@@ -169,6 +168,8 @@ class Record:
             (
                 self.generation, asked, mark, self.flags, topic, tags, ordering, options, keys, high, low, body,
             ) = _HEADER.unpack_from(raw)  # fmt: skip
+            if not asked.isdigit():  # int takes more than that: spaces, a sign, underscores
+                raise ValueError(asked)
             self.asked = int(asked)
             self.mark = mark[0] - 48
         except Exception as error:

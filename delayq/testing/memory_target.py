@@ -1,112 +1,17 @@
-"""For tests of what uses delayq: a clock that stands still until it is told to go on, and a target in memory.
-
-A worker in the same process delivers into the target::
-
-    target = MemoryTarget()
-    settings = load_settings(routes=json.dumps([{"name": "memory", "target": register_memory_target(target)}]))
-    ...
-    target.wait_for(1, timeout=5)
-    assert [delivery.id for delivery in target.deliveries] == ["order-1"]
-"""
+"""A target in memory, which answers as a test tells it to."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from delayq.clock import Clock, SystemClock
-from delayq.errors import ConfigError
-from delayq.routes import Route
-from delayq.targets import OK, Delivery, Result, Target, register_target
+from delayq.targets import OK, Delivery, Result
+from delayq.testing.delivered import Delivered
 
-__all__ = ["Delivered", "ManualClock", "MemoryTarget", "register_memory_target"]
-
-#: A moment of 2027, so that dues have as many digits as real ones.
-START: Final = 1_800_000_000_000
-
-
-class ManualClock:
-    """A `Clock` that moves only when a test moves it."""
-
-    def __init__(self, now: int = START) -> None:
-        self._lock = threading.Lock()
-        self._now = now
-        self._monotonic = 0
-        self._waiters: dict[threading.Condition, int] = {}  # how many wait on each
-        self._someone_waits = threading.Condition(self._lock)
-
-    def now(self) -> int:
-        """Unix time in ms."""
-        with self._lock:
-            return self._now
-
-    def monotonic(self) -> int:
-        """ms since this clock was made; it never steps."""
-        with self._lock:
-            return self._monotonic
-
-    def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
-        """Wait on a held `condition` until it is notified or the clock was moved on; False when that was too far."""
-        with self._lock:
-            deadline = self._monotonic + timeout_ms
-            if timeout_ms <= 0:
-                return False
-            self._waiters[condition] = self._waiters.get(condition, 0) + 1
-            self._someone_waits.notify_all()
-        try:
-            condition.wait()
-        finally:
-            with self._lock:
-                self._waiters[condition] -= 1
-                if not self._waiters[condition]:
-                    del self._waiters[condition]
-        return self.monotonic() < deadline
-
-    def advance(self, ms: int) -> None:
-        """Move on, and wake all that wait: they see for themselves whether their time has come."""
-        if ms < 0:
-            raise ValueError("time does not go back; step the wall clock by set_now")
-        with self._lock:
-            self._now += ms
-            self._monotonic += ms
-        self._wake_all()
-
-    def set_now(self, now: int) -> None:
-        """Step the wall clock, forwards or back, as a correction by NTP would; the monotonic one goes on evenly."""
-        with self._lock:
-            self._now = now
-
-    def wait_for_waiters(self, count: int = 1, timeout: float = 10.0) -> None:
-        """Wait (in real time) until so many threads wait on this clock; raises TimeoutError."""
-        with self._someone_waits:
-            if not self._someone_waits.wait_for(lambda: sum(self._waiters.values()) >= count, timeout):
-                raise TimeoutError(f"{sum(self._waiters.values())} of {count} threads wait on the clock")
-
-    def _wake_all(self) -> None:
-        with self._lock:
-            conditions = list(self._waiters)
-        for condition in conditions:
-            with condition:  # a waiter holds it from before it was counted until it sleeps: no wake is lost
-                condition.notify_all()
-
-
-class Delivered(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as it arrived; `at` is when, Unix ms."""
-
-    id: str
-    topic: str
-    tags: str
-    keys: tuple[str, ...]
-    properties: dict[str, str]
-    ordering_key: str
-    payload: bytes
-    due: int
-    attempt: int
-    at: int
+__all__ = ["MemoryTarget"]
 
 
 class _Rule(msgspec.Struct):
@@ -303,33 +208,4 @@ class MemoryTarget:
         return next((rule for rule in reversed(self._rules) if rule.takes(one)), None)
 
     def _delivered(self, one: Delivery) -> Delivered:
-        return Delivered(
-            id=one.id,
-            topic=one.topic,
-            tags=one.tags,
-            keys=one.keys,
-            properties=dict(one.properties),
-            ordering_key=one.ordering_key,
-            payload=one.payload,
-            due=one.due,
-            attempt=one.attempt,
-            at=self._clock.now(),
-        )
-
-
-_targets: dict[str, MemoryTarget] = {}
-
-
-def _open(url: str, route: Route, redis_url: str) -> Target:
-    name = urlsplit(url).netloc
-    try:
-        return _targets[name]
-    except KeyError:
-        raise ConfigError(f"route {route.name}: no test registered a memory target named {name!r}") from None
-
-
-def register_memory_target(target: MemoryTarget, name: str = "default") -> str:
-    """Make `target` known to this process; the URL for the `target` of a route. The same name again replaces it."""
-    _targets[name] = target
-    register_target("memory", _open)
-    return f"memory://{name}"
+        return Delivered.of(one, self._clock.now())
