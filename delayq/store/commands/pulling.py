@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -73,6 +74,15 @@ def _read_pull(reply: list[Any]) -> Pulled | None:
     )  # fmt: skip
 
 
+def _read_pull_of(keys: QueueKeys, reply: list[Any]) -> Pulled | None:
+    """As `_read_pull`; the queue's own streams are told by the names that their routes give them."""
+    pulled = _read_pull(reply)
+    if pulled is not None and pulled.wrong_streams:
+        own = keys.stream("")
+        pulled.wrong_streams[:] = [name.removeprefix(own) for name in pulled.wrong_streams]
+    return pulled
+
+
 class Known(msgspec.Struct, frozen=True):
     """A topic whose way is known to a pull: the stream to append to (None: it is returned) and its MAXLEN.
 
@@ -99,21 +109,14 @@ def pull(
         epoch, now, node_now, offset, behind, held, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most,
     ]  # fmt: skip
-    place = 0
+    place, own = 0, False
     for one in known:
         if one.stream is None:
             args += (one.topic, "", "")
         else:
             place += 1
             args += (one.topic, place, one.max_length or "")
-
-    def read(reply: list[Any]) -> Pulled | None:
-        pulled = _read_pull(reply)
-        if pulled is not None and pulled.wrong_streams:
-            own = keys.stream("")  # told by the names that routes give them
-            pulled.wrong_streams[:] = [name.removeprefix(own) for name in pulled.wrong_streams]
-        return pulled
-
+            own = own or one.per_queue
     return Command(
         "pull",
         (
@@ -128,5 +131,5 @@ def pull(
             *streams,
         ),
         args,
-        read,
+        partial(_read_pull_of, keys) if own else _read_pull,
     )
