@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 
 import msgspec
-import structlog
 
 from delayq.codec import CorruptRecord
 from delayq.routes import Route, Routes
 from delayq.store.commands import Head, Pulled
-from delayq.targets import Result
 from workers.forwarder import STALL, Forwarder, Report
 from workers.held import Held
 from workers.in_flight import InFlight
@@ -24,7 +22,6 @@ __all__ = ["NO_ROUTE", "UNKNOWN_HEAD", "Dispatch", "Policy"]
 NO_ROUTE = "t:*"
 #: The head of a parked set that was not looked at yet: everything counts as behind it.
 UNKNOWN_HEAD: Head = (-1, b"")
-log = structlog.get_logger()
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +47,6 @@ class Dispatch:
         self.keys_to_unpark: set[str] = set()
         self._routes = routes
         self._forwarders = forwarders
-        self._policy = policy
         self._report = report
         # No route may fill the whole window, so that one that hangs leaves room for the others.
         self._share = max(1, policy.window // (len(forwarders) + 1))
@@ -185,7 +181,7 @@ class Dispatch:
                 self._submit(forwarder, batch)
                 batch = self.waiting.pop(name, []) if self._stuck(forwarder) else []
             for held in batch:
-                self._park_lane(held, f"t:{name}")
+                self.park_lane(held, f"t:{name}")
             if name not in self.waiting:
                 self._waiting_since.pop(name, None)
 
@@ -212,7 +208,7 @@ class Dispatch:
         lanes = self._share - self.lanes.count(name[2:])
         return 0 if forwarder.stalled else max(0, min(ramp, self._room(forwarder), lanes))
 
-    def _park_lane(self, held: Held, name: str) -> None:
+    def park_lane(self, held: Held, name: str) -> None:
         """Park a message, and those that wait behind it in its lane."""
         behind = self.lanes.behind(held) if held.record.keyed else []
         for one in (held, *behind):
@@ -226,37 +222,6 @@ class Dispatch:
         route = batch[0].route
         assert route is not None
         self.submitted[route.name] -= len(batch)
-
-    def judge(self, batch: Sequence[Held], results: Sequence[Result], now: int) -> None:
-        """Decide what becomes of sent messages."""
-        route = batch[0].route
-        assert route is not None
-        open_circuit = self._forwarders[route.name].circuit.open
-        acks, flight = self.settlement.acks, self.flight.held
-        for held, result in zip(batch, results, strict=True):
-            if flight.get(held.ticket) is not held:
-                continue
-            held.sending = False
-            if result.outcome == "ok":
-                acks.append(held)
-            elif result.outcome == "rejected":
-                self.settlement.bury(held, result.reason)
-            elif open_circuit or held.probe:
-                self._park_lane(held, f"t:{route.name}")
-            else:
-                self._failed(held, route, result.reason, now)
-
-    def _failed(self, held: Held, route: Route, reason: str, now: int) -> None:
-        made = held.attempts + 1
-        most = held.record.max_attempts or route.max_attempts or self._policy.max_attempts
-        if made >= most:
-            self.settlement.bury(held, f"gave up after {made} attempts: {reason}")
-        elif held.expired(now):
-            self.settlement.bury(held, "expired")
-        else:
-            # With an ordering key the due stays, so that nothing of the key overtakes it.
-            next_due = None if held.record.keyed else now + self._policy.backoff.delay(made)
-            self.settlement.retries.append((held, next_due))
 
     def leave_lane(self, held: Held, now: int) -> None:
         """After Redis has been told: the next message of its key may go."""
@@ -272,7 +237,7 @@ class Dispatch:
         if following.expired(now):
             self.settlement.bury(following, "expired")
         elif not self._gate(route, {}, following):
-            self._park_lane(following, f"t:{route.name}")
+            self.park_lane(following, f"t:{route.name}")
         else:
             following.sending = True
             self._submit(self._forwarders[route.name], [following])
@@ -283,16 +248,18 @@ class Dispatch:
             self.lanes.leave(one)
             self.flight.drop(one)
 
-    def reset(self) -> None:
-        """After an unexpected error: forget all that is not being sent or settled; it is pulled anew."""
-        kept = {id(held) for held in self.settlement.acks}
-        self.settlement.retries.clear()
-        self.settlement.burials.clear()
-        self.settlement.parkings.clear()
+    def forget_waiting(self) -> None:
+        """Leave what waits for room unsent."""
         for batch in self.waiting.values():
             for held in batch:
                 held.sending = False
         self.waiting.clear()
+
+    def reset(self) -> None:
+        """After an unexpected error: forget all that is not being sent or settled; it is pulled anew."""
+        kept = {id(held) for held in self.settlement.acks}
+        self.settlement.keep_acks_only()
+        self.forget_waiting()
         self.lanes = Lanes()
         for held in list(self.flight.held.values()):
             if not held.sending and id(held) not in kept:

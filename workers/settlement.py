@@ -38,6 +38,11 @@ class Step(msgspec.Struct):
     command: Command[Any]
     name: str = ""
 
+    @property
+    def tickets(self) -> Iterator[bytes]:
+        """The tickets that it settles."""
+        return ((item[0] if isinstance(item, tuple) else item).ticket for item in self.items)
+
 
 class Settlement:
     """Messages by what becomes of them; a step is taken off once Redis has answered it."""
@@ -58,6 +63,12 @@ class Settlement:
     def park(self, name: str, held: Held) -> None:
         """Set the message aside under `name`."""
         self.parkings.setdefault(name, []).append(held)
+
+    def keep_acks_only(self) -> None:
+        """Forget the rest: it stays in the queue as it was."""
+        self.retries.clear()
+        self.burials.clear()
+        self.parkings.clear()
 
     def steps(self, keys: QueueKeys, epoch: str, now: Now, retention: Retention) -> Iterator[Step]:
         """The commands that tell it, acks first."""

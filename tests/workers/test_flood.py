@@ -11,7 +11,7 @@ from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
 from workers.dispatch import Policy
 from workers.flood import FRESH_EVERY, LATE
-from workers.pull_job import LONGEST_WAIT
+from workers.pulling import LONGEST_WAIT
 from workers.retry import Backoff
 
 SMALL = Policy(window=300, look=5, backoff=Backoff(100, 1_000))

@@ -22,7 +22,9 @@ from workers.dispatch import Dispatch
 from workers.forwarder import GRACE, MOST_ABANDONED, Forwarder
 from workers.held import Held
 from workers.pull_job import PullJob
+from workers.pulling import Pulling
 from workers.settlement import Settlement
+from workers.settling import Settling
 from workers.wakes import WakeListener
 
 ROUTE = Route(name="memory", target="memory:")
@@ -223,8 +225,8 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
 @pytest.mark.parametrize(
     ("broken", "name"),
     [
-        (Store, "run_many"), (Dispatch, "take"), (Dispatch, "judge"), (Dispatch, "flow"), (Dispatch, "leave_lane"),
-        (Settlement, "steps"), (Settlement, "told"), (PullJob, "_pulls"), (PullJob, "_pause"), (PullJob, "_told"),
+        (Store, "run_many"), (Dispatch, "take"), (Settling, "judge"), (Dispatch, "flow"), (Dispatch, "leave_lane"),
+        (Settlement, "steps"), (Settlement, "told"), (Pulling, "pulls"), (Pulling, "pause"), (Settling, "told"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )  # fmt: skip

@@ -1,0 +1,166 @@
+"""The pulls of one queue: where they go on, how much they take, and when the next one is worth it."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Set
+
+import msgspec
+
+from delayq.clock import Clock
+from delayq.store import commands
+from delayq.store.commands import Command, Now, Pulled, Retention
+from delayq.store.keys import QueueKeys
+from workers.dispatch import Dispatch, Policy
+from workers.flood import LATE, Flood
+from workers.in_flight import Cursor
+from workers.observer import Observer
+from workers.topics import Topics
+
+__all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
+
+LONGEST_WAIT = 1_000
+APPEND_LOOK = 50
+TURN_WAIT = 0.008
+RESCAN = 1_000
+
+
+class Pull(msgspec.Struct, frozen=True):
+    """One pull, and the cursor that it moves on."""
+
+    cursor: Cursor
+    fresh: bool
+    command: Command[Pulled | None]
+
+
+class Pulling:
+    """Pulls one queue under one epoch: the backlog, and in a flood the fresh messages beside it."""
+
+    def __init__(
+        self, keys: QueueKeys, epoch: str, dispatch: Dispatch, *, topics: Topics, clock: Clock, policy: Policy,
+        retention: Retention, turns: threading.Semaphore | None, observer: Observer | None,
+    ) -> None:  # fmt: skip
+        self._keys = keys
+        self._epoch = epoch
+        self._dispatch = dispatch
+        self._topics = topics
+        self._clock = clock
+        self._policy = policy
+        self._retention = retention
+        self._turns = turns
+        self._observer = observer
+        self._flood = Flood()
+        # Appending a message weighs more on the server than handing it out; short scripts let others in between.
+        self._look = min(policy.look, APPEND_LOOK) if topics.local else policy.look
+        self._turn_taken = False
+        self._rescan_at = 0
+        self._now_offset: int | None = None  # Redis's now minus the monotonic clock
+        self._next_due: tuple[int, int] | None = None  # due, and the µs by which now was past its ms
+
+    def now(self) -> int:
+        """Unix ms by the clock that the last pull went by."""
+        if self._now_offset is None:
+            return self._clock.now()
+        return self._clock.monotonic() + self._now_offset
+
+    # -- before a pull ---------------------------------------------------------------------------------------------
+
+    def rewind(self, due: int) -> None:
+        """Look again at everything from `due` on."""
+        self._dispatch.flight.offset.rewind(due)
+        self._flood.fresh.rewind(due)
+
+    def drop_failed(self) -> None:
+        """Pull messages with an ordering key anew whose back-off is over."""
+        now = self._clock.monotonic()
+        for held in self._dispatch.lanes.waiting():
+            if held.again_at is not None and held.again_at <= now:
+                self._dispatch.drop_lane(held)
+
+    def pulls(self, now: Now) -> list[Pull]:
+        """What to pull now. Call `end_turn` when it is done, whatever came of it."""
+        backlog = not self._dispatch.waiting
+        if not backlog:
+            self._flood.backlog_waits(self.now())
+        if self._flood.on and backlog and self._turns is not None:
+            # Few pulls of backlogs at a time in the whole node, so that no fresh message waits behind sixteen.
+            backlog = self._turn_taken = self._turns.acquire(timeout=TURN_WAIT)
+        pulls = []
+        if backlog:
+            pulls.append(self._pull(self._dispatch.flight.offset, now, fresh=False))
+        if self._flood.fresh_is_due(self._clock.monotonic()):
+            pulls.append(self._pull(self._flood.fresh, now, fresh=True))
+        return pulls
+
+    def end_turn(self) -> None:
+        """Let another queue of this node pull its backlog."""
+        if self._turn_taken and self._turns is not None:
+            self._turn_taken = False
+            self._turns.release()
+
+    def _pull(self, cursor: Cursor, now: Now, *, fresh: bool) -> Pull:
+        flight, policy = self._dispatch.flight, self._policy
+        room = min(self._look, policy.window - len(flight))
+        if flight.bytes >= policy.window_bytes:
+            room = 0
+        cursor.unread = False
+        return Pull(cursor, fresh, commands.pull(
+            self._keys, self._epoch, offset=cursor.due, behind=cursor.ticket,
+            held=b"" if fresh else flight.last_held(), room=max(0, room), look=self._look, fresh=fresh,
+            known=self._topics.known(), unlisted_general=self._topics.unlisted_general,
+            node_now=self._clock.now(), now=now, retention=self._retention,
+        ))  # fmt: skip
+
+    # -- after a pull ----------------------------------------------------------------------------------------------
+
+    def take(self, pull: Pull, pulled: Pulled, told_of: Set[bytes]) -> bool:
+        """Take what came; True if it is worth pulling again at once.
+
+        A server that had lost its scripts may have pulled before it settled what it was `told_of`: that stays out.
+        """
+        self._now_offset = pulled.now - self._clock.monotonic()
+        pull.cursor.advance(pulled)
+        if pulled.unknown_topics:
+            self._topics.learn(pulled.unknown_topics)
+        if self._observer is not None and (pulled.appended or pulled.tickets):
+            self._observer.pulled(pulled)
+        # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
+        self._dispatch.take(pulled, pulled.now, keyed=not pull.cursor.unread, settled=told_of)
+        if pull.fresh:
+            self._flood.see_fresh(pulled)
+        else:
+            self._look_for_missed(pulled)
+            self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
+            self._flood.see_backlog(pulled)
+        # One that found no room is worth it if something was settled since the room was reckoned.
+        return pulled.more and (pulled.last is not None or bool(pulled.unknown_topics) or bool(told_of))
+
+    def _look_for_missed(self, pulled: Pulled) -> None:
+        now = self._clock.monotonic()
+        if now >= self._rescan_at:
+            self._rescan_at = now + RESCAN
+            work = self._dispatch
+            if pulled.start and work.flight.missed(pulled.start):
+                work.flight.offset.rewind(0)
+            work.keys_to_unpark.update(
+                name for name in work.parked if name.startswith("k:") and work.lanes.low(name[2:])
+            )
+
+    def pause(self, more: bool) -> float:
+        """The ms until the next look, 0 = at once; `more`: something is known to be worth it."""
+        work = self._dispatch
+        # A rewound offset has something unread behind it; in a flood this turn may have been another queue's.
+        if more or self._flood.on or work.settlement or work.flight.offset.unread:
+            return 0 if not work.waiting else 1
+        longest = LONGEST_WAIT * random.uniform(0.9, 1)
+        if work.waiting:
+            longest = LATE
+        now = self._clock.monotonic()
+        for held in work.lanes.waiting():
+            assert held.again_at is not None
+            longest = min(longest, max(1, held.again_at - now))
+        if self._next_due is not None:
+            due, micro = self._next_due
+            longest = min(longest, due - self.now() - micro / 1000)
+        return max(0, longest)

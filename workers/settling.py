@@ -1,0 +1,119 @@
+"""The way back of sent messages: what becomes of them is decided, told to Redis, and taken in when it has answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from delayq.clock import Clock
+from delayq.routes import Route
+from delayq.store.commands import Now, Retention
+from delayq.store.keys import QueueKeys
+from delayq.targets import Result
+from workers.dispatch import Dispatch, Policy
+from workers.held import Held
+from workers.observer import Observer
+from workers.settlement import Step
+
+__all__ = ["Settling"]
+
+
+class Settling:
+    """Settles the messages of one queue under one epoch. `now` is always Unix ms by the clock that pulls go by."""
+
+    def __init__(
+        self, keys: QueueKeys, epoch: str, dispatch: Dispatch, *, clock: Clock, policy: Policy, retention: Retention,
+        observer: Observer | None,
+    ) -> None:  # fmt: skip
+        self._keys = keys
+        self._epoch = epoch
+        self._dispatch = dispatch
+        self._clock = clock
+        self._policy = policy
+        self._retention = retention
+        self._observer = observer
+
+    # -- what the target answered ----------------------------------------------------------------------------------
+
+    def judge(self, batch: Sequence[Held], results: Sequence[Result], now: int) -> None:
+        """Decide what becomes of a batch that was sent."""
+        work = self._dispatch
+        route = batch[0].route
+        assert route is not None
+        aside = f"t:{route.name}"
+        broken = work.probing(aside)
+        acks, flight = work.settlement.acks, work.flight.held
+        for held, result in zip(batch, results, strict=True):
+            if flight.get(held.ticket) is not held:
+                continue
+            held.sending = False
+            if result.outcome == "ok":
+                acks.append(held)
+            elif result.outcome == "rejected":
+                work.settlement.bury(held, result.reason)
+            elif broken or held.probe:
+                work.park_lane(held, aside)
+            else:
+                self._failed(held, route, result.reason, now)
+
+    def _failed(self, held: Held, route: Route, reason: str, now: int) -> None:
+        settlement = self._dispatch.settlement
+        made = held.attempts + 1
+        most = held.record.max_attempts or route.max_attempts or self._policy.max_attempts
+        if made >= most:
+            settlement.bury(held, f"gave up after {made} attempts: {reason}")
+        elif held.expired(now):
+            settlement.bury(held, "expired")
+        else:
+            # With an ordering key the due stays, so that nothing of the key overtakes it.
+            next_due = None if held.record.keyed else now + self._policy.backoff.delay(made)
+            settlement.retries.append((held, next_due))
+
+    def forget_unsent(self, *, fenced: bool) -> None:
+        """Stopping: what is not being sent stays in the queue for the next owner; what was confirmed is acked."""
+        if fenced:
+            self._dispatch.settlement.keep_acks_only()
+        self._dispatch.forget_waiting()
+
+    # -- what Redis is told, and what it answered ------------------------------------------------------------------
+
+    def steps(self, now: Now) -> list[Step]:
+        """What Redis is to be told now."""
+        return list(self._dispatch.settlement.steps(self._keys, self._epoch, now, self._retention))
+
+    def told(self, step: Step, answer: Any, now: int) -> bool:
+        """Let go of what Redis has answered for; True if it says that this epoch is over."""
+        work = self._dispatch
+        work.settlement.told(step)
+        if step.kind == "ack":
+            fenced = not answer[0]
+            for held in step.items:
+                work.flight.settled(held)
+                if not fenced and held.record.keyed:
+                    work.leave_lane(held, now)
+            if self._observer is not None:
+                self._observer.acked(step.items, now)
+            return fenced
+        if answer is None:
+            return True
+        if step.kind == "park":
+            work.parked[step.name] = answer[0]
+            for held in step.items:
+                work.flight.settled(held)
+        else:
+            for item, status in zip(step.items, answer, strict=True):
+                self._told_one(step.kind, item[0], status, now)
+        return False
+
+    def _told_one(self, kind: str, held: Any, status: str, now: int) -> None:
+        if not isinstance(held, Held):
+            return  # a corrupt one was never held
+        work = self._dispatch
+        if status == "changed":
+            work.drop_lane(held)  # somebody else touched it: look again
+        elif kind == "retry" and status == "ok" and held.record.keyed:
+            held.attempts += 1
+            held.again_at = self._clock.monotonic() + self._policy.backoff.delay(held.attempts)
+        else:
+            work.flight.settled(held)
+            work.leave_lane(held, now)
