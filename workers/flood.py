@@ -35,6 +35,10 @@ class Flood:
         self._pulled_at = monotonic
         return True
 
+    def fresh_in(self, monotonic: int) -> int:
+        """The ms until `fresh_is_due`, in a flood; at least 1."""
+        return max(1, self._pulled_at + FRESH_EVERY - monotonic)
+
     def see_backlog(self, pulled: Pulled) -> None:
         """A pull of the backlog tells how late its head is."""
         self._looked_at = pulled.now

@@ -149,18 +149,23 @@ class Pulling:
 
     def pause(self, more: bool) -> float:
         """The ms until the next look, 0 = at once; `more`: something is known to be worth it."""
-        work = self._dispatch
+        work, flood = self._dispatch, self._flood
+        now = self._clock.monotonic()
+        # While something waits for room the backlog is not pulled; the report that makes room ends the pause.
+        blocked = flood.on and bool(work.waiting)
         # A rewound offset has something unread behind it; in a flood this turn may have been another queue's.
-        if more or self._flood.on or work.settlement or work.flight.offset.unread:
-            return 0 if not work.waiting else 1
+        unread = work.flight.offset.unread or flood.on
+        if more or work.settlement or (unread and not blocked):
+            return 1 if work.waiting else 0
         longest = LONGEST_WAIT * random.uniform(0.9, 1)
         if work.waiting:
-            longest = LATE
-        now = self._clock.monotonic()
+            longest = LATE  # others' reports make room too
         for held in work.lanes.waiting():
             assert held.again_at is not None
             longest = min(longest, max(1, held.again_at - now))
-        if self._next_due is not None:
+        if blocked:
+            longest = min(longest, flood.fresh_in(now))
+        elif self._next_due is not None:
             due, micro = self._next_due
             longest = min(longest, due - self.now() - micro / 1000)
-        return max(0, longest)
+        return max(1 if work.waiting else 0, longest)

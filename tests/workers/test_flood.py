@@ -62,6 +62,30 @@ def test_a_head_that_is_only_a_little_late_is_no_flood(worlds: Worlds) -> None:
     assert world.stream("s.fresh") == ["fresh"]
 
 
+def test_in_a_flood_a_job_that_waits_for_room_rests_until_fresh_messages_or_a_report_are_due(worlds: Worlds) -> None:
+    world = worlds(policy=SMALL)
+    world.add("a-other", topic="o.t")
+    for i in range(60):
+        world.add(f"b{i:03}", topic="g.t")
+    world.advance(100)
+    hand = world.take_over()
+    for _ in range(20):
+        hand.tick()
+    assert list(hand.job.dispatch.waiting) == ["general"]
+    assert hand.pause == FRESH_EVERY
+    world.add("fresh", topic="o.t", at=101)
+    world.advance(FRESH_EVERY - 1)
+    assert hand.tick() == 1
+    assert "fresh" not in hand.sending
+    world.advance(1)
+    hand.tick()
+    assert "fresh" in hand.sending
+    assert "b040" not in hand.sending
+    hand.answer("b000")
+    hand.tick()
+    assert "b040" in hand.sending
+
+
 def test_what_is_in_flight_at_one_due_in_any_number_does_not_keep_the_rest_waiting(worlds: Worlds) -> None:
     world = worlds(policy=Policy(window=3_000, look=50, backoff=Backoff(100, 1_000)))
     for i in range(700):
