@@ -82,7 +82,12 @@ class Node:
                     route, open_target(route, self.settings.redis_url), self._clock,
                     threads=self.settings.forwarders, timeout=self.settings.send_timeout, observer=self._observer,
                 )  # fmt: skip
-        meta = self._agree()
+        meta: Meta | None = None
+        try:
+            meta = self._agree()
+        finally:
+            if meta is None:  # refused, or stopped before
+                self._close_targets(list(self._forwarders.values()))
         if meta is None:
             return
         coordinator = self._make_coordinator(self.store, meta, self._clock)

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from delayq.client import Client
+from delayq.errors import LayoutMismatch
 from delayq.message import Message
 from delayq.operations import Scheduled
 from delayq.testing import MemoryTarget
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.nodes import RunningNode, client_of, running, settings_for
+from workers.node import Node
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +158,24 @@ def test_a_node_that_is_stopped_before_redis_answers_ends(good: MemoryTarget) ->
     one = RunningNode(settings)
     one.thread.start()
     one.stop()
+
+
+def test_a_node_that_is_stopped_before_redis_answers_closes_its_targets(good: MemoryTarget) -> None:
+    one = RunningNode(settings_for("redis://127.0.0.1:1", {"good": good}))
+    one.thread.start()
+    one.stop()
+    assert good.closed
+
+
+def test_a_node_that_refuses_the_layout_closes_its_targets(valkey: ServerUnderTest, good: MemoryTarget) -> None:
+    settings = settings_for(valkey.url, {"good": good}, queues=4)
+    with Client(settings=settings.model_copy(update={"queues": 8})) as client:
+        client.stats()  # the first process writes the layout
+    node = Node(settings)
+    with pytest.raises(LayoutMismatch, match="8 queues"):
+        node.run()
+    node.store.close()
+    assert good.closed
 
 
 def test_after_a_stop_no_thread_of_the_node_is_left(valkey: ServerUnderTest, good: MemoryTarget) -> None:
