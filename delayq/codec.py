@@ -168,6 +168,8 @@ class Record:
             (
                 self.generation, asked, mark, self.flags, topic, tags, ordering, options, keys, high, low, body,
             ) = _HEADER.unpack_from(raw)  # fmt: skip
+            if not asked.isdigit():  # int takes more than that: spaces, a sign, underscores
+                raise ValueError(asked)
             self.asked = int(asked)
             self.mark = mark[0] - 48
         except Exception as error:

@@ -243,3 +243,20 @@ def test_a_record_with_damaged_properties_neither_stops_the_queue_nor_repeats_ot
         assert [ticket[:1] for ticket in pulled.tickets] == [b"b"]
     assert [entry["id"] for entry in q.stream("orders")] == ["a", "c"]
     assert q.state().queue == {"b": 20_000}
+
+
+@pytest.mark.parametrize("asked", [b"0000000 20000", b"0x00000004e20", b"\0\0\0\0\0\0\0\0\0\0\0\0\0", b"1.8e12       "])
+@pytest.mark.parametrize("expire_after", [None, 500])
+def test_a_record_with_a_damaged_due_neither_stops_the_queue_nor_repeats_others(
+    q: Queue, asked: bytes, expire_after: int | None
+) -> None:
+    q.given(*(row(id, at=20_000, expire_after=expire_after) for id in "abc"))
+    raw = q.admin.hget(q.keys.pool, "b")
+    q.admin.hset(q.keys.pool, "b", raw[:7] + asked + raw[20:])
+    for _ in range(2):
+        pulled = q.pull(now=20_000, known=[ORDERS], unlisted_general=False)
+        with pytest.raises(CorruptRecord):
+            taken(pulled)
+        assert [ticket[:1] for ticket in pulled.tickets] == [b"b"]
+    assert [entry["id"] for entry in q.stream("orders")] == ["a", "c"]
+    assert q.state().queue == {"b": 20_000}

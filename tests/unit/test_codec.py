@@ -125,6 +125,15 @@ def test_damaged_properties_are_corrupt_or_still_properties(properties: dict[str
         assert isinstance(Record(bytes(raw)).properties, dict)
 
 
+@pytest.mark.parametrize(
+    "asked", [b" 180000000000", b"+180000000000", b"1_80000000000", b"1800000000.00", b"180000000000\n"]
+)
+def test_an_asked_due_that_is_not_thirteen_digits_is_corrupt(asked: bytes) -> None:
+    raw = record_of(message_with("x"))
+    with pytest.raises(CorruptRecord):
+        Record(raw[:7] + asked + raw[20:])
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_record_or_corrupt(raw: bytes) -> None:
     with suppress(CorruptRecord):

@@ -22,7 +22,8 @@ end
 local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local fresh, unlisted = ARGV[10] == '1', ARGV[11]
 local window, most_final = tonumber(ARGV[12]), tonumber(ARGV[13])
-local sub, byte = string.sub, string.byte
+local sub, byte, match = string.sub, string.byte, string.match
+local DUE = '^' .. string.rep('%d', 13) -- an asked due; a record with any other is returned as corrupt
 
 -- The rank to start from: behind a ticket that was looked at and still stands there, else the first at the offset.
 local function start_rank()
@@ -77,8 +78,7 @@ local function find_stream(topic)
 end
 
 local call = redis.call
-local function append(stream, trim, id, topic, record, attempt, a, b, d, e, f, g)
-  local due = sub(record, ASKED, 20)
+local function append(stream, trim, id, topic, record, due, attempt, a, b, d, e, f, g)
   if byte(due) == 48 then
     due = digits(tonumber(due))
   end
@@ -152,6 +152,7 @@ for i = 1, due_count do
         break
       end
     end
+    local due = stream and match(record, DUE, ASKED)
     bytes = bytes + #record
     if bytes > most_bytes and i - 1 - kept + #tickets > 0 then
       full = true
@@ -161,10 +162,10 @@ for i = 1, due_count do
       full = false -- one with an ordering key stays for the backlog
       kept = kept + 1
       stays[i] = true
-    elseif stream then
+    elseif due then
       local tries = attempts[at]
-      local after = flags % 8 > 3 and tonumber(string.match(sub(record, c + 1, d), ',(%d+)$') or '')
-      if after and now >= tonumber(sub(record, ASKED, 20)) + after then
+      local after = flags % 8 > 3 and tonumber(match(sub(record, c + 1, d), ',(%d+)$') or '')
+      if after and now >= tonumber(due) + after then
         buried = buried + 1
         redis.call('ZADD', dead, digits(now), id)
         redis.call('HSET', reasons, id, digits(now) .. ' ' .. (tries or '0') .. ' expired')
@@ -172,7 +173,8 @@ for i = 1, due_count do
           redis.call('HDEL', attempts_key, id)
         end
       else
-        append(stream, trims[topic], id, topic, record, tries and digits(tonumber(tries) + 1) or '1', a, b, d, e, f, g)
+        local attempt = tries and digits(tonumber(tries) + 1) or '1'
+        append(stream, trims[topic], id, topic, record, due, attempt, a, b, d, e, f, g)
         appended = appended + 1
         gone_ids[appended] = id
         if e > d then
