@@ -26,6 +26,7 @@ from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from workers.dispatch import Dispatch
+from workers.settling import Settling
 
 Clients = Callable[..., Client]
 Record = Callable[[str, object], None]
@@ -250,15 +251,15 @@ def test_a_pull_job_survives_exceptions_and_loses_nothing(
     valkey: ServerUnderTest, target: MemoryTarget, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = iter([True, False, True, True, False, False] * 3)
-    for name in ("take", "judge", "flow"):
-        original = getattr(Dispatch, name)
+    for room, name in ((Dispatch, "take"), (Settling, "judge"), (Dispatch, "flow")):
+        original = getattr(room, name)
 
         def sometimes(*args: object, original: Callable[..., None] = original, **more: object) -> None:
             if next(failures, False):
                 raise RuntimeError("as if it were broken")
             original(*args, **more)
 
-        monkeypatch.setattr(Dispatch, name, sometimes)
+        monkeypatch.setattr(room, name, sometimes)
     client = clients(valkey.url)
     with RunningNode(settings_for(valkey.url, target)) as running:
         ids = schedule_all(client, "m.t", 200), schedule_all(client, "s", 200)
