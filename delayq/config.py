@@ -65,7 +65,9 @@ class Settings(BaseSettings):
     zookeeper: str = Field(
         default="", description="ZooKeeper servers, 'host:port,host:port', that spread the queues; empty: one worker"
     )
-    zookeeper_root: str = Field(default="/delayq", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="its path in ZooKeeper")
+    zookeeper_root: str = Field(
+        default="/delayq", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="its path in ZooKeeper"
+    )
     session_timeout: Milliseconds = Field(
         default=4_000, description="how long ZooKeeper waits for a silent worker before others take its queues"
     )

@@ -73,9 +73,15 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--ephemeral", action="store_true", help="throw the data away at the end")
     parser.add_argument("--redis-url", metavar="URL", help="use this Redis or Valkey and start none")
     parser.add_argument(
-        "--workers", type=_count, default=1, metavar="N", help="how many worker nodes (1); more than one need --zookeeper"
+        "--workers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="how many worker nodes (1); more than one need --zookeeper",
     )
-    parser.add_argument("--zookeeper", action="store_true", help="start a ZooKeeper, which spreads the queues; needs Java")
+    parser.add_argument(
+        "--zookeeper", action="store_true", help="start a ZooKeeper, which spreads the queues; needs Java"
+    )
     parser.add_argument("--demo", action="store_true", help="schedule a message each second, to look at")
     options = parser.parse_args(arguments)
     if options.data == "":

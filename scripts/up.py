@@ -76,9 +76,7 @@ def run(options: argparse.Namespace, supervisor: Supervisor, stopped: threading.
         name, own = "the worker", env
         if options.workers > 1:
             name, own = f"worker {number}", {**env, "DELAYQ_NODE": f"worker-{number}"}
-        supervisor.start(
-            Program(name, [sys.executable, "-m", "workers"], env=own, cwd=ROOT, patience=WORKER_PATIENCE)
-        )
+        supervisor.start(Program(name, [sys.executable, "-m", "workers"], env=own, cwd=ROOT, patience=WORKER_PATIENCE))
     supervisor.start(Program("the API", [sys.executable, "-m", "api"], env=env, cwd=ROOT, patience=API_PATIENCE))
     api = f"http://{LOCALHOST}:{api_port}"
     if not supervisor.wait_until(lambda: get_status(f"{api}/readyz")[0] == 200, READY_SECONDS):

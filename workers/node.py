@@ -223,19 +223,21 @@ class Node:
             return
         self._line_at = now
         settings = self.settings
-        line = msgspec.json.encode({
-            "node": settings.node,
-            "address": settings.address,
-            "version": version("delayq"),
-            "since": self._started,
-            "seen": self._clock.now(),
-            "coordinator": "zookeeper" if settings.zookeeper else "local",
-            "queues": {
-                str(queue): {"epoch": job.epoch, "since": ownership.since[queue]}
-                for queue, job in sorted(ownership.jobs.items())
-            },
-            "handed_over": ownership.handed_over,
-        })
+        line = msgspec.json.encode(
+            {
+                "node": settings.node,
+                "address": settings.address,
+                "version": version("delayq"),
+                "since": self._started,
+                "seen": self._clock.now(),
+                "coordinator": "zookeeper" if settings.zookeeper else "local",
+                "queues": {
+                    str(queue): {"epoch": job.epoch, "since": ownership.since[queue]}
+                    for queue, job in sorted(ownership.jobs.items())
+                },
+                "handed_over": ownership.handed_over,
+            }
+        )
         self.store.run(commands.publish_node(settings.node, line))
 
     # -- stopping ----------------------------------------------------------------------------------------------------

@@ -202,7 +202,9 @@ def test_three_workers_share_the_queues_and_one_that_is_killed_comes_back(up: Up
     except ZooKeeperMissing as error:
         pytest.skip(str(error))
     up.start("--data", str(up.data), "--workers", "3", "--zookeeper")
-    eventually(lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all queues have owners\n{up.text()}")
+    eventually(
+        lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all queues have owners\n{up.text()}"
+    )
     identity = up.schedule("before", "1s")
     up.wait_for(identity)
     victim = next(pid for pid in children_of(up.running.pid) if "-m workers" in command_of(pid))
@@ -224,9 +226,7 @@ def test_several_workers_without_zookeeper_are_refused_in_one_sentence() -> None
         env={name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")},
     )  # fmt: skip
     assert ran.returncode == 2
-    assert ran.stderr == (
-        "dev: up: several workers need a ZooKeeper that spreads the queues: add --zookeeper\n"
-    )
+    assert ran.stderr == ("dev: up: several workers need a ZooKeeper that spreads the queues: add --zookeeper\n")
 
 
 def test_ephemeral_data_are_gone_at_the_end(up: Up) -> None:
