@@ -30,6 +30,7 @@ PINNED: Final[Mapping[str, str]] = {
     "org.apache.zookeeper:zookeeper-jute:3.9.6": "74f9cb1e4ba899ecc4b816201b4afd1c63c256705bd9176393fac4071597c75f",
 }
 _DEBIAN: Final = Path("/usr/share/java")
+_DEBIANS: Final = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java")
 _SECONDS: Final = 60.0
 
 
@@ -60,7 +61,7 @@ def find_jars() -> list[str]:
     if any(folder.glob("zookeeper-[0-9]*.jar")):
         return [f"{folder}/*"]
     if (_DEBIAN / "zookeeper.jar").is_file():
-        return [str(jar) for jar in sorted(_DEBIAN.glob("*.jar")) if _is_of_debians_zookeeper(jar.name)]
+        return [str(jar) for name in _DEBIANS if (jar := _DEBIAN / f"{name}.jar").is_file()]
     for jars in _spark():
         if any(jars.glob("zookeeper-[0-9]*.jar")):
             return [f"{jars}/*"]
@@ -68,12 +69,6 @@ def find_jars() -> list[str]:
         "no ZooKeeper server on this machine: fetch one by `python -m coordinator.zookeeper_server`, "
         "or install Debian's (apt install --no-install-recommends zookeeper)"
     )
-
-
-def _is_of_debians_zookeeper(name: str) -> bool:
-    # Each jar is there with its version and without it; one name is enough.
-    parts = ("zookeeper", "slf4j-api", "slf4j-simple", "netty", "metrics-core", "snappy", "commons-cli")
-    return name.startswith(parts) and not any(character.isdigit() for character in name.removeprefix("slf4j"))
 
 
 def _spark() -> list[Path]:

@@ -96,7 +96,7 @@ class Ownership:
             with self._turn:
                 self._disown(session, queue)
         except CoordinatorError as error:
-            log.warning("release_later", queue=queue, error=str(error))
+            log.debug("release_later", queue=queue, error=str(error))
         return stale
 
     def lost(self) -> None:

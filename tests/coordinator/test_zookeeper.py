@@ -116,6 +116,15 @@ def test_a_claim_answers_none_while_another_node_is_the_owner(nodes: Team) -> No
     assert [other.coordinator.claim(queue) for queue in sorted(one.queues)] == [None] * QUEUES
 
 
+def test_who_is_not_the_owner_releases_nothing(nodes: Team) -> None:
+    one = nodes.join("one")
+    other = nodes.make("other")
+    other.coordinator.start()
+    for queue in sorted(ALL):
+        other.coordinator.release(queue, one.epochs[queue])
+        assert other.coordinator.claim(queue) is None
+
+
 def test_epochs_grow_from_owner_to_owner(nodes: Team) -> None:
     one, other = nodes.join("one"), nodes.join("other")
     epochs: list[str] = []
