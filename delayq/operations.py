@@ -11,12 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, check_id, check_key
 from delayq.plan import Context, Plan
 from delayq.scheduling import CHUNK, Scheduled, level_delay, schedule
-from delayq.store import commands
+from delayq.store import checks, commands
 from delayq.store.commands import DeadLetter, Found, QueueStats
+from delayq.store.durability import Durability
 from delayq.store.keys import Layout, queue_keys
 
 __all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled", "schedule"]
@@ -201,3 +203,18 @@ def nodes(context: Context) -> Plan[dict[str, bytes]]:
     """The nodes' lines."""
     lines: dict[str, bytes] = _one((yield [commands.nodes()]))
     return lines
+
+
+def durability(settings: Settings) -> Plan[Durability | None]:
+    """Where a change has to be before it is answered (None: nothing to wait for).
+
+    Raises ConfigError for a server that cannot keep DELAYQ_FSYNC=always.
+    """
+    waitaof = False
+    if settings.fsync == "always":
+        server: checks.Server = _one((yield [checks.server()]))
+        waitaof = checks.has_waitaof(server)
+        checks.refuse_fsync(server, "" if waitaof else _one((yield [checks.appendfsync()])))
+    if not settings.min_replicas and not waitaof:
+        return None
+    return Durability(replicas=settings.min_replicas, waitaof=waitaof, timeout=settings.redis_timeout)

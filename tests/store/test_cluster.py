@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from delayq import AsyncClient, Client, ConfigError, Message, Settings, StoreUnavailable
+from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings, StoreUnavailable
 from delayq.cli.options import BadUse
 from delayq.cli.tail import tail
 from delayq.clock import SystemClock
 from delayq.codec import encode
 from delayq.doctor import examine
 from delayq.message import Limits
-from delayq.operations import Scheduled
+from delayq.operations import Cancelled, Scheduled
 from delayq.processes import LOCALHOST, free_port
 from delayq.routes import Route
 from delayq.store import checks, commands
@@ -118,6 +118,20 @@ def test_a_server_that_is_in_no_cluster_is_told(valkey: ServerUnderTest) -> None
     with pytest.raises(StoreUnavailable, match="cluster support disabled"):
         store.run(commands.layout(QUEUES))
     store.close()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_change_is_confirmed_by_the_replicas_of_each_primary(cluster: ClusterUnderTest, replicas: int) -> None:
+    settings = Settings(redis_url=cluster.url, queues=QUEUES, min_replicas=replicas, redis_timeout=500)
+    messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(200)]
+    wanted = {Scheduled} if replicas == 1 else {NotDurable}  # each has one
+    with Client(settings=settings) as client:
+        assert {type(one) for one in await asyncio.to_thread(client.schedule_many, messages)} == wanted
+    async with AsyncClient(settings=settings) as client:
+        assert {type(one) for one in await client.schedule_many(messages)} == wanted
+        assert {type(one) for one in await client.cancel_many([f"m{number}" for number in range(50)])} == (
+            {Cancelled} if replicas == 1 else wanted
+        )
 
 
 # -- streams and workers -------------------------------------------------------------------------------------------------
