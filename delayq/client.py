@@ -12,10 +12,9 @@ from delayq.errors import DelayqError, LayoutMismatch, StoreError
 from delayq.message import Message
 from delayq.nodes import NodeLine
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
-from delayq.store import checks, commands
+from delayq.store import commands
 from delayq.store.async_store import AsyncStore
 from delayq.store.commands import LAYOUT_VERSION, Found, Meta, QueueStats, Retention
-from delayq.store.durability import Durability
 from delayq.store.keys import Layout
 from delayq.store.store import Store
 
@@ -50,20 +49,6 @@ class _Setup:
             routes=self.routes,
         )
 
-    def durability(self) -> Plan[Durability | None]:
-        """Where a change has to be before it is answered (None: nothing to wait for); raises ConfigError."""
-        waitaof = False
-        if self.settings.fsync == "always":
-            (server,) = yield [checks.server()]
-            _raise(server)
-            (policy,) = ("",) if checks.has_waitaof(server) else (yield [checks.appendfsync()])
-            checks.refuse_fsync(server, _raise(policy))
-            waitaof = checks.has_waitaof(server)
-        if not self.settings.min_replicas and not waitaof:
-            return None
-        timeout = self.settings.redis_timeout
-        return Durability(replicas=self.settings.min_replicas, waitaof=waitaof, timeout=timeout)
-
     def schedule(self, context: Context, messages: Iterable[Message]) -> Plan[list[Scheduled | DelayqError]]:
         return operations.schedule(context, messages, self.clock.now())
 
@@ -84,12 +69,6 @@ class _Setup:
 
     def spec(self, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
         return operations.spec_of(self.limits, self.clock.now(), delay_time, expect_date, delay_level)
-
-
-def _raise(answer: Any) -> Any:
-    if isinstance(answer, StoreError):
-        raise answer
-    return answer
 
 
 def _only(outcomes: list[Any]) -> Any:
@@ -117,7 +96,7 @@ class Client:
         """The layout and limits in force, agreed with Redis at the first call."""
         if self._context is None:
             context = self._setup.context(self.store.run(self._setup.layout_command))
-            self.store.durability = self._run(self._setup.durability())
+            self.store.durability = self._run(operations.durability(self._setup.settings))
             self._context = context
         return self._context
 
@@ -225,7 +204,7 @@ class AsyncClient:
         """The layout and limits in force, agreed with Redis at the first call."""
         if self._context is None:
             context = self._setup.context(await self.store.run(self._setup.layout_command))
-            self.store.durability = await self._run(self._setup.durability())
+            self.store.durability = await self._run(operations.durability(self._setup.settings))
             self._context = context
         return self._context
 

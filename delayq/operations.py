@@ -11,13 +11,15 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, check_id, check_key
 from delayq.nodes import NodeLine, read_nodes
 from delayq.plan import Context, Plan
 from delayq.scheduling import CHUNK, Scheduled, level_delay, schedule
-from delayq.store import commands
+from delayq.store import checks, commands
 from delayq.store.commands import DeadLetter, Found, QueueStats
+from delayq.store.durability import Durability
 from delayq.store.keys import Layout, queue_keys
 
 __all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled", "schedule"]
@@ -212,3 +214,18 @@ def nodes(context: Context) -> Plan[dict[str, NodeLine]]:
     """The nodes by name, as their lines tell of them."""
     lines, now = _all((yield [commands.nodes(), commands.redis_now()]))
     return read_nodes(lines, now)
+
+
+def durability(settings: Settings) -> Plan[Durability | None]:
+    """Where a change has to be before it is answered (None: nothing to wait for).
+
+    Raises ConfigError for a server that cannot keep DELAYQ_FSYNC=always.
+    """
+    waitaof = False
+    if settings.fsync == "always":
+        server: checks.Server = _one((yield [checks.server()]))
+        waitaof = checks.has_waitaof(server)
+        checks.refuse_fsync(server, "" if waitaof else _one((yield [checks.appendfsync()])))
+    if not settings.min_replicas and not waitaof:
+        return None
+    return Durability(replicas=settings.min_replicas, waitaof=waitaof, timeout=settings.redis_timeout)

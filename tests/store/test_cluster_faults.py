@@ -1,0 +1,173 @@
+"""A real Redis Cluster in trouble: scripts lost, a slot on the move, servers killed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from delayq import AsyncClient, Client, Message, Settings, StoreUnavailable
+from delayq.operations import Scheduled
+from delayq.store import commands
+from delayq.store.keys import queue_keys
+from delayq.store.store import Store
+from tests.support.clusters import ClusterUnderTest
+from tests.support.queues import AsyncRunner, Runner, row
+from tests.support.waiting import eventually
+
+HOUR = 3_600_000
+QUEUES = 16
+MAKERS = {"sync": Store, "async": AsyncRunner}
+
+
+@pytest.fixture(params=MAKERS)
+def store(request: pytest.FixtureRequest, cluster: ClusterUnderTest) -> Iterator[Runner]:
+    """Each of the two stores."""
+    made: Runner = MAKERS[request.param](cluster.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(cluster: ClusterUnderTest) -> Iterator[Client]:
+    with Client(cluster.url, settings=Settings(queues=QUEUES)) as made:
+        yield made
+
+
+def id_in(queue: int, name: str) -> str:
+    """An id that lives in this queue."""
+    return f"{name}.{queue:04x}"
+
+
+def test_a_primary_that_lost_its_scripts_gets_them_again(cluster: ClusterUnderTest, store: Runner) -> None:
+    def schedule(turn: int) -> list[Any]:
+        return store.run_many(
+            commands.schedule(queue_keys(queue), "A", [f"m{turn}"], [b"9999999999999" + b"0" + row("x", at=1).content])
+            for queue in range(QUEUES)
+        )
+
+    for turn in range(3):
+        assert [answer.others for answer in schedule(turn)] == [{}] * QUEUES
+        cluster.primaries[turn].admin.script_flush()
+
+
+def test_a_slot_that_moves_while_messages_are_scheduled_loses_and_doubles_nothing(
+    cluster: ClusterUnderTest, client: Client
+) -> None:
+    queue = 5
+    keys = queue_keys(queue)
+    source = cluster.primary_of(keys.state)
+    to = next(one for one in cluster.primaries if one is not source)
+    for number in range(50):
+        client.schedule(Message(topic="t", delay_time=HOUR, id=id_in(queue, f"before{number}"), keys=("k",)))
+    accepted: set[str] = set()
+    errors: set[str] = set()
+    done = threading.Event()
+
+    def schedule() -> None:
+        number = 0
+        with Client(cluster.url, settings=Settings(queues=QUEUES)) as other:
+            while not done.is_set() or number < 50:
+                id = id_in(queue, f"during{number}")
+                try:
+                    other.schedule(Message(topic="t", delay_time=HOUR, id=id, keys=("k",)))
+                except StoreUnavailable:
+                    continue  # the same once more
+                except Exception as error:
+                    errors.add(repr(error))
+                    return
+                accepted.add(id)
+                number += 1
+
+    thread = threading.Thread(target=schedule)
+    thread.start()
+    try:
+        for _ in cluster.move_slot(keys.state, to):
+            done.wait(0.05)
+        before = len(accepted)
+        eventually(lambda: len(accepted) > before or errors, "scheduling goes on", seconds=30)
+    finally:
+        done.set()
+        thread.join(60)
+    try:
+        assert (errors, thread.is_alive()) == (set(), False)
+        assert cluster.primary_of(keys.state) is to
+        stored = {one.id for one in client.find("k")}
+        assert stored == accepted | {id_in(queue, f"before{number}") for number in range(50)}
+        assert client.stats()[queue].scheduled == len(stored)
+        assert client.cancel(id_in(queue, "before7")).result == "cancelled"
+    finally:
+        for _ in cluster.move_slot(keys.state, source):
+            pass
+
+
+@pytest.mark.slow
+def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(cluster: ClusterUnderTest) -> None:
+    settings = Settings(redis_url=cluster.url, queues=QUEUES, min_replicas=1, redis_timeout=1_000)
+    with Client(settings=settings) as client:
+
+        def schedule(ids: Iterable[str]) -> dict[str, bool]:
+            wanted = list(ids)
+            outcomes = client.schedule_many(Message(topic="t", delay_time=HOUR, id=id) for id in wanted)
+            assert all(isinstance(one, (Scheduled, StoreUnavailable)) for one in outcomes)
+            return {id: isinstance(one, Scheduled) for id, one in zip(wanted, outcomes, strict=True)}
+
+        assert all(schedule(f"before{number}" for number in range(200)).values())
+        victim = cluster.primary_of(queue_keys(3).state)
+        victim.server.kill()
+        during = schedule(f"during{number}" for number in range(200))
+        assert set(during.values()) == {True, False}  # those of its queues, and the others
+        # Its replica takes over, but has none of its own: it confirms nothing until the old primary is back.
+        others = [one for one in cluster.members if one is not victim]
+        eventually(lambda: sum(one.is_primary for one in others) == 3, "its replica takes over", seconds=30)
+        cluster.heal()
+        missing = [id for id, accepted in during.items() if not accepted]
+        eventually(lambda: all(schedule(missing).values()), "the same client goes on")
+        found = client.get_many([f"before{number}" for number in range(200)] + list(during))
+        assert [one.state if one else None for one in found] == ["scheduled"] * 400
+        assert sum(one.scheduled for one in client.stats()) == 400
+
+
+@pytest.mark.slow
+async def test_asyncio_goes_on_by_itself_after_a_fail_over(cluster: ClusterUnderTest) -> None:
+    async with AsyncClient(settings=Settings(redis_url=cluster.url, queues=QUEUES, redis_timeout=1_000)) as client:
+        messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(100)]
+        assert all(isinstance(one, Scheduled) for one in await client.schedule_many(messages))
+        cluster.primary_of(queue_keys(3).state).server.kill()
+        for _ in range(100):
+            if all(isinstance(one, Scheduled) for one in await client.schedule_many(messages)):
+                break
+            await asyncio.sleep(0.1)
+        else:
+            pytest.fail("it does not go on")
+        assert sum(one.scheduled for one in await client.stats()) == 100
+
+
+@pytest.mark.slow
+def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster: ClusterUnderTest) -> None:
+    store = Store(cluster.url)
+    wakes = store.wakes()
+    channels = [queue_keys(queue).wake for queue in range(QUEUES)]
+
+    def listen() -> int:
+        wakes.connect(channels)
+        assert [wakes.receive(5) for _ in channels] == [("", b"")] * QUEUES
+        return int(wakes._connection.port)
+
+    port = listen()
+    for channel in channels:  # whichever server publishes, this one hears it
+        cluster.publish(channel, "1")
+    assert sorted(wakes.receive(5) or ("", b"") for _ in channels) == sorted((one, b"1") for one in channels)
+    next(one for one in cluster.members if one.port == port).server.kill()
+    with pytest.raises(StoreUnavailable):
+        wakes.receive(5)
+    assert listen() != port
+    cluster.heal()
+    for channel in channels:
+        cluster.publish(channel, "2")
+    assert sorted(wakes.receive(5) or ("", b"") for _ in channels) == sorted((one, b"2") for one in channels)
+    wakes.close()
+    store.close()
