@@ -278,3 +278,10 @@ def test_a_record_with_a_damaged_due_neither_stops_the_queue_nor_repeats_others(
         assert [ticket[:1] for ticket in pulled.tickets] == [b"b"]
     assert [entry["id"] for entry in q.stream("orders")] == ["a", "c"]
     assert q.state().queue == {"b": 20_000}
+
+
+def test_damaged_attempts_neither_stop_the_queue_nor_repeat_others(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_001))
+    q.admin.hset(q.keys.attempts, "b", "many")
+    assert [q.pull(now=25_000, known=[ORDERS]).appended for _ in range(2)] == [2, 0]
+    assert [(entry["id"], entry["attempt"]) for entry in q.stream("orders")] == [("a", "1"), ("b", "1")]

@@ -158,7 +158,7 @@ for i = 1, due_count do
         end
       elseif due then
         local tries = attempts[at]
-        local attempt = tries and digits(tonumber(tries) + 1) or '1'
+        local attempt = tries and digits((tonumber(tries) or 0) + 1) or '1'
         local tags, keys, body = sub(record, a + 1, b), e > d and sub(record, d + 1, e) or '', sub(record, f + 1, g)
         local trim, entry = trims[topic], nil
         if f == e and not trim then
