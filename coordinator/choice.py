@@ -19,6 +19,6 @@ def coordinator_for(settings: Settings, store: Store, meta: Meta, clock: Clock) 
         return LocalCoordinator(store, meta.queues, meta.era, clock)
     return ZooKeeperCoordinator(
         settings.zookeeper, settings.node, queues=meta.queues, store=store, clock=clock,
-        read_era=lambda: store.run(commands.layout(meta.queues)).era, root=settings.zookeeper_root,
+        read_era=lambda: store.run(commands.era()), root=settings.zookeeper_root,
         session_timeout=settings.session_timeout, address=settings.address,
     )  # fmt: skip

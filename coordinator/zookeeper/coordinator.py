@@ -14,7 +14,7 @@ from coordinator.assignment import preferred
 from coordinator.epoch import Claim
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.membership import Entry, Flaps, Link, decode, encode, taking_part
-from coordinator.zookeeper.ownership import Ownership
+from coordinator.zookeeper.owner_znodes import OwnerZnodes
 from coordinator.zookeeper.session import Node, Session
 from delayq.clock import Clock
 from delayq.errors import ConfigError
@@ -53,7 +53,7 @@ class ZooKeeperCoordinator:
         self._nodes = f"{root}/nodes"
         self._owners = f"{root}/owners"
         self._entry = Entry(address=address, version=version("delayq"), since=clock.now())
-        self._ownership = Ownership(self._owners, node, store, clock, read_era)
+        self._owned = OwnerZnodes(self._owners, node, store, clock, read_era)
         self._link = Link(clock)
         self._flaps = Flaps(clock)
         self._changed: Callable[[], None] = lambda: None
@@ -97,19 +97,19 @@ class ZooKeeperCoordinator:
         """The queues that are this node's by preference, whether or not another one holds them still."""
         with self._condition:
             mine = self._mine if self._registered else frozenset()
-        return self._ownership.assignable(mine)
+        return self._owned.assignable(mine)
 
     def claim(self, queue: int) -> Claim | None:
         """Own a queue; None while another node does. Raises StoreError and CoordinatorError."""
-        return self._ownership.claim(self._connected(), queue, self._owner_gone)
+        return self._owned.claim(self._connected(), queue, self._owner_gone)
 
     def fenced(self, queue: int, epoch: str) -> None:
         """Somebody has a newer epoch; if this node is the owner still, its next claim gets above it."""
-        self._ownership.fenced(queue)
+        self._owned.fenced(queue)
 
     def release(self, queue: int, epoch: str) -> None:
         """Let a queue go, so that the next owner can claim it at once."""
-        if self._session is not None and self._ownership.release(self._session, queue):
+        if self._session is not None and self._owned.release(self._session, queue):
             self._poke(tell=True)
 
     def redis_reachable(self, reachable: bool) -> None:
@@ -140,7 +140,7 @@ class ZooKeeperCoordinator:
                 self._losses += 1
                 self._registered = False
                 self._flaps.lost()
-                self._ownership.lost()
+                self._owned.lost()
             self._states.append(state.lower())
         self._poke(tell=state != "SUSPENDED")
 
@@ -221,7 +221,7 @@ class ZooKeeperCoordinator:
                 self._losses += 1
                 self._registered = False
                 self._tell = True
-            self._ownership.lost()
+            self._owned.lost()
             session.close()
 
     def _drop_spare(self) -> None:
@@ -246,7 +246,7 @@ class ZooKeeperCoordinator:
         names = {queue: node.data.decode(errors="replace") for queue, node in owners.items()}
         chosen = preferred(self._queues, taking_part(entries, self._clock.now()), names)
         mine = frozenset(queue for queue, name in chosen.items() if name == self._name)
-        found = self._ownership.tidy(session, owners, mine)
+        found = self._owned.tidy(session, owners, mine)
         with self._condition:
             if losses != self._losses:
                 return  # all this is of a session that is over
@@ -293,5 +293,5 @@ class ZooKeeperCoordinator:
         return entries, frozenset(paths[path] for path, node in found.items() if node.ours)
 
     def _read_owners(self, session: Session) -> dict[int, Node]:
-        paths = {self._ownership.path(queue): queue for queue in self._queues}
+        paths = {self._owned.path(queue): queue for queue in self._queues}
         return {paths[path]: node for path, node in session.read(paths).items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Set
-from typing import Any, Final
+from typing import Any
 
 import redis
 import redis.asyncio
@@ -13,13 +13,11 @@ from hiredis import pack_command
 from delayq.store.address import Address, Node
 from delayq.store.commands import Command
 from delayq.store.durability import BARRIERS, Durability
-from delayq.store.exchange import async_connection_options, words_of
+from delayq.store.exchange import FAULTS, async_connection_options, words_of
 from delayq.store.slots import WHO, SlotMap
 from delayq.store.spread import ASKING, NO_PLACE, Lane, Spread, Way, nobody
 
 __all__ = ["AsyncCluster"]
-
-FAULTS: Final = (redis.exceptions.RedisError, OSError)
 
 
 class _Pool:

@@ -15,7 +15,7 @@ from delayq.store import address
 from delayq.store.async_cluster import AsyncCluster
 from delayq.store.commands import Command
 from delayq.store.durability import Durability, DurableExchange
-from delayq.store.exchange import Exchange, async_connection_options, read_reply, single, translate, words_of
+from delayq.store.exchange import FAULTS, Exchange, async_connection_options, read_reply, single, translate, words_of
 from delayq.store.primary import AsyncPrimary, deposed
 
 __all__ = ["AsyncStore"]
@@ -63,7 +63,7 @@ class AsyncStore:
             try:
                 await self._with_connection(exchange)
                 return exchange.result()
-            except (redis.exceptions.RedisError, OSError) as error:
+            except FAULTS as error:
                 await self._drop_idle()
                 if self._primary is not None:
                     self._primary.forget()

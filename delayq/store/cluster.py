@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import redis
 from hiredis import pack_command
@@ -14,16 +14,14 @@ from delayq.clock import Clock, SystemClock
 from delayq.store.address import Address, Node
 from delayq.store.commands import Command
 from delayq.store.durability import BARRIERS, Durability
-from delayq.store.exchange import connection_options, words_of
+from delayq.store.exchange import FAULTS, connection_options, words_of
 from delayq.store.slots import WHO, SlotMap
 from delayq.store.spread import ASKING, NO_PLACE, Lane, Spread, Way, nobody
 
-__all__ = ["Cluster", "Pool"]
-
-FAULTS: Final = (redis.exceptions.RedisError, OSError)
+__all__ = ["Cluster"]
 
 
-class Pool:
+class _Pool:
     """The idle connections to one server, and the scripts that it has got from here."""
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -70,17 +68,17 @@ class Cluster:
         self._flags = flags
         self._clock = clock if clock is not None else SystemClock()
         self._slots = SlotMap(address.nodes)
-        self._pools: dict[Node, Pool] = {}
+        self._pools: dict[Node, _Pool] = {}
         self._pool(address.nodes[0]).check()
         self._free = threading.BoundedSemaphore(connections)
         self._asking = threading.Lock()
         self._pause = threading.Condition()
         self._turn = 0
 
-    def _pool(self, node: Node) -> Pool:
+    def _pool(self, node: Node) -> _Pool:
         pool = self._pools.get(node)
         if pool is None:
-            pool = self._pools.setdefault(node, Pool(self._address.url_of(node), self._timeout))
+            pool = self._pools.setdefault(node, _Pool(self._address.url_of(node), self._timeout))
         return pool
 
     def run_many(self, commands: Iterable[Command[Any]], durability: Durability | None) -> list[Any]:

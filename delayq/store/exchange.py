@@ -16,11 +16,14 @@ from delayq.store import scripts
 from delayq.store.commands import Command
 
 __all__ = [
-    "AHEAD", "AHEAD_BYTES", "UNANSWERED", "Exchange", "async_connection_options", "broken", "connection_options",
-    "read_reply", "single", "translate", "words_of",
+    "AHEAD", "AHEAD_BYTES", "FAULTS", "PASSING_ERRORS", "UNANSWERED", "Exchange", "async_connection_options", "broken",
+    "connection_options", "read_reply", "single", "translate", "words_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
+
+#: What goes wrong between here and a server.
+FAULTS: Final = (redis.exceptions.RedisError, OSError)
 
 #: Commands sent ahead of their replies: enough to keep the server busy, little enough to fit in socket buffers.
 AHEAD: Final = 32

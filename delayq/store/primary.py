@@ -11,11 +11,10 @@ import redis.asyncio
 from hiredis import pack_command
 
 from delayq.store.address import Address, Node
-from delayq.store.exchange import async_connection_options, connection_options
+from delayq.store.exchange import FAULTS, async_connection_options, connection_options
 
 __all__ = ["AsyncPrimary", "Primary", "deposed"]
 
-FAULTS: Final = (redis.exceptions.RedisError, OSError)
 ROLE: Final = pack_command(("ROLE",))
 
 

@@ -18,7 +18,7 @@ from delayq.errors import StoreError, StoreUnavailable
 from delayq.store.address import Node
 from delayq.store.commands import EVERY, Command, Replies, plain
 from delayq.store.durability import Barrier, Durability
-from delayq.store.exchange import AHEAD, AHEAD_BYTES, UNANSWERED, broken, read_reply, translate
+from delayq.store.exchange import AHEAD, AHEAD_BYTES, PASSING_ERRORS, UNANSWERED, broken, read_reply, translate
 from delayq.store.slots import SlotMap, key_of
 
 __all__ = ["ASKING", "NO_PLACE", "PAUSES", "Lane", "Spread", "Way", "nobody"]
@@ -28,7 +28,6 @@ PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 #: No answer of the caller's belongs to it.
 NO_PLACE: Final = -1
 ASKING: Final[Command[None]] = plain("ASKING", read=lambda _: None)
-_NOT_NOW = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.ReadOnlyError)
 
 
 class Way(NamedTuple):
@@ -157,7 +156,7 @@ class Spread:
                 self.stale = True
             # At first it goes there at once; servers that disagree for a moment are given time.
             self._bounce(way._replace(node=node, asking=not moved), error, patient=self._rounds > 0)
-        elif isinstance(error, _NOT_NOW) or str(error).startswith("NOREPLICAS"):
+        elif isinstance(error, PASSING_ERRORS) or str(error).startswith("NOREPLICAS"):
             self.stale = self.stale or not isinstance(error, redis.exceptions.TryAgainError)
             self._bounce(way._replace(node=None, asking=False), error, patient=True)
         else:

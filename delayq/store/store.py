@@ -20,7 +20,7 @@ from delayq.store import address
 from delayq.store.cluster import Cluster
 from delayq.store.commands import Command
 from delayq.store.durability import Durability, DurableExchange
-from delayq.store.exchange import Exchange, connection_options, read_reply, single, translate, words_of
+from delayq.store.exchange import FAULTS, Exchange, connection_options, read_reply, single, translate, words_of
 from delayq.store.primary import Primary, deposed
 from delayq.store.wakes import Wakes
 
@@ -78,7 +78,7 @@ class Store:
                 with self._connection() as connection:
                     self._exchange(connection, exchange)
                 return exchange.result()
-            except (redis.exceptions.RedisError, OSError) as error:
+            except FAULTS as error:
                 self._drop_idle()
                 if self._primary is not None:
                     self._primary.forget()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import redis
 
 from delayq.errors import StoreUnavailable
-from delayq.store.exchange import translate
+from delayq.store.exchange import FAULTS, translate
 
 __all__ = ["Wakes"]
 
@@ -36,7 +36,7 @@ class Wakes:
             self._connection = self._make()
             self._connection.connect()
             self._send("SUBSCRIBE", *channels)
-        except (redis.exceptions.RedisError, OSError) as error:
+        except FAULTS as error:
             self.close()
             raise translate(error) from error
 
@@ -52,7 +52,7 @@ class Wakes:
                 self._bear_silence(timeout)
                 return None
             kind, *rest = self._read()
-        except (redis.exceptions.RedisError, OSError) as error:
+        except FAULTS as error:
             self.close()
             raise translate(error) from error
         self._silent, self._asked = 0.0, False

@@ -300,7 +300,7 @@ def test_epochs_below_what_redis_has_are_refused_in_one_sentence_until_the_era_i
 ) -> None:
     """As after ZooKeeper was wiped: its transactions count from 1 again."""
     nodes.join("formerly").coordinator.stop()
-    monkeypatch.setattr("coordinator.zookeeper.ownership.epoch_text", lambda era, number: epoch_text(era, 1))
+    monkeypatch.setattr("coordinator.zookeeper.owner_znodes.epoch_text", lambda era, number: epoch_text(era, 1))
     with structlog.testing.capture_logs() as logs:
         one = nodes.join("one")
         assert one.queues == set()
@@ -325,7 +325,7 @@ def test_holds_grow_up_to_a_quarter_of_a_minute(
     nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes.join("formerly").coordinator.stop()
-    monkeypatch.setattr("coordinator.zookeeper.ownership.epoch_text", lambda era, number: epoch_text(era, 1))
+    monkeypatch.setattr("coordinator.zookeeper.owner_znodes.epoch_text", lambda era, number: epoch_text(era, 1))
     one = nodes.make("one")
     one.coordinator.start()
     holds = []

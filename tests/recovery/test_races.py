@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -31,6 +31,14 @@ def arrivals(server: ServerUnderTest, target: MemoryTarget, topic: str) -> dict[
     return found
 
 
+def around_their_dues(dues: Mapping[str, int], chance: random.Random) -> Iterator[str]:
+    """The ids, each not before 10 ms ahead of its due, in an order that is off by up to 10 ms."""
+    for id, due in sorted(dues.items(), key=lambda pair: pair[1] + chance.randrange(-10, 11)):
+        while time.time_ns() // 1_000_000 < due - 10:
+            pass
+        yield id
+
+
 @pytest.mark.parametrize("topic", ["m.t", "s"])
 def test_a_cancelled_message_is_never_forwarded(
     valkey: ServerUnderTest, target: MemoryTarget, clients: Clients, topic: str
@@ -41,9 +49,7 @@ def test_a_cancelled_message_is_never_forwarded(
         dues = {f"m-{number}": start + chance.randrange(SPREAD) for number in range(1_000)}
         client.schedule_many(Message(topic=topic, id=id, expect_date=due) for id, due in dues.items())
         answers: dict[str, str] = {}
-        for id, due in sorted(dues.items(), key=lambda pair: pair[1] + chance.randrange(-10, 11)):
-            while time.time_ns() // 1_000_000 < due - 10:
-                pass
+        for id in around_their_dues(dues, chance):
             answers[id] = client.cancel(id).result
         eventually(lambda: pending(client) == 0, "everything is delivered or cancelled")
     found = arrivals(valkey, target, topic)
@@ -66,9 +72,7 @@ def test_a_rescheduled_message_is_not_forwarded_before_its_new_due(
         dues = {f"m-{number}": start + chance.randrange(SPREAD) for number in range(600)}
         client.schedule_many(Message(topic=topic, id=id, expect_date=due) for id, due in dues.items())
         moved: dict[str, int] = {}
-        for id, due in sorted(dues.items(), key=lambda pair: pair[1] + chance.randrange(-10, 11)):
-            while time.time_ns() // 1_000_000 < due - 10:
-                pass
+        for id in around_their_dues(dues, chance):
             answer = client.reschedule(id, delay_time=chance.choice([0, 50, 300]))
             assert answer.result in ("scheduled", "in_flight", "delivered")
             if answer.due is not None:

@@ -17,7 +17,7 @@ def q(request: pytest.FixtureRequest) -> Iterator[Queue]:
     """A queue of each kind of server, by each of the stores."""
     kind, store = request.param
     if kind == "cluster" and request.node.get_closest_marker("one_server") is not None:
-        pytest.skip("in a cluster a stream of its own name lies in its own slot: tests/store/test_cluster.py")
+        pytest.skip("in a cluster a stream of its own name lies in its own slot: tests/store/cluster")
     server = request.getfixturevalue(f"session_{kind}")
     server.flush()
     made = runner(store, server)

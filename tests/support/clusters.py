@@ -18,6 +18,13 @@ from tests.support.waiting import eventually
 PRIMARIES = 3
 SLOTS = 16_384
 NODE_TIMEOUT = 2_000
+#: Of delayq, in the tests on a cluster.
+QUEUES = 16
+
+
+def id_in(queue: int, name: str) -> str:
+    """An id that lives in this queue."""
+    return f"{name}.{queue:04x}"
 
 
 class Member:

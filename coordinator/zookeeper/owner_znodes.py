@@ -16,7 +16,7 @@ from delayq.store import commands
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 
-__all__ = ["Ownership"]
+__all__ = ["OwnerZnodes"]
 
 #: How long a queue is left alone after Redis refused our epochs, doubling (ms).
 FIRST_HOLD: Final = 1_000
@@ -26,7 +26,7 @@ LOOKS: Final = 3
 log = structlog.get_logger()
 
 
-class Ownership:
+class OwnerZnodes:
     """An epoch's number is the czxid of the queue's owner znode, so it grows with every owner that comes.
 
     Held is what was claimed and not yet released. What is held when its znode is gone is *stale*: it must not be

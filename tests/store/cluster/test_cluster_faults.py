@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,32 +14,11 @@ from delayq.operations import Scheduled
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
-from tests.support.clusters import ClusterUnderTest
-from tests.support.queues import AsyncRunner, Runner, row
+from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
+from tests.support.queues import Runner, row
 from tests.support.waiting import eventually
 
 HOUR = 3_600_000
-QUEUES = 16
-MAKERS = {"sync": Store, "async": AsyncRunner}
-
-
-@pytest.fixture(params=MAKERS)
-def store(request: pytest.FixtureRequest, cluster: ClusterUnderTest) -> Iterator[Runner]:
-    """Each of the two stores."""
-    made: Runner = MAKERS[request.param](cluster.url)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(cluster: ClusterUnderTest) -> Iterator[Client]:
-    with Client(cluster.url, settings=Settings(queues=QUEUES)) as made:
-        yield made
-
-
-def id_in(queue: int, name: str) -> str:
-    """An id that lives in this queue."""
-    return f"{name}.{queue:04x}"
 
 
 def test_a_primary_that_lost_its_scripts_gets_them_again(cluster: ClusterUnderTest, store: Runner) -> None:

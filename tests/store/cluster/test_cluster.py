@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -27,35 +26,14 @@ from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 from delayq.targets import open_target
 from delayq.testing import MemoryTarget
-from tests.support.clusters import ClusterUnderTest
+from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
 from tests.support.nodes import RunningNode, settings_for
-from tests.support.queues import AsyncRunner, Queue, Runner, row
+from tests.support.queues import Queue, Runner, row
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from workers.held import Held
 
 HOUR = 3_600_000
-QUEUES = 16
-MAKERS = {"sync": Store, "async": AsyncRunner}
-
-
-@pytest.fixture(params=MAKERS)
-def store(request: pytest.FixtureRequest, cluster: ClusterUnderTest) -> Iterator[Runner]:
-    """Each of the two stores."""
-    made: Runner = MAKERS[request.param](cluster.url)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def client(cluster: ClusterUnderTest) -> Iterator[Client]:
-    with Client(cluster.url, settings=Settings(queues=QUEUES)) as made:
-        yield made
-
-
-def id_in(queue: int, name: str) -> str:
-    """An id that lives in this queue."""
-    return f"{name}.{queue:04x}"
 
 
 # -- what a client does --------------------------------------------------------------------------------------------------
