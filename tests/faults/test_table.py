@@ -1,0 +1,51 @@
+"""docs/faults.md and the tests beside this file tell the same."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parents[1] / "docs" / "faults.md"
+ROWS = {"A": 22, "B": 13, "C": 17, "D": 13, "F": 15, "G": 6}
+ROW = re.compile(r"^\| ([A-G]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+
+
+def rows() -> dict[str, tuple[str, str, str]]:
+    return {found[0]: found[1:] for found in ROW.findall(PAGE.read_text(encoding="utf-8"))}
+
+
+def tests() -> Iterator[tuple[str, str]]:
+    """File and name of each test here."""
+    for path in sorted(HERE.glob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                yield path.name, node.name
+
+
+def test_the_page_has_every_row() -> None:
+    assert list(rows()) == [f"{letter}{number}" for letter, most in ROWS.items() for number in range(1, most + 1)]
+
+
+@pytest.mark.parametrize("row", sorted(rows()))
+def test_a_row_names_its_tests_or_says_why_there_is_none(row: str) -> None:
+    fault, answer, shown = rows()[row]
+    assert "TODO" not in fault + answer + shown
+    if shown.startswith("not injected: "):
+        assert len(shown) > 40
+        return
+    named = re.findall(r"`(test_\w+)`", shown)
+    assert named
+    there = {name for _, name in tests()}
+    assert set(named) <= there
+    assert all(name.startswith(f"test_{row.lower()}_") for name in named)
+
+
+def test_every_test_of_a_row_stands_in_the_page() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    of_rows = {name for _, name in tests() if re.match(r"test_[a-g]\d+_", name)}
+    assert {name for name in of_rows if f"`{name}`" not in text} == set()

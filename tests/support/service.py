@@ -1,0 +1,171 @@
+"""The whole service as processes: `python -m api` and as many `python -m workers` as wanted, on one Redis."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from delayq.processes import LOCALHOST, die_with_parent, free_port
+from tests.support.waiting import eventually
+
+__all__ = ["ROOT", "OneProcess", "Service"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class OneProcess:
+    """A process of ours, which may be killed, paused and started again; what it says goes to the end of a file."""
+
+    def __init__(self, name: str, command: list[str], settings: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self.command = command
+        self.settings = dict(settings)
+        self.log = log
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs; a paused one does."""
+        return self._popen is not None and self._popen.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id; of a running one only."""
+        assert self._popen is not None
+        return self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended; None while it runs or before it ran."""
+        return self._popen.poll() if self._popen is not None else None
+
+    def start(self) -> None:
+        """Start it, unless it runs."""
+        if self.alive:
+            return
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+        given = {f"DELAYQ_{name.upper()}": value for name, value in self.settings.items()}
+        with self.log.open("ab") as log:
+            self._popen = subprocess.Popen(
+                die_with_parent(self.command), cwd=ROOT, env=clean | given,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, if it runs."""
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        self.signal(signal.SIGKILL)
+        if self._popen is not None:
+            self._popen.wait(10)
+
+    def stop(self, seconds: float = 40) -> int:
+        """SIGTERM, and wait for its end, at last by SIGKILL; how it ended."""
+        assert self._popen is not None
+        self.signal(signal.SIGCONT)
+        self.signal(signal.SIGTERM)
+        try:
+            return self._popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._popen.wait(10)
+
+    def said(self) -> str:
+        """All that it wrote."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+class Service:
+    """An API and workers named w0, w1, …, as processes.
+
+    `settings` are of delayq's, without the prefix and in lower case, for all of them. Several workers need
+    `zookeeper`. A worker's node name is its process's name.
+    """
+
+    def __init__(self, folder: Path, redis_url: str, *, workers: int = 1, zookeeper: str = "", **settings: str) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"http://{LOCALHOST}:{self.port}"
+        self.settings = {"redis_url": redis_url, "zookeeper": zookeeper, **settings}
+        self.api = self._process("api", ["-m", "api"], api_port=str(self.port))
+        self.workers = [self._process(f"w{number}", ["-m", "workers"], node=f"w{number}") for number in range(workers)]
+        self.http = httpx2.Client(base_url=self.url, timeout=10)
+
+    def _process(self, name: str, arguments: list[str], **settings: str) -> OneProcess:
+        return OneProcess(name, [sys.executable, *arguments], self.settings | settings, self.folder / f"{name}.log")
+
+    @property
+    def processes(self) -> list[OneProcess]:
+        """All of them."""
+        return [self.api, *self.workers]
+
+    def ready(self) -> bool:
+        """Whether the API answers that it is ready."""
+        try:
+            return bool(self.http.get("/readyz").status_code == 200)
+        except httpx2.HTTPError:
+            return False
+
+    def owners(self) -> dict[int, str | None]:
+        """Who owns each queue, as `GET /v1/queues` says; empty while the API is away."""
+        try:
+            answer = self.http.get("/v1/queues")
+        except httpx2.HTTPError:
+            return {}
+        if answer.status_code != 200:
+            return {}
+        return {one["queue"]: one.get("owner") for one in answer.json()["queues"]}
+
+    def owned(self) -> bool:
+        """Whether every queue has an owner, and every live worker a queue."""
+        owners = self.owners()
+        live = {one.name for one in self.workers if one.alive}
+        return bool(owners) and set(owners.values()) == live
+
+    def schedule(self, topic: str, **fields: Any) -> httpx2.Response:
+        """POST one message."""
+        return self.http.post("/v1/messages", json={"topic": topic, **fields})
+
+    def start(self) -> None:
+        """Start everything, and wait until every queue is owned."""
+        for one in self.processes:
+            one.start()
+        eventually(self.ready, "the API is ready", seconds=30)
+        eventually(self.owned, "every queue has an owner and every worker a queue", seconds=30)
+
+    def stop(self) -> None:
+        """Stop the workers, then the API."""
+        for one in self.workers:
+            one.signal(signal.SIGCONT)
+            one.signal(signal.SIGTERM)
+        for one in reversed(self.processes):
+            if one.alive:
+                one.stop()
+        self.http.close()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            for one in self.processes:
+                one.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
