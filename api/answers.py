@@ -125,6 +125,7 @@ class QueueOut(msgspec.Struct, rename="camel"):
     remembered: Annotated[int, Meta(description="ids that have ended and are still known")]
     owner: Annotated[str | None, Meta(description="the live node that delivers from it, by its own last line")]
     epoch: str | None
+    closed: Annotated[bool, Meta(description="of an older layout: it takes no new messages, and goes when it is empty")]
 
 
 class QueuesOut(msgspec.Struct):

@@ -13,13 +13,17 @@ async def missing(client: AsyncClient, min_replicas: int = 0) -> list[str]:
     """What this Redis lacks, in words; nothing when all is well."""
     try:
         context = await client.context()
-        meta = await client.store.run(commands.layout(context.layout.queues))
+        known = context.layouts.known
+        meta = await client.store.run(commands.layout(known[-1].queues))
         lacking = checks.complaints(await client.store.run(checks.server()), min_replicas)
     except (ConfigError, LayoutMismatch, StoreError) as error:
         return [str(error)]
-    if meta.queues != context.layout.queues or meta.version != LAYOUT_VERSION:
+    another = not set(known) & set(meta.layouts) and meta.layouts[-1].first <= known[-1].first
+    if another or meta.version != LAYOUT_VERSION:
         lacking.append(
             f"the Redis now has {meta.queues} queues (layout version {meta.version}), this process began with "
-            f"{context.layout.queues} (version {LAYOUT_VERSION}): restart it"
+            f"{known[-1].queues} (version {LAYOUT_VERSION}): restart it"
         )
+    else:
+        context.layouts.take(meta.layouts)
     return lacking

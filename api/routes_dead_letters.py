@@ -57,9 +57,7 @@ async def dead_letters(service: Service, request: Request) -> Answer:
         token = page.next_token
         if token is None or len(letters) >= limit or size >= PAGE_BYTES:
             break
-    layout = (await service.client.context()).layout
-    out = [dead_letter_out(letter, layout.queue_of(letter.id)) for letter in letters]
-    return Answer(200, encode(DeadLettersOut(out, token)))
+    return Answer(200, encode(DeadLettersOut([dead_letter_out(letter) for letter in letters], token)))
 
 
 def _limit(text: str) -> int:

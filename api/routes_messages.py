@@ -53,8 +53,7 @@ async def get(service: Service, request: Request) -> Answer:
     found = await service.client.get(id)
     if found is None:
         raise _unknown(id)
-    context = await service.client.context()
-    return Answer(200, encode(state_out(found, context.layout.queue_of(id))))
+    return Answer(200, encode(state_out(found)))
 
 
 @OPERATIONS.add(
@@ -70,8 +69,7 @@ async def find(service: Service, request: Request) -> Answer:
     if key is None:
         raise InvalidMessage("key", "say which business key: /v1/messages?key=…")
     found = await service.client.find(key)
-    context = await service.client.context()
-    return Answer(200, encode(FoundOut([state_out(one, context.layout.queue_of(one.id)) for one in found])))
+    return Answer(200, encode(FoundOut([state_out(one) for one in found])))
 
 
 @OPERATIONS.add(
@@ -177,7 +175,6 @@ async def reschedule(service: Service, request: Request) -> Answer:
     outcome = await service.client.reschedule(id, **due)
     if outcome.result == "not_found":
         raise _unknown(id)
-    if outcome.due is None:
+    if outcome.due is None or outcome.queue is None:
         raise Problem("conflict", WHY[outcome.result], id=id, state=outcome.result)
-    context = await service.client.context()
-    return Answer(200, encode(rescheduled_out(id, context.layout.queue_of(id), outcome.due)))
+    return Answer(200, encode(rescheduled_out(id, outcome.queue, outcome.due)))

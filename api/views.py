@@ -50,18 +50,18 @@ def rescheduled_out(id: str, queue: int, due: int) -> ScheduledOut:
     return ScheduledOut(id, queue, State.SCHEDULED, _instant(due), due)
 
 
-def state_out(found: Found, queue: int) -> StateOut:
+def state_out(found: Found) -> StateOut:
     """What is known of an id."""
     return StateOut(
-        found.id, queue, found.state, found.attempts, _time(found.due), found.due, _time(found.ended), found.reason,
+        found.id, found.queue, found.state, found.attempts, _time(found.due), found.due, _time(found.ended), found.reason,
         _message_out(found.record),
     )  # fmt: skip
 
 
-def dead_letter_out(letter: DeadLetter, queue: int) -> DeadLetterOut:
+def dead_letter_out(letter: DeadLetter) -> DeadLetterOut:
     """A dead letter."""
     time = _instant(letter.buried)
-    return DeadLetterOut(letter.id, queue, time, letter.attempts, letter.reason, _message_out(letter.record))
+    return DeadLetterOut(letter.id, letter.queue, time, letter.attempts, letter.reason, _message_out(letter.record))
 
 
 def _message_out(record: Record | None) -> MessageOut | None:
@@ -89,13 +89,13 @@ def _body(record: Record) -> dict[str, Any]:
 
 def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> QueuesOut:
     """The figures of each queue, and who owns it."""
-    owners = owners_of(nodes.values(), [stats.epoch for stats in queues])
+    owners = owners_of(nodes.values(), {stats.queue: stats.epoch for stats in queues})
     return QueuesOut([
         QueueOut(
-            queue, stats.scheduled, stats.due, _time(stats.head_due), stats.head_lateness, stats.parked, stats.dead,
-            stats.remembered, owners.get(queue), stats.epoch,
+            stats.queue, stats.scheduled, stats.due, _time(stats.head_due), stats.head_lateness, stats.parked,
+            stats.dead, stats.remembered, owners.get(stats.queue), stats.epoch, stats.closed,
         )
-        for queue, stats in enumerate(queues)
+        for stats in queues
     ])  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Redis decides (the highest epoch wins); a coordinator only spreads the work. `lo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from coordinator.epoch import Claim, epoch_text
@@ -24,6 +24,9 @@ class Coordinator(Protocol):
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Before `start`: what to call, from any thread, when `assigned` or what can be claimed may have changed."""
+
+    def share(self, queues: Collection[int]) -> None:
+        """These are the queues that there are now."""
 
     def start(self) -> None:
         """Take part; raises StoreUnavailable or CoordinatorError when that is not possible now (call it again)."""

@@ -15,10 +15,11 @@ __all__ = ["coordinator_for"]
 
 def coordinator_for(settings: Settings, store: Store, meta: Meta, clock: Clock) -> Coordinator:
     """ZooKeeper's if DELAYQ_ZOOKEEPER names one, else all queues for this node. Raises ConfigError."""
+    queues = [queue for layout in meta.layouts for queue in layout.numbers]
     if not settings.zookeeper:
-        return LocalCoordinator(store, meta.queues, meta.era, clock)
+        return LocalCoordinator(store, queues, meta.era, clock)
     return ZooKeeperCoordinator(
-        settings.zookeeper, settings.node, queues=meta.queues, store=store, clock=clock,
+        settings.zookeeper, settings.node, queues=queues, store=store, clock=clock,
         read_era=lambda: store.run(commands.era()), root=settings.zookeeper_root,
         session_timeout=settings.session_timeout, address=settings.address,
     )  # fmt: skip

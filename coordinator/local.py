@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from delayq.clock import Clock
 from delayq.store import commands
@@ -25,15 +25,19 @@ class LocalCoordinator:
     turns rather than fight, and lose nothing; for more than one node use ZooKeeper.
     """
 
-    def __init__(self, store: Store, queues: int, era: int, clock: Clock) -> None:
+    def __init__(self, store: Store, queues: Collection[int], era: int, clock: Clock) -> None:
         self._store = store
-        self._queues = queues
+        self._queues = frozenset(queues)
         self._era = era
         self._clock = clock
         self._held_off: dict[int, int] = {}
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Nothing changes by itself but the end of a pause, which the node's next round sees."""
+
+    def share(self, queues: Collection[int]) -> None:
+        """The next look goes by these."""
+        self._queues = frozenset(queues)
 
     def start(self) -> None:
         """Nothing to join."""
@@ -42,7 +46,7 @@ class LocalCoordinator:
         """All queues but those that another node took over a short while ago."""
         now = self._clock.monotonic()
         self._held_off = {queue: until for queue, until in self._held_off.items() if until > now}
-        return frozenset(range(self._queues)) - self._held_off.keys()
+        return self._queues - self._held_off.keys()
 
     def claim(self, queue: int) -> Claim | None:
         """Begin an epoch above the stored one; raises StoreError."""

@@ -6,69 +6,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 from delayq import operations
-from delayq.clock import Clock, SystemClock
-from delayq.config import Settings, load_settings
-from delayq.errors import DelayqError, LayoutMismatch, StoreError
+from delayq.agreement import Agreement
+from delayq.clock import Clock
+from delayq.config import Settings
+from delayq.errors import DelayqError, StoreError
 from delayq.message import Message
 from delayq.nodes import NodeLine
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
-from delayq.store import commands
 from delayq.store.async_store import AsyncStore
-from delayq.store.commands import LAYOUT_VERSION, Found, Meta, QueueStats, Retention
-from delayq.store.keys import Layout
+from delayq.store.commands import Found, QueueStats
 from delayq.store.store import Store
 
 __all__ = ["AsyncClient", "Client"]
 
 T = TypeVar("T")
-DEFAULT_QUEUES = 16
-
-
-class _Setup:
-    """What both clients know before they talk to Redis."""
-
-    def __init__(self, url: str | None, settings: Settings | None, clock: Clock | None) -> None:
-        self.settings = settings if settings is not None else load_settings()
-        self.clock = clock if clock is not None else SystemClock()
-        self.url = url if url is not None else self.settings.redis_url
-        self.limits = self.settings.limits()
-        self.routes = self.settings.route_table()
-        self.layout_command = commands.layout(self.settings.queues or DEFAULT_QUEUES)
-
-    def context(self, meta: Meta) -> Context:
-        """Check what Redis says of the layout; raises LayoutMismatch."""
-        wanted = self.settings.queues
-        if meta.version != LAYOUT_VERSION:
-            raise LayoutMismatch(f"this Redis has layout version {meta.version}, this delayq has {LAYOUT_VERSION}")
-        if wanted is not None and meta.queues != wanted:
-            raise LayoutMismatch(f"this Redis has {meta.queues} queues, DELAYQ_QUEUES says {wanted}; unset it")
-        return Context(
-            layout=Layout(meta.queues),
-            limits=self.limits,
-            retention=Retention(window=self.settings.final_window, most=self.settings.final_most),
-            routes=self.routes,
-        )
-
-    def schedule(self, context: Context, messages: Iterable[Message]) -> Plan[list[Scheduled | DelayqError]]:
-        return operations.schedule(context, messages, self.clock.now())
-
-    def unreachable(self, messages: Iterable[Message], error: StoreError) -> list[Scheduled | DelayqError]:
-        """What becomes of messages when not even the layout can be read: each is checked and gets its id all the same,
-
-        for where an id lives is decided without knowing how many queues there are.
-        """
-        context = Context(layout=Layout(DEFAULT_QUEUES), limits=self.limits, routes=self.routes)
-        plan = self.schedule(context, messages)
-        commands = list(next(plan))
-        try:
-            plan.send([error] * len(commands))
-        except StopIteration as end:
-            outcomes: list[Scheduled | DelayqError] = end.value
-            return outcomes
-        raise AssertionError("scheduling asks once")
-
-    def spec(self, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
-        return operations.spec_of(self.limits, self.clock.now(), delay_time, expect_date, delay_level)
 
 
 def _only(outcomes: list[Any]) -> Any:
@@ -88,16 +39,18 @@ class Client:
     def __init__(
         self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None
     ) -> None:
-        self._setup = _Setup(redis_url, settings, clock)
+        self._setup = Agreement(redis_url, settings, clock)
         self.store = Store(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
         self._context: Context | None = None
 
     def context(self) -> Context:
-        """The layout and limits in force, agreed with Redis at the first call."""
+        """The layouts and limits in force, agreed with Redis at the first call."""
         if self._context is None:
             context = self._setup.context(self.store.run(self._setup.layout_command))
             self.store.durability = self._run(operations.durability(self._setup.settings))
             self._context = context
+        elif self._setup.outdated(self._context.layouts):
+            self._setup.take(self._context.layouts, self.store.run_many([self._setup.listed]))
         return self._context
 
     def _run(self, plan: Plan[T]) -> T:
@@ -196,16 +149,18 @@ class AsyncClient:
     def __init__(
         self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None
     ) -> None:
-        self._setup = _Setup(redis_url, settings, clock)
+        self._setup = Agreement(redis_url, settings, clock)
         self.store = AsyncStore(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
         self._context: Context | None = None
 
     async def context(self) -> Context:
-        """The layout and limits in force, agreed with Redis at the first call."""
+        """The layouts and limits in force, agreed with Redis at the first call."""
         if self._context is None:
             context = self._setup.context(await self.store.run(self._setup.layout_command))
             self.store.durability = await self._run(operations.durability(self._setup.settings))
             self._context = context
+        elif self._setup.outdated(self._context.layouts):
+            self._setup.take(self._context.layouts, await self.store.run_many([self._setup.listed]))
         return self._context
 
     async def _run(self, plan: Plan[T]) -> T:

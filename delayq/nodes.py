@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 import msgspec
@@ -73,17 +73,17 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
     return nodes
 
 
-def owners_of(nodes: Iterable[NodeLine], stored: Sequence[str | None]) -> dict[int, str]:
+def owners_of(nodes: Iterable[NodeLine], stored: Mapping[int, str | None]) -> dict[int, str]:
     """The node that owns each queue: of those not stale, the one with the highest epoch.
 
-    `stored` are the epochs that Redis has of the queues, in order. Who claims a lower one was fenced off.
+    `stored` are the epochs that Redis has of the queues, by number. Who claims a lower one was fenced off.
     """
     owners: dict[int, tuple[str, str]] = {}
     for line in nodes:
         if line.stale:
             continue
         for queue, owned in line.queues.items():
-            if 0 <= queue < len(stored) and owned.epoch >= (stored[queue] or ""):
+            if queue in stored and owned.epoch >= (stored[queue] or ""):
                 owners[queue] = max(owners.get(queue, ("", "")), (owned.epoch, line.node))
     return {queue: node for queue, (_, node) in owners.items()}
 

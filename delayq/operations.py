@@ -6,21 +6,22 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+from delayq.asking import all_good, by_id, every_queue
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, check_id, check_key
 from delayq.nodes import NodeLine, read_nodes
 from delayq.plan import Context, Plan
-from delayq.scheduling import CHUNK, Scheduled, level_delay, schedule
+from delayq.scheduling import Scheduled, level_delay, schedule
 from delayq.store import checks, commands
-from delayq.store.commands import DeadLetter, Found, QueueStats
+from delayq.store.commands import MOVED, Command, DeadLetter, Found, QueueStats
 from delayq.store.durability import Durability
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import QueueKeys, queue_keys
 
 __all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled", "schedule"]
 FIND_LIMIT: Final = 1_000
@@ -36,11 +37,12 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 class Rescheduled(msgspec.Struct, frozen=True):
-    """How a reschedule went: 'scheduled' with the new due (Unix ms), or why not."""
+    """How a reschedule went: 'scheduled' with the new due (Unix ms) and its queue, or why not."""
 
     id: str
     result: str
     due: int | None = None
+    queue: int | None = None
 
 
 class DeadLetterPage(msgspec.Struct, frozen=True):
@@ -50,35 +52,18 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
     next_token: str | None
 
 
-def _by_queue(layout: Layout, ids: Iterable[str]) -> dict[int, list[str]]:
-    queues: dict[int, list[str]] = {}
-    for id in dict.fromkeys(ids):
-        queues.setdefault(layout.queue_of(id), []).append(id)
-    return queues
-
-
-def _chunks(queues: dict[int, list[str]]) -> list[tuple[int, list[str]]]:
-    return [(queue, ids[start : start + CHUNK]) for queue, ids in queues.items() for start in range(0, len(ids), CHUNK)]
-
-
 def cancel(context: Context, ids: Sequence[str]) -> Plan[list[Cancelled | StoreError]]:
     """Cancel messages by id; in order, how it went."""
     for id in ids:
         check_id(id)
-    chunks = _chunks(_by_queue(context.layout, ids))
-    answers = yield [commands.cancel(queue_keys(queue), some, retention=context.retention) for queue, some in chunks]
-    results = _spread(chunks, answers)
+    results = yield from by_id(
+        context, ids, lambda keys, some: commands.cancel(keys, some, retention=context.retention), _moved
+    )
     return [result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids]
 
 
-def _spread(chunks: list[tuple[int, list[str]]], answers: list[Any]) -> dict[str, Any]:
-    results: dict[str, Any] = {}
-    for (_, some), answer in zip(chunks, answers, strict=True):
-        if isinstance(answer, StoreError):
-            results.update(dict.fromkeys(some, answer))
-        else:
-            results.update(zip(some, answer, strict=True))
-    return results
+def _moved(answer: str) -> bool:
+    return answer == MOVED
 
 
 def cancel_by_key(context: Context, key: str) -> Plan[list[Cancelled | StoreError]]:
@@ -88,18 +73,17 @@ def cancel_by_key(context: Context, key: str) -> Plan[list[Cancelled | StoreErro
     """
     check_key(key, context.limits, "key")
     outcomes: list[Cancelled | StoreError] = []
-    after = dict.fromkeys(range(context.layout.queues), "")
+    pages = yield from every_queue(context, lambda keys: commands.find(keys, key, FIND_LIMIT))
     for _ in range(MOST_PAGES):
-        pages = yield [commands.find(queue_keys(queue), key, FIND_LIMIT, id) for queue, id in after.items()]
-        for page in pages:
-            if isinstance(page, StoreError):
-                if not outcomes:
-                    raise page
-                return [*outcomes, page]
-        outcomes += yield from cancel(context, sorted(id for page in pages for id in page))
-        after = {queue: page[-1] for queue, page in zip(after, pages, strict=True) if len(page) == FIND_LIMIT}
-        if not after:
+        outcomes += yield from cancel(context, sorted(id for page in pages.values() for id in page))
+        full = {queue: page[-1] for queue, page in pages.items() if len(page) == FIND_LIMIT}
+        if not full:
             break
+        answers = yield [commands.find(queue_keys(queue), key, FIND_LIMIT, id) for queue, id in full.items()]
+        for answer in answers:
+            if isinstance(answer, StoreError):
+                return [*outcomes, answer]
+        pages = dict(zip(full, answers, strict=True))
     return outcomes
 
 
@@ -114,42 +98,44 @@ def spec_of(limits: Limits, now: int, delay_time: int | None, expect_date: int |
 def reschedule(context: Context, id: str, spec: str) -> Plan[Rescheduled]:
     """Give a message another due."""
     check_id(id)
-    keys = queue_keys(context.layout.queue_of(id))
-    result, due = _one((yield [commands.reschedule(keys, id, spec, retention=context.retention)]))
-    if result == "invalid":
+
+    def ask(keys: QueueKeys, some: list[str]) -> Command[list[Rescheduled]]:
+        command = commands.reschedule(keys, some[0], spec, retention=context.retention)
+
+        def read(reply: Any) -> list[Rescheduled]:
+            result, due = command.read(reply)
+            return [Rescheduled(id, result, due, keys.number)]
+
+        return Command(command.script, command.keys, command.args, read)
+
+    answers = yield from by_id(context, [id], ask, lambda answer: answer.result == MOVED)
+    rescheduled: Rescheduled = _one(list(answers.values()))
+    if rescheduled.result == "invalid":
         raise InvalidMessage("delayTime", "the due lies too far ahead")
-    return Rescheduled(id, result, due)
+    return rescheduled
 
 
 def _one(answers: list[Any]) -> Any:
-    (answer,) = _all(answers)
+    (answer,) = all_good(answers)
     return answer
-
-
-def _all(answers: list[Any]) -> list[Any]:
-    for answer in answers:
-        if isinstance(answer, StoreError):
-            raise answer
-    return answers
 
 
 def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
     """What is known of ids, in order; raises StoreError."""
     for id in ids:
         check_id(id)
-    chunks = _chunks(_by_queue(context.layout, ids))
-    answers = yield [commands.get(queue_keys(queue), some, retention=context.retention) for queue, some in chunks]
-    results = _spread(chunks, answers)
-    for result in results.values():
-        if isinstance(result, StoreError):
-            raise result
+    results = yield from by_id(
+        context, ids, lambda keys, some: commands.get(keys, some, retention=context.retention),
+        lambda found: found is not None and found.state == MOVED,
+    )  # fmt: skip
+    all_good(list(results.values()))
     return [results[id] for id in ids]
 
 
 def _find_ids(context: Context, key: str) -> Plan[list[str]]:
     check_key(key, context.limits, "key")
-    pages = _all((yield [commands.find(queue_keys(q), key, FIND_LIMIT) for q in range(context.layout.queues)]))
-    return sorted(id for page in pages for id in page)
+    pages = yield from every_queue(context, lambda keys: commands.find(keys, key, FIND_LIMIT))
+    return sorted(id for page in pages.values() for id in page)
 
 
 def find(context: Context, key: str) -> Plan[list[Found]]:
@@ -160,22 +146,31 @@ def find(context: Context, key: str) -> Plan[list[Found]]:
 
 
 def stats(context: Context) -> Plan[list[QueueStats]]:
-    """The figures of every queue."""
-    return _all((yield [commands.stats(queue_keys(q)) for q in range(context.layout.queues)]))
+    """The figures of every queue, in order."""
+    return list((yield from every_queue(context, commands.stats)).values())
 
 
 def dead_letters(context: Context, limit: int, token: str | None = None) -> Plan[DeadLetterPage]:
     """A page of dead letters, queue by queue."""
-    queue, after = _read_token(token)
+    begin, after = _read_token(token)
     letters: list[DeadLetter] = []
-    while queue < context.layout.queues:
-        wanted = limit - len(letters)
-        page = _one((yield [commands.dead_letters(queue_keys(queue), wanted, after)]))
-        letters += page
-        if len(letters) == limit:
-            return DeadLetterPage(letters, _token(queue, page[-1]))
-        queue, after = queue + 1, None
-    return DeadLetterPage(letters, None)
+    reading = [commands.layouts()]  # along with the first page
+    while True:
+        queue = next((queue for queue in context.layouts.queues if queue >= begin), None)
+        if queue is None and not reading:
+            return DeadLetterPage(letters, None)
+        asked: list[Command[Any]] = [*reading]
+        if queue is not None:
+            asked.append(commands.dead_letters(queue_keys(queue), limit - len(letters), after))
+        answers = all_good((yield asked))
+        if reading:
+            context.layouts.take(answers[0])
+            reading = []
+        if queue is not None:
+            letters += answers[-1]
+            if len(letters) == limit:
+                return DeadLetterPage(letters, _token(queue, letters[-1]))
+            begin, after = queue + 1, None
 
 
 def _token(queue: int, last: DeadLetter) -> str:
@@ -188,7 +183,7 @@ def _read_token(token: str | None) -> tuple[int, tuple[int, str] | None]:
     try:
         text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
         queue, buried, id = text.split(" ")
-        return min(abs(int(queue)), 2**20), (abs(int(buried)) % 2**53, check_id(id))
+        return min(abs(int(queue)), 2**53), (abs(int(buried)) % 2**53, check_id(id))
     except (ValueError, InvalidMessage):
         raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
 
@@ -197,22 +192,20 @@ def redrive(context: Context, ids: Sequence[str]) -> Plan[list[str | StoreError]
     """Put dead letters back, due now: 'scheduled', 'not_dead' or 'corrupt' of each, in order."""
     for id in ids:
         check_id(id)
-    chunks = _chunks(_by_queue(context.layout, ids))
-    answers = yield [commands.redrive(queue_keys(queue), some) for queue, some in chunks]
-    results = _spread(chunks, answers)
+    results = yield from by_id(context, ids, commands.redrive, _moved)
     return [results[id] for id in ids]
 
 
 def discard(context: Context, id: str) -> Plan[bool]:
     """Delete a dead letter for good; False if it is none."""
     check_id(id)
-    removed: list[bool] = _one((yield [commands.discard(queue_keys(context.layout.queue_of(id)), [id])]))
-    return removed[0]
+    results = yield from by_id(context, [id], commands.discard, lambda removed: removed is None)
+    return bool(_one(list(results.values())))
 
 
 def nodes(context: Context) -> Plan[dict[str, NodeLine]]:
     """The nodes by name, as their lines tell of them."""
-    lines, now = _all((yield [commands.nodes(), commands.redis_now()]))
+    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
     return read_nodes(lines, now)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from delayq.message import Limits
 from delayq.routes import Routes
 from delayq.store.commands import Command, Retention
-from delayq.store.keys import Layout
+from delayq.store.layouts import Layouts
 
 __all__ = ["Context", "Plan"]
 
@@ -21,9 +21,9 @@ Plan = Generator[Iterable[Command[Any]], list[Any], T]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What operations need to know: the layout, limits, how long ended ids are remembered, the routes."""
+    """What operations need to know: the layouts, limits, how long ended ids are remembered, the routes."""
 
-    layout: Layout
+    layouts: Layouts
     limits: Limits = Limits()
     retention: Retention = Retention()
     routes: Routes

@@ -6,21 +6,21 @@ Written for bulk: the work here is done while the server works on what was sent 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from delayq.asking import CHUNK, find_places
 from delayq.codec import due_head, encode, ids_ending, new_id
 from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
 from delayq.message import Message, State
 from delayq.plan import Context, Plan
 from delayq.store import commands
-from delayq.store.commands import Answers, Command
+from delayq.store.commands import MOVED, Answers, Command
 from delayq.store.keys import Layout, queue_keys
 
-__all__ = ["CHUNK", "Outcome", "Scheduled", "level_delay", "schedule"]
+__all__ = ["Outcome", "Scheduled", "level_delay", "schedule"]
 
-CHUNK: Final = 500
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 
 
@@ -41,6 +41,17 @@ class Scheduled(msgspec.Struct, frozen=True, gc=False):
 Outcome = Scheduled | DelayqError
 
 
+class _Moved(NamedTuple):
+    """A message that a closed queue did not have: to be scheduled in the next layout."""
+
+    queue: int  # that was closed
+    kind: str
+    id: str
+    body: bytes
+    place: int  # in the call
+    when: int  # ms
+
+
 class _Batch:
     """Messages of one queue on their way into one script."""
 
@@ -55,23 +66,69 @@ class _Batch:
         self.size = 0
         self.made: Iterator[str] = ids_ending(suffix) if suffix else iter(())
 
+    def add(self, kind: str, id: str, body: bytes, index: int, when: int) -> None:
+        self.kinds.append(kind)
+        self.ids.append(id)
+        self.bodies.append(body)
+        self.places.append((index, when))
+        self.size += len(body)
+
+    @property
+    def full(self) -> bool:
+        return len(self.places) >= CHUNK or self.size >= CHUNK_BYTES
+
 
 def schedule(context: Context, messages: Iterable[Message], now: int) -> Plan[list[Outcome]]:
     """Schedule messages; in order, what became of each. A bad one never stops the others."""
     outcomes: list[Any] = []
     sent: list[_Batch] = []
-    answers = yield _commands(context, messages, now, outcomes, sent)
+    moved: list[_Moved] = []
+    answers = yield _commands(context, messages, now, outcomes, sent, moved)
+    _place_errors(sent, answers, outcomes)
+    while moved:
+        context.layouts.shut.update(one.queue for one in moved)
+        places = yield from find_places(context, ((one.id, one.queue) for one in moved))
+        sent = _regroup(moved, places, outcomes)
+        again: list[_Moved] = []
+        answers = yield [_command(batch, context, outcomes, again) for batch in sent]
+        _place_errors(sent, answers, outcomes)
+        moved = again
+    return outcomes
+
+
+def _place_errors(sent: list[_Batch], answers: list[Any], outcomes: list[Any]) -> None:
     for batch, answer in zip(sent, answers, strict=True):
         if isinstance(answer, StoreError):
             for id, (index, _) in zip(batch.ids, batch.places, strict=True):
                 outcomes[index] = answer.about(id)
-    return outcomes
+
+
+def _regroup(moved: list[_Moved], places: list[int | StoreError], outcomes: list[Any]) -> list[_Batch]:
+    """The messages by the queues that they are to be scheduled in next."""
+    batches: list[_Batch] = []
+    by_queue: dict[int, _Batch] = {}
+    for one, place in zip(moved, places, strict=True):
+        if isinstance(place, StoreError):
+            outcomes[one.place] = place.about(one.id)
+            continue
+        batch = by_queue.get(place)
+        if batch is None or batch.full:
+            batch = by_queue[place] = _Batch(place)
+            batches.append(batch)
+        batch.add(one.kind, one.id, one.body, one.place, one.when)
+    return batches
 
 
 def _commands(
-    context: Context, messages: Iterable[Message], now: int, outcomes: list[Any], sent: list[_Batch]
-) -> Iterator[Command[Any]]:
-    limits, layout, routes = context.limits, context.layout, context.routes
+    context: Context, messages: Iterable[Message], now: int, outcomes: list[Any], sent: list[_Batch],
+    moved: list[_Moved],
+) -> Iterator[Command[Any]]:  # fmt: skip
+    limits, routes = context.limits, context.routes
+    known = context.layouts.known
+    # Where to ask for an id that the caller gave, and for one that is made here.
+    place, place_new = known[0].queue_of, known[0].queue_of
+    if len(known) > 1:
+        place_new = context.layouts.place_new
     shared: _Batch | None = None  # messages that bring neither id nor ordering key share a suffix, so one script
     by_queue: dict[int, _Batch] = {}
     for index, message in enumerate(messages):
@@ -90,19 +147,19 @@ def _commands(
             body = encode(message, limits, due_head(when))
             if id is None and not message.ordering_key:
                 if shared is None:
-                    suffix = layout.random_suffix()
-                    shared = _Batch(layout.queue_of(suffix), suffix)
+                    suffix = Layout.random_suffix()
+                    shared = _Batch(place_new(suffix), suffix)
                 batch = shared
                 whole = next(batch.made)
             else:
-                whole = _whole_id(layout, id, message.ordering_key)
-                queue = layout.queue_of(whole)
+                whole = _whole_id(id, message.ordering_key)
+                queue = place_new(whole) if id is None else place(whole)
                 found = by_queue.get(queue)
                 batch = found if found is not None else by_queue.setdefault(queue, _Batch(queue))
         except InvalidMessage as error:
             outcomes[index] = error
             continue
-        batch.kinds.append(kind if id is None else kind.upper())
+        batch.kinds.append(kind if id is None else kind.upper())  # what `add` does, without a call for each message
         batch.ids.append(whole)
         batch.bodies.append(body)
         batch.places.append((index, when))
@@ -113,44 +170,46 @@ def _commands(
             else:
                 del by_queue[batch.queue]
             sent.append(batch)
-            yield _command(batch, context, outcomes)
+            yield _command(batch, context, outcomes, moved)
     for batch in ([shared] if shared is not None else []) + list(by_queue.values()):
         sent.append(batch)
-        yield _command(batch, context, outcomes)
+        yield _command(batch, context, outcomes, moved)
 
 
-def _command(batch: _Batch, context: Context, outcomes: list[Any]) -> Command[None]:
+def _command(batch: _Batch, context: Context, outcomes: list[Any], moved: list[_Moved]) -> Command[None]:
     """The script call for a batch. Its outcomes are put in place when its reply is read, not at the end of all."""
     keys = queue_keys(batch.queue)
     command = commands.schedule(keys, "".join(batch.kinds), batch.ids, batch.bodies, retention=context.retention)
 
     def read(reply: Any) -> None:
-        _place(batch, command.read(reply), outcomes)
+        _place(batch, command.read(reply), outcomes, moved)
 
     return Command(command.script, command.keys, command.args, read)
 
 
-def _place(batch: _Batch, answers: Answers, outcomes: list[Any]) -> None:
+def _place(batch: _Batch, answers: Answers, outcomes: list[Any], moved: list[_Moved]) -> None:
     queue, now = batch.queue, answers.now
     for kind, id, (index, when) in zip(batch.kinds, batch.ids, batch.places, strict=True):
         absolute = kind == "a" or kind == "A"
         outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
     for position, (status, due) in answers.others.items():
-        index, id = batch.places[position][0], batch.ids[position]
+        (index, when), id = batch.places[position], batch.ids[position]
         if status == "live":
             outcomes[index] = Scheduled(id, queue, due, created=False)
         elif status == "delivered":
             outcomes[index] = Scheduled(id, queue, None, State.DELIVERED, created=False)
         elif status == "invalid":
             outcomes[index] = InvalidMessage("delayTime", "the due lies too far ahead")
+        elif status == MOVED:
+            moved.append(_Moved(queue, batch.kinds[position], id, batch.bodies[position], index, when))
         else:
             outcomes[index] = Conflict(id, cancelled=status == "cancelled")
 
 
-def _whole_id(layout: Layout, id: str | None, ordering_key: str) -> str:
+def _whole_id(id: str | None, ordering_key: str) -> str:
     whole = id if id is not None else new_id()
     if ordering_key:
-        whole = layout.keyed_id(whole, ordering_key)
+        whole = Layout.keyed_id(whole, ordering_key)
         if len(whole) > 128:
             raise InvalidMessage("id", "at most 123 characters beside an orderingKey, whose hash is put behind it")
     return whole

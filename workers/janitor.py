@@ -6,6 +6,8 @@ do it. A look costs a few counts; only a queue whose counts disagree is read thr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from delayq.clock import Clock
@@ -22,21 +24,23 @@ log = structlog.get_logger()
 class Janitor:
     """One queue after the other; `tick` is called by the node's thread."""
 
-    def __init__(self, store: Store, queues: int, clock: Clock) -> None:
+    def __init__(self, store: Store, queues: Sequence[int], clock: Clock) -> None:
         self._store = store
-        self._queues = queues
+        self.queues = queues
         self._clock = clock
-        self._queue = 0
+        self._place = 0
+        self._queue = queues[0]
         self._cursor: str | None = None  # None: not reading through a queue
-        self._next = clock.monotonic() + EVERY // queues
+        self._next = clock.monotonic() + EVERY // len(queues)
 
     def tick(self) -> None:
         """Look at the next queue if it is time; raises StoreError."""
         if self._cursor is None:
             if self._clock.monotonic() < self._next:
                 return
-            self._next = self._clock.monotonic() + EVERY // self._queues
-            self._queue = (self._queue + 1) % self._queues
+            self._next = self._clock.monotonic() + EVERY // len(self.queues)
+            self._place = (self._place + 1) % len(self.queues)
+            self._queue = self.queues[self._place]
             if lacks_tickets(self._store, self._queue):
                 self._cursor = "0"
         for _ in range(PAGES):

@@ -11,9 +11,10 @@ import structlog
 
 from coordinator import Claim, Coordinator, CoordinatorError
 from coordinator.choice import coordinator_for
+from delayq.agreement import DEFAULT_QUEUES, check_layouts
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings
-from delayq.errors import LayoutMismatch, StoreError
+from delayq.errors import StoreError
 from delayq.routes import Routes
 from delayq.store import checks, commands
 from delayq.store.commands import Meta, Retention
@@ -23,6 +24,7 @@ from delayq.targets import open_target
 from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Forwarder, Report
 from workers.janitor import Janitor
+from workers.layouts import LayoutWatch, numbers_of
 from workers.observer import Observer
 from workers.ownership import Ownership
 from workers.pull_job import PullJob
@@ -38,7 +40,6 @@ LINE_EVERY = 5_000
 LOOK_AT_REDIS_EVERY = 1_000
 AWAY = 5_000  # ms without Redis after which queues are given up, should another node reach it
 BACKLOGS_AT_ONCE = 6
-DEFAULT_QUEUES = 16
 log = structlog.get_logger()
 
 
@@ -109,15 +110,23 @@ class Node:
         ownership = self._ownership = Ownership(
             coordinator, self._make_job, self._clock, drain=self.settings.drain_timeout
         )
-        listener = WakeListener(self.store, meta.queues, self._wake)
-        janitor = Janitor(self.store, meta.queues, self._clock)
+        queues = numbers_of(meta.layouts)
+        listener = WakeListener(self.store, queues, self._wake)
+        janitor = Janitor(self.store, queues, self._clock)
+
+        def share(queues: Sequence[int]) -> None:
+            coordinator.share(queues)
+            listener.listen(queues)
+            janitor.queues = queues
+
+        layouts = LayoutWatch(self.store, meta.layouts, self._clock, self._retention, share)
         for forwarder in self._forwarders.values():
             forwarder.start()
         try:
             listener.start()
             if self._join(coordinator):
                 while not self._stopping:
-                    self._round(coordinator, ownership, janitor)
+                    self._round(coordinator, ownership, layouts, janitor)
                     self._wait(SHORT_ROUND if ownership.ending else ROUND)
         finally:
             self._let_go(coordinator, ownership, listener)
@@ -162,15 +171,11 @@ class Node:
                     log.warning("waiting_for_redis", error=said)
                 self._wait(200)
                 continue
-            if meta.version != commands.LAYOUT_VERSION or (wanted is not None and meta.queues != wanted):
-                raise LayoutMismatch(
-                    f"this Redis has {meta.queues} queues and layout version {meta.version}; this worker wants "
-                    f"{wanted or meta.queues} and {commands.LAYOUT_VERSION}"
-                )
+            check_layouts(meta, wanted)
             return meta
         return None
 
-    def _round(self, coordinator: Coordinator, ownership: Ownership, janitor: Janitor) -> None:
+    def _round(self, coordinator: Coordinator, ownership: Ownership, layouts: LayoutWatch, janitor: Janitor) -> None:
         """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
         try:
             self._give_up_hung()
@@ -179,6 +184,7 @@ class Node:
             reachable = answers or self._clock.monotonic() - self._redis_seen_at < AWAY
             changed = ownership.adjust(reachable=reachable)
             self.ready = True
+            layouts.tick()
             janitor.tick()
             self._publish_line(ownership, changed)  # last: a full Redis refuses it
         except StoreError as error:
@@ -194,7 +200,7 @@ class Node:
         if self.settings.zookeeper and now - self._redis_asked_at >= LOOK_AT_REDIS_EVERY:
             self._redis_asked_at = now
             try:
-                self.store.run(commands.stored_epoch(queue_keys(0)))
+                self.store.run(commands.layouts())
                 self._redis_answered = True
                 self._redis_seen_at = self._clock.monotonic()
             except StoreError as error:

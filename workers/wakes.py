@@ -6,7 +6,7 @@ A lost wake costs at most a second: the jobs' waits are bounded.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -24,12 +24,17 @@ log = structlog.get_logger()
 class WakeListener:
     """One thread, one subscription for all queues. `wake(queue, due)` is called for each; due None: look again."""
 
-    def __init__(self, store: Store, queues: int, wake: Callable[[int, int | None], None]) -> None:
+    def __init__(self, store: Store, queues: Iterable[int], wake: Callable[[int, int | None], None]) -> None:
         self._wakes = store.wakes()
-        self._channels = {queue_keys(queue).wake: queue for queue in range(queues)}
+        self._channels: dict[str, int] = {}
+        self.listen(queues)
         self._wake = wake
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def listen(self, queues: Iterable[int]) -> None:
+        """Listen to these queues from now on, within a second; any thread may say so."""
+        self._channels = {queue_keys(queue).wake: queue for queue in queues}
 
     def start(self) -> None:
         """Start the thread; again is harmless."""
@@ -41,10 +46,11 @@ class WakeListener:
         """Listen until stopped, whatever goes wrong."""
         while not self._stopped.is_set():
             try:
-                self._wakes.connect(list(self._channels))
-                for queue in self._channels.values():
+                channels = self._channels
+                self._wakes.connect(list(channels))
+                for queue in channels.values():
                     self._wake(queue, None)  # what was published meanwhile is lost: look
-                while not self._stopped.is_set():
+                while channels is self._channels and not self._stopped.is_set():
                     if (message := self._wakes.receive(RECEIVE)) is not None:
                         self._pass(*message)
             except StoreError as error:

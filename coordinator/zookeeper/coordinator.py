@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib.metadata import version
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from coordinator.assignment import preferred
@@ -40,14 +41,14 @@ class ZooKeeperCoordinator:
     """
 
     def __init__(
-        self, hosts: str, node: str, *, queues: int, store: Store, clock: Clock, read_era: Callable[[], int],
+        self, hosts: str, node: str, *, queues: Collection[int], store: Store, clock: Clock, read_era: Callable[[], int],
         root: str = "/delayq", session_timeout: int = 4_000, address: str = "",
     ) -> None:  # fmt: skip
         if not node or "/" in node or node in (".", ".."):
             raise ConfigError(f"DELAYQ_NODE: {node!r} cannot be a name in ZooKeeper; choose one without a slash")
         self._hosts = hosts
         self._name = node
-        self._queues = range(queues)
+        self._queues = frozenset(queues)
         self._clock = clock
         self._timeout = session_timeout
         self._nodes = f"{root}/nodes"
@@ -78,12 +79,16 @@ class ZooKeeperCoordinator:
         """What to call (in this coordinator's thread) when the node should look at once."""
         self._changed = changed
 
+    def share(self, queues: Collection[int]) -> None:
+        """These queues there are now; the nodes hear of them one by one, and are of one mind within seconds."""
+        self._queues = frozenset(queues)
+        self._poke()
+
     def start(self) -> None:
         """Connect and register; raises CoordinatorError when ZooKeeper is away: call it again."""
         if self._session is not None or self._stopping:
             return
-        session = Session(self._hosts, self._timeout, self._told)
-        self._session = session
+        session = self._session = Session(self._hosts, self._timeout, self._told)
         try:
             session.open()
             self._look(session)
@@ -257,10 +262,7 @@ class ZooKeeperCoordinator:
     def _register(self, session: Session) -> bool:
         """See that our entry is there and says what is so; False while another session has that name."""
         path = f"{self._nodes}/{self._name}"
-        entry = Entry(
-            address=self._entry.address, version=self._entry.version, since=self._entry.since,
-            redis=self._link.state, hold_until=self._flaps.hold_until,
-        )  # fmt: skip
+        entry = msgspec.structs.replace(self._entry, redis=self._link.state, hold_until=self._flaps.hold_until)
         there = session.look(path, self._node_changed)
         node = there or session.create(path, encode(entry))
         if node is None or not node.ours:

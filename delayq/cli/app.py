@@ -18,6 +18,7 @@ from typer.main import get_command
 from delayq.cli import dead_letters, doctor, era, messages, queues, tail
 from delayq.cli.options import BadUse
 from delayq.cli.output import say
+from delayq.cli.reshard import reshard
 from delayq.cli.schedule import schedule
 from delayq.errors import Conflict, DelayqError, InvalidMessage
 
@@ -46,7 +47,7 @@ def _app() -> typer.Typer:
         schedule, messages.cancel, messages.reschedule, messages.get, messages.find, queues.stats, queues.queues,
         queues.nodes,
     )  # fmt: skip
-    last: tuple[Callable[..., int], ...] = (tail.tail, doctor.doctor, queues.version)
+    last: tuple[Callable[..., int], ...] = (reshard, tail.tail, doctor.doctor, queues.version)
     for command in first:
         app.command()(command)
     letters.command("list")(dead_letters.list_)

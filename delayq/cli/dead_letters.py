@@ -35,10 +35,9 @@ def list_(
     shapes: list[dict[str, Any]] = []
     token = page_token
     with connect(redis_url) as client:
-        layout = client.context().layout
         while True:
             page = client.dead_letters(min(STEP, limit - len(shapes)), token)
-            shapes += (letter_shape(one, layout.queue_of(one.id)) for one in page.letters)
+            shapes += map(letter_shape, page.letters)
             token = page.next_token
             if token is None or len(shapes) >= limit:
                 break

@@ -68,14 +68,13 @@ def reschedule(
     due = due_of(delay, at, level)
     with connect(redis_url) as client:
         outcome = client.reschedule(id, **due)
-        queue = client.context().layout.queue_of(id)
     if outcome.result == "not_found":
         say(_UNKNOWN.format(id=id) + ".")
         return 1
-    if outcome.due is None:
+    if outcome.due is None or outcome.queue is None:
         raise BadUse(f"{id} {_WHY.get(outcome.result, outcome.result)}")
     if json:
-        Output().json(scheduled_shape(Scheduled(id=id, queue=queue, due=outcome.due)))
+        Output().json(scheduled_shape(Scheduled(id=id, queue=outcome.queue, due=outcome.due)))
     else:
         Output().line(id, instant(outcome.due) or "-", "scheduled")
     return 0
@@ -89,11 +88,10 @@ def get(
     """Print what is known of a message."""
     with connect(redis_url) as client:
         found = client.get(id)
-        queue = client.context().layout.queue_of(id)
     if found is None:
         say(_UNKNOWN.format(id=id) + ".")
         return 1
-    shape = state_shape(found, queue)
+    shape = state_shape(found)
     if json:
         Output().json(shape)
         return 0
@@ -122,8 +120,7 @@ def find(
     """
     with connect(redis_url) as client:
         found = client.find(key)
-        layout = client.context().layout
-    shapes = [state_shape(one, layout.queue_of(one.id)) for one in found]
+    shapes = [state_shape(one) for one in found]
     if json:
         Output().json({"messages": shapes})
     elif shapes:

@@ -30,8 +30,8 @@ def queues(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print each queue's figures and its owner."""
     with connect(redis_url) as client:
         every = client.stats()
-        owners = owners_of(client.nodes().values(), [one.epoch for one in every])
-    shapes = [queue_shape(number, one, owners.get(number)) for number, one in enumerate(every)]
+        owners = owners_of(client.nodes().values(), {one.queue: one.epoch for one in every})
+    shapes = [queue_shape(one, owners.get(one.queue)) for one in every]
     if json:
         Output().json({"queues": shapes})
         return 0

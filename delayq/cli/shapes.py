@@ -34,19 +34,19 @@ def scheduled_shape(scheduled: Scheduled) -> Shape:
     }  # fmt: skip
 
 
-def state_shape(found: Found, queue: int) -> Shape:
+def state_shape(found: Found) -> Shape:
     """What is known of an id."""
     return {
-        "id": found.id, "queue": queue, "state": found.state, "attempts": found.attempts,
+        "id": found.id, "queue": found.queue, "state": found.state, "attempts": found.attempts,
         "dueTime": instant(found.due), "dueMs": found.due, "endedTime": instant(found.ended), "reason": found.reason,
         "message": message_shape(found.record),
     }  # fmt: skip
 
 
-def letter_shape(letter: DeadLetter, queue: int) -> Shape:
+def letter_shape(letter: DeadLetter) -> Shape:
     """A dead letter."""
     return {
-        "id": letter.id, "queue": queue, "deadTime": format_instant(letter.buried), "attempts": letter.attempts,
+        "id": letter.id, "queue": letter.queue, "deadTime": format_instant(letter.buried), "attempts": letter.attempts,
         "reason": letter.reason, "message": message_shape(letter.record),
     }  # fmt: skip
 
@@ -87,12 +87,12 @@ def body_text(shape: Shape) -> str:
     return bytes(body).decode() if isinstance(body, msgspec.Raw) else str(body)
 
 
-def queue_shape(queue: int, stats: QueueStats, owner: str | None) -> Shape:
+def queue_shape(stats: QueueStats, owner: str | None) -> Shape:
     """The figures of a queue and the node that owns it."""
     return {
-        "queue": queue, "depth": stats.scheduled, "due": stats.due, "headDueTime": instant(stats.head_due),
+        "queue": stats.queue, "depth": stats.scheduled, "due": stats.due, "headDueTime": instant(stats.head_due),
         "headLateness": stats.head_lateness, "parked": stats.parked, "dead": stats.dead, "remembered": stats.remembered,
-        "owner": owner, "epoch": stats.epoch,
+        "owner": owner, "epoch": stats.epoch, "closed": stats.closed,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from delayq.doctor.check import FAIL, OK, WARN, Check
 from delayq.doctor.durability import check_durability
 from delayq.doctor.owners import check_owners
 from delayq.doctor.pools import Progress, check_pools, repair_pools
-from delayq.doctor.queues import check_layout, check_parked_routes
+from delayq.doctor.queues import check_layout, check_parked_routes, check_reshard
 from delayq.doctor.server import check_clock, check_server
 from delayq.store import commands
 from delayq.store.keys import queue_keys
@@ -29,13 +29,15 @@ def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | N
     yield from check_server(store)
     yield check_durability(store, settings)
     yield check_clock(store, clock)
-    layout, check = check_layout(store, settings.queues)
+    layouts, check = check_layout(store, settings.queues)
     yield check
-    if layout is None:
+    if not layouts:
         return
-    stats = ask_all(store, (commands.stats(queue_keys(queue)) for queue in range(layout)))
+    queues = [queue for layout in layouts for queue in layout.numbers]
+    stats = ask_all(store, (commands.stats(queue_keys(queue)) for queue in queues))
+    yield from check_reshard(layouts, stats)
     yield from check_owners(store, stats)
     yield check_parked_routes(stats, settings.route_table())
     if repair is not None:
-        yield repair_pools(store, layout, repair)
-    yield from check_pools(store, layout)
+        yield repair_pools(store, queues, repair)
+    yield from check_pools(store, queues)

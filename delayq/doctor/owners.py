@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -24,14 +24,14 @@ class _Seen(msgspec.Struct, frozen=True):
     """What the check goes by: live nodes, queues, who owns which, the era of new epochs, the time."""
 
     live: list[NodeLine]
-    stats: Sequence[QueueStats]
+    stats: Mapping[int, QueueStats]
     owners: dict[int, str]
     era: int
     now: int
 
     def later(self) -> list[int]:
         """The queues whose epoch is of a later era: no epoch of this one can be above it."""
-        return [queue for queue, one in enumerate(self.stats) if era_of(one.epoch) > self.era]
+        return [queue for queue, one in self.stats.items() if era_of(one.epoch) > self.era]
 
     def below(self, queue: int) -> list[NodeLine]:
         """The live nodes that claim a queue under an epoch below the one that Redis has."""
@@ -48,15 +48,15 @@ def check_owners(store: Store, stats: Sequence[QueueStats]) -> Iterator[Check]:
     """A check for each thing that is wrong with who owns the queues; a single good one if nothing is."""
     lines, now = store.run(commands.nodes()), redis_now(store)
     live = [line for line in read_nodes(lines, now).values() if not line.stale]
-    owners = owners_of(live, [one.epoch for one in stats])
-    seen = _Seen(live, stats, owners, store.run(commands.era()), now)
+    owners = owners_of(live, {one.queue: one.epoch for one in stats})
+    seen = _Seen(live, {one.queue: one for one in stats}, owners, store.run(commands.era()), now)
     found = [*_lacking(seen), *_owned_beyond_the_era(seen), *_not_let_go(seen)]
     yield from found or [Check("owners", OK, f"every queue has an owner: {', '.join(sorted(set(owners.values())))}")]
 
 
 def _lacking(seen: _Seen) -> Iterator[Check]:
     """Queues that no live node owns; it matters where messages wait."""
-    lacking = [queue for queue in range(len(seen.stats)) if queue not in seen.owners]
+    lacking = [queue for queue in seen.stats if queue not in seen.owners]
     if not lacking:
         return
     waiting = sum(seen.stats[queue].scheduled + seen.stats[queue].parked for queue in lacking)

@@ -22,10 +22,10 @@ LOOKUPS: Final = 10_000
 Progress = Callable[[int, int, int], None]
 
 
-def check_pools(store: Store, queues: int) -> Iterator[Check]:
+def check_pools(store: Store, queues: Sequence[int]) -> Iterator[Check]:
     """A check for each queue whose counts do not agree; a single good one if all do."""
     agree = True
-    for queue in range(queues):
+    for queue in queues:
         pool, tickets, parked = _count(store, queue)
         if pool > tickets + parked:
             agree = False
@@ -76,10 +76,10 @@ def _count(store: Store, queue: int) -> tuple[int, int, int]:
     return pool, waiting + dead, sum(parked)
 
 
-def repair_pools(store: Store, queues: int, progress: Progress) -> Check:
+def repair_pools(store: Store, queues: Sequence[int], progress: Progress) -> Check:
     """Look at every message of every queue, page by page, and put right what is wrong."""
     restored = corrupt = 0
-    for queue in range(queues):
+    for queue in queues:
         keys = queue_keys(queue)
         total = store.run(plain("HLEN", keys.pool, read=_same))
         looked, cursor = 0, "0"

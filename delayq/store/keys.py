@@ -1,6 +1,7 @@
-"""The names of all Redis keys, and which queue an id belongs to.
+"""The names of all Redis keys, and which queue of a layout an id belongs to.
 
-Everything of queue `q` shares the hash tag `{q}`, so a script is atomic and Redis Cluster works.
+Everything of queue `q` shares the hash tag `{q}`, so a script is atomic and Redis Cluster works. A queue's number is
+never used again: each layout goes on counting behind the last one, so layouts share no key.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import re
 import secrets
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 __all__ = ["META", "NODES", "Layout", "QueueKeys", "queue_keys"]
 
@@ -40,6 +43,11 @@ class QueueKeys:
         self.final = prefix + "final"
         self.wake = prefix + "wake"
 
+    @property
+    def number(self) -> int:
+        """The number of the queue."""
+        return int(self.tag)
+
     def parked(self, name: str) -> str:
         """The tickets parked under `name`: 't:' and a route's name, or 'k:' and an ordering key."""
         return f"delayq:{{{self.tag}}}:parked:{name}"
@@ -55,25 +63,30 @@ def queue_keys(queue: int) -> QueueKeys:
     return QueueKeys(str(queue))
 
 
-class Layout:
-    """How many queues there are, and where an id lives: a function of the id alone."""
+class Layout(msgspec.Struct, frozen=True):
+    """So many queues, numbered from `first` on, and where an id lives in them: a function of the id alone."""
 
-    __slots__ = ("queues",)
+    queues: int
+    first: int = 0
 
-    def __init__(self, queues: int) -> None:
-        self.queues = queues
+    @property
+    def numbers(self) -> range:
+        """The numbers of its queues."""
+        return range(self.first, self.first + self.queues)
 
     def queue_of(self, id: str) -> int:
         """CRC-16 (XMODEM) of the id modulo the number of queues; an id that ends in '.hhhh' says its CRC itself."""
         if id[-5:-4] == "." and _SUFFIX.fullmatch(id, len(id) - 5):
-            return int(id[-4:], 16) % self.queues
-        return _crc16(id.encode(), 0) % self.queues
+            return self.first + int(id[-4:], 16) % self.queues
+        return self.first + _crc16(id.encode(), 0) % self.queues
 
-    def keyed_id(self, id: str, ordering_key: str) -> str:
+    @staticmethod
+    def keyed_id(id: str, ordering_key: str) -> str:
         """The id with the ordering key's CRC-16 behind it, so that one key has one queue."""
         suffix = f".{_crc16(ordering_key.encode(), 0):04x}"
         return id if id.endswith(suffix) else id + suffix
 
-    def random_suffix(self) -> str:
+    @staticmethod
+    def random_suffix() -> str:
         """A suffix that messages of one batch may share, so that one script takes them all."""
         return f".{secrets.randbelow(65536):04x}"

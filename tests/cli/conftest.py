@@ -56,7 +56,9 @@ class Given:
         self.admin: Any = redis.Redis.from_url(url, protocol=2)
 
     def queue_of(self, id: str) -> int:
-        return self.client.context().layout.queue_of(id)
+        queue = self.client.context().layouts.place(id)
+        assert queue is not None
+        return queue
 
     def scheduled(self, id: str, **fields: Any) -> str:
         """A message, due in an hour unless told otherwise; its id (an ordering key puts something behind it)."""

@@ -71,7 +71,7 @@ class Team:
         """A node that has not started."""
         player = Player(
             ZooKeeperCoordinator(
-                hosts or self.hosts, name, queues=QUEUES, store=self.store, clock=self.clock,
+                hosts or self.hosts, name, queues=range(QUEUES), store=self.store, clock=self.clock,
                 read_era=lambda: self.era, root=self.root, session_timeout=session_timeout, address="127.0.0.1:1",
             )
         )  # fmt: skip

@@ -39,7 +39,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 def local(request: pytest.FixtureRequest) -> Build:
-    return lambda store, clock, era: LocalCoordinator(store, QUEUES, era, clock)
+    return lambda store, clock, era: LocalCoordinator(store, range(QUEUES), era, clock)
 
 
 def zookeeper(request: pytest.FixtureRequest) -> Build:
@@ -49,7 +49,7 @@ def zookeeper(request: pytest.FixtureRequest) -> Build:
     def build(store: Store, clock: ManualClock, era: int) -> Coordinator:
         eras = [era]  # what it knows at first; when it reads the era again, it is the latest one
         return ZooKeeperCoordinator(
-            server.hosts, f"node-{next(numbers)}", queues=QUEUES, store=store, clock=clock, root=root,
+            server.hosts, f"node-{next(numbers)}", queues=range(QUEUES), store=store, clock=clock, root=root,
             read_era=lambda: eras.pop() if eras else ERA + 2,
         )  # fmt: skip
 
@@ -146,7 +146,7 @@ def test_a_queue_that_was_fenced_is_taken_back_with_a_greater_epoch(
 def test_the_local_one_leaves_a_queue_that_was_fenced_to_the_newer_node_for_a_while(
     store: Store, clock: ManualClock
 ) -> None:
-    one = LocalCoordinator(store, QUEUES, ERA, clock)
+    one = LocalCoordinator(store, range(QUEUES), ERA, clock)
     claim = one.claim(1)
     assert claim is not None
     one.fenced(1, claim.epoch)
@@ -159,7 +159,7 @@ def test_the_local_one_leaves_a_queue_that_was_fenced_to_the_newer_node_for_a_wh
 
 
 def test_of_two_local_ones_that_claim_one_queue_at_once_the_last_one_owns_it(store: Store, clock: ManualClock) -> None:
-    one, other = (LocalCoordinator(store, QUEUES, ERA, clock) for _ in range(2))
+    one, other = (LocalCoordinator(store, range(QUEUES), ERA, clock) for _ in range(2))
     first, second = one.claim(0), other.claim(0)
     assert first is not None
     assert second is not None

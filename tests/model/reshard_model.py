@@ -56,7 +56,7 @@ class Client:
 class State:
     listed: tuple[int, ...] = (0,)
     closed: tuple[bool, ...] = (False,) * len(LAYOUTS)
-    places: tuple[Place, ...] = ("nothing",) * len(LAYOUTS)
+    places: tuple[Place, ...] = ("nothing", "nothing", "nothing")
     clients: tuple[Client, ...] = (Client(),) * len(CLIENTS)
     made: bool = False  # the id was given to a caller, who may repeat the call
     remembered: bool = False  # it has ended within the window
@@ -95,7 +95,9 @@ def worker_steps(s: State, rules: Rules) -> Iterator[Step]:
         if s.places[k] == "live":
             yield f"forward from {k}", replace(s, places=put(s.places, k, "ended"), remembered=True)
     if s.remembered:
-        forgotten: tuple[Place, ...] = tuple("nothing" if place == "ended" else place for place in s.places)
+        forgotten = s.places
+        for k in LAYOUTS:
+            forgotten = put(forgotten, k, "nothing") if s.places[k] == "ended" else forgotten
         yield "the window passes", replace(s, places=forgotten, remembered=False)
     for k in s.listed[:-1]:
         empty = s.places[k] != "live" or not rules.drop_empty
@@ -134,7 +136,7 @@ def client_steps(s: State, c: int, rules: Rules) -> Iterator[Step]:
             place = first_place(client, rules, fresh=not s.made)
             yield (
                 f"{c} begins to {kind}",
-                having(replace(s, made=True), call=Call(kind, place, s.live)),  # type: ignore[arg-type]
+                having(replace(s, made=True), call=Call(kind, place, s.live)),
             )
         return
     yield from asked(s, c, client.call, rules)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from delayq.store import commands
 from delayq.store.commands import Meta
+from delayq.store.keys import Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, ids, row
 
 # -- claim ---------------------------------------------------------------------------------------------------------------
@@ -51,8 +52,8 @@ def test_a_claim_tells_the_parked_sets_even_if_it_is_fenced(q: Queue) -> None:
 
 
 def test_the_first_process_writes_the_layout_and_the_others_read_it(q: Queue) -> None:
-    assert q.run(commands.layout(16)) == Meta(16, commands.LAYOUT_VERSION, 0)
-    assert q.run(commands.layout(32)) == Meta(16, commands.LAYOUT_VERSION, 0)
+    assert q.run(commands.layout(16)) == Meta((Layout(16),), commands.LAYOUT_VERSION, 0)
+    assert q.run(commands.layout(32)) == Meta((Layout(16),), commands.LAYOUT_VERSION, 0)
 
 
 def test_the_era_is_read_with_the_layout(q: Queue) -> None:

@@ -346,7 +346,7 @@ class Queue:
     def redrive(self, *ids: str, now: int | None = None) -> list[str]:
         return self.run(commands.redrive(self.keys, ids, now=self._at(now)))
 
-    def discard(self, *ids: str) -> list[bool]:
+    def discard(self, *ids: str) -> list[bool | None]:
         return self.run(commands.discard(self.keys, ids))
 
     def dead_letters(self, limit: int = 100, after: tuple[int, str] | None = None) -> list[DeadLetter]:

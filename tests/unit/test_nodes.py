@@ -82,16 +82,16 @@ def test_whatever_a_line_says_its_times_can_be_shown(fields: dict[str, Any]) -> 
 
 def test_the_owner_is_the_live_node_with_the_highest_epoch() -> None:
     nodes = read(line("a", OLD_EPOCH, 0, 1, 2), line("b", EPOCH, 1, 2), line("c", NEW_EPOCH, 2, age=LINE_AGE + 1))
-    assert owners_of(nodes.values(), [None] * 4) == {0: "a", 1: "b", 2: "b"}
+    assert owners_of(nodes.values(), dict.fromkeys(range(4))) == {0: "a", 1: "b", 2: "b"}
 
 
 def test_a_node_that_was_fenced_off_owns_nothing() -> None:
     nodes = read(line("a", EPOCH, 0, 1, 2))
-    assert owners_of(nodes.values(), [OLD_EPOCH, EPOCH, NEW_EPOCH]) == {0: "a", 1: "a"}
+    assert owners_of(nodes.values(), {0: OLD_EPOCH, 1: EPOCH, 2: NEW_EPOCH}) == {0: "a", 1: "a"}
 
 
 def test_queues_that_there_are_not_have_no_owner() -> None:
-    assert owners_of(read(line("a", EPOCH, -1, 0, 16)).values(), [None]) == {0: "a"}
+    assert owners_of(read(line("a", EPOCH, -1, 0, 16)).values(), {0: None}) == {0: "a"}
 
 
 @pytest.mark.parametrize(

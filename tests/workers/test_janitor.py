@@ -20,7 +20,7 @@ def test_a_message_whose_ticket_was_lost_gets_it_back(valkey: ServerUnderTest) -
         keys = queue_keys(lost.queue)
         tickets = client.store.run(plain("ZRANGE", keys.queue, 0, -1, read=list))
         client.store.run(plain("ZREM", keys.queue, next(t for t in tickets if lost.id.encode() in t), read=int))
-        janitor = Janitor(client.store, 16, clock)
+        janitor = Janitor(client.store, range(16), clock)
         for _ in range(17):
             clock.advance(EVERY // 16)
             janitor.tick()

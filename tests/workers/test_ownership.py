@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import cast
 
 import pytest
@@ -54,6 +54,9 @@ class Spread:
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Nothing to watch."""
+
+    def share(self, queues: Collection[int]) -> None:
+        """`wanted` says what is assigned."""
 
     def redis_reachable(self, reachable: bool) -> None:
         """Nothing to know."""

@@ -244,7 +244,7 @@ def test_pull_job_forwarder_and_listener_start_and_stop_from_several_threads_at_
     try:
         for _ in range(5):
             hand = world.take_over()
-            listener = WakeListener(store, 1, lambda queue, due: None)
+            listener = WakeListener(store, [0], lambda queue, due: None)
             forwarder = Forwarder(ROUTE, MemoryTarget(), SystemClock(), threads=3, timeout=TIMEOUT)
             hand.job._clock = SystemClock()
             hand.job._test_now = None
@@ -292,7 +292,7 @@ def test_a_listener_goes_on_after_an_exception_of_the_one_it_tells(valkey: Serve
         if due == 1:
             raise RuntimeError("broken on purpose")
 
-    listener = WakeListener(store, 1, wake)
+    listener = WakeListener(store, [0], wake)
     listener.start()
     try:
         with condition:

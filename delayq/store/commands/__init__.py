@@ -4,7 +4,7 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 (Unix ms) that a test hands in.
 """
 
-from delayq.store.commands.command import EVERY, Arg, Command, Now, Replies, Retention, every, plain
+from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
 from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, stored_epoch
 from delayq.store.commands.reading import COUNTERS, Found, QueueStats, find, get, stats
@@ -14,18 +14,23 @@ from delayq.store.commands.whole import (
     LAYOUT_VERSION,
     Meta,
     bump_era,
+    close,
     era,
     forget_node,
     layout,
+    layouts,
     nodes,
     publish_node,
     redis_now,
+    relist,
+    retire,
 )
 
 __all__ = [
     "COUNTERS",
     "EVERY",
     "LAYOUT_VERSION",
+    "MOVED",
     "Answers",
     "Arg",
     "AsPulled",
@@ -47,6 +52,7 @@ __all__ = [
     "bury",
     "cancel",
     "claim",
+    "close",
     "dead_letters",
     "discard",
     "era",
@@ -55,6 +61,7 @@ __all__ = [
     "forget_node",
     "get",
     "layout",
+    "layouts",
     "nodes",
     "park",
     "plain",
@@ -62,8 +69,10 @@ __all__ = [
     "pull",
     "redis_now",
     "redrive",
+    "relist",
     "repair",
     "reschedule",
+    "retire",
     "retry",
     "schedule",
     "stats",

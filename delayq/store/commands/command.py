@@ -8,10 +8,13 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["EVERY", "RETENTION", "Arg", "Command", "Now", "Replies", "Retention", "every", "plain", "texts"]
+__all__ = ["EVERY", "MOVED", "RETENTION", "Arg", "Command", "Now", "Replies", "Retention", "every", "plain", "texts"]
 
 T = TypeVar("T")
 Arg = bytes | str | int
+
+#: What a closed queue says of an id that it does not have: ask the next layout.
+MOVED: Final = "moved"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A message that was given up: when (Unix ms), after how many attempts, and why."""
 
     id: str
+    queue: int
     buried: int
     attempts: int
     reason: str
@@ -32,9 +33,11 @@ def dead_letters(keys: QueueKeys, limit: int, after: tuple[int, str] | None = No
         letters = []
         for id, buried, raw, text in reply:
             _, tries, why = read_reason(text)
-            letters.append(
-                DeadLetter(id=id.decode(), buried=int(buried), attempts=tries, reason=why, record=read_record(raw))
-            )
+            letter = DeadLetter(
+                id=id.decode(), queue=keys.number, buried=int(buried), attempts=tries, reason=why,
+                record=read_record(raw),
+            )  # fmt: skip
+            letters.append(letter)
         return letters
 
     time, id = after if after is not None else ("", "")
@@ -42,7 +45,7 @@ def dead_letters(keys: QueueKeys, limit: int, after: tuple[int, str] | None = No
 
 
 def redrive(keys: QueueKeys, ids: Sequence[str], *, now: Now = "") -> Command[list[str]]:
-    """Put dead letters back, due now: 'scheduled', 'not_dead' or 'corrupt' of each."""
+    """Put dead letters back, due now: 'scheduled', 'not_dead', 'corrupt' or 'moved' of each."""
     return Command(
         "redrive",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons),
@@ -51,11 +54,11 @@ def redrive(keys: QueueKeys, ids: Sequence[str], *, now: Now = "") -> Command[li
     )
 
 
-def discard(keys: QueueKeys, ids: Sequence[str]) -> Command[list[bool]]:
-    """Delete dead letters for good; False for what is none."""
+def discard(keys: QueueKeys, ids: Sequence[str]) -> Command[list[bool | None]]:
+    """Delete dead letters for good; False for what is none, None for what has moved."""
     return Command(
         "discard",
         (keys.state, keys.pool, keys.attempts, keys.index, keys.dead, keys.reasons),
         ids,
-        lambda reply: [bool(removed) for removed in reply],
+        lambda reply: [None if removed < 0 else bool(removed) for removed in reply],
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.codec import CorruptRecord, Record
 from delayq.message import State
-from delayq.store.commands.command import RETENTION, Command, Now, Retention, texts
+from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, texts
 from delayq.store.keys import QueueKeys
 
 __all__ = ["COUNTERS", "Found", "QueueStats", "find", "get", "read_reason", "read_record", "stats"]
@@ -22,6 +22,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
+    queue: int
     state: str
     record: Record | None = None
     due: int | None = None
@@ -33,11 +34,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 def get(
     keys: QueueKeys, ids: Sequence[str], *, now: Now = "", retention: Retention = RETENTION
 ) -> Command[list[Found | None]]:
-    """What is known of ids of one queue; None for one that is not there."""
+    """What is known of ids of one queue; None for one that is not there, the state 'moved' if the queue is closed."""
 
     def read(reply: list[Any]) -> list[Found | None]:
         when, watermark = int(reply[0]), int(reply[1]) if reply[1] else -1
-        return [_found(id, one, when, watermark) for id, one in zip(ids, reply[2:], strict=True)]
+        return [_found(id, keys.number, one, when, watermark) for id, one in zip(ids, reply[2:], strict=True)]
 
     return Command(
         "get",
@@ -47,17 +48,20 @@ def get(
     )
 
 
-def _found(id: str, reply: Any, now: int, watermark: int) -> Found | None:
+def _found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | None:
     if not reply:
         return None
+    if isinstance(reply, bytes):
+        return Found(id=id, queue=queue, state=MOVED)
     if len(reply) == 2:
         state = State.CANCELLED if reply[0] else State.DELIVERED
-        return Found(id=id, state=state, ended=int(reply[1]))
+        return Found(id=id, queue=queue, state=state, ended=int(reply[1]))
     raw, place, score, attempts, reason = reply
     due = int(score) if score else None
     if place == b"dead":
         buried, tries, why = read_reason(reason)
-        return Found(id=id, state=State.DEAD, record=read_record(raw), attempts=tries, reason=why, ended=buried)
+        record = read_record(raw)
+        return Found(id=id, queue=queue, state=State.DEAD, record=record, attempts=tries, reason=why, ended=buried)
     if place == b"parked":
         state = State.PARKED
     elif due is not None and due > now and attempts:
@@ -68,7 +72,7 @@ def _found(id: str, reply: Any, now: int, watermark: int) -> Found | None:
         state = State.SCHEDULED
     else:
         state = State.DUE
-    return Found(id=id, state=state, record=read_record(raw), due=due, attempts=int(attempts or 0))
+    return Found(id=id, queue=queue, state=state, record=read_record(raw), due=due, attempts=int(attempts or 0))
 
 
 def read_record(raw: bytes) -> Record | None:
@@ -89,9 +93,11 @@ def find(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one queue; counts are messages, times ms."""
+    """The figures of one queue; counts are messages, times ms. A closed one takes no new messages."""
 
+    queue: int
     now: int
+    closed: bool
     scheduled: int
     due: int
     head_due: int | None
@@ -115,11 +121,11 @@ COUNTERS: Final = (
 )  # fmt: skip
 
 
-def _read_stats(reply: list[Any]) -> QueueStats:
+def _read_stats(number: int, reply: list[Any]) -> QueueStats:
     now, queue, due, head, pool, remembered, dead, *pairs = reply
     state = {pairs[i].decode(): pairs[i + 1].decode() for i in range(0, len(pairs), 2)}
     return QueueStats(
-        now=int(now), scheduled=queue, due=due, head_due=int(head) if head else None,
+        queue=number, now=int(now), closed="closed" in state, scheduled=queue, due=due, head_due=int(head) if head else None,
         parked=max(0, pool - queue - dead), dead=dead, remembered=remembered, epoch=state.get("epoch"),
         watermark=int(state["watermark"]) if "watermark" in state else None,
         parked_sets=tuple(name.removeprefix("parked:") for name in state if name.startswith("parked:")),
@@ -129,4 +135,8 @@ def _read_stats(reply: list[Any]) -> QueueStats:
 
 def stats(keys: QueueKeys, *, now: Now = "") -> Command[QueueStats]:
     """The figures of one queue."""
-    return Command("stats", (keys.state, keys.queue, keys.pool, keys.final, keys.dead), (now,), _read_stats)
+
+    def read(reply: list[Any]) -> QueueStats:
+        return _read_stats(keys.number, reply)
+
+    return Command("stats", (keys.state, keys.queue, keys.pool, keys.final, keys.dead), (now,), read)

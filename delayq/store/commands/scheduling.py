@@ -48,7 +48,7 @@ def schedule(
 def cancel(
     keys: QueueKeys, ids: Sequence[str], *, now: Now = "", retention: Retention = RETENTION
 ) -> Command[list[str]]:
-    """Cancel messages of one queue: 'cancelled', 'in_flight', 'delivered', 'dead' or 'not_found' of each."""
+    """Cancel messages of one queue: 'cancelled', 'in_flight', 'delivered', 'dead', 'not_found' or 'moved' of each."""
     return Command(
         "cancel",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead),

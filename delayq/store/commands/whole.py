@@ -1,36 +1,74 @@
-"""What concerns all queues: the layout, the era, the nodes, the time."""
+"""What concerns all queues: the layouts, the era, the nodes, the time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from delayq.store.commands.command import Command, plain
-from delayq.store.keys import META, NODES
+from delayq.store.commands.command import RETENTION, Command, Now, Retention, plain
+from delayq.store.keys import META, NODES, Layout, QueueKeys
+from delayq.store.layouts import read_layouts, write_layouts
 
 __all__ = [
-    "LAYOUT_VERSION", "Meta", "bump_era", "era", "forget_node", "layout", "nodes", "publish_node", "redis_now",
+    "LAYOUT_VERSION", "Meta", "bump_era", "close", "era", "forget_node", "layout", "layouts", "nodes", "publish_node",
+    "redis_now", "relist", "retire",
 ]  # fmt: skip
 
 LAYOUT_VERSION: Final = "1"
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """What all processes agree on: the number of queues, the version of the layout, the era of the epochs."""
+    """What all processes agree on: the layouts, oldest first, their version, the era of the epochs."""
 
-    queues: int
+    layouts: tuple[Layout, ...]
     version: str
     era: int
 
+    @property
+    def queues(self) -> int:
+        """How many queues the newest layout has."""
+        return self.layouts[-1].queues
+
 
 def layout(queues: int) -> Command[Meta]:
-    """Agree on the layout; the first process writes it."""
+    """Agree on the layouts; the first process writes the first one."""
     return Command(
         "layout",
         (META,),
         (queues, LAYOUT_VERSION),
-        lambda reply: Meta(int(reply[0]), reply[1].decode(), int(reply[2])),
+        lambda reply: Meta(read_layouts(reply[0].decode()), reply[1].decode(), int(reply[2])),
+    )
+
+
+def layouts() -> Command[tuple[Layout, ...]]:
+    """The layouts as they are listed now; none in a Redis that nobody has used yet."""
+    return plain("HGET", META, "layouts", read=lambda reply: read_layouts((reply or b"").decode()))
+
+
+def relist(before: Sequence[Layout], after: Sequence[Layout]) -> Command[tuple[Layout, ...]]:
+    """List other layouts, if these are still those that are listed; what is listed now."""
+    return Command(
+        "relist",
+        (META,),
+        (write_layouts(before), write_layouts(after)),
+        lambda reply: read_layouts((reply or b"").decode()),
+    )
+
+
+def close(keys: QueueKeys) -> Command[bool]:
+    """Let a queue take no new message, for ever; whether it was open."""
+    return Command("close", (keys.state,), (), bool)
+
+
+def retire(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTION) -> Command[bool]:
+    """Whether a closed queue holds and remembers nothing any more; ids that ended before the window are forgotten."""
+    return Command(
+        "retire",
+        (keys.state, keys.queue, keys.pool, keys.final, keys.dead),
+        (now, retention.window),
+        bool,
     )
 
 

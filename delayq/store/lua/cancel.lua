@@ -2,9 +2,10 @@
 -- pending is removed too, but says 'in_flight': it may be or have been forwarded.
 -- KEYS: state queue pool attempts keys final dead
 -- ARGV: now, window of final, most in final, then the ids
--- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'not_found' of each
+-- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'not_found' of each; 'moved' if it is not here and the
+--          queue is closed: ask the next layout
 -- @flags allow-oom
--- @include clock record final life
+-- @include clock record final life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead = KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])
@@ -16,7 +17,7 @@ local function cancel(id)
   local record = redis.call('HGET', pool, id)
   if not record then
     local how = ending(redis.call('ZSCORE', final, id), now, window)
-    return how and HOW[how] or 'not_found'
+    return how and HOW[how] or unknown(state)
   end
   local ticket = ticket_of(id, record)
   local place, due = place_of(queue, dead, id, ticket)

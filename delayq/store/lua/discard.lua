@@ -1,9 +1,9 @@
 -- Delete dead letters for good.
 -- KEYS: state pool attempts keys dead reasons
 -- ARGV: the ids
--- Returns: 1 | 0 (it is no dead letter) of each
+-- Returns: 1 | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each
 -- @flags allow-oom
--- @include record
+-- @include record closed
 local state, pool, attempts, index, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local answer = {}
 for i = 1, #ARGV do
@@ -19,6 +19,8 @@ for i = 1, #ARGV do
     redis.call('HDEL', attempts, id)
     redis.call('HDEL', reasons, id)
     redis.call('HINCRBY', state, 'discarded', 1)
+  elseif redis.call('HEXISTS', pool, id) == 0 and unknown(state) == 'moved' then
+    removed = -1
   end
   answer[i] = removed
 end

@@ -1,10 +1,10 @@
 -- What is known of ids.
 -- KEYS: state queue pool attempts final dead reasons
 -- ARGV: now, window of final, then the ids
--- Returns: {now, watermark or '', then of each: '' (not found) | {how it ended: 0 forwarded, 1 and 2 cancelled, when}
+-- Returns: {now, watermark or '', then of each: '' (not found) | 'moved' (ask the next layout) | {how it ended: 0 forwarded, 1 and 2 cancelled, when}
 --          | {record, 'pending' | 'parked' | 'dead', due or '', attempts or '', reason or ''}}
 -- @flags no-writes
--- @include clock record final life
+-- @include clock record final life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local final, dead, reasons = KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])
@@ -20,6 +20,9 @@ for i = 3, #ARGV do
     local score = redis.call('ZSCORE', final, id)
     local how = ending(score, now, tonumber(ARGV[2]))
     answer[i] = how and { how, digits(math.floor(tonumber(score) / 4)) } or ''
+    if not how and unknown(state) == 'moved' then
+      answer[i] = 'moved'
+    end
   end
 end
 return answer

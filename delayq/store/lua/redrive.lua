@@ -2,8 +2,8 @@
 -- because they were in flight before.
 -- KEYS: state queue pool attempts dead reasons
 -- ARGV: now, wake channel, then the ids
--- Returns: 'scheduled' | 'not_dead' | 'corrupt' of each
--- @include clock record generation wake
+-- Returns: 'scheduled' | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed
+-- @include clock record generation wake closed
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local generation
@@ -12,7 +12,8 @@ for i = 3, #ARGV do
   local id = ARGV[i]
   local record = redis.call('ZSCORE', dead, id) and redis.call('HGET', pool, id)
   if not record then
-    answer[#answer + 1] = 'not_dead'
+    local elsewhere = redis.call('HEXISTS', pool, id) == 0 and unknown(state) == 'moved'
+    answer[#answer + 1] = elsewhere and 'moved' or 'not_dead'
   elseif not fields(record) then
     answer[#answer + 1] = 'corrupt'
   else

@@ -3,7 +3,8 @@
 -- KEYS: state queue pool attempts final dead
 -- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), id, spec ('a' or 'r', ms)
 -- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'not_found' | 'invalid'}
--- @include clock record generation wake final life
+--          or {'moved'}: the queue is closed and does not have it, ask the next layout
+-- @include clock record generation wake final life closed
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local id, spec = ARGV[5], ARGV[6]
@@ -18,7 +19,7 @@ due = math.max(due, now)
 local record = redis.call('HGET', pool, id)
 if not record then
   local how = ending(redis.call('ZSCORE', final, id), now, tonumber(ARGV[3]))
-  return { how == FORWARDED and 'delivered' or how and 'cancelled' or 'not_found' }
+  return { how == FORWARDED and 'delivered' or how and 'cancelled' or unknown(state) }
 end
 local ticket = ticket_of(id, record)
 local place, score = place_of(queue, dead, id, ticket)

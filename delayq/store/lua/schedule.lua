@@ -4,7 +4,8 @@
 --       message ('a' at, 'r' after; in upper case if the caller gave the id), then all ids, then all bodies:
 --       the due or delay (13 digits), '0', content
 -- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
---          'live' (scheduled before by the same call), 'conflict', 'delivered', 'cancelled', 'invalid'
+--          'live' (scheduled before by the same call), 'conflict', 'delivered', 'cancelled', 'invalid',
+--          'moved' (the queue is closed: ask the next layout)
 -- @include clock record generation wake final
 local state, queue, pool, index, final = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now = clock(ARGV[1])
@@ -13,6 +14,7 @@ local kinds = ARGV[5]
 local count = #kinds
 local sub, byte, find = string.sub, string.byte, string.find
 
+local closed = redis.call('HGET', state, 'closed')
 local stored = redis.call('HMGET', pool, unpack(ARGV, 6, 5 + count))
 local ended = redis.call('EXISTS', final) == 1 and redis.call('ZMSCORE', final, unpack(ARGV, 6, 5 + count))
 
@@ -53,6 +55,9 @@ local function weigh(i, id, body, kind)
   if how then
     return say(i, how == FORWARDED and 'delivered' or 'cancelled', '')
   end
+  if closed then
+    return say(i, 'moved', '')
+  end
   generation = generation or next_generation(state)
   local moved = due < now
   if moved then
@@ -72,7 +77,7 @@ for i = 1, count do
   local id, body = ARGV[5 + i], ARGV[5 + count + i]
   local kind = byte(kinds, i)
   local due = tonumber(sub(body, 1, 13))
-  if kind ~= 97 or not due or due < soon or due >= 1e13 or stored[i] or (ended and ended[i]) then
+  if closed or kind ~= 97 or not due or due < soon or due >= 1e13 or stored[i] or (ended and ended[i]) then
     body, due = weigh(i, id, body, kind)
   end
   if body then

@@ -1,0 +1,99 @@
+"""How a plan asks for ids and queues while there may be more than one layout.
+
+An id is asked for in the oldest layout first; only a closed queue that does not have it sends on to the next. With one
+layout that is one round trip, and nothing here costs another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from delayq.errors import StoreError, StoreUnavailable
+from delayq.plan import Context, Plan
+from delayq.store import commands
+from delayq.store.commands import Command
+from delayq.store.keys import QueueKeys, queue_keys
+
+__all__ = ["CHUNK", "all_good", "by_id", "every_queue", "find_places"]
+
+T = TypeVar("T")
+
+#: Messages in one script.
+CHUNK: Final = 500
+
+
+def all_good(answers: list[Any]) -> list[Any]:
+    """The answers; raises the first StoreError among them."""
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            raise answer
+    return answers
+
+
+def find_places(context: Context, behind: Iterable[tuple[str, int]]) -> Plan[list[int | StoreError]]:
+    """The queue to ask next for each id, behind the queue that said MOVED; the list of layouts is read if need be."""
+    layouts = context.layouts
+    wanted = list(behind)
+    unread: StoreError | None = None
+    if any(queue >= layouts.known[-1].first for _, queue in wanted):
+        (listed,) = yield [commands.layouts()]
+        if isinstance(listed, StoreError):
+            unread = listed
+        else:
+            layouts.take(listed)
+    nowhere = unread or StoreUnavailable(
+        "the queues are closed and delayq:meta lists no newer layout; run the same `delayq reshard` again"
+    )
+    found = (layouts.place(id, queue) for id, queue in wanted)
+    return [nowhere if place is None else place for place in found]
+
+
+def by_id(
+    context: Context, ids: Iterable[str], ask: Callable[[QueueKeys, list[str]], Command[list[T]]],
+    moved: Callable[[T], bool],
+) -> Plan[dict[str, Any]]:  # fmt: skip
+    """What became of each id: an answer, or a StoreError."""
+    results: dict[str, Any] = {}
+    behind = dict.fromkeys(ids, -1)
+    while behind:
+        places = yield from find_places(context, behind.items())
+        queues: dict[int, list[str]] = {}
+        for id, place in zip(behind, places, strict=True):
+            if isinstance(place, StoreError):
+                results[id] = place
+            else:
+                queues.setdefault(place, []).append(id)
+        chunks = [(queue, ids[n : n + CHUNK]) for queue, ids in queues.items() for n in range(0, len(ids), CHUNK)]
+        if not chunks:
+            break
+        answers = yield [ask(queue_keys(queue), some) for queue, some in chunks]
+        behind = {}
+        for (queue, some), answer in zip(chunks, answers, strict=True):
+            if isinstance(answer, StoreError):
+                results.update(dict.fromkeys(some, answer))
+                continue
+            results.update(zip(some, answer, strict=True))
+            gone = [id for id, one in zip(some, answer, strict=True) if moved(one)]
+            if gone:
+                context.layouts.shut.add(queue)
+                behind.update(dict.fromkeys(gone, queue))
+    return results
+
+
+def every_queue(context: Context, ask: Callable[[QueueKeys], Command[T]]) -> Plan[dict[int, T]]:
+    """What each queue of every layout answers; raises StoreError.
+
+    The list of layouts is read along with the queues that are known, so that no message is missed that was there
+    before.
+    """
+    layouts = context.layouts
+    known = layouts.queues
+    listed, *answers = all_good((yield [commands.layouts(), *(ask(queue_keys(queue)) for queue in known)]))
+    layouts.take(listed)
+    found: dict[int, T] = dict(zip(known, answers, strict=True))
+    new = [queue for queue in layouts.queues if queue not in found]
+    if new:
+        answers = all_good((yield [ask(queue_keys(queue)) for queue in new]))
+        found.update(zip(new, answers, strict=True))
+    return {queue: found[queue] for queue in layouts.queues}

@@ -1,0 +1,6 @@
+-- Let a queue take no new message, for ever: what it does not have has moved to the next layout.
+-- KEYS: state
+-- ARGV: none
+-- Returns: 1 | 0 (it was closed before)
+-- @flags allow-oom
+return redis.call('HSETNX', KEYS[1], 'closed', '1')
