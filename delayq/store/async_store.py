@@ -80,7 +80,8 @@ class AsyncStore:
             connection = self._idle.pop() if self._idle else await self._make()
             try:
                 if not connection.is_connected:
-                    await connection.connect()
+                    async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
+                        await connection.connect()
                 await self._exchange(connection, exchange)
             except BaseException:
                 await connection.disconnect(nowait=True)
