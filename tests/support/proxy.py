@@ -64,6 +64,12 @@ class FaultProxy:
         """The URL of the server, through here."""
         return f"redis://{self._host}:{self.port}/0"
 
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        with self._lock:
+            return len(self._links)
+
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def drop_reply(self, script: str, times: int = 1, *, when: Callable[[Words], bool] | None = None) -> None:
