@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import httpx2
 
 from delayq.embedded import EmbeddedServer
+from tests.support.load import Load
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.service import Service
@@ -27,7 +29,9 @@ AWAY = 1_000
 class House:
     """Redis, a sink, an API and workers; worker w0 and the API go to Redis each through a proxy of its own."""
 
-    def __init__(self, redis: EmbeddedServer, sink: Sink, service: Service, api: FaultProxy, worker: FaultProxy) -> None:
+    def __init__(
+        self, redis: EmbeddedServer, sink: Sink, service: Service, api: FaultProxy, worker: FaultProxy
+    ) -> None:
         self.redis = redis
         self.server = ServerUnderTest("valkey", redis.url)
         self.sink = sink
@@ -35,6 +39,7 @@ class House:
         self.http = service.http
         self.to_api = api
         self.to_worker = worker
+        self._numbers = itertools.count()
 
     def heal(self) -> None:
         """Everything passes, and the API says that it is ready."""
@@ -52,9 +57,29 @@ class House:
         finally:
             os.kill(self.redis.pid, signal.SIGCONT)
 
+    @contextmanager
+    def sink_paused(self) -> Iterator[None]:
+        """The sink keeps its connections and answers nothing."""
+        pid = int(self.sink.server.admin.info("server")["process_id"])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def expect(self, load: Load, *, twice: int = 0) -> None:
+        """Everything that a load scheduled into 'sink.*' and into streams arrived; see `Sink.expect`."""
+        for topic, accepted in load.accepted.items():
+            general = topic.startswith("sink.")
+            self.sink.expect(
+                topic, accepted, cancelled=load.cancelled, maybe=load.in_flight, twice=twice if general else 0,
+                at=None if general else self.server,
+            )  # fmt: skip
+
     def schedule(self, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:
-        """Schedule messages over HTTP in one batch, and return their ids."""
-        messages = [{"topic": topic, "delayTime": delay, "body": str(i)} | fields for i in range(count)]
+        """Schedule messages over HTTP in one batch, and return their ids, which lead to all queues."""
+        ids = [f"{topic}-{next(self._numbers)}" for _ in range(count)]
+        messages = [{"topic": topic, "id": id, "delayTime": delay, "body": "b"} | fields for id in ids]
         answer = self.http.post("/v1/messages:batch", json={"messages": messages})
         assert answer.status_code == 200, answer.text
         results = answer.json()["results"]
@@ -73,8 +98,8 @@ class House:
 
 
 @contextmanager
-def house(folder: Path, **options: Any) -> Iterator[House]:
-    """A house whose service runs; `options` are those of `Service`."""
+def house(folder: Path, prepare: Callable[[Service], None] = lambda service: None, **options: Any) -> Iterator[House]:
+    """A house whose service runs; `options` are those of `Service`, which `prepare` may change before it starts."""
     with ExitStack() as stack:
         redis = stack.enter_context(EmbeddedServer(data_dir=folder / "valkey"))
         sink = stack.enter_context(real_sink())
@@ -83,6 +108,7 @@ def house(folder: Path, **options: Any) -> Iterator[House]:
         service = Service(folder, redis.url, **settings)
         service.api.settings["redis_url"] = api.url
         service.workers[0].settings["redis_url"] = worker.url
+        prepare(service)
         stack.enter_context(service)
         made = House(redis, sink, service, api, worker)
         stack.callback(made.server.close)

@@ -36,7 +36,9 @@ def with_names_of(hosts: Path, nowhere: Path, command: list[str]) -> list[str]:
     unshare = shutil.which("unshare")
     flags = "-m" if os.geteuid() == 0 else "-rm"
     if unshare is None or subprocess.run([unshare, flags, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no mount namespaces here: run it on Linux, as root or where users may have namespaces of their own")
+        pytest.skip(
+            "no mount namespaces here: run it on Linux, as root or where users may have namespaces of their own"
+        )
     script = 'mount --bind "$0" /etc/hosts && mount --bind "$1" /etc/resolv.conf && shift && exec "$@"'
     return [unshare, flags, "sh", "-c", script, str(hosts), str(nowhere), *command]
 
@@ -116,10 +118,9 @@ def test_b12_a_link_that_comes_and_goes_moves_no_queue_and_doubles_nothing(home:
             clock.wait(1)
         load.wait_for(1)
     assert home.service.epochs() == before
-    home.sink.expect("sink.b12", load.accepted["sink.b12"], cancelled=load.cancelled, maybe=load.in_flight)
-    home.sink.expect("b12", load.accepted["b12"], cancelled=load.cancelled, maybe=load.in_flight, at=home.server)
+    home.expect(load)
     home.wait_until_done()
-    home.sink.expect("sink.b12", load.accepted["sink.b12"], cancelled=load.cancelled, maybe=load.in_flight)
+    home.expect(load)
 
 
 def test_b11_a_worker_that_lost_redis_alone_leaves_its_queues_to_the_other_and_gets_them_back(home: House) -> None:
@@ -128,9 +129,7 @@ def test_b11_a_worker_that_lost_redis_alone_leaves_its_queues_to_the_other_and_g
         home.to_worker.refuse()
         eventually(lambda: set(home.service.owners().values()) == {"w1"}, "the other has them all", seconds=40)
         load.wait_for(200)
-    most = QUEUES * WINDOW
-    home.sink.expect("sink.b11", load.accepted["sink.b11"], cancelled=load.cancelled, maybe=load.in_flight, twice=most)
-    home.sink.expect("b11", load.accepted["b11"], cancelled=load.cancelled, maybe=load.in_flight, at=home.server)
+    home.expect(load, twice=QUEUES * WINDOW)
     home.to_worker.heal()
     eventually(home.service.owned, "both own queues again", seconds=40)
     home.sink.expect("sink.b11.after", home.schedule("sink.b11.after", 200))

@@ -110,7 +110,9 @@ def test_b5_no_connection_is_made_that_repeats_by_itself() -> None:
             for call in makers(path):
                 found += 1
                 given = [ast.unparse(one.value) for one in call.keywords if one.arg in ("retry", None)]
-                told = [one for one in given if one.startswith(("Retry(NoBackoff(), 0", "connection_options(", "async_"))]
+                told = [
+                    one for one in given if one.startswith(("Retry(NoBackoff(), 0", "connection_options(", "async_"))
+                ]
                 assert told, f"{path}:{call.lineno} lets redis-py repeat commands"
     assert found >= 6, "this test looks for the wrong calls"
 

@@ -50,7 +50,8 @@ class Load:
     def _one_turn(self, http: httpx2.Client, topic: str, turn: int) -> None:
         delays = [self._chance.randrange(self._latest) for _ in range(self._batch)]
         messages = [
-            {"topic": topic, "id": f"{topic}-{turn}-{number}", "delayTime": delay} for number, delay in enumerate(delays)
+            {"topic": topic, "id": f"{topic}-{turn}-{number}", "delayTime": delay}
+            for number, delay in enumerate(delays)
         ]
         self.accepted[topic] += self._schedule(http, messages)
         if turn % 3 == 0:
