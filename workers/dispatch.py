@@ -45,6 +45,7 @@ class Dispatch:
         self.waiting: dict[str, list[Held]] = {}  # for room at their route's forwarder, in order
         self.submitted: dict[str, int] = dict.fromkeys(forwarders, 0)
         self.keys_to_unpark: set[str] = set()
+        self.pauses = 0  # of the process, when this tick began
         self._routes = routes
         self._forwarders = forwarders
         self._report = report
@@ -170,7 +171,7 @@ class Dispatch:
             for held in batch:
                 held.sending = True
             self.submitted[name] += len(batch)
-            forwarder.submit(self._report, batch)
+            forwarder.submit(self._report, batch, self.pauses)
 
     def flow(self) -> None:
         """Send what waits for room; park what waits at a forwarder that finishes nothing."""

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+import msgspec
 import structlog
 
 from delayq.clock import Clock
@@ -17,15 +18,24 @@ from delayq.targets import OK, Result, Target
 from workers.circuit import Circuit
 from workers.held import Held
 from workers.observer import Observer
+from workers.pulse import Pulse
 
 __all__ = ["STALL", "Forwarder", "Report"]
 
-#: Tells the queue's owner what became of a batch; called from a sending thread.
-Report = Callable[[Sequence[Held], Sequence[Result]], None]
+#: Tells the queue's owner what became of a batch (None: it was not sent); called from a sending thread.
+Report = Callable[[Sequence[Held], Sequence[Result] | None], None]
 STALL = 100
 GRACE = 1_000
 MOST_ABANDONED = 16
 log = structlog.get_logger()
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """A batch of one queue; `pauses` were counted when it was pulled."""
+
+    report: Report
+    batch: Sequence[Held]
+    pauses: int
 
 
 class _Send:
@@ -33,7 +43,7 @@ class _Send:
 
     __slots__ = ("abandoned", "groups", "replaced", "since")
 
-    def __init__(self, groups: list[tuple[Report, Sequence[Held]]], since: int) -> None:
+    def __init__(self, groups: list[_Group], since: int) -> None:
         self.groups = groups
         self.since = since
         self.abandoned = False
@@ -52,6 +62,7 @@ class Forwarder:
         threads: int,
         timeout: int,
         observer: Observer | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         self.route = route
         self.target = target
@@ -59,10 +70,11 @@ class Forwarder:
         self.circuit = Circuit(clock)
         self._clock = clock
         self._observer = observer
+        self._pulse = pulse
         self._threads = threads
         self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
         self._condition = threading.Condition()
-        self._groups: deque[tuple[Report, Sequence[Held]]] = deque()
+        self._groups: deque[_Group] = deque()
         self._pending = 0  # accepted and not reported
         self._progress = clock.monotonic()
         self._sends: set[_Send] = set()
@@ -104,13 +116,16 @@ class Forwarder:
         self._workers.append(worker)
         worker.start()
 
-    def submit(self, report: Report, batch: Sequence[Held]) -> None:
-        """Take a batch; the caller looked at `room` before (a batch beyond it is taken all the same)."""
+    def submit(self, report: Report, batch: Sequence[Held], pauses: int = 0) -> None:
+        """Take a batch; the caller looked at `room` before (a batch beyond it is taken all the same).
+
+        If the process has stood still since so many `pauses` were counted, it is not sent any more.
+        """
         with self._condition:
             if not self._pending:
                 self._progress = self._clock.monotonic()
             self._pending += len(batch)
-            self._groups.append((report, batch))
+            self._groups.append(_Group(report, batch, pauses))
             self._condition.notify()
 
     def _next(self) -> _Send | None:
@@ -120,20 +135,28 @@ class Forwarder:
                     return None
                 self._clock.wait(self._condition, 60_000)
             groups = [self._groups.popleft()]
-            size = len(groups[0][1])
-            while self._groups and size + len(self._groups[0][1]) <= self.target.max_batch:
+            size = len(groups[0].batch)
+            while self._groups and size + len(self._groups[0].batch) <= self.target.max_batch:
                 groups.append(self._groups.popleft())
-                size += len(groups[-1][1])
+                size += len(groups[-1].batch)
             send = _Send(groups, self._clock.monotonic())
             self._sends.add(send)
             return send
 
     def _work(self) -> None:
         while (send := self._next()) is not None:
-            batch = [held for _, group in send.groups for held in group] if len(send.groups) > 1 else send.groups[0][1]
-            results = self.send(batch)
+            one = len(send.groups) == 1
+            batch = send.groups[0].batch if one else [held for group in send.groups for held in group.batch]
+            results = None if self._outdated(send) else self.send(batch)
             if not self._finish(send, results):
                 return  # it was given up meanwhile, and this thread replaced; one that was not goes on
+
+    def _outdated(self, send: _Send) -> bool:
+        """Whether any of it was pulled before this process stood still: its queue may be another node's by now."""
+        if self._pulse is None:
+            return False
+        pauses = self._pulse.pauses
+        return any(group.pauses != pauses for group in send.groups)
 
     def send(self, batch: Sequence[Held]) -> Sequence[Result]:
         """Send a batch now; a result per message whatever happens."""
@@ -153,23 +176,24 @@ class Forwarder:
             results += answer
         return results
 
-    def _finish(self, send: _Send, results: Sequence[Result]) -> bool:
+    def _finish(self, send: _Send, results: Sequence[Result] | None) -> bool:
         with self._condition:
             if send.abandoned:
                 self._abandoned -= 1
                 return not send.replaced
             self._sends.discard(send)
             self._done(send)
-        took = self._clock.monotonic() - send.since
-        self._count(results, took)
+        if results is not None:
+            self._count(results, self._clock.monotonic() - send.since)
         start = 0
-        for report, group in send.groups:
-            report(group, results[start : start + len(group)] if len(send.groups) > 1 else results)
-            start += len(group)
+        for group in send.groups:
+            end = start + len(group.batch)
+            group.report(group.batch, results if results is None or len(send.groups) == 1 else results[start:end])
+            start = end
         return True
 
     def _done(self, send: _Send) -> None:
-        self._pending -= sum(len(group) for _, group in send.groups)
+        self._pending -= sum(len(group.batch) for group in send.groups)
         self._progress = self._clock.monotonic()
 
     def _count(self, results: Sequence[Result], took: int) -> None:
@@ -196,11 +220,11 @@ class Forwarder:
                     self._spawn()
             self._workers = [worker for worker in self._workers if worker.is_alive()]
         for send in hung:
-            log.error("send_hung", route=self.route.name, messages=sum(len(group) for _, group in send.groups))
+            log.error("send_hung", route=self.route.name, messages=sum(len(group.batch) for group in send.groups))
             unknown = Result.unknown(f"no answer within {self.timeout} ms")
             self._count([unknown], now - send.since)
-            for report, group in send.groups:
-                report(group, [unknown] * len(group))
+            for group in send.groups:
+                group.report(group.batch, [unknown] * len(group.batch))
 
     def stop(self) -> None:
         """Let the threads end once nothing waits; idempotent. Close the target after `join`."""

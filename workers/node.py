@@ -28,6 +28,7 @@ from workers.layouts import LayoutWatch, numbers_of
 from workers.observer import Observer
 from workers.ownership import Ownership
 from workers.pull_job import PullJob
+from workers.pulse import Pulse
 from workers.retry import Backoff
 from workers.topics import Topics
 from workers.wakes import WakeListener
@@ -66,6 +67,8 @@ class Node:
             backoff=Backoff(settings.retry_base, settings.retry_cap),
         )  # fmt: skip
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
+        # Alone a node has nobody who could have taken its queues meanwhile.
+        self._pulse = Pulse(self._clock, settings.session_timeout // 3) if settings.zookeeper else None
         self._turns = threading.BoundedSemaphore(BACKLOGS_AT_ONCE)
         self._condition = threading.Condition()
         self._stopping = False
@@ -96,6 +99,7 @@ class Node:
                 self._forwarders[route.name] = Forwarder(
                     route, open_target(route, self.settings.redis_url), self._clock,
                     threads=self.settings.forwarders, timeout=self.settings.send_timeout, observer=self._observer,
+                    pulse=self._pulse,
                 )  # fmt: skip
         meta: Meta | None = None
         try:
@@ -123,6 +127,8 @@ class Node:
         for forwarder in self._forwarders.values():
             forwarder.start()
         try:
+            if self._pulse is not None:
+                self._pulse.start()
             listener.start()
             if self._join(coordinator):
                 while not self._stopping:
@@ -213,6 +219,7 @@ class Node:
             queue_keys(claim.queue), claim.epoch, claim.parked, store=self.store,
             topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
             policy=self._policy, retention=self._retention, turns=self._turns, observer=self._observer,
+            pulse=self._pulse,
         )  # fmt: skip
 
     def _dispatch(self, report: Report) -> Dispatch:
@@ -263,6 +270,9 @@ class Node:
             self.store.run(commands.forget_node(self.settings.node))
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))
+        if self._pulse is not None:
+            self._pulse.stop()
+            self._pulse.join(2_000)
         listener.join(2_000)
         self.store.close()
 

@@ -20,9 +20,11 @@ from delayq.store.keys import QueueKeys
 from delayq.store.store import Store
 from delayq.targets import Result
 from workers.dispatch import Dispatch, Policy
+from workers.forwarder import Report
 from workers.held import Held
 from workers.observer import Observer
 from workers.pulling import LONGEST_WAIT, Pull, Pulling
+from workers.pulse import Pulse
 from workers.settlement import Step
 from workers.settling import Settling
 from workers.topics import Topics
@@ -38,8 +40,8 @@ class PullJob:
 
     def __init__(
         self, keys: QueueKeys, epoch: str, parked: Sequence[str], *, store: Store, topics: Topics,
-        dispatch: Callable[[Callable[[Sequence[Held], Sequence[Result]], None]], Dispatch], clock: Clock, policy: Policy,
-        retention: Retention, turns: threading.Semaphore | None = None, observer: Observer | None = None,
+        dispatch: Callable[[Report], Dispatch], clock: Clock, policy: Policy, retention: Retention,
+        turns: threading.Semaphore | None = None, observer: Observer | None = None, pulse: Pulse | None = None,
         test_now: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.keys = keys
@@ -49,6 +51,7 @@ class PullJob:
         self.dispatch = dispatch(self.report)
         self._store = store
         self._clock = clock
+        self._pulse = pulse
         self._test_now = test_now
         self._settling = Settling(
             keys, epoch, self.dispatch, clock=clock, policy=policy, retention=retention, observer=observer
@@ -59,7 +62,7 @@ class PullJob:
             observer=observer,
         )  # fmt: skip
         self.condition = threading.Condition()
-        self._inbox: list[tuple[Sequence[Held], Sequence[Result]]] = []
+        self._inbox: list[tuple[Sequence[Held], Sequence[Result] | None]] = []
         self._wake: int | None = None
         self._woken = False
         self._stopping = False
@@ -72,7 +75,7 @@ class PullJob:
 
     # -- from other threads ----------------------------------------------------------------------------------------
 
-    def report(self, batch: Sequence[Held], results: Sequence[Result]) -> None:
+    def report(self, batch: Sequence[Held], results: Sequence[Result] | None) -> None:
         """A forwarder says what became of a batch."""
         with self.condition:
             self._inbox.append((batch, results))
@@ -138,6 +141,7 @@ class PullJob:
         """Settle, pull and send what there is; the ms until it is to be called again (0 = at once)."""
         ending = self._stopping or self.fenced
         self._hear()
+        self._look_at_pulse()
         if ending:
             self._settling.forget_unsent(fenced=self.fenced)
         else:
@@ -156,6 +160,13 @@ class PullJob:
             self._pulling.end_turn()
         return self._apply(steps, unparks, pulls, answers)
 
+    def _look_at_pulse(self) -> None:
+        """After a pause of the process, leave all that is not being sent to whoever owns the queue now."""
+        pauses = self._pulse.pauses if self._pulse is not None else 0
+        if pauses != self.dispatch.pauses:
+            self.dispatch.pauses = pauses
+            self.dispatch.reset()
+
     def _hear(self) -> None:
         """Take in what other threads have said since the last tick."""
         with self.condition:
@@ -167,7 +178,10 @@ class PullJob:
         for place, (batch, results) in enumerate(inbox):
             self.dispatch.returned(batch)
             try:
-                self._settling.judge(batch, results, self.now())
+                if results is None:
+                    self._settling.unsent(batch)
+                else:
+                    self._settling.judge(batch, results, self.now())
             except Exception:
                 for held in batch:
                     held.sending = False  # so that it is pulled anew

@@ -56,6 +56,13 @@ class Settling:
             else:
                 self._failed(held, route, result.reason, now)
 
+    def unsent(self, batch: Sequence[Held]) -> None:
+        """A batch that was not sent after all stays in the queue: whoever owns that pulls it anew."""
+        for held in batch:
+            if self._dispatch.flight.holds(held):
+                held.sending = False
+                self._dispatch.drop_lane(held)
+
     def _failed(self, held: Held, route: Route, reason: str, now: int) -> None:
         settlement = self._dispatch.settlement
         made = held.attempts + 1

@@ -15,7 +15,9 @@ from delayq.store import address
 from delayq.store.async_cluster import AsyncCluster
 from delayq.store.commands import Command
 from delayq.store.durability import Durability, DurableExchange
-from delayq.store.exchange import FAULTS, Exchange, async_connection_options, read_reply, single, translate, words_of
+from delayq.store.exchange import (
+    FAULTS, Exchange, async_connection_options, read_reply, send_packed, single, translate, words_of,
+)  # fmt: skip
 from delayq.store.primary import AsyncPrimary, deposed
 
 __all__ = ["AsyncStore"]
@@ -80,7 +82,8 @@ class AsyncStore:
             connection = self._idle.pop() if self._idle else await self._make()
             try:
                 if not connection.is_connected:
-                    await connection.connect()
+                    async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
+                        await connection.connect()
                 await self._exchange(connection, exchange)
             except BaseException:
                 await connection.disconnect(nowait=True)
@@ -111,7 +114,7 @@ class AsyncStore:
     async def _send(self, connection: Any, exchange: Exchange, index: int, command: Command[Any]) -> None:
         packed = pack_command(tuple(words_of(command, self._flags, self._loaded)))
         exchange.sent(index, command, len(packed))
-        await connection.send_packed_command(packed, check_health=False)
+        await send_packed(connection, packed)
 
     async def _receive(self, connection: Any, exchange: Exchange) -> None:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from delayq.store import scripts
 
 MOST_LINKS = 64
 CHUNK = 65_536
+PIECE = 512  # of a line that is slow
 
 Words = Sequence[bytes]
 
@@ -40,8 +42,10 @@ def script_of(words: Words) -> str:
 class FaultProxy:
     """Passes everything on until told otherwise. Use it as a context manager, so that no thread stays behind."""
 
-    def __init__(self, port: int, host: str = LOCALHOST) -> None:
-        self.port = free_port()
+    def __init__(self, port: int, host: str = LOCALHOST, *, listen: str = LOCALHOST, at: int = 0) -> None:
+        """In front of `host:port`; it listens on the address `listen`, at the port `at` (0: a free one)."""
+        self.port = at or free_port()
+        self._host = listen
         self.commands: deque[str] = deque(maxlen=10_000)  # what went through, by script_of
         self.dropped: list[str] = []  # whose replies were dropped
         self._server = (host, port)
@@ -52,11 +56,19 @@ class FaultProxy:
         self._faults: list[_DropReply] = []
         self._requests_left: int | None = None  # bytes to the server until everything is cut
         self._swallow = False
+        self._rate: int | None = None  # bytes a second, in each direction
+        self._free_at = [0.0, 0.0]  # when each direction has passed on what it was given
 
     @property
     def url(self) -> str:
         """The URL of the server, through here."""
-        return f"redis://{LOCALHOST}:{self.port}/0"
+        return f"redis://{self._host}:{self.port}/0"
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        with self._lock:
+            return len(self._links)
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
@@ -69,6 +81,10 @@ class FaultProxy:
         """Pass `count` bytes more to the server, in all, then reset every connection there is."""
         with self._lock:
             self._requests_left = count
+
+    def throttle(self, rate: int) -> None:
+        """Pass on `rate` bytes a second in each direction, over all connections together."""
+        self._rate = rate
 
     def black_hole(self) -> None:
         """Accept, read, answer nothing, reset nothing."""
@@ -91,6 +107,7 @@ class FaultProxy:
         with self._lock:
             self._faults.clear()
             self._requests_left = None
+            self._rate = None
         if self._swallow:
             self._swallow = False
             self.reset()
@@ -121,7 +138,7 @@ class FaultProxy:
             return
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((LOCALHOST, self.port))
+        listener.bind((self._host, self.port))
         listener.listen(MOST_LINKS)
         self._listener = listener
         self._accepting = threading.Thread(target=self._accept, args=(listener,), name="proxy-accept", daemon=True)
@@ -174,6 +191,21 @@ class FaultProxy:
                     fault.times -= 1
                     return True
         return False
+
+    def send(self, end: socket.socket, data: bytes, direction: int) -> None:
+        """Pass data on as fast as the line is; direction 0 is to the server."""
+        if self._rate is None:
+            end.sendall(data)
+            return
+        for start in range(0, len(data), PIECE):
+            piece = data[start : start + PIECE]
+            with self._lock:
+                at = self._free_at[direction] = max(time.monotonic(), self._free_at[direction]) + len(piece) / (
+                    self._rate or len(data)
+                )
+            while self._rate is not None and (left := at - time.monotonic()) > 0:
+                time.sleep(min(left, 0.05))
+            end.sendall(piece)
 
     def may_pass(self, count: int) -> int:
         """How many of so many bytes may go on to the server."""
@@ -242,7 +274,7 @@ class _Link:
                 if not self._subscribed:
                     self._drops.append((self._proxy.to_be_dropped(words), script_of(words)))
             count = self._proxy.may_pass(len(data))
-            server.sendall(data[:count])
+            self._proxy.send(server, data[:count], 0)
             if count < len(data):
                 self._proxy.reset()
                 return
@@ -253,14 +285,14 @@ class _Link:
             if self._proxy.swallows:
                 continue
             if self._subscribed:
-                self._client.sendall(data)
+                self._proxy.send(self._client, data, 1)
                 continue
             for frame in frames.feed(data):
                 drop, name = self._drops.popleft()
                 if drop:
                     self._proxy.dropped.append(name)
                     return  # both ends are reset
-                self._client.sendall(frame)
+                self._proxy.send(self._client, frame, 1)
 
     def reset(self) -> None:
         """RST to both ends."""

@@ -119,15 +119,21 @@ class Service:
         except httpx2.HTTPError:
             return False
 
-    def owners(self) -> dict[int, str | None]:
-        """Who owns each queue, as `GET /v1/queues` says; empty while the API is away."""
+    def queues(self) -> list[dict[str, Any]]:
+        """What `GET /v1/queues` says; nothing while the API is away."""
         try:
             answer = self.http.get("/v1/queues")
         except httpx2.HTTPError:
-            return {}
-        if answer.status_code != 200:
-            return {}
-        return {one["queue"]: one.get("owner") for one in answer.json()["queues"]}
+            return []
+        return list(answer.json()["queues"]) if answer.status_code == 200 else []
+
+    def owners(self) -> dict[int, str | None]:
+        """Who owns each queue; empty while the API is away."""
+        return {one["queue"]: one.get("owner") for one in self.queues()}
+
+    def epochs(self) -> dict[int, str | None]:
+        """Under which epoch each queue is owned, as Redis has it; empty while the API is away."""
+        return {one["queue"]: one["epoch"] for one in self.queues()}
 
     def owned(self) -> bool:
         """Whether every queue has an owner, and every live worker a queue."""

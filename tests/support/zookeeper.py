@@ -63,7 +63,10 @@ class ZooKeeperProxy:
         self._listener: socket.socket | None = None
         self._accepting: threading.Thread | None = None
         self._drop: tuple[int, bytes] | None = None
+        self._passing = threading.Event()
+        self._passing.set()
         self.dropped = 0
+        self.client_id: tuple[int, bytes] | None = None  # the session of the latest that connected, for `end_session`
 
     @property
     def hosts(self) -> str:
@@ -74,8 +77,17 @@ class ZooKeeperProxy:
         """Let the next such request run, drop its reply, and reset the connection."""
         self._drop = (opcode, path.encode())
 
+    def hold(self) -> None:
+        """Hold back what the server says, until healed: events come late."""
+        self._passing.clear()
+
+    def wait(self) -> None:
+        """Until what the server says may pass."""
+        self._passing.wait()
+
     def refuse(self) -> None:
         """Reset what there is and accept nothing."""
+        self._passing.set()
         listener, self._listener = self._listener, None
         if listener is not None:
             with suppress(OSError):
@@ -90,6 +102,7 @@ class ZooKeeperProxy:
 
     def heal(self) -> None:
         """Pass everything on again."""
+        self._passing.set()
         if self._listener is not None:
             return
         listener = socket.socket()
@@ -172,9 +185,15 @@ class _Link:
             self._far.sendall(frame)
 
     def _replies(self) -> None:
-        self._near.sendall(_frame(self._far))
+        welcome = _frame(self._far)  # length, version, time-out, session, length and bytes of its password
+        session, size = struct.unpack_from(">qi", welcome, 12)
+        if session:
+            self._proxy.client_id = (session, welcome[24 : 24 + size])
+        self._proxy.wait()
+        self._near.sendall(welcome)
         while True:
             frame = _frame(self._far)
+            self._proxy.wait()
             if struct.unpack_from(">i", frame, 4)[0] == self._drop:
                 return  # both ends are reset
             self._near.sendall(frame)

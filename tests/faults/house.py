@@ -1,0 +1,123 @@
+"""The service behind proxies: one that the API's way to Redis takes, and one for the first worker's."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from delayq.embedded import EmbeddedServer
+from tests.support.load import Load
+from tests.support.proxy import FaultProxy
+from tests.support.servers import ServerUnderTest
+from tests.support.service import Service
+from tests.support.sink import Sink, real_sink
+from tests.support.waiting import eventually
+
+__all__ = ["AWAY", "House", "house"]
+
+#: How long (ms) the services wait for a reply of Redis.
+AWAY = 1_000
+
+
+class House:
+    """Redis, a sink, an API and workers; worker w0 and the API go to Redis each through a proxy of its own."""
+
+    def __init__(
+        self, redis: EmbeddedServer, sink: Sink, service: Service, api: FaultProxy, worker: FaultProxy
+    ) -> None:
+        self.redis = redis
+        self.server = ServerUnderTest("valkey", redis.url)
+        self.sink = sink
+        self.service = service
+        self.http = service.http
+        self.to_api = api
+        self.to_worker = worker
+        self._numbers = itertools.count()
+
+    def heal(self) -> None:
+        """Everything passes, and the API says that it is ready."""
+        self.to_api.heal()
+        self.to_worker.heal()
+        eventually(self.service.ready, "the API is ready")
+
+    @contextmanager
+    def redis_paused(self) -> Iterator[None]:
+        """Redis keeps its connections and says nothing."""
+        assert self.redis.pid is not None
+        os.kill(self.redis.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.redis.pid, signal.SIGCONT)
+
+    @contextmanager
+    def sink_paused(self) -> Iterator[None]:
+        """The sink keeps its connections and answers nothing."""
+        pid = int(self.sink.server.admin.info("server")["process_id"])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def expect(self, load: Load, *, twice: int = 0) -> None:
+        """Everything that a load scheduled into 'sink.*' and into streams arrived; see `Sink.expect`."""
+        for topic, accepted in load.accepted.items():
+            general = topic.startswith("sink.")
+            self.sink.expect(
+                topic, accepted, cancelled=load.cancelled, maybe=load.in_flight, twice=twice if general else 0,
+                at=None if general else self.server,
+            )  # fmt: skip
+
+    def schedule(self, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:
+        """Schedule messages over HTTP in one batch, and return their ids, which lead to all queues."""
+        ids = [f"{topic}-{next(self._numbers)}" for _ in range(count)]
+        messages = [{"topic": topic, "id": id, "delayTime": delay, "body": "b"} | fields for id in ids]
+        answer = self.http.post("/v1/messages:batch", json={"messages": messages})
+        assert answer.status_code == 200, answer.text
+        results = answer.json()["results"]
+        assert {result["status"] for result in results} == {201}, results
+        return [result["id"] for result in results]
+
+    def pending(self) -> int:
+        """How many messages stand in the queues, or are parked."""
+        answer = self.http.get("/v1/queues")
+        assert answer.status_code == 200, answer.text
+        return sum(queue["depth"] + queue["parked"] for queue in answer.json()["queues"])
+
+    def wait_until_done(self) -> None:
+        """Until nothing is pending: all is acked."""
+        eventually(lambda: self.pending() == 0, "everything is acked")
+
+
+@contextmanager
+def house(folder: Path, prepare: Callable[[Service], None] = lambda service: None, **options: Any) -> Iterator[House]:
+    """A house whose service runs; `options` are those of `Service`, which `prepare` may change before it starts."""
+    with ExitStack() as stack:
+        redis = stack.enter_context(EmbeddedServer(data_dir=folder / "valkey"))
+        sink = stack.enter_context(real_sink())
+        api, worker = (stack.enter_context(FaultProxy(redis.port)) for _ in range(2))
+        settings = {"queues": "4", "redis_timeout": str(AWAY), "window": "100", "routes": sink.routes} | options
+        service = Service(folder, redis.url, **settings)
+        service.api.settings["redis_url"] = api.url
+        service.workers[0].settings["redis_url"] = worker.url
+        prepare(service)
+        stack.enter_context(service)
+        made = House(redis, sink, service, api, worker)
+        stack.callback(made.server.close)
+        yield made
+
+
+def problem(answer: httpx2.Response) -> dict[str, Any]:
+    """The problem of a 503 that says when to ask again."""
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["retry-after"]) >= 1
+    told: dict[str, Any] = answer.json()
+    return told

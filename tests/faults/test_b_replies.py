@@ -1,0 +1,135 @@
+"""Connections that break at the wrong moment: what is unknown is told, repeating it is safe, nothing is doubled."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from delayq.embedded import EmbeddedServer
+from delayq.errors import StoreUnavailable
+from delayq.store import commands
+from delayq.store.store import Store
+from tests.faults.house import House, house, problem
+from tests.support.proxy import FaultProxy
+from tests.support.service import ROOT
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with house(tmp_path_factory.mktemp("replies")) as made:
+        yield made
+
+
+@pytest.fixture
+def home(shared: House) -> Iterator[House]:
+    yield shared
+    shared.heal()
+
+
+def test_b1_a_schedule_whose_reply_was_lost_is_unknown_and_repeating_it_makes_one_message(home: House) -> None:
+    home.to_api.drop_reply("schedule", times=2)  # the one, and that of its repetition by the API itself
+    told = problem(home.service.schedule("sink.b1", delayTime="1s", body="one"))
+    assert "repeat with the same id" in told["detail"]
+    assert home.to_api.dropped[-2:] == ["schedule", "schedule"]
+    again = home.service.schedule("sink.b1", delayTime="1s", body="one", id=told["id"])
+    assert (again.status_code, again.json()["id"]) == (200, told["id"])
+    home.sink.expect("sink.b1", [told["id"]])
+    home.wait_until_done()
+    late = home.service.schedule("sink.b1", delayTime="1s", body="one", id=told["id"])
+    assert (late.status_code, late.json()["state"]) == (200, "delivered")
+    assert len(home.sink.arrivals("sink.b1")) == 1
+
+
+@pytest.mark.parametrize("cut", [400, 9_000, 40_000])
+def test_b2_a_batch_that_was_cut_in_the_middle_is_repeated_as_a_whole_and_doubles_nothing(
+    home: House, cut: int
+) -> None:
+    messages = [
+        {"topic": f"sink.b2.{cut}", "id": f"b2-{cut}-{number}", "delayTime": 1_500, "body": "x" * 200}
+        for number in range(500)
+    ]
+    home.to_api.cut_after(cut)
+    first = home.http.post("/v1/messages:batch", json={"messages": messages})
+    home.to_api.heal()
+    before = Counter(one["status"] for one in first.json()["results"])
+    assert before[503] > 0, "the cut came too late"
+    again = home.http.post("/v1/messages:batch", json={"messages": messages})
+    assert {one["status"] for one in again.json()["results"]} <= {200, 201}
+    home.sink.expect(f"sink.b2.{cut}", [one["id"] for one in again.json()["results"]])
+    home.wait_until_done()
+    assert len(home.sink.arrivals(f"sink.b2.{cut}")) == 500
+
+
+def test_b3_an_ack_whose_reply_was_lost_is_told_again_and_nothing_is_sent_twice(home: House) -> None:
+    before = home.http.get("/v1/stats").json()["counters"]["forwarded"]
+    home.to_worker.drop_reply("ack", times=5)
+    ids = home.schedule("sink.b3", 200)
+    home.sink.expect("sink.b3", ids)
+    eventually(lambda: not home.to_worker.armed, "the replies were lost")
+    home.wait_until_done()
+    assert home.to_worker.dropped[-5:] == ["ack"] * 5
+    home.sink.expect("sink.b3", ids)
+    assert home.http.get("/v1/stats").json()["counters"]["forwarded"] == before + 200
+
+
+def test_b4_a_pull_whose_reply_was_lost_is_done_again_and_neither_loses_nor_doubles(home: House) -> None:
+    home.to_worker.drop_reply("pull", times=5)
+    ids, streamed = home.schedule("sink.b4", 200), home.schedule("b4", 200)
+    eventually(lambda: not home.to_worker.armed, "the replies were lost")
+    home.sink.expect("sink.b4", ids)
+    home.wait_until_done()
+    home.sink.expect("sink.b4", ids)
+    home.sink.expect("b4", streamed, at=home.server)  # appended by the very script whose reply was lost
+
+
+# -- B5: what the client library would do by itself -------------------------------------------------------------------
+
+
+def makers(path: Path) -> Iterator[ast.Call]:
+    """The calls in a file that make something of redis-py's that connects."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            base = name.removesuffix(".from_url")
+            if name.startswith("redis.") and base.rsplit(".", 1)[-1].endswith(("Redis", "Pool", "Cluster", "Sentinel")):
+                yield node
+
+
+def test_b5_no_connection_is_made_that_repeats_by_itself() -> None:
+    found = 0
+    for folder in ("delayq", "api", "workers", "coordinator"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for call in makers(path):
+                found += 1
+                given = [ast.unparse(one.value) for one in call.keywords if one.arg in ("retry", None)]
+                told = [
+                    one for one in given if one.startswith(("Retry(NoBackoff(), 0", "connection_options(", "async_"))
+                ]
+                assert told, f"{path}:{call.lineno} lets redis-py repeat commands"
+    assert found >= 6, "this test looks for the wrong calls"
+
+
+def test_b5_what_the_library_repeats_silently_by_default_is_repeated_here_once_and_with_care(
+    own_valkey: EmbeddedServer,
+) -> None:
+    with FaultProxy(own_valkey.port) as proxy, redis.Redis(port=proxy.port, protocol=2) as default:
+        default.ping()
+        proxy.drop_reply("incrby", times=2)
+        assert default.incr("counter") == 3, "the fault: one call that was counted three times"
+    with FaultProxy(own_valkey.port) as proxy:
+        store = Store(proxy.url)
+        store.run(commands.layout(4))
+        proxy.drop_reply("layout", times=5)
+        proxy.commands.clear()
+        with pytest.raises(StoreUnavailable):
+            store.run(commands.layout(4))
+        assert proxy.commands.count("layout") == 2
+        store.close()

@@ -1,0 +1,235 @@
+"""Three workers share the queues by ZooKeeper, and lose sessions, links and lives: nothing is lost, little is doubled."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from coordinator import epoch_text
+from coordinator.zookeeper_server import ZooKeeperServer
+from tests.faults.house import House, house
+from tests.support.load import Load
+from tests.support.service import OneProcess, Service
+from tests.support.waiting import eventually
+from tests.support.zookeeper import CREATE, ZooKeeperProxy, client, end_session, real_zookeeper
+
+pytestmark = pytest.mark.slow
+SESSION = 3  # s
+QUEUES = 16
+WINDOW = 100
+SHARE = 6  # queues that one of three workers has at most
+LOST, FENCED = '"state": "lost"', '"event": "fenced"'
+
+
+class Team:
+    """A house with three workers; w0 and w1 go to ZooKeeper through a proxy each."""
+
+    def __init__(self, home: House, keeper: ZooKeeperServer, links: list[ZooKeeperProxy]) -> None:
+        self.home = home
+        self.service = home.service
+        self.workers = home.service.workers
+        self.keeper = keeper
+        self.links = links
+        self._seen: dict[str, int] = {}
+
+    def heal(self) -> None:
+        """Everybody runs and owns its share."""
+        for link in self.links:
+            link.heal()
+        for one in self.workers:
+            one.signal(signal.SIGCONT)
+            one.start()
+        eventually(self.service.owned, "every worker owns queues", seconds=60)
+        self._seen = {one.name: len(one.said()) for one in self.workers}
+
+    def said(self, worker: OneProcess) -> str:
+        """What a worker has said in this test."""
+        return worker.said()[self._seen[worker.name] :]
+
+    def of(self, worker: OneProcess) -> set[int]:
+        """The queues that it owns."""
+        return {queue for queue, owner in self.service.owners().items() if owner == worker.name}
+
+    def load(self, row: str, **options: float) -> Load:
+        """Messages into the sink and into a stream."""
+        return Load(self.service.url, f"sink.{row}", row, **options)  # type: ignore[arg-type]  # times and counts
+
+    def wait_until_taken_over(self, queues: set[int], before: dict[int, str | None]) -> None:
+        """Until these are owned under greater epochs."""
+
+        def greater() -> bool:
+            now = self.service.epochs()
+            return bool(now) and all((now[queue] or "") > (before[queue] or "") for queue in queues)
+
+        eventually(greater, "others, or the same anew, own the queues", seconds=40)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+    with ExitStack() as stack:
+        keeper = stack.enter_context(real_zookeeper())
+        links = [stack.enter_context(ZooKeeperProxy(keeper.hosts)) for _ in range(2)]
+
+        def prepare(service: Service) -> None:
+            for worker, link in zip(service.workers, links, strict=False):
+                worker.settings["zookeeper"] = link.hosts
+
+        options = {
+            "zookeeper": keeper.hosts, "session_timeout": f"{SESSION}s", "queues": str(QUEUES), "window": str(WINDOW),
+            "forwarders": "1",
+        }  # fmt: skip
+        home = stack.enter_context(house(tmp_path_factory.mktemp("owners"), prepare, workers=3, **options))
+        yield Team(home, keeper, links)
+
+
+@pytest.fixture
+def team(shared: Team) -> Iterator[Team]:
+    shared.heal()
+    yield shared
+    for worker in shared.workers:
+        worker.signal(signal.SIGCONT)
+
+
+def test_c1_an_owner_whose_session_expired_drops_its_queues_and_contends_for_them_anew(team: Team) -> None:
+    worker, link = team.workers[0], team.links[0]
+    with team.load("c1") as load:
+        load.wait_for(200)
+        queues, before = team.of(worker), team.service.epochs()
+        end_session(team.keeper.hosts, link.client_id)
+        team.wait_until_taken_over(queues, before)
+        assert LOST in team.said(worker)
+        eventually(team.service.owned, "it has queues again", seconds=40)
+        load.wait_for(200)
+    team.home.expect(load, twice=SHARE * WINDOW)
+
+
+def test_c3_an_owner_that_only_zookeeper_cannot_reach_goes_on_until_its_successor_fences_it(team: Team) -> None:
+    worker, link = team.workers[0], team.links[0]
+    with team.load("c3") as load:
+        load.wait_for(100)
+        queues, before = team.of(worker), team.service.epochs()
+        link.refuse()
+        team.wait_until_taken_over(queues, before)
+        eventually(lambda: FENCED in team.said(worker), "Redis tells it")
+        load.wait_for(200)
+    team.home.expect(load, twice=SHARE * WINDOW)
+    link.heal()
+    eventually(team.service.owned, "it has queues again", seconds=40)
+    team.home.sink.expect("sink.c3.after", team.home.schedule("sink.c3.after", 100))
+
+
+def test_c8_of_two_nodes_that_believe_they_own_a_queue_redis_fences_the_older(team: Team) -> None:
+    worker, link = team.workers[1], team.links[1]
+    with team.load("c8") as load:
+        load.wait_for(100)
+        queues, before = team.of(worker), team.service.epochs()
+        link.hold()  # what ZooKeeper tells it comes late
+        end_session(team.keeper.hosts, link.client_id)
+        team.wait_until_taken_over(queues, before)
+        eventually(lambda: FENCED in team.said(worker), "Redis tells it")
+        assert LOST not in team.said(worker), "ZooKeeper told it, too early for this test"
+        load.wait_for(100)
+        link.heal()
+        eventually(team.service.owned, "it has queues again", seconds=40)
+    team.home.expect(load, twice=SHARE * WINDOW)
+
+
+def test_c2_an_owner_that_stood_still_for_three_sessions_sends_nothing_of_what_it_held(team: Team) -> None:
+    worker = team.workers[1]
+    # A send that has begun goes on, and connecting is a part of it: so each worker is connected to the sink before.
+    first = team.home.schedule("sink.c2", 200)
+    team.home.sink.expect("sink.c2", first)
+    with team.home.sink_paused():  # so that batches wait in its memory
+        ids = first + team.home.schedule("sink.c2", 800)
+        threading.Event().wait(0.5)
+        queues, before = team.of(worker), team.service.epochs()
+        worker.signal(signal.SIGSTOP)
+    paused = threading.Event()
+    team.home.sink.expect("sink.c2", ids, twice=SHARE * WINDOW)
+    team.home.wait_until_done()
+    paused.wait(3 * SESSION)
+    team.wait_until_taken_over(queues, before)
+    arrived = len(team.home.sink.arrivals("sink.c2"))
+    worker.signal(signal.SIGCONT)
+    eventually(lambda: "stood_still" in team.said(worker), "it notices")
+    eventually(team.service.owned, "it has queues again", seconds=40)
+    assert len(team.home.sink.arrivals("sink.c2")) == arrived
+
+
+def test_c2_an_owner_that_stood_still_for_less_than_a_session_doubles_nothing(team: Team) -> None:
+    worker = team.workers[2]
+    before = team.service.epochs()
+    with team.load("c2.short") as load:
+        for _ in range(3):
+            load.wait_for(100)
+            worker.signal(signal.SIGSTOP)
+            threading.Event().wait(SESSION / 3 + 0.2)
+            worker.signal(signal.SIGCONT)
+    team.home.expect(load)
+    team.home.wait_until_done()
+    team.home.expect(load)
+    assert "stood_still" in team.said(worker)
+    assert team.service.epochs() == before
+
+
+def test_c10_a_rolling_restart_of_all_workers_under_load_doubles_nothing(team: Team) -> None:
+    with team.load("c10", batch=20, pause=0.03, latest=600) as load:
+        for worker in team.workers:
+            load.wait_for(400)
+            assert worker.stop() == 0
+            load.wait_for(100)
+            worker.start()
+            eventually(team.service.owned, "it has queues again", seconds=40)
+    team.home.expect(load)
+    team.home.wait_until_done()
+    team.home.expect(load)
+    assert load.statuses == {200}
+
+
+def test_c13_a_create_whose_reply_was_lost_is_found_to_be_its_own(team: Team) -> None:
+    worker, link = team.workers[0], team.links[0]
+    assert worker.stop() == 0
+    link.drop_reply(CREATE, "/delayq/owners/")
+    dropped = link.dropped
+    worker.start()
+    eventually(lambda: link.dropped > dropped, "a reply was lost")
+    eventually(team.service.owned, "it has queues", seconds=40)
+    with client(team.keeper.hosts) as admin:
+        found = {queue: admin.get(f"/delayq/owners/{queue}") for queue in range(QUEUES)}
+    owners, epochs = team.service.owners(), team.service.epochs()
+    assert {queue: data.decode() for queue, (data, _) in found.items()} == owners
+    assert {queue: epoch_text(0, stat.czxid) for queue, (_, stat) in found.items()} == epochs
+    team.home.sink.expect("sink.c13", team.home.schedule("sink.c13", 200))
+
+
+def test_c14_a_worker_that_was_killed_and_came_back_at_once_waits_for_its_former_session_and_takes_over(
+    team: Team,
+) -> None:
+    worker = team.workers[2]
+    queues, before = team.of(worker), team.service.epochs()
+    with team.load("c14") as load:
+        load.wait_for(100)
+        worker.kill()
+        worker.start()
+        eventually(lambda: "waiting_for_own_name" in team.said(worker), "its name is taken, by itself")
+        team.wait_until_taken_over(queues, before)
+        eventually(team.service.owned, "it has queues again", seconds=40)
+        assert "name_taken" not in team.said(worker)
+    team.home.expect(load, twice=SHARE * WINDOW)
+
+
+def test_c9_when_all_workers_die_the_one_that_comes_back_takes_all_queues(team: Team) -> None:
+    with team.load("c9") as load:
+        load.wait_for(200)
+        for worker in team.workers:
+            worker.kill()
+        load.wait_for(200)
+        team.workers[1].start()
+        eventually(lambda: team.of(team.workers[1]) == set(range(QUEUES)), "it owns them all", seconds=40)
+        load.wait_for(100)
+    team.home.expect(load, twice=QUEUES * WINDOW)
+    assert load.statuses == {200}
