@@ -114,5 +114,5 @@ def _change(options: Options, dice: random.Random, *, cancel: bool, to: int = 0)
     if dice.random() < 1 / 3:
         return Change(cancel, dice.randint(-CLOSE, CLOSE), None, to)
     if dice.random() < options.after_due:
-        return Change(cancel, dice.randint(CLOSE, 2_000), None, to)
+        return Change(cancel, dice.randint(*options.after), None, to)
     return Change(cancel, 0, dice.random(), to)

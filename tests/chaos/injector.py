@@ -17,8 +17,10 @@ from tests.support.service import OneProcess
 
 __all__ = ["Injector"]
 
-Heal = Callable[[], None]
+#: Ends a fault; False if it has to be tried again a little later.
+Heal = Callable[[], bool | None]
 STEP = 0.2
+STOP_SECONDS = 20.0
 
 
 class Injector:
@@ -52,6 +54,7 @@ class Injector:
         """End every fault."""
         while self._heals:
             self._heal_next()
+            time.sleep(0.01)
         self._stack.relays.heal()
         self._look_after()
 
@@ -64,7 +67,9 @@ class Injector:
 
     def _heal_next(self) -> None:
         _, _, kind, victim, heal = heapq.heappop(self._heals)
-        heal()
+        if heal() is False:
+            heapq.heappush(self._heals, (time.monotonic() + STEP, next(self._turns), kind, victim, heal))
+            return
         self._busy.discard(victim)
         self._history.fault(kind, victim, done="healed")
 
@@ -140,10 +145,13 @@ def _process(how: str, process: OneProcess) -> Heal:
         process.signal(signal.SIGSTOP)
         return lambda: process.signal(signal.SIGCONT)
     process.signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
 
-    def start() -> None:
-        if process.alive:
-            process.stop(15)
+    def start() -> bool:
+        if process.alive and time.monotonic() < deadline:
+            return False  # it lets its sends finish
+        process.kill()
         process.start()
+        return True
 
     return start

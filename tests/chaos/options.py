@@ -18,7 +18,12 @@ LONGEST_DELAY = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A run. Times are seconds, `rate` is messages a second; `aimed` faults replace the drawn ones."""
+    """A run. Times are seconds (of `after` and `session_timeout` ms), `rate` is messages a second.
+
+    Shares of the messages: those that are `cancelled`, `moved`, due at once (`short`). Of the changes that are not made
+    close to the due, the share `after_due` comes later than it, by as much as `after` says. `aimed` faults replace the
+    drawn ones.
+    """
 
     minutes: float = 1.0
     seed: int = 1
@@ -31,7 +36,9 @@ class Options:
     cancelled: float = 0.06
     moved: float = 0.04
     after_due: float = 0.1
+    after: tuple[int, int] = (20, 2_000)
     short: float = 0.15
+    forwarders: int = 4
     longest_delay: float = LONGEST_DELAY
     patience: float = 90.0
     session_timeout: int = 4_000

@@ -49,19 +49,22 @@ class End(asyncio.Protocol):
         self.near = near
         self.transport: Any = None
         self.other: End | None = None
+        self.early: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.near:
-            self.transport.pause_reading()
             self.link.begin()
 
     def data_received(self, data: bytes) -> None:
         mode = self.link.road.mode
-        if mode == "hole" or (mode == "mute" and not self.near) or self.other is None:
+        if mode == "hole" or (mode == "mute" and not self.near):
             return
-        self.other.transport.write(data)
+        if self.other is None:
+            self.early.append(data)  # the far end is not there yet
+        else:
+            self.other.transport.write(data)
 
     def pause_writing(self) -> None:
         if self.other is not None and not self.other.transport.is_closing():
@@ -105,7 +108,7 @@ class Link:
             return
         self.far = far
         far.other, self.near.other = self.near, far
-        self.near.transport.resume_reading()
+        far.transport.writelines(self.near.early)
 
     def reset(self) -> None:
         """RST to both ends."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -26,6 +27,7 @@ __all__ = ["GENERAL", "STREAMS", "WINDOW", "Stack"]
 STREAMS = tuple(f"stream.{number}" for number in range(4))
 GENERAL = tuple(f"general.{number}" for number in range(4))
 WINDOW = 2_000
+STOP_SECONDS = 40.0
 # What is written survives the process. With 'everysec' a kill in the middle of an fsync would lose what was answered
 # meanwhile, because the server does not even write until the disk is done: that is row A2 of docs/faults.md.
 _KEPT = ("--appendfsync", "no")
@@ -78,6 +80,7 @@ class Stack:
             "redis_url": f"redis://{self.relays.address(f'{name}-redis')}/0", "routes": json.dumps(routes),
             "window": str(WINDOW), "max_attempts": "1000", "retry_cap": "4s", "send_timeout": "3s",
             "final_window": "3m", "drain_timeout": "8s",
+            "forwarders": str(self.options.forwarders),
         }  # fmt: skip
         return OneProcess(
             name, [sys.executable, "-m", *mutant, module], common | settings, self.folder / f"{name}.log"
@@ -165,7 +168,10 @@ class Stack:
         """Stop workers and APIs in order; the names of those that did not end as they should."""
         for one in self.processes:
             one.signal(signal.SIGTERM)
-        return [f"{one.name} ended with {code}" for one in self.processes if (code := one.stop())]
+        deadline = time.monotonic() + STOP_SECONDS
+        while any(one.alive for one in self.processes) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return [f"{one.name} ended with {one.returncode}" for one in self.processes if one.returncode != 0]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

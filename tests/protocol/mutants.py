@@ -123,8 +123,8 @@ MUTANTS = (
 )
 
 
-def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Change the scripts for one test; a change whose place is not found is an error of the test."""
+def mutated(mutant: Mutant) -> Callable[[str], str]:
+    """`scripts.source` with the mutant in it; a change whose place is not found is an error of the test."""
     real: Callable[[str], str] = scripts.source
 
     def source(name: str) -> str:
@@ -135,5 +135,10 @@ def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
                 text = text.replace(there, instead)
         return text
 
-    monkeypatch.setattr(scripts, "source", source)
+    return source
+
+
+def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change the scripts for one test."""
+    monkeypatch.setattr(scripts, "source", mutated(mutant))
     scripts.load.cache_clear()
