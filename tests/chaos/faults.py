@@ -44,6 +44,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "hole-worker-zookeeper": Kind(2, "worker-zookeeper", 0.5, 9),
     "refuse-worker-target": Kind(1, "worker-target", 0.3, 3),
     "pause-target": Kind(0, "target", 0.5, 2),  # for what is aimed
+    "hole-worker-target": Kind(0, "worker-target", 0.3, 2),
     "mute-worker-target": Kind(0, "worker-target", 0.3, 2),
 }
 

@@ -27,8 +27,13 @@ def _target_refuses(at: float, seconds: float) -> Fault:
     return Fault(at, "refuse-worker-target", -1, seconds)
 
 
-#: Sends that arrive, and whose answers are lost; few enough at a time that the circuit stays closed.
-_ANSWERS_LOST = tuple(Fault(0.8 + 0.8 * number, "mute-worker-target", -1, 0.25) for number in range(6))
+def _few(kind: str) -> tuple[Fault, ...]:
+    """Few sends at a time, so that the circuit stays closed."""
+    return tuple(Fault(0.8 + 0.8 * number, kind, -1, 0.25) for number in range(6))
+
+
+_ANSWERS_LOST = _few("mute-worker-target")
+_SENDS_LOST = _few("hole-worker-target")
 _CANCELS_LATE = {"cancelled": 0.9, "moved": 0.0, "after_due": 1.0, "after": (250, 1_250), "forwarders": 2}
 
 
@@ -110,22 +115,23 @@ MUTANTS = (
         changes=(("park", "redis.call('ZADD', parked, unpack(set_aside))", ""),),
     ),
     Mutant(
-        "a retry that lets go", ("lost",), _ANSWERS_LOST, {"forwarders": 2},
+        "a retry that lets go", ("lost",), _SENDS_LOST, {"forwarders": 2},
         changes=(("retry", "redis.call('ZADD', queue, ARGV[i + 3], ticket)", "redis.call('ZREM', queue, ticket)"),),
     ),
     Mutant(
-        "an owner that acks whatever the target says", ("lost",), (_target_refuses(1, 1.5),),
+        "an owner that acks whatever the target says", ("lost",),
+        tuple(_target_refuses(at, 0.5) for at in (1, 2.5, 4)),
         owner=_ack_whatever_the_target_says,
     ),
     Mutant(
-        "an owner that buries at the first failure", ("lost",), _ANSWERS_LOST, {"forwarders": 2},
+        "an owner that buries at the first failure", ("lost",), _SENDS_LOST, {"forwarders": 2},
         owner=_bury_at_the_first_failure,
     ),
     Mutant(
         "an owner that never looks back", ("lost",), (_target_refuses(1, 2),), owner=_never_look_back,
     ),
     Mutant(
-        "a new owner that forgets what was parked", ("lost",), (_target_refuses(1, 2.2), Fault(2, "kill-worker", 0, 3.5)),
+        "a new owner that forgets what was parked", ("lost",), (_target_refuses(1, 0.8), Fault(1.6, "kill-worker", 0, 3.5)),
         owner=_forget_what_was_parked_before,
     ),
 )  # fmt: skip

@@ -41,8 +41,12 @@ MUTANTS = (
         (
             (
                 "pull",
-                "tried[n] = attempts[at] or ''",
-                "tried[n] = attempts[at] or '' redis.call('ZREM', queue, ticket) redis.call('HDEL', pool, id)",
+                "if appended > 0 then",
+                "for _, ticket in ipairs(tickets) do\n"
+                "  redis.call('ZREM', queue, ticket)\n"
+                "  redis.call('HDEL', pool, sub(ticket, 1, -9))\n"
+                "end\n"
+                "if appended > 0 then",
             ),
         ),
     ),
@@ -53,7 +57,7 @@ MUTANTS = (
             (
                 "pull",
                 "return {\n  'ok',",
-                "redis.call('HINCRBY', state, 'rank', looked - #gone)\nreturn {\n  'ok',",
+                "redis.call('HINCRBY', state, 'rank', kept)\nreturn {\n  'ok',",
             ),
             (
                 "ack",
