@@ -41,8 +41,12 @@ MUTANTS = (
         (
             (
                 "pull",
-                "tried[n] = attempts[at] or ''",
-                "tried[n] = attempts[at] or '' redis.call('ZREM', queue, ticket) redis.call('HDEL', pool, id)",
+                "if appended > 0 then",
+                "for _, ticket in ipairs(tickets) do\n"
+                "  redis.call('ZREM', queue, ticket)\n"
+                "  redis.call('HDEL', pool, sub(ticket, 1, -9))\n"
+                "end\n"
+                "if appended > 0 then",
             ),
         ),
     ),
@@ -53,7 +57,7 @@ MUTANTS = (
             (
                 "pull",
                 "return {\n  'ok',",
-                "redis.call('HINCRBY', state, 'rank', looked - #gone)\nreturn {\n  'ok',",
+                "redis.call('HINCRBY', state, 'rank', kept)\nreturn {\n  'ok',",
             ),
             (
                 "ack",
@@ -123,8 +127,8 @@ MUTANTS = (
 )
 
 
-def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Change the scripts for one test; a change whose place is not found is an error of the test."""
+def mutated(mutant: Mutant) -> Callable[[str], str]:
+    """`scripts.source` with the mutant in it; a change whose place is not found is an error of the test."""
     real: Callable[[str], str] = scripts.source
 
     def source(name: str) -> str:
@@ -135,5 +139,10 @@ def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
                 text = text.replace(there, instead)
         return text
 
-    monkeypatch.setattr(scripts, "source", source)
+    return source
+
+
+def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change the scripts for one test."""
+    monkeypatch.setattr(scripts, "source", mutated(mutant))
     scripts.load.cache_clear()

@@ -1,0 +1,42 @@
+"""`python -m tests.chaos`: exit status 0 when nothing is wrong, 1 when something is, 2 when it cannot be run here."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from coordinator.zookeeper_jars import ZooKeeperMissing, fetch, find_jars, find_java
+from delayq.errors import DelayqError
+from tests.chaos.options import parse
+from tests.chaos.runner import run
+
+
+def main() -> int:
+    """Run, and print what came of it."""
+    options = parse()
+    try:
+        find_java()
+        try:
+            find_jars()
+        except ZooKeeperMissing:
+            fetch()
+    except ZooKeeperMissing as error:
+        print(f"chaos: {error}", file=sys.stderr)
+        return 2
+    print(f"seed {options.seed}, {options.minutes} min, history in {options.folder}", flush=True)
+    try:
+        verdict = run(options, say=lambda text: print(text, flush=True))
+    except DelayqError as error:
+        print(f"chaos: {error}", file=sys.stderr)
+        return 2
+    print(f"forwarded {verdict.forwarded}, cancelled for certain {verdict.cancelled}")
+    for name, value in verdict.wrong.items():
+        print(f"WRONG: {name}: {value}")
+    for name, examples in verdict.examples.items():
+        print(f"  {name}, for example: {json.dumps(examples[:5])}")
+    print(verdict.line)
+    return 1 if verdict.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Producers: threads that schedule the drawn batches, and repeat with the same ids until they know the outcome."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.chaos.calls import Calls
+from tests.chaos.drawing import Planned, draw_batch
+from tests.chaos.history import History, now
+from tests.chaos.options import Options
+
+__all__ = ["Producers"]
+
+THREADS = 3
+AGAIN = 1.0
+MOST_UNKNOWN = 2_000  # messages of a thread whose outcome is unknown before it schedules no new ones
+Asked = tuple[Planned, int]
+
+#: Told of each message that was accepted: the message, its id, when it was asked for, its due.
+Accepted = Callable[[Planned, str, int, int], None]
+
+
+class Producers:
+    """Start it, stop it; `unknown` is how many messages are still without an outcome."""
+
+    def __init__(self, options: Options, urls: Sequence[str], history: History, accepted: Accepted) -> None:
+        self._options = options
+        self._urls = urls
+        self._history = history
+        self._accepted = accepted
+        self._numbers = itertools.count()
+        self._started = 0.0
+        self._stopping = threading.Event()
+        self._over = threading.Event()
+        self.failed: list[BaseException] = []
+        self._unknown: dict[int, int] = {}
+        self._threads = [threading.Thread(target=self._run, args=(one,), name=f"producer-{one}") for one in range(THREADS)]
+
+    @property
+    def unknown(self) -> int:
+        """Messages that may or may not have been scheduled."""
+        return sum(self._unknown.values())
+
+    def start(self) -> None:
+        """Schedule, at the rate of the options."""
+        self._started = time.monotonic()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """No new messages; what is unknown is repeated for so long."""
+        self._stopping.set()
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0, deadline - time.monotonic()))
+        self._over.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def _run(self, place: int) -> None:
+        calls = Calls(self._urls, place)
+        try:
+            self._produce(calls, place)
+        except BaseException as error:
+            self.failed.append(error)
+        finally:
+            calls.close()
+
+    def _produce(self, calls: Calls, place: int) -> None:
+        again: list[Asked] = []
+        again_at = 0.0
+        while not self._over.is_set() and (again or not self._stopping.is_set()):
+            self._unknown[place] = len(again)
+            if again and time.monotonic() >= again_at:
+                again = self._repeat(calls, again)
+                again_at = time.monotonic() + AGAIN
+            elif self._stopping.is_set() or len(again) >= MOST_UNKNOWN:
+                self._over.wait(0.05)
+            else:
+                again += self._next(calls)
+        self._unknown[place] = len(again)
+
+    def _next(self, calls: Calls) -> list[Asked]:
+        """Schedule the next batch when its time has come; those without an outcome."""
+        number = next(self._numbers)
+        due_at = self._started + number * self._options.batch / self._options.rate
+        while (left := due_at - time.monotonic()) > 0:
+            if self._stopping.wait(left):
+                return []
+        batch = draw_batch(self._options, number)
+        at = now()
+        asked = [(one, one.due(at)) for one in batch]
+        self._history.say("schedule", [(one.n, int(one.general), due) for one, due in asked])
+        # One of them by itself: single requests share their way to Redis, which is another path through the API.
+        return self._send(calls, asked[1:]) + self._send(calls, asked[:1])
+
+    def _repeat(self, calls: Calls, again: list[Asked]) -> list[Asked]:
+        size = self._options.batch
+        return [one for start in range(0, len(again), size) for one in self._send(calls, again[start : start + size])]
+
+    def _send(self, calls: Calls, asked: list[Asked]) -> list[Asked]:
+        """Ask for these; those whose outcome is unknown."""
+        wires = [one.wire(due) for one, due in asked]
+        if len(wires) == 1:
+            reply = calls("POST", "/v1/messages", wires[0])
+            items: Sequence[Any] = [{"status": reply.status, **reply.body}]
+        else:
+            reply = calls("POST", "/v1/messages:batch", {"messages": wires})
+            items = reply.body["results"] if reply.status == 200 else [{"status": reply.status}] * len(wires)
+        if reply.unknown:
+            return asked
+        return self._take(asked, items)
+
+    def _take(self, asked: list[Asked], items: Sequence[Any]) -> list[Asked]:
+        unknown, accepted, odd = [], [], []
+        at = now()
+        for (one, due), item in zip(asked, items, strict=True):
+            if item["status"] >= 500:
+                unknown.append((one, due))
+            elif item["status"] in (200, 201):
+                accepted.append((one.n, item["dueMs"], item["queue"]))
+            else:
+                odd.append((one.n, item))
+        # Before anything is changed: the checker reads in this order.
+        if accepted:
+            self._history.say("scheduled", accepted)
+        if odd:
+            self._history.say("odd", odd)
+        for (one, _), item in zip(asked, items, strict=True):
+            if item["status"] in (200, 201) and item["dueMs"] is not None:
+                self._accepted(one, item["id"], at, item["dueMs"])
+        return unknown

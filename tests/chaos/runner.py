@@ -1,0 +1,85 @@
+"""One run: start everything, make traffic and faults, heal, wait until nothing is left, check the history."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+
+from coordinator.zookeeper_server import ZooKeeperServer
+from tests.chaos.changers import Changers
+from tests.chaos.checker import Verdict, check
+from tests.chaos.consumer import Consumer
+from tests.chaos.faults import draw_faults
+from tests.chaos.history import History
+from tests.chaos.injector import Injector
+from tests.chaos.options import Options
+from tests.chaos.producers import Producers
+from tests.chaos.stack import GENERAL, STREAMS, WINDOW, Stack
+
+__all__ = ["run"]
+
+
+def run(
+    options: Options, *, zookeeper: ZooKeeperServer | None = None, root: str = "/delayq",
+    say: Callable[[str], None] = lambda text: None,
+) -> Verdict:  # fmt: skip
+    """Run, from the main thread; raises ZooKeeperMissing where there can be no ZooKeeper."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with History(options.folder) as history:
+        history.run(options=options.plain())
+        with Stack(options, zookeeper, root) as stack:
+            say("started: faults and traffic begin")
+            left, injector = _trouble(options, stack, history, say)
+            ended = stack.stop()
+    verdict = check(options.folder, window=WINDOW)
+    verdict.left = left
+    verdict.died = injector.died + ended
+    history.run(options=options.plain(), line=verdict.line, wrong=verdict.wrong, examples=verdict.examples)
+    if not verdict.wrong:
+        for server in ("redis", "target"):  # what Redis kept is large, and tells no more than the history
+            shutil.rmtree(options.folder / server / "appendonlydir", ignore_errors=True)
+    return verdict
+
+
+def _trouble(
+    options: Options, stack: Stack, history: History, say: Callable[[str], None]
+) -> tuple[int, Injector]:
+    """Traffic and faults, and the quiet afterwards; how many messages are left, and what was injected."""
+    faults = options.aimed
+    if faults is None:
+        faults = tuple(
+            draw_faults(options.seed, options.seconds, options.faults_every, options.kinds, stack.counts())
+        )
+    changers = Changers(stack.urls, history)
+    producers = Producers(options, stack.urls, history, changers.accepted)
+    consumers = [
+        Consumer(stack.redis.url, STREAMS, history),
+        Consumer(stack.target.url, GENERAL, history),
+    ]
+    injector = Injector(stack, history)
+    actors = [*consumers, changers, producers]
+    for actor in actors:
+        actor.start()
+    try:
+        injector.run(faults, options.seconds, lambda: not any(actor.failed for actor in actors))
+        injector.heal()
+        say(f"{injector.injected} faults injected ({injector.skipped} met something broken already): all is healed")
+    finally:
+        producers.stop(options.patience)
+        changers.stop(options.patience)
+        left = _wait_until_nothing_is_left(stack, options.patience)
+        for consumer in consumers:
+            consumer.stop()
+    for actor in actors:
+        for error in actor.failed:
+            raise error
+    return left, injector
+
+
+def _wait_until_nothing_is_left(stack: Stack, seconds: float) -> int:
+    """How many messages are left in the end; -1 if nobody says so."""
+    deadline = time.monotonic() + seconds
+    while (left := stack.left()) != 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return -1 if left is None else left

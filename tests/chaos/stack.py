@@ -1,0 +1,179 @@
+"""Everything that a run breaks: Redis, a Redis to forward into, ZooKeeper, workers, APIs, and what is between them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import httpx2
+
+from coordinator.zookeeper_server import ZooKeeperServer
+from delayq.embedded import EmbeddedServer
+from delayq.processes import LOCALHOST, free_port
+from tests.chaos.options import Options
+from tests.chaos.relays import Relays
+from tests.support.service import OneProcess
+from tests.support.waiting import eventually
+
+__all__ = ["GENERAL", "STREAMS", "WINDOW", "Stack"]
+
+#: Topics into streams of the same Redis, by the one script; and by the general path into another Redis.
+STREAMS = tuple(f"stream.{number}" for number in range(4))
+GENERAL = tuple(f"general.{number}" for number in range(4))
+WINDOW = 2_000
+STOP_SECONDS = 40.0
+# What is written survives the process. With 'everysec' a kill in the middle of an fsync would lose what was answered
+# meanwhile, because the server does not even write until the disk is done: that is row A2 of docs/faults.md.
+_KEPT = ("--appendfsync", "no")
+
+
+class Stack:
+    """Use it as a context manager, from the main thread alone."""
+
+    def __init__(self, options: Options, zookeeper: ZooKeeperServer | None = None, root: str = "/delayq") -> None:
+        folder = self.folder = options.folder
+        self.options = options
+        self.redis = EmbeddedServer(data_dir=folder / "redis", extra=_KEPT)
+        self.target = EmbeddedServer(data_dir=folder / "target", appendonly=False)
+        self._own_zookeeper = zookeeper is None
+        self.zookeeper = zookeeper or ZooKeeperServer(data_dir=folder / "zookeeper", members=options.zookeepers)
+        self._root = root
+        self._members = [int(host.rpartition(":")[2]) for host in self.zookeeper.hosts.split(",")]
+        self.relays = Relays(self._roads(), folder / "relay.log")
+        self.workers = [self._worker(number) for number in range(options.nodes)]
+        self.apis = [self._api(number) for number in range(options.apis)]
+        self._stack = ExitStack()
+
+    def _roads(self) -> dict[str, int]:
+        roads: dict[str, int] = {}
+        for worker in range(self.options.nodes):
+            roads[f"w{worker}-redis"] = self.redis.port
+            roads[f"w{worker}-target"] = self.target.port
+            roads |= {f"w{worker}-zookeeper{place}": port for place, port in enumerate(self._members)}
+        return roads | {f"api{api}-redis": self.redis.port for api in range(self.options.apis)}
+
+    def _worker(self, number: int) -> OneProcess:
+        members = range(len(self._members))
+        return self._process(
+            f"w{number}", "workers", node=f"w{number}", target=self.relays.address(f"w{number}-target"),
+            zookeeper=",".join(self.relays.address(f"w{number}-zookeeper{place}") for place in members),
+            zookeeper_root=self._root, session_timeout=str(self.options.session_timeout),
+        )  # fmt: skip
+
+    def _api(self, number: int) -> OneProcess:
+        target = f"{LOCALHOST}:{self.target.port}"
+        return self._process(f"api{number}", "api", target=target, api_port=str(free_port()))
+
+    def _process(self, name: str, module: str, *, target: str, **settings: str) -> OneProcess:
+        routes = [
+            {"name": "general", "match": "general.*", "target": f"redis+stream://{target}/0"},
+            {"name": "streams", "match": "stream.*", "target": "redis+stream:"},
+        ]
+        mutant = ["tests.chaos.mutant", self.options.mutant] if self.options.mutant else []
+        common = {
+            "redis_url": f"redis://{self.relays.address(f'{name}-redis')}/0", "routes": json.dumps(routes),
+            "window": str(WINDOW), "max_attempts": "1000", "retry_cap": "4s", "send_timeout": "3s",
+            "final_window": "3m", "drain_timeout": "8s",
+            "forwarders": str(self.options.forwarders),
+        }  # fmt: skip
+        return OneProcess(
+            name, [sys.executable, "-m", *mutant, module], common | settings, self.folder / f"{name}.log"
+        )
+
+    # -- who is there ------------------------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> list[OneProcess]:
+        """Workers and APIs."""
+        return [*self.workers, *self.apis]
+
+    @property
+    def urls(self) -> list[str]:
+        """Of the APIs."""
+        return [f"http://{LOCALHOST}:{api.settings['api_port']}" for api in self.apis]
+
+    def counts(self) -> Mapping[str, int]:
+        """How many victims of each sort there are."""
+        workers, apis = len(self.workers), len(self.apis)
+        return {
+            "workers": workers, "apis": apis, "redis": 1, "target": 1, "zookeepers": len(self._members),
+            "worker-redis": workers, "api-redis": apis, "worker-zookeeper": workers, "worker-target": workers,
+        }  # fmt: skip
+
+    def roads(self, victims: str, number: int) -> Sequence[str]:
+        """The names of the relays between two."""
+        one, _, other = victims.partition("-")
+        name = f"{'w' if one == 'worker' else one}{number}-{other}"
+        if other == "zookeeper":
+            return [f"{name}{place}" for place in range(len(self._members))]
+        return [name]
+
+    # -- what it has left --------------------------------------------------------------------------------------------
+
+    def stats(self) -> Mapping[str, int]:
+        """`GET /v1/stats` of the first API that answers; empty if none does."""
+        for url in self.urls:
+            try:
+                answer = httpx2.get(f"{url}/v1/stats", timeout=5)
+            except httpx2.HTTPError:
+                continue
+            if answer.status_code == 200:
+                found: Mapping[str, int] = answer.json()
+                return found
+        return {}
+
+    def left(self) -> int | None:
+        """How many messages have not ended: pending, parked or given up; None while no API answers."""
+        stats = self.stats()
+        return stats["depth"] + stats["parked"] + stats["dead"] if stats else None
+
+    def owned(self) -> bool:
+        """Whether every queue has an owner."""
+        try:
+            answer = httpx2.get(f"{self.urls[0]}/v1/queues", timeout=5)
+        except httpx2.HTTPError:
+            return False
+        return answer.status_code == 200 and all(one.get("owner") for one in answer.json()["queues"])
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        if self._own_zookeeper:
+            self._stack.enter_context(self.zookeeper)
+        for server in (self.redis, self.target):
+            server.start()
+            self._stack.callback(server.stop)
+        self.relays.start()
+        self._stack.callback(self.relays.stop)
+        for one in self.processes:
+            self._stack.callback(one.kill)
+            one.start()
+        eventually(self.owned, "every queue has an owner", seconds=60)
+
+    def stop(self) -> list[str]:
+        """Stop workers and APIs in order; the names of those that did not end as they should."""
+        for one in self.processes:
+            one.signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        while any(one.alive for one in self.processes) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return [f"{one.name} ended with {one.returncode}" for one in self.processes if one.returncode != 0]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
