@@ -14,8 +14,8 @@ _INCLUDE = re.compile(r"^-- @include (.+)$", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
 NAMES = (
-    "ack", "barrier", "bump_era", "bury", "cancel", "claim", "dead_letters", "discard", "find", "get", "layout", "park",
-    "pull", "redrive", "repair", "reschedule", "retry", "schedule", "stats", "unpark",
+    "ack", "announce", "barrier", "bump_era", "bury", "cancel", "claim", "dead_letters", "discard", "find", "get", "layout", "park",
+    "pull", "redrive", "remove", "repair", "reschedule", "retry", "schedule", "stats", "unpark",
 )  # fmt: skip
 
 
