@@ -58,8 +58,8 @@ class PullJob:
         )
         self._unparking = Unparking(keys, epoch, parked, self.dispatch)
         self._pulling = Pulling(
-            keys, epoch, self.dispatch, topics=topics, clock=clock, policy=policy, retention=retention, turns=turns,
-            observer=observer,
+            keys, epoch, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
+            turns=turns, observer=observer,
         )  # fmt: skip
         self.condition = threading.Condition()
         self._inbox: list[tuple[Sequence[Held], Sequence[Result] | None]] = []
@@ -129,6 +129,7 @@ class PullJob:
                 with self.condition:
                     if not self._woken or self._troubles:
                         self._clock.wait(self.condition, pause)
+        self._pulling.appending.close()
 
     @property
     def finished(self) -> bool:
@@ -155,10 +156,14 @@ class PullJob:
             wanted: list[Command[Any]] = [step.command for step in steps]
             wanted += [command for _, command in unparks]
             wanted += [pull.command for pull in pulls]
-            answers = self._store.run_many(wanted)
+            answers = self._store.run_many(wanted) if wanted else []
+            pause = self._apply(steps, unparks, pulls, answers)
+            if not self._pulling.appends or self._troubles or self.fenced:
+                return pause
+            self._fence(self._pulling.append(now))
+            return 0
         finally:
             self._pulling.end_turn()
-        return self._apply(steps, unparks, pulls, answers)
 
     def _look_at_pulse(self) -> None:
         """After a pause of the process, leave all that is not being sent to whoever owns the queue now."""

@@ -12,6 +12,8 @@ from delayq.clock import Clock
 from delayq.store import commands
 from delayq.store.commands import Command, Now, Pulled, Retention
 from delayq.store.keys import QueueKeys
+from delayq.store.store import Store
+from workers.appending import Appending
 from workers.dispatch import Dispatch, Policy
 from workers.flood import LATE, Flood
 from workers.in_flight import Cursor
@@ -38,7 +40,7 @@ class Pulling:
     """Pulls one queue under one epoch: the backlog, and in a flood the fresh messages beside it."""
 
     def __init__(
-        self, keys: QueueKeys, epoch: str, dispatch: Dispatch, *, topics: Topics, clock: Clock, policy: Policy,
+        self, keys: QueueKeys, epoch: str, dispatch: Dispatch, *, store: Store, topics: Topics, clock: Clock, policy: Policy,
         retention: Retention, turns: threading.Semaphore | None, observer: Observer | None,
     ) -> None:  # fmt: skip
         self._keys = keys
@@ -51,6 +53,11 @@ class Pulling:
         self._turns = turns
         self._observer = observer
         self._flood = Flood()
+        self.appending = Appending(
+            keys, epoch, dispatch.flight, store=store, topics=topics, clock=clock, retention=retention,
+            most=policy.look,
+        )  # fmt: skip
+        self.appends = False  # in this tick, instead of a pull of the backlog
         # Appending a message weighs more on the server than handing it out; short scripts let others in between.
         self._look = min(policy.look, APPEND_LOOK) if topics.local else policy.look
         self._turn_taken = False
@@ -87,7 +94,8 @@ class Pulling:
             # Few pulls of backlogs at a time in the whole node, so that no fresh message waits behind sixteen.
             backlog = self._turn_taken = self._turns.acquire(timeout=TURN_WAIT)
         pulls = []
-        if backlog:
+        self.appends = backlog and self.appending.wanted and not self._dispatch.flight.offset.unread
+        if backlog and not self.appends:
             pulls.append(self._pull(self._dispatch.flight.offset, now, fresh=False))
         if self._flood.fresh_is_due(self._clock.monotonic()):
             pulls.append(self._pull(self._flood.fresh, now, fresh=True))
@@ -95,6 +103,7 @@ class Pulling:
 
     def end_turn(self) -> None:
         """Let another queue of this node pull its backlog."""
+        self.appends = False
         if self._turn_taken and self._turns is not None:
             self._turn_taken = False
             self._turns.release()
@@ -133,8 +142,16 @@ class Pulling:
             self._look_for_missed(pulled)
             self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
             self._flood.see_backlog(pulled)
+            self.appending.see(pulled)
         # One that found no room is worth it if something was settled since the room was reckoned.
         return pulled.more and (pulled.last is not None or bool(pulled.unknown_topics) or bool(told_of))
+
+    def append(self, now: Now) -> bool:
+        """Append some of the backlog instead of pulling it; whether this owner is fenced."""
+        count, fenced = self.appending.run(now)
+        if self._observer is not None and count:
+            self._observer.pulled(Pulled(self.now(), 0, None, True, 0, None, count, [], [], [], [], [], []))
+        return fenced
 
     def _look_for_missed(self, pulled: Pulled) -> None:
         now = self._clock.monotonic()

@@ -27,7 +27,7 @@ class QueueKeys:
     """The keys of one queue."""
 
     __slots__ = (
-        "attempts", "dead", "final", "index", "pool", "queue", "reasons", "state", "tag", "wake",
+        "attempts", "dead", "final", "guard", "index", "pool", "queue", "reasons", "state", "tag", "wake",
     )  # fmt: skip
 
     def __init__(self, tag: str) -> None:
@@ -41,6 +41,7 @@ class QueueKeys:
         self.dead = prefix + "dead"
         self.reasons = prefix + "reasons"
         self.final = prefix + "final"
+        self.guard = prefix + "guard"
         self.wake = prefix + "wake"
 
     @property

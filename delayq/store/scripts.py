@@ -14,8 +14,9 @@ _INCLUDE = re.compile(r"^-- @include (.+)$", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
 NAMES = (
-    "ack", "barrier", "bump_era", "bury", "cancel", "claim", "close", "dead_letters", "discard", "find", "get", "layout", "park",
-    "pull", "redrive", "relist", "repair", "reschedule", "retire", "retry", "schedule", "stats", "unpark",
+    "ack", "announce", "barrier", "bump_era", "bury", "cancel", "claim", "close", "dead_letters", "discard", "find",
+    "get", "layout", "park", "pull", "redrive", "relist", "remove", "repair", "reschedule", "retire", "retry",
+    "schedule", "stats", "unpark",
 )  # fmt: skip
 
 

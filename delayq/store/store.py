@@ -17,10 +17,12 @@ from hiredis import pack_command
 
 from delayq.errors import ConfigError, StoreError
 from delayq.store import address
+from delayq.store.appender import Appender
 from delayq.store.cluster import Cluster
-from delayq.store.commands import Command
+from delayq.store.commands import Command, Retention
 from delayq.store.durability import Durability, DurableExchange
 from delayq.store.exchange import FAULTS, Exchange, connection_options, read_reply, single, translate, words_of
+from delayq.store.keys import QueueKeys
 from delayq.store.primary import Primary, deposed
 from delayq.store.wakes import Wakes
 
@@ -145,6 +147,15 @@ class Store:
     def wakes(self) -> Wakes:
         """A subscription to wakes, on a connection of its own."""
         return Wakes(self._factory.make_connection)
+
+    def appender(self, keys: QueueKeys, epoch: str, retention: Retention) -> Appender | None:
+        """What appends a queue's due messages by transactions; None where only scripts can.
+
+        In a cluster a transaction would have to follow its slot around, for streams of the queue's own only.
+        """
+        if self._cluster is not None or not self._flags:
+            return None
+        return Appender(self._factory.make_connection, keys, epoch, retention)
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -26,6 +26,7 @@ from workers.retry import Backoff
 from workers.topics import Topics
 
 START = 1_800_000_000_000
+STREAMS = ("s.t", "s.u")
 ROUTES = Routes(
     [
         Route(name="streams", match="s.*"),
@@ -115,6 +116,7 @@ class World:
     elapsed: int = 0
     owners: list[Owner] = field(default_factory=list)
     skews: dict[int, int] = field(default_factory=dict)
+    consumed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.keys = queue_keys(0)
@@ -157,9 +159,19 @@ class World:
         return dict(zip(ids, answer, strict=True))
 
     def streamed(self) -> list[str]:
-        """The ids in the stream, in order."""
-        entries = self.store.run(commands.plain("XRANGE", "s.t", "-", "+", read=lambda reply: reply))
+        """The ids that were ever in the streams; those of one stream in order."""
+        return self.consumed + [id for stream in STREAMS for id in self._ids_in(stream)]
+
+    def _ids_in(self, stream: str) -> list[str]:
+        if self.store.run(commands.plain("TYPE", stream, read=lambda reply: reply)) != b"stream":
+            return []
+        entries = self.store.run(commands.plain("XRANGE", stream, "-", "+", read=lambda reply: reply))
         return [dict(zip(words[::2], words[1::2], strict=True))[b"id"].decode() for _, words in entries]
+
+    def consume(self) -> None:
+        """Somebody reads the streams, and deletes them."""
+        self.consumed = self.streamed()
+        self.store.run(commands.plain("DEL", *STREAMS, read=lambda _: None))
 
     # -- what nodes do ---------------------------------------------------------------------------------------------
 

@@ -24,7 +24,10 @@ def flood(world: OneQueue, count: int = 300) -> None:
     world.advance(100)
 
 
-def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(worlds: Worlds) -> None:
+def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.appending.BATCHES", 1)
     world = worlds(policy=SMALL)
     flood(world)
     hand = world.take_over()

@@ -51,7 +51,7 @@ def cancel(
     """Cancel messages of one queue: 'cancelled', 'in_flight', 'delivered', 'dead', 'not_found' or 'moved' of each."""
     return Command(
         "cancel",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead, keys.guard),
         (now, retention.window, retention.most, *ids),
         texts,
     )

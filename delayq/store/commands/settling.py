@@ -49,7 +49,7 @@ def ack(
             args += [key.encode() + id for key in business_keys]
     return Command(
         "ack",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.guard),
         args,
         lambda reply: (reply[0] == b"ok", reply[1]),
     )
@@ -67,7 +67,7 @@ def retry(keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int | No
     args: list[Arg] = [epoch]
     for one, next_due in failed:
         args += (one.ticket, one.score, one.attempts, "" if next_due is None else next_due)
-    return Command("retry", (keys.state, keys.queue, keys.attempts), args, _read_settled)
+    return Command("retry", (keys.state, keys.queue, keys.attempts, keys.guard), args, _read_settled)
 
 
 def bury(
@@ -77,7 +77,8 @@ def bury(
     args: list[Arg] = [epoch, now]
     for one, attempts, reason in failed:
         args += (one.ticket, one.score, one.attempts, attempts, reason)
-    return Command("bury", (keys.state, keys.queue, keys.attempts, keys.dead, keys.reasons), args, _read_settled)
+    names = (keys.state, keys.queue, keys.attempts, keys.dead, keys.reasons, keys.guard)
+    return Command("bury", names, args, _read_settled)
 
 
 Head = tuple[int, bytes] | None
@@ -90,7 +91,7 @@ def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -
         args += (one.ticket, one.score, one.attempts)
     return Command(
         "park",
-        (keys.state, keys.queue, keys.attempts, keys.parked(name)),
+        (keys.state, keys.queue, keys.attempts, keys.parked(name), keys.guard),
         args,
         lambda reply: None if reply[0] == b"fenced" else (_head(reply[1:3]),),
     )
@@ -111,7 +112,7 @@ def unpark(keys: QueueKeys, epoch: str, name: str, limit: int, begin: float = 0)
     """
     return Command(
         "unpark",
-        (keys.state, keys.queue, keys.pool, keys.parked(name)),
+        (keys.state, keys.queue, keys.pool, keys.parked(name), keys.guard),
         (epoch, name, limit, f"{begin:.6f}"),
         lambda reply: (
             None

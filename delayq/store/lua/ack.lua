@@ -1,15 +1,15 @@
 -- Forget forwarded messages. The current epoch needs the generation (in the ticket) to be the one pulled; an older
 -- one may ack only while the due is unchanged too: a late but true ack is better than a duplicate.
--- KEYS: state queue pool attempts keys final
+-- KEYS: state queue pool attempts keys final guard
 -- ARGV: epoch, now, window of final, most in final, how many; then as many tickets, then dues as pulled,
 --       then '1'/'0' whether its id is remembered; then the members of the index of keys to remove
 -- Returns: {'ok' or 'fenced', how many were removed}
 -- @flags allow-oom
 -- @include clock record final fence
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final = KEYS[5], KEYS[6]
+local index, final, guard = KEYS[5], KEYS[6], KEYS[7]
 local count = tonumber(ARGV[5])
-local old = fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1])
+local old = fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1])
 local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))
 local tickets, ids, removed_id = {}, {}, {}
 local now = clock(ARGV[2])
@@ -28,6 +28,7 @@ for i = 1, count do
   end
 end
 if #tickets > 0 then
+  redis.call('HINCRBY', guard, 'changes', 1)
   redis.call('ZREM', queue, unpack(tickets))
   redis.call('HDEL', pool, unpack(ids))
   if redis.call('EXISTS', attempts) == 1 then

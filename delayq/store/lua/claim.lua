@@ -1,11 +1,11 @@
 -- Begin an epoch of a queue: Redis keeps the highest it has seen.
--- KEYS: state
+-- KEYS: state guard
 -- ARGV: epoch
 -- Returns: {'ok' or 'fenced', the epoch that Redis has, then the names of the parked sets}
 -- @flags allow-oom
 -- @include fence
 local stored = redis.call('HGET', KEYS[1], 'epoch')
-local old = fenced(KEYS[1], stored, ARGV[1])
+local old = fenced(KEYS[1], KEYS[2], stored, ARGV[1])
 local answer = { old and 'fenced' or 'ok', old and stored or ARGV[1] }
 local state = redis.call('HGETALL', KEYS[1])
 for i = 1, #state, 2 do

@@ -1,18 +1,18 @@
 -- Take due messages of one queue, from the offset on. Those whose topic is a stream in this Redis are appended to it
 -- and removed here, exactly once; the others are returned and stay in the queue until they are settled.
--- KEYS: state queue pool attempts keys final dead reasons, then the streams
+-- KEYS: state queue pool attempts keys final dead reasons guard, then the streams
 -- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last held ticket at that due,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
 --       what an unlisted topic is ('general' or 'unknown'), window of final, most in final;
---       then topic, stream (its place behind the 8 keys, or '' for general), MAXLEN ('' = none) of each known topic
+--       then topic, stream (its place behind the 9 keys, or '' for general), MAXLEN ('' = none) of each known topic
 -- Returns: {'fenced', epoch} or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics, streams of a wrong type}
 -- @flags allow-oom
 -- @include clock record final fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, dead, reasons = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local index, final, dead, reasons, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until')
-if fenced(state, known[1], ARGV[1]) then
+if fenced(state, guard, known[1], ARGV[1]) then
   return { 'fenced', known[1] }
 end
 local now, micro = clock(ARGV[2])
@@ -56,7 +56,7 @@ local streams, trims = {}, {}
 if due_count > 0 then
   for i = 14, #ARGV, 3 do
     local place = tonumber(ARGV[i + 1])
-    streams[ARGV[i]] = place and KEYS[8 + place] or false
+    streams[ARGV[i]] = place and KEYS[9 + place] or false
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
   end
 end
@@ -221,6 +221,9 @@ local scores = #tickets > 0 and redis.call('ZMSCORE', queue, unpack(tickets)) or
 local last_ticket = looked > 0 and entries[looked] or ''
 local last_score = looked > 0 and redis.call('ZSCORE', queue, last_ticket) or ''
 
+if kept < looked then
+  redis.call('HINCRBY', guard, 'changes', 1)
+end
 if kept == 0 and looked > 0 then
   redis.call('ZREMRANGEBYRANK', queue, start, start + looked - 1)
 elseif kept < looked then

@@ -1,12 +1,12 @@
 -- Put parked messages back into the queue, lowest due first, or from somewhere within as probes. A ticket without its record was cancelled: dropped.
--- KEYS: state queue pool parked
+-- KEYS: state queue pool parked guard
 -- ARGV: epoch, name of the parked set, most to move, where to begin (0 = the lowest, up to 1)
 -- Returns: {'fenced'} or {'ok', how many were moved, the lowest due moved ('' = none),
 --          due and ticket of the lowest one still parked ('' '' = none)}
 -- @flags allow-oom
 -- @include fence
-local state, queue, pool, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
+local state, queue, pool, parked, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
 local moved, lowest, taken, back = 0, '', {}, {}

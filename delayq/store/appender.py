@@ -1,0 +1,186 @@
+"""Appends due messages of one queue to streams by transactions, on a connection of its own.
+
+    UNWATCH · WATCH guard · announce · ZRANGE          what is due, as far as the owner may know
+    HMGET pool · HMGET attempts                        the records
+    MULTI · XADD … · remove · EXEC                     all of it, or nothing if the guard was touched meanwhile
+
+Whatever takes a due message away, changes it, or gives the queue another owner, touches the guard. After an EXEC whose
+reply was lost, nobody knows: either all is there or all is gone, and the next look shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+import hiredis
+import msgspec
+import redis
+from hiredis import pack_command
+
+from delayq.errors import StoreError
+from delayq.store import scripts
+from delayq.store.commands import Now, Retention
+from delayq.store.commands.appending import Batch, Streams
+from delayq.store.exchange import FAULTS, translate
+from delayq.store.keys import QueueKeys
+
+__all__ = ["Appended", "Appender", "Due"]
+
+CHUNK: Final = 262_144
+_REPLIES: Final = 4  # to a question
+_MULTI = pack_command(("MULTI",))
+_EXEC = pack_command(("EXEC",))
+
+
+class Due(msgspec.Struct, frozen=True):
+    """What is due: `found` tickets, of which `batch` has those that may go. `now` is None if nothing may be appended."""
+
+    fenced: bool = False
+    now: int | None = None
+    found: int = 0
+    batch: Batch | None = None
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """How many were appended and removed; not `all` if something came between, or a stream took nothing."""
+
+    count: int
+    all: bool
+
+
+class Appender:
+    """See the module. `ask`, `read` and `append` follow one another; each raises StoreError, and the next begins anew.
+
+    `make` makes a connection. Nothing is repeated here.
+    """
+
+    def __init__(self, make: Callable[[], Any], keys: QueueKeys, epoch: str, retention: Retention) -> None:
+        self._make = make
+        self._keys = keys
+        self._epoch = epoch
+        self._retention = retention
+        self._connection: Any = None
+        self._reader: Any = None
+        self._announced = False  # the server has the script
+        self._remove = scripts.load("remove").text
+        self._watch = pack_command(("UNWATCH",)) + pack_command(("WATCH", keys.guard))
+
+    # -- the steps -----------------------------------------------------------------------------------------------------
+
+    def ask(self, offset: int, upto: int, most: int, now: Now) -> None:
+        """Ask for what is due from `offset` to `upto`; `read` gets it."""
+        self._guarded(lambda: self._send(self._question(offset, upto, most, now)))
+
+    def read(self, streams: Streams, held: Collection[bytes], most_bytes: int) -> Due:
+        """What was asked for."""
+        return self._guarded(lambda: self._read(streams, held, most_bytes))
+
+    def append(self, batch: Batch, now: Now, ask: tuple[int, int, int] | None = None) -> Appended:
+        """Append and remove a batch; `ask` for the next along with it (`offset`, `upto`, `most`)."""
+        return self._guarded(lambda: self._append(batch, now, ask))
+
+    def close(self) -> None:
+        """Close the connection; the next `ask` makes another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+
+    # -- what is sent ----------------------------------------------------------------------------------------------------
+
+    def _question(self, offset: int, upto: int, most: int, now: Now) -> bytes:
+        keys, script = self._keys, scripts.load("announce")
+        call = ("EVALSHA", script.sha) if self._announced else ("EVAL", script.text)
+        words = (*call, 3, keys.state, keys.attempts, keys.guard, self._epoch, now, upto)
+        look = ("ZRANGE", keys.queue, offset, upto, "BYSCORE", "LIMIT", 0, most)
+        return self._watch + pack_command(words) + pack_command(look)
+
+    def _read(self, streams: Streams, held: Collection[bytes], most_bytes: int) -> Due:
+        unwatched, watched, announced, tickets = [self._receive() for _ in range(_REPLIES)]
+        for reply in (unwatched, watched, announced, tickets):
+            _check(reply)
+        self._announced = True
+        if announced[0] != b"ok":
+            return Due(fenced=announced[0] == b"fenced")
+        now, any_attempts = int(announced[1]), bool(announced[2])
+        batch = Batch(self._keys, streams, any_attempts)
+        if tickets:
+            ids = [ticket[:-8] for ticket in tickets]
+            asked = pack_command(("HMGET", self._keys.pool, *ids))
+            if any_attempts:
+                asked += pack_command(("HMGET", self._keys.attempts, *ids))
+            self._send(asked)
+            records = self._receive()
+            attempts = self._receive() if any_attempts else []
+            _check(records)
+            _check(attempts)
+            batch.fill(tickets, records, attempts, held, most_bytes)
+        return Due(now=now, found=len(tickets), batch=batch)
+
+    def _append(self, batch: Batch, now: Now, ask: tuple[int, int, int] | None) -> Appended:
+        names, args = batch.remove(now, self._retention)
+        # The whole text: a script that the server had forgotten would fail behind the XADDs, which stand by then.
+        last = pack_command(("EVAL", self._remove, len(names), *names, *args))
+        question = self._question(*ask, now) if ask is not None else b""
+        self._send(b"".join((_MULTI, *batch.entries, last, _EXEC, question)))
+        refused = None
+        for _ in range(len(batch) + 2):
+            reply = self._receive()
+            if isinstance(reply, Exception):
+                refused = refused or reply
+        done = self._receive()
+        if refused is not None:
+            raise refused
+        _check(done)
+        appended = Appended(0, False)
+        if done is not None:
+            _check(done[-1])
+            count, wrong = done[-1]
+            appended = Appended(count, not wrong)
+        if question and not appended.all:
+            for _ in range(_REPLIES):
+                self._receive()
+        return appended
+
+    # -- the connection --------------------------------------------------------------------------------------------------
+
+    def _guarded(self, step: Callable[[], Any]) -> Any:
+        """A step; after an error the connection is closed, and with it whatever was watched or begun."""
+        try:
+            return step()
+        except (*FAULTS, hiredis.HiredisError) as error:
+            self.close()
+            if isinstance(error, hiredis.ReplyError):
+                error = redis.exceptions.ResponseError(str(error))
+            raise translate(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _send(self, data: bytes) -> None:
+        if self._connection is None:
+            self._announced = False
+            self._reader = hiredis.Reader()
+            self._connection = self._make()
+            if not self._connection.is_connected:
+                self._connection.connect()
+        # redis-py reads reply by reply, at the price of a whole message: here its socket is used as it stands.
+        self._connection._sock.sendall(data)
+
+    def _receive(self) -> Any:
+        """The next reply; an error is returned."""
+        while True:
+            reply = self._reader.gets()
+            if reply is not False:
+                return reply
+            if self._connection is None:
+                raise StoreError("nothing was asked")
+            data = self._connection._sock.recv(CHUNK)
+            if not data:
+                raise redis.exceptions.ConnectionError("Redis closed the connection")
+            self._reader.feed(data)
+
+
+def _check(reply: Any) -> None:
+    if isinstance(reply, Exception):
+        raise reply

@@ -1,0 +1,178 @@
+"""Due messages as the very commands that append them to streams: what pull.lua does, written as bytes.
+
+A `Batch` takes messages from the front for as long as they are plain; the first one that is not, and all behind it,
+are left to pull.lua.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from struct import Struct
+from typing import Any, Final
+
+from hiredis import pack_command
+
+from delayq.codec import EXPIRES, HEADER
+from delayq.store.commands.command import Arg, Now, Retention
+from delayq.store.commands.pulling import Known
+from delayq.store.keys import QueueKeys
+
+__all__ = ["Batch", "Streams"]
+
+_LENGTHS = Struct(">BBBBBHBHI")  # flags, topic, tags, ordering key, options, keys, properties (1 + 2 bytes), body
+_LENGTHS_AT: Final = 21
+_MARK_AT: Final = 20
+_ENTRY: Final = (
+    b"%b$%d\r\n%b%b$%d\r\n%b\r\n$4\r\nkeys\r\n$%d\r\n%b\r\n$4\r\nbody\r\n$%d\r\n%b"
+    b"\r\n$3\r\ndue\r\n$%d\r\n%b\r\n$7\r\nattempt\r\n$%d\r\n%b\r\n"
+)
+
+
+class _Stream:
+    """What is the same in every entry of one topic: the words before its id, and those between id and tags."""
+
+    __slots__ = ("before", "behind", "key", "words")
+
+    def __init__(self, topic: bytes, key: str, max_length: int | None) -> None:
+        self.key = key
+        trim: list[Arg] = ["MAXLEN", "~", max_length] if max_length else []
+        self.words: list[Arg] = ["XADD", key, *trim, "*", "id"]
+        self.behind = b"\r\n$5\r\ntopic\r\n$%d\r\n%b\r\n$4\r\ntags\r\n" % (len(topic), topic)
+        self.before = self.head(0)
+
+    def head(self, properties: int) -> bytes:
+        """How many words there are, and the first of them."""
+        _, line, words = pack_command(tuple(self.words)).partition(b"\r\n")
+        return b"*%d%b%b" % (len(self.words) + 13 + 2 * properties, line, words)
+
+
+class Streams:
+    """The topics that are streams in this Redis, by what a pull is told of them."""
+
+    def __init__(self, keys: QueueKeys, known: Iterable[Known]) -> None:
+        self._by_topic: dict[bytes, _Stream] = {}
+        for one in known:
+            if one.stream is not None:
+                topic = one.topic.encode()
+                key = keys.stream(one.stream) if one.per_queue else one.stream
+                self._by_topic[topic] = _Stream(topic, key, one.max_length)
+
+    def of(self, topic: bytes) -> _Stream | None:
+        """How to append messages of this topic; None: not this way."""
+        return self._by_topic.get(topic)
+
+
+class _Group:
+    """What one stream takes of a batch."""
+
+    __slots__ = ("due", "ids", "members", "remembered")
+
+    def __init__(self) -> None:
+        self.ids: list[bytes] = []
+        self.members: list[bytes] = []
+        self.remembered: list[bytes] = []
+        self.due = b""  # of the last one
+
+
+class Batch:
+    """Messages of one queue, the next that are due, to be appended and removed in one transaction."""
+
+    def __init__(self, keys: QueueKeys, streams: Streams, any_attempts: bool) -> None:
+        self._keys = keys
+        self._streams = streams
+        self._any_attempts = any_attempts
+        self._groups: dict[str, _Group] = {}
+        self._ends = (b"", b"")
+        self.entries: list[bytes] = []
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def fill(
+        self, tickets: Sequence[bytes], records: Sequence[bytes | None], attempts: Sequence[bytes | None],
+        held: Collection[bytes], most_bytes: int,
+    ) -> None:  # fmt: skip
+        """Take those from the front that are plain and not held, up to so many bytes.
+
+        Not plain is what pull.lua has to look at more closely: a ticket without its record, a record that cannot be
+        read, one that expires, a topic that is no known stream.
+        """
+        find, groups, add = self._streams.of, self._groups, self.entries.append
+        for ticket, record, tries in zip(tickets, records, attempts or [None] * len(tickets), strict=True):
+            if record is None or len(record) < HEADER or record[:7] != ticket[-7:] or ticket in held:
+                break
+            flags, topic, tags, ordering, options, keys, high, low, body = _LENGTHS.unpack_from(record, _LENGTHS_AT)
+            a = HEADER + topic
+            b = a + tags
+            d = b + ordering + options
+            e = d + keys
+            f = e + (high << 16) + low
+            mark = record[_MARK_AT] - 48
+            due = record[7:20]
+            stream = find(record[HEADER:a])
+            plain = stream is not None and 0 <= mark <= 3 and not flags & EXPIRES and due.isdigit()
+            if not plain or f + body + 13 * (mark & 1) != len(record) or (tries and not tries.isdigit()):
+                break
+            self.bytes += len(record)
+            if self.bytes > most_bytes and self.entries:
+                break
+            assert stream is not None
+            if due[0] == 48:
+                due = b"%d" % int(due)
+            attempt = b"%d" % (int(tries) + 1) if tries else b"1"
+            id, head, behind = ticket[:-8], stream.before, b""
+            if f > e:
+                properties = _properties(record, e, f)
+                if properties is None:
+                    break
+                head = stream.head(len(properties) // 2)
+                behind = _words(properties)
+            add(_ENTRY % (
+                head, len(id), id, stream.behind, tags, record[a:b], keys, record[d:e], body, record[f : f + body],
+                len(due), due, len(attempt), attempt,
+            ) + behind)  # fmt: skip
+            group = groups.get(stream.key)
+            if group is None:
+                group = groups[stream.key] = _Group()
+            group.ids.append(id)
+            group.due = due
+            if keys:
+                group.members += [key + b"\0" + id for key in record[d:e].split(b" ") if key]
+            if mark > 1:
+                group.remembered.append(id)
+            self._ends = (self._ends[0] or ticket, ticket)
+
+    def remove(self, now: Now, retention: Retention) -> tuple[list[str], list[Any]]:
+        """The keys and arguments of the script that removes them."""
+        keys, groups = self._keys, list(self._groups.values())
+        names = [
+            keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.guard, *self._groups,
+        ]  # fmt: skip
+        args: list[Any] = [now, retention.window, retention.most, *self._ends, "1" if self._any_attempts else "0"]
+        for group in groups:
+            args += (len(group.ids), len(group.members), len(group.remembered), group.due)
+        for group in groups:
+            args += group.ids
+        for group in groups:
+            args += group.members
+        for group in groups:
+            args += group.remembered
+        return names, args
+
+
+def _properties(record: bytes, at: int, end: int) -> list[bytes] | None:
+    """Names and values, the names as fields of an entry; None if they are damaged."""
+    texts = []
+    while at + 1 < end:
+        size = (record[at] << 8) + record[at + 1]
+        texts.append(record[at + 2 : at + 2 + size])
+        at += 2 + size
+    if at != end or len(texts) % 2:
+        return None
+    texts[::2] = [b"p:" + name for name in texts[::2]]
+    return texts
+
+
+def _words(texts: list[bytes]) -> bytes:
+    return b"".join([b"$%d\r\n%b\r\n" % (len(text), text) for text in texts])
