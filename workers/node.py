@@ -32,6 +32,7 @@ from workers.pulse import Pulse
 from workers.retry import Backoff
 from workers.topics import Topics
 from workers.wakes import WakeListener
+from workers.watch import Watch
 
 __all__ = ["Node"]
 
@@ -60,6 +61,7 @@ class Node:
         self.routes: Routes = settings.route_table()
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.ready = False
+        self.watch: Watch | None = None
         self._ownership: Ownership | None = None
         self._forwarders: dict[str, Forwarder] = {}
         self._policy = Policy(
@@ -117,11 +119,13 @@ class Node:
         queues = numbers_of(meta.layouts)
         listener = WakeListener(self.store, queues, self._wake)
         janitor = Janitor(self.store, queues, self._clock)
+        watch = self.watch = Watch(self.store, queues, self._clock)
 
         def share(queues: Sequence[int]) -> None:
             coordinator.share(queues)
             listener.listen(queues)
             janitor.queues = queues
+            watch.queues = queues
 
         layouts = LayoutWatch(self.store, meta.layouts, self._clock, self._retention, share)
         for forwarder in self._forwarders.values():
@@ -132,7 +136,7 @@ class Node:
             listener.start()
             if self._join(coordinator):
                 while not self._stopping:
-                    self._round(coordinator, ownership, layouts, janitor)
+                    self._round(coordinator, ownership, layouts, janitor, watch)
                     self._wait(SHORT_ROUND if ownership.ending else ROUND)
         finally:
             self._let_go(coordinator, ownership, listener)
@@ -181,7 +185,9 @@ class Node:
             return meta
         return None
 
-    def _round(self, coordinator: Coordinator, ownership: Ownership, layouts: LayoutWatch, janitor: Janitor) -> None:
+    def _round(
+        self, coordinator: Coordinator, ownership: Ownership, layouts: LayoutWatch, janitor: Janitor, watch: Watch
+    ) -> None:
         """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
         try:
             self._give_up_hung()
@@ -192,6 +198,7 @@ class Node:
             self.ready = True
             layouts.tick()
             janitor.tick()
+            watch.tick()
             self._publish_line(ownership, changed)  # last: a full Redis refuses it
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))
