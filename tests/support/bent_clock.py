@@ -56,4 +56,5 @@ class BentClock:
         """What it says now, Unix ms."""
         offset, ppm, since = LAYOUT.unpack(self._bend[:])
         true = time.time_ns()
-        return (true + offset + ((true - since) // 1_000_000 * ppm if ppm else 0)) // 1_000_000
+        bent: int = true + offset + ((true - since) // 1_000_000 * ppm if ppm else 0)
+        return bent // 1_000_000

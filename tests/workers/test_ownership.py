@@ -55,7 +55,7 @@ class Spread:
     def watch(self, changed: Callable[[], None]) -> None:
         """Nothing to watch."""
 
-    def redis_reachable(self, reachable: bool) -> None:
+    def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
         """Nothing to know."""
 
     def assigned(self) -> frozenset[int]:
