@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["EVERY", "RETENTION", "Arg", "Command", "Now", "Replies", "Retention", "every", "plain", "texts"]
+__all__ = ["EVERY", "RETENTION", "Arg", "Command", "Now", "Replies", "Retention", "every", "number", "plain", "texts"]
 
 T = TypeVar("T")
 Arg = bytes | str | int
@@ -58,6 +58,11 @@ class Replies(msgspec.Struct, frozen=True):
     """What all primaries of a cluster replied."""
 
     replies: list[Any]
+
+
+def number(text: bytes | None) -> int:
+    """A count that a hand may have damaged: what is no number counts as 0, as in the scripts."""
+    return int(text) if text and text.isdigit() else 0
 
 
 def texts(reply: list[bytes]) -> list[str]:

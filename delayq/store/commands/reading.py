@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.codec import CorruptRecord, Record
 from delayq.message import State
-from delayq.store.commands.command import RETENTION, Command, Now, Retention, texts
+from delayq.store.commands.command import RETENTION, Command, Now, Retention, number, texts
 from delayq.store.keys import QueueKeys
 
 __all__ = ["COUNTERS", "Found", "QueueStats", "find", "get", "read_reason", "read_record", "stats"]
@@ -68,7 +68,7 @@ def _found(id: str, reply: Any, now: int, watermark: int) -> Found | None:
         state = State.SCHEDULED
     else:
         state = State.DUE
-    return Found(id=id, state=state, record=read_record(raw), due=due, attempts=int(attempts or 0))
+    return Found(id=id, state=state, record=read_record(raw), due=due, attempts=number(attempts))
 
 
 def read_record(raw: bytes) -> Record | None:
@@ -80,7 +80,7 @@ def read_record(raw: bytes) -> Record | None:
 
 def read_reason(text: bytes) -> tuple[int, int, str]:
     buried, tries, why = (*text.split(b" ", 2), b"", b"", b"")[:3]
-    return int(buried or 0), int(tries or 0), why.decode(errors="replace")
+    return number(buried), number(tries), why.decode(errors="replace")
 
 
 def find(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
