@@ -55,7 +55,6 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
     from delayq.store import checks
 
     from .app import create_app
-    from .readiness import missing
     from .server import make_server
 
     log = structlog.get_logger("api")
@@ -68,7 +67,7 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
         return 2
     except StoreError:
         pass  # told below; it starts all the same, and works as soon as Redis does
-    for reason in await missing(app.service.client, settings.min_replicas):
+    for reason in await app.service.readiness.missing():
         log.warning("not ready", reason=reason)
     gc.collect()
     gc.freeze()  # the modules stay: looking through them now and then would make requests wait

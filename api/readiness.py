@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from delayq import AsyncClient, ConfigError, LayoutMismatch, StoreError
+from delayq.audit import Audit
+from delayq.clock import Clock, SystemClock
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION
 
-__all__ = ["missing"]
+__all__ = ["Readiness"]
+
+#: ms between two looks at whether all messages are accounted for, however often anybody asks.
+AUDIT_EVERY: Final = 5_000
 
 
-async def missing(client: AsyncClient, min_replicas: int = 0) -> list[str]:
-    """What this Redis lacks, in words; nothing when all is well."""
-    try:
-        context = await client.context()
-        meta = await client.store.run(commands.layout(context.layout.queues))
-        lacking = checks.complaints(await client.store.run(checks.server()), min_replicas)
-    except (ConfigError, LayoutMismatch, StoreError) as error:
-        return [str(error)]
-    if meta.queues != context.layout.queues or meta.version != LAYOUT_VERSION:
-        lacking.append(
-            f"the Redis now has {meta.queues} queues (layout version {meta.version}), this process began with "
-            f"{context.layout.queues} (version {LAYOUT_VERSION}): restart it"
-        )
-    return lacking
+class Readiness:
+    """Whether messages can be taken and kept."""
+
+    def __init__(self, client: AsyncClient, min_replicas: int = 0, clock: Clock | None = None) -> None:
+        self._client = client
+        self._min_replicas = min_replicas
+        self._clock = clock if clock is not None else SystemClock()
+        self._audit = Audit()
+        self._audited_at: int | None = None
+        self._lost: list[str] = []
+
+    async def missing(self) -> list[str]:
+        """What this Redis lacks, in words; nothing when all is well."""
+        store = self._client.store
+        try:
+            context = await self._client.context()
+            meta = await store.run(commands.layout(context.layout.queues))
+            lacking = checks.complaints(await store.run(checks.server()), self._min_replicas)
+            lacking += await self._unaccounted()
+        except (ConfigError, LayoutMismatch, StoreError) as error:
+            return [str(error)]
+        if meta.queues != context.layout.queues or meta.version != LAYOUT_VERSION:
+            lacking.append(
+                f"the Redis now has {meta.queues} queues (layout version {meta.version}), this process began with "
+                f"{context.layout.queues} (version {LAYOUT_VERSION}): restart it"
+            )
+        return lacking
+
+    async def _unaccounted(self) -> list[str]:
+        now = self._clock.monotonic()
+        if self._audited_at is None or now - self._audited_at >= AUDIT_EVERY:
+            self._lost = list(self._audit.look(await self._client.stats()).lost.values())
+            self._audited_at = now
+        return self._lost

@@ -9,7 +9,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from .answers import HealthOut, NodesOut, QueuesOut, StatsOut
 from .http import Request
 from .problems import Answer, Problem
-from .readiness import missing
 from .service import Operations, Service, encode
 from .views import nodes_out, queues_out, stats_out
 
@@ -54,10 +53,10 @@ async def livez(_service: Service, _request: Request) -> Answer:
 async def readyz(service: Service, _request: Request) -> Answer:
     """Whether messages can be taken and kept
 
-    503 says in `missing` what there is to do: Redis answers, keeps an append-only file, never evicts, and has the
-    layout that this process expects.
+    503 says in `missing` what there is to do: Redis answers, keeps an append-only file, never evicts, has the
+    layout that this process expects, and every message that was scheduled is accounted for.
     """
-    lacking = await missing(service.client, service.settings.min_replicas)
+    lacking = await service.readiness.missing()
     if lacking:
         raise Problem("not-ready", "; ".join(lacking), missing=lacking)
     return Answer(200, encode(HealthOut("ready")))

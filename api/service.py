@@ -14,6 +14,7 @@ from .group_commit import GroupCommit
 from .http import Request
 from .metrics import Metrics
 from .problems import Answer
+from .readiness import Readiness
 
 __all__ = ["Handle", "Operation", "Operations", "Service", "encode"]
 
@@ -28,6 +29,7 @@ class Service:
         self.limits = settings.limits()
         self.client = AsyncClient(settings=settings)
         self.metrics = Metrics()
+        self.readiness = Readiness(self.client, settings.min_replicas)
         self.group = GroupCommit(self.client.schedule_many, self.metrics.flushes)
         self.metrics.waiting = lambda: self.group.waiting
 

@@ -31,6 +31,8 @@ def complaints(node: Node) -> list[str]:
     for queue, job in sorted(node.jobs.items()):
         if job.stuck:
             found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
+    if node.watch is not None:
+        found += list(node.watch.alarms.values())
     return found
 
 

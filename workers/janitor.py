@@ -14,7 +14,7 @@ from delayq.store.store import Store
 
 __all__ = ["Janitor"]
 
-EVERY = 300_000  # ms between two looks at the same queue
+EVERY = 60_000  # ms between two looks at the same queue
 PAGES = 4  # a tick
 log = structlog.get_logger()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from delayq.store.commands import Pulled
 from delayq.targets import Result
 from workers.held import Held
+from workers.watch import Watch
 
 if TYPE_CHECKING:
     from workers.node import Node
@@ -69,9 +70,21 @@ class Metrics:
         Gauge("delayq_in_flight", "Messages held", registry=self.registry).set_function(
             lambda: sum(len(job.dispatch.flight) for job in list(node.jobs.values()))
         )
+        alarms = "What is wrong with Redis or the messages now; the log says it"
+        self._watched("delayq_alarms", alarms, node, lambda watch: len(watch.alarms))
+        self._watched(
+            "delayq_missing", "Messages scheduled, not ended, and not there", node, lambda watch: watch.missing
+        )
+        self._watched(
+            "delayq_went_back", "Times that Redis had lost its last changes", node, lambda watch: watch.went_back
+        )
         Gauge(
             "delayq_stuck_queues", "Queues that hand out messages and have none confirmed", registry=self.registry
         ).set_function(lambda: sum(job.stuck for job in list(node.jobs.values())))
         Gauge("delayq_clock_skew_seconds", "The clock of Redis minus this node's", registry=self.registry).set_function(
             lambda: node.skew.ms / 1000
         )
+
+    def _watched(self, name: str, text: str, node: Node, figure: Callable[[Watch], int]) -> None:
+        gauge = Gauge(name, text, registry=self.registry)
+        gauge.set_function(lambda: figure(node.watch) if node.watch is not None else 0)

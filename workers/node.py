@@ -30,6 +30,7 @@ from workers.retry import Backoff
 from workers.skew import Skew
 from workers.topics import Topics
 from workers.wakes import WakeListener
+from workers.watch import Watch
 
 __all__ = ["Node"]
 
@@ -60,6 +61,7 @@ class Node:
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self.store, self._clock)
         self.ready = False
+        self.watch: Watch | None = None
         self._ownership: Ownership | None = None
         self._forwarders: dict[str, Forwarder] = {}
         self._policy = Policy(
@@ -113,13 +115,14 @@ class Node:
         )
         listener = WakeListener(self.store, meta.queues, self._wake)
         janitor = Janitor(self.store, meta.queues, self._clock)
+        self.watch = Watch(self.store, meta.queues, self._clock)
         for forwarder in self._forwarders.values():
             forwarder.start()
         try:
             listener.start()
             if self._join(coordinator):
                 while not self._stopping:
-                    self._round(coordinator, ownership, janitor)
+                    self._round(coordinator, ownership, janitor, self.watch)
                     self._wait(SHORT_ROUND if ownership.ending else ROUND)
         finally:
             self._let_go(coordinator, ownership, listener)
@@ -172,7 +175,7 @@ class Node:
             return meta
         return None
 
-    def _round(self, coordinator: Coordinator, ownership: Ownership, janitor: Janitor) -> None:
+    def _round(self, coordinator: Coordinator, ownership: Ownership, janitor: Janitor, watch: Watch) -> None:
         """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
         try:
             self._give_up_hung()
@@ -184,6 +187,7 @@ class Node:
             changed = ownership.adjust(reachable=reachable)
             self.ready = True
             janitor.tick()
+            watch.tick()
             self._publish_line(ownership, changed)  # last: a full Redis refuses it
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))

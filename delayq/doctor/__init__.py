@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from delayq.clock import Clock
 from delayq.config import Settings
+from delayq.doctor.accounts import check_accounts, write_off
 from delayq.doctor.ask import ask_all, redis_now
 from delayq.doctor.check import FAIL, OK, WARN, Check
 from delayq.doctor.durability import check_durability
@@ -39,3 +40,7 @@ def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | N
     if repair is not None:
         yield repair_pools(store, layout, repair)
     yield from check_pools(store, layout)
+    if repair is not None:
+        yield from write_off(store, layout)
+    else:
+        yield from check_accounts(stats)

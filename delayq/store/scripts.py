@@ -16,6 +16,7 @@ _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 NAMES = (
     "ack", "barrier", "bump_era", "bury", "cancel", "claim", "dead_letters", "discard", "find", "get", "layout", "park",
     "pull", "redrive", "repair", "reschedule", "retry", "schedule", "stats", "unpark",
+    "write_off",
 )  # fmt: skip
 
 

@@ -46,8 +46,11 @@ def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
     ran = cli("doctor")
     assert (ran.code, ran.err) == (0, "")
     assert {name: result for name, (result, _, _) in checks(ran).items()} == dict.fromkeys(
-        ("server", "aof", "eviction", "memory", "durability", "clock", "layout", "owners", "parked", "pool"), "ok"
-    )
+        (
+            "server", "aof", "eviction", "memory", "durability", "clock", "layout", "owners", "parked", "pool",
+            "accounts",
+        ), "ok",
+    )  # fmt: skip
     assert checks(ran)["server"][1].startswith("valkey ")
     assert checks(ran)["layout"][1] == "layout version 1, 16 queues"
     assert "node-1" in checks(ran)["owners"][1]
@@ -249,6 +252,17 @@ def test_a_ticket_without_its_message_is_a_warning(cli: Cli, healthy: Given) -> 
     ran = cli("doctor")
     assert ran.code == 0
     assert checks(ran)["pool"][:2] == ("warn", "queue 3: 1 or more tickets have no message")
+
+
+def test_a_message_that_is_missing_fails_until_repair_writes_it_off(cli: Cli, healthy: Given) -> None:
+    healthy.admin.delete(queue_keys(healthy.queue_of("a")).pool)
+    ran = cli("doctor")
+    result, text, mend = checks(ran)["accounts"]
+    queue = healthy.queue_of("a")
+    assert (ran.code, result, "--repair" in mend) == (1, "fail", True)
+    assert text.startswith(f"1 messages are missing from queue {queue}")
+    assert checks(cli("doctor", "--repair"))["accounts"][1] == f"queue {queue}: wrote off 1 messages that were missing"
+    assert (cli("doctor").code, checks(cli("doctor"))["accounts"][0]) == (0, "ok")
 
 
 def test_a_check_says_one_thing_in_one_line(cli: Cli, given: Given) -> None:

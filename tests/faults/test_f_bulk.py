@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,14 +121,7 @@ def test_f10_damaged_entries_are_put_right_or_buried_and_hold_up_nobody(
         admin.delete(elsewhere.queue)  # healed by hand, while all goes on
     assert plain.schedule(topic, id=other, delayTime=10).status_code == 201
     eventually(lambda: other in arrivals(admin, topic), "the other queue goes on by itself")
-    doctor = OneProcess(
-        "doctor",
-        [*plain.api.command[:1], "-m", "delayq.cli", "doctor", "--repair"],
-        plain.settings,
-        tmp_path / "doctor",
-    )
-    doctor.start()
-    eventually(lambda: not doctor.alive, "delayq doctor --repair has ended", 40)
+    print(doctor(plain, tmp_path, "--repair"))
     eventually(lambda: names[1] in arrivals(admin, topic), "a record that lost its ticket is delivered")
     drained(plain)
     assert {id: len(times) for id, times in arrivals(admin, topic).items()} == dict.fromkeys(
@@ -147,12 +142,31 @@ def difference(service: Service) -> int:
     """How many messages are there beyond those that were accepted and have not ended, by what the API says at once."""
     stats = service.http.get("/v1/stats").json()
     counters = stats["counters"]
-    ended = sum(counters[name] for name in ("forwarded", "cancelled", "cancelled_in_flight", "discarded"))
+    ended = sum(
+        counters[name] for name in ("forwarded", "cancelled", "cancelled_in_flight", "discarded", "written_off")
+    )
     return int(stats["depth"] + stats["parked"] + stats["dead"] - (counters["scheduled"] - ended))
 
 
-def test_f15_the_books_balance_at_every_moment_of_live_traffic(plain: Service, plain_server: ServerUnderTest) -> None:
-    stopped, made = threading.Event(), [0] * 3
+def doctor(service: Service, folder: Path, *options: str) -> str:
+    """What `delayq doctor` says."""
+    words = [sys.executable, "-m", "delayq.cli", "doctor", *options]
+    one = OneProcess("doctor", words, service.settings, folder / f"doctor-{time.monotonic_ns()}")
+    one.start()
+    eventually(lambda: not one.alive, "delayq doctor has ended", 40)
+    return one.said()
+
+
+def audit(service: Service, folder: Path, *options: str) -> list[str]:
+    """What it says of the messages that are accounted for or not: 'ok', 'warn' or 'fail'."""
+    lines = [line.split() for line in doctor(service, folder, *options).splitlines()]
+    return [words[0] for words in lines if "accounts" in words[:2]]
+
+
+def test_f15_the_books_balance_at_every_moment_of_live_traffic(
+    plain: Service, plain_server: ServerUnderTest, tmp_path: Path
+) -> None:
+    stopped, made, keys = threading.Event(), [0] * 3, queue_keys(2)
     before = difference(plain)
 
     def work(part: int) -> None:
@@ -167,16 +181,26 @@ def test_f15_the_books_balance_at_every_moment_of_live_traffic(plain: Service, p
                 elif chance.random() < 0.3:
                     http.patch(f"/v1/messages/{said.json()['id']}", json={"delayTime": 50})
 
+    def looks() -> bool:
+        assert difference(plain) == before
+        return sum(made) > 600
+
     threads = [threading.Thread(target=work, args=(part,)) for part in range(len(made))]
     for thread in threads:
         thread.start()
     try:
-        for _ in range(60):
-            assert difference(plain) == before
+        eventually(looks, "there is traffic", 60)
+        assert audit(plain, tmp_path) == ["ok"]
     finally:
         stopped.set()
         for thread in threads:
             thread.join(30)
     drained(plain)
     assert difference(plain) == before
-    assert sum(made) > 60
+    lost = id_in(2, "f15-lost")
+    assert plain.schedule(LOCAL, id=lost, delayTime="1h").status_code == 201
+    plain_server.admin.hdel(keys.pool, lost)  # what delayq never does
+    assert audit(plain, tmp_path) == ["fail"]
+    assert audit(plain, tmp_path, "--repair") == ["warn"]
+    assert audit(plain, tmp_path) == ["ok"]
+    plain_server.admin.zrem(keys.queue, *plain_server.admin.zrange(keys.queue, 0, -1))

@@ -389,6 +389,10 @@ class Protocol(RuleBasedStateMachine):
             assert record is not None and record.generation == ticket[-7:], "a ticket without its record"
 
     @invariant()
+    def every_message_is_accounted_for(self) -> None:
+        assert self.world.stats().missing == 0
+
+    @invariant()
     def whoever_sleeps_misses_nothing(self) -> None:
         if not self.world.owners:
             return

@@ -14,7 +14,7 @@ from delayq.codec import Record, due_head, encode
 from delayq.message import Limits, Message
 from delayq.routes import Route, Routes
 from delayq.store import commands, queue_keys
-from delayq.store.commands import Found, Retention
+from delayq.store.commands import Found, QueueStats, Retention
 from delayq.store.store import Store
 from delayq.store.wakes import Wakes
 from delayq.targets import OK, Result
@@ -155,6 +155,9 @@ class World:
     def found(self, ids: Sequence[str]) -> dict[str, Found | None]:
         answer = self.store.run(commands.get(self.keys, ids, now=self.now, retention=RETENTION))
         return dict(zip(ids, answer, strict=True))
+
+    def stats(self) -> QueueStats:
+        return self.store.run(commands.stats(self.keys, now=self.now))
 
     def streamed(self) -> list[str]:
         """The ids in the stream, in order."""

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from delayq.store.commands import Retention
-from tests.support.queues import Queue, row
+from delayq.store import commands
+from delayq.store.commands import Known, Retention
+from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row, taken
 
 
 def test_each_state_shows(q: Queue) -> None:
@@ -153,6 +154,59 @@ def test_the_figures_tell_what_there_is(q: Queue) -> None:
     assert (stats.epoch, stats.watermark, stats.parked_sets) == (q.epoch, 20_000, ("t:kafka",))
     counters = {name: count for name, count in stats.counters.items() if count}
     assert counters == {"scheduled": 7, "forwarded": 1, "buried": 1, "cancelled": 1}
+
+
+def test_every_message_is_accounted_for_whatever_becomes_of_it(q: Queue) -> None:
+    names = (
+        "acked",
+        "cancelled",
+        "in flight",
+        "parked",
+        "discarded",
+        "redriven",
+        "retried",
+        "appended",
+        "dead",
+        "gone",
+    )
+    q.given(*(row(name, at=20_000, topic="news" if name == "appended" else "orders") for name in names))
+    q.given(row("moved", at=90_000), row("expired", at=19_000, topic="news", expire_after=1))
+    pulled = q.pull(now=20_000, known=[Known("news", q.keys.stream("news"))])
+    assert pulled.appended == 1
+    messages = {one.id: one for one in taken(pulled)}
+    assert q.ack(messages["acked"]) == (True, 1)
+    q.cancel("cancelled", "moved")
+    q.park("t:kafka", messages["parked"], messages["gone"])
+    q.cancel("gone")
+    q.retry((messages["retried"], 30_000))
+    q.bury(*(messages[name] for name in ("discarded", "redriven", "dead")))
+    q.discard("discarded")
+    q.redrive("redriven")
+    q.schedule(row("dead", at=20_000), row("moved", at=90_000), row("new", at=90_000))
+    q.reschedule("new", "a95000")
+    stats = q.stats()
+    assert (stats.missing, stats.pool) == (0, 7)
+
+
+def test_what_is_missing_is_counted_until_it_is_written_off(q: Queue) -> None:
+    q.given(*(row(name, at=20_000) for name in ("a", "b", "c")))
+    q.admin.hdel(q.keys.pool, "a", "b")
+    assert q.stats().missing == 2
+    assert [q.run(commands.write_off(q.keys)) for _ in range(2)] == [2, 0]
+    assert (q.stats().missing, q.stats().counters["written_off"]) == (0, 2)
+    q.admin.hset(q.keys.pool, "x", "by hand")
+    assert q.stats().missing == -1
+    assert q.run(commands.write_off(q.keys)) == -1
+    assert (q.stats().missing, q.stats().counters["written_off"]) == (0, 1)
+
+
+def test_the_first_claim_says_when_the_queue_was_born_and_later_ones_do_not(q: Queue) -> None:
+    assert q.stats().born is None
+    q.run(commands.claim(q.keys, EPOCH))
+    born = q.stats().born
+    assert born is not None
+    q.run(commands.claim(q.keys, NEW_EPOCH))
+    assert q.stats().born == born
 
 
 def test_a_cancelled_parked_message_is_not_counted_as_parked(q: Queue) -> None:

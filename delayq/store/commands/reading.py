@@ -12,7 +12,7 @@ from delayq.message import State
 from delayq.store.commands.command import RETENTION, Command, Now, Retention, number, texts
 from delayq.store.keys import QueueKeys
 
-__all__ = ["COUNTERS", "Found", "QueueStats", "find", "get", "read_reason", "read_record", "stats"]
+__all__ = ["COUNTERS", "Found", "QueueStats", "find", "get", "read_reason", "read_record", "stats", "write_off"]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +102,14 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     watermark: int | None
     parked_sets: tuple[str, ...]
     counters: dict[str, int]
+    pool: int
+    born: str | None
+
+    @property
+    def missing(self) -> int:
+        """How many messages were scheduled, have not ended, and are not there; below 0: more are there than were."""
+        ended = sum(self.counters[name] for name in ENDS)
+        return self.counters["scheduled"] - ended - self.counters["written_off"] - self.pool
 
     @property
     def head_lateness(self) -> int:
@@ -111,8 +119,10 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 
 COUNTERS: Final = (
     "scheduled", "rescheduled", "forwarded", "retried", "buried", "discarded", "cancelled", "cancelled_in_flight",
-    "orphans", "repaired",
+    "orphans", "repaired", "written_off",
 )  # fmt: skip
+#: The counters of messages that left the pool.
+ENDS: Final = ("forwarded", "cancelled", "cancelled_in_flight", "discarded")
 
 
 def _read_stats(reply: list[Any]) -> QueueStats:
@@ -123,8 +133,13 @@ def _read_stats(reply: list[Any]) -> QueueStats:
         parked=max(0, pool - queue - dead), dead=dead, remembered=remembered, epoch=state.get("epoch"),
         watermark=int(state["watermark"]) if "watermark" in state else None,
         parked_sets=tuple(name.removeprefix("parked:") for name in state if name.startswith("parked:")),
-        counters={name: int(state.get(name, 0)) for name in COUNTERS},
+        counters={name: int(state.get(name, 0)) for name in COUNTERS}, pool=pool, born=state.get("born"),
     )  # fmt: skip
+
+
+def write_off(keys: QueueKeys) -> Command[int]:
+    """Accept that messages are missing: how many (below 0: that more are there than were scheduled)."""
+    return Command("write_off", (keys.state, keys.pool), ENDS, int)
 
 
 def stats(keys: QueueKeys, *, now: Now = "") -> Command[QueueStats]:

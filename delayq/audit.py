@@ -1,0 +1,71 @@
+"""Whether all messages are accounted for. Of each queue, as its counters say:
+
+scheduled = forwarded + cancelled + cancelled in flight + discarded + written off + those that are in the pool
+
+Every script changes counters and pool together, so a difference is never delayq's own doing: a hand in Redis, or data
+that came from elsewhere. A whole queue that was deleted takes its counters with it; that is seen only by a process that
+remembers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from delayq.store.commands import QueueStats
+
+__all__ = ["Audit", "Findings", "unaccounted"]
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """What a look has found: `lost`, by what it is about, holds until it is mended; `went_back` is news, told once."""
+
+    missing: int
+    lost: dict[str, str]
+    went_back: list[str]
+
+
+class Audit:
+    """Compares the figures of the queues with each other, and with those of the looks before."""
+
+    def __init__(self) -> None:
+        self._born: dict[int, str] = {}
+        self._counted: dict[int, QueueStats] = {}
+
+    def look(self, stats: Sequence[QueueStats]) -> Findings:
+        """What is wrong with the queues, whose figures were just read."""
+        lost: dict[str, str] = {}
+        gone: list[int] = []
+        went_back: list[str] = []
+        for queue, one in enumerate(stats):
+            before = self._counted.get(queue, one)
+            born = self._born.setdefault(queue, one.born) if one.born else self._born.get(queue)
+            if born != one.born:
+                gone.append(queue)
+            elif one.counters["scheduled"] < before.counters["scheduled"]:
+                went_back.append(
+                    f"queue {queue} went back from {before.counters['scheduled']} scheduled messages to "
+                    f"{one.counters['scheduled']}: its Redis has lost its last changes (a fail-over, an older backup)"
+                )
+            if sentence := unaccounted(queue, one):
+                lost[f"missing {queue}"] = sentence
+            self._counted[queue] = one
+        if gone:
+            which = f"queue {gone[0]} is" if len(gone) == 1 else f"{len(gone)} queues ({gone[0]} and others) are"
+            lost["gone"] = (
+                f"{which} not what this process has seen before (FLUSHALL, DEL, another Redis), and what was there is "
+                "gone: restore a backup, or start this process again to go on without"
+            )
+        return Findings(sum(one.missing for one in stats if one.missing > 0), lost, went_back)
+
+
+def unaccounted(queue: int, stats: QueueStats) -> str:
+    """What does not agree among the figures of one queue, in a sentence; nothing if they agree."""
+    if stats.missing > 0:
+        return f"{stats.missing} messages are missing from queue {queue}: scheduled, not ended, and not there"
+    if stats.missing < 0:
+        return (
+            f"queue {queue} has {-stats.missing} messages more than were scheduled: its counters were deleted or edited"
+        )
+    return ""

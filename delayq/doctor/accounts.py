@@ -1,0 +1,35 @@
+"""Whether all messages are accounted for, and how to go on when some are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from delayq.audit import unaccounted
+from delayq.doctor.ask import ask_all
+from delayq.doctor.check import FAIL, OK, WARN, Check
+from delayq.store import commands
+from delayq.store.commands import QueueStats
+from delayq.store.keys import queue_keys
+from delayq.store.store import Store
+
+__all__ = ["check_accounts", "write_off"]
+
+_GOOD = Check("accounts", OK, "every message that was scheduled has ended or is there")
+
+
+def check_accounts(stats: Sequence[QueueStats]) -> Iterator[Check]:
+    """A check for each queue whose messages are not all accounted for; a single good one if they are."""
+    sentences = [sentence for queue, one in enumerate(stats) if (sentence := unaccounted(queue, one))]
+    mend = "see who deleted or edited keys of delayq's, restore what can be; delayq doctor --repair writes off the rest"
+    yield from [Check("accounts", FAIL, sentence, mend) for sentence in sentences] or [_GOOD]
+
+
+def write_off(store: Store, queues: int) -> Iterator[Check]:
+    """Accept what is missing, so that the next look says what has come to be missing since."""
+    missing = ask_all(store, (commands.write_off(queue_keys(queue)) for queue in range(queues)))
+    for queue, count in enumerate(missing):
+        if count:
+            what = "missing" if count > 0 else "there without having been scheduled"
+            yield Check("accounts", WARN, f"queue {queue}: wrote off {abs(count)} messages that were {what}")
+    if not any(missing):
+        yield _GOOD

@@ -1,0 +1,72 @@
+"""What the audit says of figures that are handed in."""
+
+from __future__ import annotations
+
+from delayq.audit import Audit
+from delayq.store.commands import COUNTERS, QueueStats
+
+
+def figures(born: str | None = "1", pool: int = 0, **counters: int) -> QueueStats:
+    return QueueStats(
+        now=0, scheduled=0, due=0, head_due=None, parked=0, dead=0, remembered=0, epoch=None, watermark=None,
+        parked_sets=(), counters=dict.fromkeys(COUNTERS, 0) | counters, pool=pool, born=born,
+    )  # fmt: skip
+
+
+def test_what_agrees_is_not_worth_a_word() -> None:
+    audit = Audit()
+    for one in (
+        figures(None),
+        figures(scheduled=9, pool=9),
+        figures(scheduled=9, pool=2, forwarded=3, cancelled=1, cancelled_in_flight=1, discarded=1, written_off=1),
+        figures(scheduled=9, pool=0, forwarded=10, written_off=-1),
+    ):
+        found = audit.look([one])
+        assert (found.missing, found.lost, found.went_back) == (0, {}, [])
+
+
+def test_messages_that_are_missing_are_told_at_every_look() -> None:
+    audit = Audit()
+    for _ in range(2):
+        found = audit.look([figures(), figures(scheduled=9, pool=5, forwarded=1), figures(scheduled=2, pool=1)])
+        assert found.missing == 4
+        assert list(found.lost) == ["missing 1", "missing 2"]
+        assert found.lost["missing 1"].startswith("3 messages are missing from queue 1")
+
+
+def test_more_messages_than_were_scheduled_are_told_and_do_not_make_up_for_missing_ones() -> None:
+    found = Audit().look([figures(scheduled=3), figures(pool=3)])
+    assert found.missing == 3
+    assert "3 messages more" in found.lost["missing 1"]
+
+
+def test_a_queue_that_was_deleted_is_told_until_its_data_are_back() -> None:
+    audit = Audit()
+    before = figures("1", scheduled=9, pool=9)
+    for emptied in (figures(None), figures("2"), figures("2", scheduled=50, pool=50)):
+        assert audit.look([before]).lost == {}
+        for _ in range(2):
+            assert audit.look([emptied]).lost["gone"].startswith("queue 0 is not what this process has seen before")
+    assert audit.look([before]).lost == {}
+
+
+def test_all_queues_that_were_deleted_are_told_in_one_sentence() -> None:
+    audit = Audit()
+    audit.look([figures("1"), figures("1"), figures("1")])
+    found = audit.look([figures("1"), figures(None), figures("3")])
+    assert found.lost["gone"].startswith("2 queues (1 and others) are not what")
+
+
+def test_a_queue_that_is_claimed_for_the_first_time_is_no_other_one() -> None:
+    audit = Audit()
+    assert audit.look([figures(None, scheduled=1, pool=1)]).lost == {}
+    assert audit.look([figures("1", scheduled=1, pool=1)]).lost == {}
+
+
+def test_a_queue_that_went_back_is_told_once() -> None:
+    audit = Audit()
+    audit.look([figures(scheduled=9, pool=9)])
+    found = audit.look([figures(scheduled=7, pool=7)])
+    assert (found.lost, len(found.went_back)) == ({}, 1)
+    assert "from 9 scheduled messages to 7" in found.went_back[0]
+    assert audit.look([figures(scheduled=7, pool=7)]).went_back == []

@@ -1,0 +1,100 @@
+"""What the worker says of a Redis that cannot be trusted, and of messages that are not there any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from delayq.client import Client
+from delayq.message import Message
+from delayq.store import queue_keys
+from delayq.testing import ManualClock
+from tests.support.servers import ServerUnderTest
+from workers.watch import EVERY, Watch
+
+Said = list[tuple[str, str]]
+
+
+@pytest.fixture
+def client(valkey: ServerUnderTest) -> Iterator[Client]:
+    valkey.admin.config_set("appendonly", "yes")
+    with Client(valkey.url) as made:
+        yield made
+    valkey.admin.config_set("maxmemory-policy", "noeviction")
+    valkey.admin.config_set("appendonly", "no")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def watch(client: Client, clock: ManualClock) -> Watch:
+    return Watch(client.store, 16, clock)
+
+
+def look(watch: Watch, clock: ManualClock) -> Said:
+    clock.advance(EVERY)
+    with structlog.testing.capture_logs() as logs:
+        watch.tick()
+    return [(one["event"], one["text"]) for one in logs]
+
+
+def test_all_is_well(watch: Watch, clock: ManualClock, client: Client) -> None:
+    client.schedule(Message(topic="t", delay_time=60_000))
+    assert look(watch, clock) == []
+    assert (watch.alarms, watch.missing, watch.went_back) == ({}, 0, 0)
+
+
+def test_it_does_not_look_before_its_time(watch: Watch, clock: ManualClock, valkey: ServerUnderTest) -> None:
+    assert look(watch, clock) == []
+    valkey.admin.config_set("maxmemory-policy", "allkeys-lru")
+    clock.advance(EVERY - 1)
+    watch.tick()
+    assert watch.alarms == {}
+    clock.advance(1)
+    watch.tick()
+    assert len(watch.alarms) == 1
+
+
+def test_a_policy_that_is_changed_at_run_time_is_told_once_and_so_is_its_end(
+    watch: Watch, clock: ManualClock, valkey: ServerUnderTest
+) -> None:
+    valkey.admin.config_set("maxmemory-policy", "allkeys-lru")
+    ((event, text),) = look(watch, clock)
+    assert (event, "maxmemory-policy is allkeys-lru" in text) == ("alarm", True)
+    assert look(watch, clock) == []
+    assert len(watch.alarms) == 1
+    valkey.admin.config_set("maxmemory-policy", "noeviction")
+    assert look(watch, clock) == [("alarm_over", text)]
+    assert watch.alarms == {}
+
+
+def test_messages_that_are_missing_are_told_once_however_many_more_there_come_to_be(
+    watch: Watch, clock: ManualClock, client: Client, valkey: ServerUnderTest
+) -> None:
+    first, second = (client.schedule(Message(topic="t", delay_time=60_000, id=f"{name}.0003")) for name in "ab")
+    admin: Any = valkey.admin
+    admin.hdel(queue_keys(3).pool, first.id)
+    ((event, text),) = look(watch, clock)
+    assert (event, text.startswith("1 messages are missing from queue 3")) == ("alarm", True)
+    admin.hdel(queue_keys(3).pool, second.id)
+    assert look(watch, clock) == []
+    assert watch.missing == 2
+
+
+def test_a_redis_that_went_back_is_told_each_time(
+    watch: Watch, clock: ManualClock, client: Client, valkey: ServerUnderTest
+) -> None:
+    ids = [client.schedule(Message(topic="t", delay_time=60_000, id=f"{name}.0003")).id for name in "abc"]
+    look(watch, clock)
+    admin: Any = valkey.admin
+    for time, id in enumerate(ids[:2], 1):  # as a fail-over would lose them
+        admin.hincrby(queue_keys(3).state, "scheduled", -1)
+        admin.hdel(queue_keys(3).pool, id)
+        ((event, _),) = look(watch, clock)
+        assert (event, watch.went_back, watch.alarms) == ("went_back", time, {})

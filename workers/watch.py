@@ -1,0 +1,58 @@
+"""Looks now and then whether Redis can still be trusted, and whether all messages are accounted for."""
+
+from __future__ import annotations
+
+import structlog
+
+from delayq.audit import Audit
+from delayq.clock import Clock
+from delayq.errors import StoreError
+from delayq.store import checks, commands
+from delayq.store.keys import queue_keys
+from delayq.store.store import Store
+
+__all__ = ["Watch"]
+
+EVERY = 30_000  # ms between two looks
+log = structlog.get_logger()
+
+
+class Watch:
+    """`tick` is called by the node's thread. What is wrong is logged once when it begins and once when it is over."""
+
+    def __init__(self, store: Store, queues: int, clock: Clock) -> None:
+        self._store = store
+        self._queues = queues
+        self._clock = clock
+        self._audit = Audit()
+        self._next = clock.monotonic()
+        self.alarms: dict[str, str] = {}
+        self.missing = 0
+        self.went_back = 0
+
+    def tick(self) -> None:
+        """Look, if it is time; raises StoreError."""
+        if self._clock.monotonic() < self._next:
+            return
+        self._next = self._clock.monotonic() + EVERY
+        complaints = checks.complaints(self._store.run(checks.server()))
+        stats = []
+        for answer in self._store.run_many(commands.stats(queue_keys(queue)) for queue in range(self._queues)):
+            if isinstance(answer, StoreError):
+                raise answer
+            stats.append(answer)
+        found = self._audit.look(stats)
+        self.missing = found.missing
+        self.went_back += len(found.went_back)
+        for text in found.went_back:
+            log.error("went_back", text=text)
+        self._tell({text: text for text in complaints} | found.lost)
+
+    def _tell(self, alarms: dict[str, str]) -> None:
+        for about, text in alarms.items():
+            if about not in self.alarms:
+                log.error("alarm", text=text)
+        for about, text in self.alarms.items():
+            if about not in alarms:
+                log.warning("alarm_over", text=text)
+        self.alarms = alarms
