@@ -7,11 +7,13 @@ import sys
 
 import structlog
 
+from delayq.log_lines import LogLines
+
 __all__ = ["configure"]
 
 
 def configure(level: str) -> None:
-    """Send structlog and the standard library's logging to stderr, each event on a line of its own."""
+    """Send structlog and the standard library's logging to stderr, each event on a line of its own, and never wait for it."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -23,7 +25,7 @@ def configure(level: str) -> None:
         last = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     else:
         last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    handler = logging.StreamHandler()
+    handler = logging.StreamHandler(LogLines(sys.stderr.fileno()))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -43,8 +43,11 @@ class Coordinator(Protocol):
     def release(self, queue: int, epoch: str) -> None:
         """Stop owning a queue, after its pull job has ended."""
 
-    def redis_reachable(self, reachable: bool) -> None:
-        """Each round: whether this node reaches Redis. One that does not for long leaves its queues to others."""
+    def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
+        """Each round: whether this node reaches Redis, and whether its clock is far behind that of Redis.
+
+        One that does not, or whose clock is, for long, leaves its queues to others.
+        """
 
     def stop(self) -> None:
         """Leave."""

@@ -65,7 +65,7 @@ class LocalCoordinator:
     def release(self, queue: int, epoch: str) -> None:
         """Nothing to give back: the next claim has a higher epoch."""
 
-    def redis_reachable(self, reachable: bool) -> None:
+    def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
         """There is nobody else to leave the queues to."""
 
     def stop(self) -> None:

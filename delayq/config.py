@@ -61,6 +61,9 @@ class Settings(BaseSettings):
     forwarders: int = Field(default=4, ge=1, le=64, description="concurrent sends to one target")
     window: int = Field(default=2_000, ge=10, le=100_000, description="most messages in flight in one queue")
     drain_timeout: Milliseconds = Field(default=25_000, description="how long a stopping worker lets its sends finish")
+    stuck_after: Milliseconds = Field(
+        default=60_000, description="a queue that hands out messages and has none confirmed for so long is stuck"
+    )
     node: str = Field(default_factory=socket.gethostname, description="this worker's name")
     zookeeper: str = Field(
         default="", description="ZooKeeper servers, 'host:port,host:port', that spread the queues; empty: one worker"
@@ -75,7 +78,7 @@ class Settings(BaseSettings):
     api_host: str = Field(default="127.0.0.1", description="address of the HTTP API")
     api_port: int = Field(default=8080, ge=0, le=65_535, description="port of the HTTP API")
     worker_port: int = Field(
-        default=0, ge=0, le=65_535, description="port of the worker's /metrics and /livez; 0 = none"
+        default=0, ge=0, le=65_535, description="port of the worker's /metrics, /livez and /readyz; 0 = none"
     )
     log_level: str = Field(default="info", description="debug, info, warning or error")
 

@@ -10,6 +10,7 @@ import structlog
 
 from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError
+from workers import health
 from workers.logs import configure
 from workers.metrics import Metrics
 from workers.node import Node
@@ -27,7 +28,8 @@ def main(settings: Settings | None = None) -> int:
         metrics = Metrics()
         node = Node(settings, observer=metrics)
         if settings.worker_port:
-            metrics.serve(settings.api_host, settings.worker_port, node)
+            metrics.watch(node)
+            health.serve(settings.api_host, settings.worker_port, node, metrics.registry)
     except DelayqError as error:
         print(f"delayq worker: {error}", file=sys.stderr)
         return 2

@@ -32,6 +32,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     look: int = 500
     max_attempts: int = 16
     backoff: Backoff = Backoff()
+    stuck_after: int = 60_000
 
 
 class Dispatch:
@@ -190,6 +191,11 @@ class Dispatch:
     def any_parked(self) -> bool:
         """Whether anything is parked that comes back when there is room."""
         return any(name.startswith("t:") and name != NO_ROUTE for name in self.parked)
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether anything was handed out, or set aside for its target, and is not confirmed."""
+        return bool(self.settlement or self.waiting or any(self.submitted.values())) or self.any_parked
 
     def probing(self, name: str) -> bool:
         """Whether the target behind a parked set is held for broken."""

@@ -7,11 +7,13 @@ import sys
 
 import structlog
 
+from delayq.log_lines import LogLines
+
 __all__ = ["configure"]
 
 
 def configure(level: str) -> None:
-    """Set structlog up; writes to standard error."""
+    """Set structlog up; writes to standard error, and never waits for it."""
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -21,6 +23,6 @@ def configure(level: str) -> None:
             *([] if terminal else [structlog.processors.JSONRenderer()]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper(), logging.INFO)),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=LogLines(sys.stderr.fileno())),  # type: ignore[arg-type]  # writes and flushes,
         cache_logger_on_first_use=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from delayq.store.commands import Pulled
 from delayq.targets import Result
@@ -65,8 +65,8 @@ class Metrics:
         if messages:
             self._lateness.observe(max(0, now - messages[-1].record.asked) / 1000)
 
-    def serve(self, host: str, port: int, node: Node) -> None:
-        """Answer /metrics on a thread of its own."""
+    def watch(self, node: Node) -> None:
+        """Ask the node for what is looked at, not counted."""
         Gauge("delayq_in_flight", "Messages held", registry=self.registry).set_function(
             lambda: sum(len(job.dispatch.flight) for job in list(node.jobs.values()))
         )

@@ -30,6 +30,7 @@ from workers.ownership import Ownership
 from workers.pull_job import PullJob
 from workers.pulse import Pulse
 from workers.retry import Backoff
+from workers.skew import Skew
 from workers.topics import Topics
 from workers.wakes import WakeListener
 from workers.watch import Watch
@@ -60,13 +61,14 @@ class Node:
         )
         self.routes: Routes = settings.route_table()
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
+        self.skew = Skew(self.store, self._clock)
         self.ready = False
         self.watch: Watch | None = None
         self._ownership: Ownership | None = None
         self._forwarders: dict[str, Forwarder] = {}
         self._policy = Policy(
             window=settings.window, max_attempts=settings.max_attempts,
-            backoff=Backoff(settings.retry_base, settings.retry_cap),
+            backoff=Backoff(settings.retry_base, settings.retry_cap), stuck_after=settings.stuck_after,
         )  # fmt: skip
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
         # Alone a node has nobody who could have taken its queues meanwhile.
@@ -192,7 +194,9 @@ class Node:
         try:
             self._give_up_hung()
             answers = self._redis_answers()
-            coordinator.redis_reachable(answers)
+            if answers:
+                self.skew.tick()
+            coordinator.redis_reachable(answers, behind=self.skew.behind)
             reachable = answers or self._clock.monotonic() - self._redis_seen_at < AWAY
             changed = ownership.adjust(reachable=reachable)
             self.ready = True
@@ -249,7 +253,7 @@ class Node:
                 "address": settings.address,
                 "version": version("delayq"),
                 "since": self._started,
-                "seen": self._clock.now(),
+                "seen": self._clock.now() + self.skew.ms,  # or others would hold a node with a wrong clock for dead
                 "coordinator": "zookeeper" if settings.zookeeper else "local",
                 "queues": {
                     str(queue): {"epoch": job.epoch, "since": ownership.since[queue]}

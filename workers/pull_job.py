@@ -23,6 +23,7 @@ from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Report
 from workers.held import Held
 from workers.observer import Observer
+from workers.progress import Progress
 from workers.pulling import LONGEST_WAIT, Pull, Pulling
 from workers.pulse import Pulse
 from workers.settlement import Step
@@ -68,6 +69,7 @@ class PullJob:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._troubles = 0
+        self._progress = Progress(keys.tag, clock, policy.stuck_after)
 
     def now(self) -> int:
         """Unix ms by the clock that the last pull went by."""
@@ -112,6 +114,11 @@ class PullJob:
     def alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it hands messages out and has had none confirmed for long."""
+        return self._progress.stuck
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -199,8 +206,10 @@ class PullJob:
         told = answers[: len(steps)]
         unparked = answers[len(steps) : len(steps) + len(unparks)]
         pulled = answers[len(steps) + len(unparks) :]
+        confirmed = False
         for step, answer in zip(steps, told, strict=True):
             if not isinstance(answer, StoreError):
+                confirmed = confirmed or step.kind in ("ack", "bury")
                 self._fence(self._settling.told(step, answer, self.now()))
         for (name, _), answer in zip(unparks, unparked, strict=True):
             if answer is None:
@@ -216,6 +225,8 @@ class PullJob:
                 self._fence(True)
             else:
                 more = self._pulling.take(pull, answer, told_of) or more
+                confirmed = confirmed or answer.appended > 0
+        self._progress.see(confirmed=confirmed, outstanding=self.dispatch.outstanding)
         if failed is not None:
             log.warning("redis_trouble", queue=self.keys.tag, error=str(failed))
             return self._trouble()

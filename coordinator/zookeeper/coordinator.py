@@ -56,6 +56,7 @@ class ZooKeeperCoordinator:
         self._entry = Entry(address=address, version=version("delayq"), since=clock.now())
         self._owned = OwnerZnodes(self._owners, node, store, clock, read_era)
         self._link = Link(clock)
+        self._time = Link(clock)
         self._flaps = Flaps(clock)
         self._changed: Callable[[], None] = lambda: None
         self._waiting_since: int | None = None
@@ -117,11 +118,12 @@ class ZooKeeperCoordinator:
         if self._session is not None and self._owned.release(self._session, queue):
             self._poke(tell=True)
 
-    def redis_reachable(self, reachable: bool) -> None:
+    def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
         """What the node's round found; the others see it in this node's entry."""
         self._link.tell(reachable)
-        published = self._published
-        if published is not None and published.redis != self._link.state:
+        self._time.tell(not behind)
+        said = self._published
+        if said is not None and (said.redis, said.clock) != (self._link.state, self._time.state):
             self._poke()
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ __all__ = ["Entry", "Flaps", "Link", "decode", "encode", "taking_part"]
 
 Reach = Literal["ok", "trouble", "lost"]
 
-#: How long Redis has to be out of reach before a node's queues are given to others (ms).
+#: How long Redis has to be out of reach, or a clock behind, before a node's queues are given to others (ms).
 PATIENCE: Final = 5_000
 #: A node that lost its session so often within the span is left out for the hold (ms).
 FLAPS: Final = 3
@@ -23,12 +23,16 @@ HOLD: Final = 60_000
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's entry. `redis`: trouble at once when it is out of reach, lost when it has been so for 5 s."""
+    """A node's entry. `redis`: trouble at once when it is out of reach, lost when it has been so for 5 s.
+
+    `clock`: the same when the node's clock is far behind that of Redis.
+    """
 
     address: str = ""
     version: str = ""
     since: int = 0
     redis: Reach = "ok"
+    clock: Reach = "ok"
     hold_until: int = 0
 
 
@@ -48,26 +52,29 @@ def decode(data: bytes) -> Entry:
 def taking_part(entries: Mapping[str, Entry], now: int) -> frozenset[str]:
     """The nodes that queues are given to: all that live, but for those that would do worse than others.
 
-    Left out: who lost Redis while another node reaches it, and who comes and goes, until its hold has passed. Neither
-    leaves nobody: if no node reaches Redis, or all of them flap, it is nobody's own fault, and nothing moves.
+    Left out: who lost Redis while another node reaches it, whose clock is behind while another's is right, and who comes
+    and goes, until its hold has passed. None of these leaves nobody: if no node reaches Redis, or all are behind it, or
+    all of them flap, it is nobody's own fault, and nothing moves.
     """
     usable = frozenset(entries)
     if any(entry.redis == "ok" for entry in entries.values()):
         usable = frozenset(name for name, entry in entries.items() if entry.redis != "lost")
+    if any(entries[name].clock == "ok" for name in usable):
+        usable = frozenset(name for name in usable if entries[name].clock != "lost")
     steady = frozenset(name for name in usable if entries[name].hold_until <= now)
     return steady or usable
 
 
 class Link:
-    """How well this node reaches Redis, as it is told each round."""
+    """How well this node reaches Redis, or keeps its time, as it is told each round."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lost_at: int | None = None
 
-    def tell(self, reachable: bool) -> None:
+    def tell(self, good: bool) -> None:
         """What the node's last round found."""
-        if reachable:
+        if good:
             self._lost_at = None
         elif self._lost_at is None:
             self._lost_at = self._clock.monotonic()

@@ -212,6 +212,14 @@ def test_a_node_that_reaches_redis_or_not_keeps_its_queues_while_it_is_alone(mak
         assert one.assigned() == frozenset(range(QUEUES))
 
 
+def test_a_node_whose_clock_is_behind_keeps_its_queues_while_it_is_alone(make: Make, clock: ManualClock) -> None:
+    one = make()
+    for behind in (False, True, True, False):
+        one.redis_reachable(True, behind=behind)
+        clock.advance(6_000)
+        assert one.assigned() == frozenset(range(QUEUES))
+
+
 def test_releasing_and_stopping_again_is_harmless(make: Make) -> None:
     one = make()
     claim = one.claim(0)

@@ -9,6 +9,7 @@ from delayq.testing import ManualClock
 
 NOW = 1_000
 FINE, TROUBLE, LOST = Entry(), Entry(redis="trouble"), Entry(redis="lost")
+LATE, A_LITTLE_LATE = Entry(clock="lost"), Entry(clock="trouble")
 FLAPS, HELD_BEFORE = Entry(hold_until=NOW + 1), Entry(hold_until=NOW)
 
 
@@ -25,6 +26,11 @@ FLAPS, HELD_BEFORE = Entry(hold_until=NOW + 1), Entry(hold_until=NOW)
         ({"a": FLAPS, "b": FLAPS}, "ab"),
         ({"a": FLAPS, "b": LOST}, "a"),  # better one that flaps than one that cannot work
         ({"a": FLAPS}, "a"),
+        ({"a": FINE, "b": LATE}, "a"),
+        ({"a": FINE, "b": A_LITTLE_LATE}, "ab"),
+        ({"a": A_LITTLE_LATE, "b": LATE}, "ab"),  # it may be the clock of Redis that is wrong
+        ({"a": LATE, "b": LATE}, "ab"),
+        ({"a": LOST, "b": LATE}, "b"),  # better late than never
         ({}, ""),
     ],
 )

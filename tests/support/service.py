@@ -29,6 +29,7 @@ class OneProcess:
         self.name = name
         self.command = command
         self.settings = dict(settings)
+        self.environment: dict[str, str] = {}  # besides the settings
         self.log = log
         self._popen: subprocess.Popen[bytes] | None = None
 
@@ -56,7 +57,7 @@ class OneProcess:
         given = {f"DELAYQ_{name.upper()}": value for name, value in self.settings.items()}
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(
-                die_with_parent(self.command), cwd=ROOT, env=clean | given,
+                die_with_parent(self.command), cwd=ROOT, env=clean | given | self.environment,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 

@@ -63,6 +63,11 @@ class Replies(msgspec.Struct, frozen=True):
     replies: list[Any]
 
 
+def number(text: bytes | None) -> int:
+    """A count that a hand may have damaged: what is no number counts as 0, as in the scripts."""
+    return int(text) if text and text.isdigit() else 0
+
+
 def texts(reply: list[bytes]) -> list[str]:
     """A reply that is a list of texts."""
     return [text.decode() for text in reply]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, plain
+from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain
 from delayq.store.keys import QueueKeys
 
 __all__ = ["Claimed", "Known", "Pulled", "claim", "pull", "stored_epoch"]
@@ -69,7 +69,7 @@ def _read_pull(reply: list[Any]) -> Pulled | None:
     return Pulled(
         int(now), micro, int(next_due) if next_due else None, more == b"1", start,
         (int(score), ticket) if score else None,
-        appended, tickets, list(map(int, scores)), [int(tries or 0) for tries in attempts], records,
+        appended, tickets, list(map(int, scores)), [number(tries) if tries else 0 for tries in attempts], records,
         [topic.decode() for topic in unknown], [stream.decode() for stream in wrong],
     )  # fmt: skip
 

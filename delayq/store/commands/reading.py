@@ -84,7 +84,7 @@ def read_record(raw: bytes) -> Record | None:
 
 def read_reason(text: bytes) -> tuple[int, int, str]:
     buried, tries, why = (*text.split(b" ", 2), b"", b"", b"")[:3]
-    return int(buried or 0), int(tries or 0), why.decode(errors="replace")
+    return number(buried), number(tries), why.decode(errors="replace")
 
 
 def find(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:

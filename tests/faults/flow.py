@@ -1,0 +1,85 @@
+"""Messages through a running service: scheduled over HTTP, found again in the streams that they went to."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from tests.support.service import Service
+from tests.support.waiting import eventually
+
+__all__ = [
+    "GENERAL",
+    "LOCAL",
+    "ROUTES",
+    "arrivals",
+    "batch",
+    "drained",
+    "entries",
+    "ids_of",
+    "left",
+    "now",
+    "wait_until",
+]
+
+#: Topics that begin with 'g.' take the general path (pull, forward, ack), all others are appended by the pull itself.
+ROUTES: Final = json.dumps([{"name": "general", "match": "g.*", "path": "general"}, {"name": "streams", "match": "*"}])
+GENERAL: Final = "g.t"
+LOCAL: Final = "s.t"
+
+
+def now() -> int:
+    """Unix ms of the true clock."""
+    return time.time_ns() // 1_000_000
+
+
+def wait_until(moment: int) -> None:
+    """Until this Unix ms."""
+    while (left := moment - now()) > 0:
+        time.sleep(left / 1000)
+
+
+def batch(service: Service, messages: Iterable[Mapping[str, Any]], size: int = 500) -> list[dict[str, Any]]:
+    """Schedule messages, some at a time; a result each."""
+    results: list[dict[str, Any]] = []
+    rows = list(messages)
+    for start in range(0, len(rows), size):
+        answer = service.http.post("/v1/messages:batch", json={"messages": rows[start : start + size]}, timeout=30)
+        results += answer.json()["results"]
+    return results
+
+
+def entries(admin: Any, *streams: str) -> list[dict[str, bytes]]:
+    """The entries of some streams, in the order of each; `at` is when it was appended, by the clock of Redis."""
+    found = []
+    for stream in streams:
+        for entry_id, fields in admin.xrange(stream):
+            found.append({name.decode(): value for name, value in fields.items()} | {"at": entry_id.split(b"-")[0]})
+    return found
+
+
+def arrivals(admin: Any, *streams: str) -> dict[str, list[int]]:
+    """When each message was appended, Unix ms by the clock of Redis."""
+    found: dict[str, list[int]] = {}
+    for entry in entries(admin, *streams):
+        found.setdefault(entry["id"].decode(), []).append(int(entry["at"]))
+    return found
+
+
+def left(service: Service) -> int:
+    """How many messages have not ended, by what the API says; dead letters have."""
+    stats = service.http.get("/v1/stats").json()
+    return int(stats["depth"]) + int(stats["parked"])
+
+
+def drained(service: Service, seconds: float = 60) -> None:
+    """Wait until every message has ended."""
+    eventually(lambda: left(service) == 0, "every message has ended", seconds)
+
+
+def ids_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The ids of results that all say 201."""
+    assert {one["status"] for one in results} == {201}, [one for one in results if one["status"] != 201][:3]
+    return [one["id"] for one in results]

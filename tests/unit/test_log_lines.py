@@ -1,0 +1,44 @@
+"""What logs neither waits nor fails, whatever becomes of the lines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from delayq.log_lines import LogLines
+from tests.support.waiting import eventually
+
+FULL = Path("/dev/full")
+
+
+def test_lines_arrive_in_order(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as file:
+        lines = LogLines(file.fileno())
+        for number in range(1_000):
+            assert lines.write(f"{number}\n") == len(f"{number}\n")
+        lines.drain(10)
+    assert (tmp_path / "log").read_text().split() == [str(number) for number in range(1_000)]
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="no /dev/full, which stands for a full disk: try it on Linux")
+def test_a_full_disk_costs_the_lines_and_nothing_else() -> None:
+    with FULL.open("wb", buffering=0) as file:
+        lines = LogLines(file.fileno())
+        for _ in range(10):
+            lines.write("x\n")
+        lines.drain(10)
+    assert lines.dropped == 10
+
+
+def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
+    near, far = os.pipe()
+    with os.fdopen(near, "rb") as reader, os.fdopen(far, "wb", buffering=0) as file:
+        lines = LogLines(file.fileno(), most=10)
+        for _ in range(1_000):
+            lines.write("x" * 1_000)  # far more than a pipe takes
+        lines.drain(0.01)
+        assert lines.dropped > 0
+        eventually(lambda: reader.read1(65_536) and not lines._lines, "what is read makes room")
+        lines.drain(10)
