@@ -78,7 +78,12 @@ class Metrics:
         self._watched(
             "delayq_went_back", "Times that Redis had lost its last changes", node, lambda watch: watch.went_back
         )
-        start_http_server(port, host, registry=self.registry)
+        Gauge(
+            "delayq_stuck_queues", "Queues that hand out messages and have none confirmed", registry=self.registry
+        ).set_function(lambda: sum(job.stuck for job in list(node.jobs.values())))
+        Gauge("delayq_clock_skew_seconds", "The clock of Redis minus this node's", registry=self.registry).set_function(
+            lambda: node.skew.ms / 1000
+        )
 
     def _watched(self, name: str, text: str, node: Node, figure: Callable[[Watch], int]) -> None:
         gauge = Gauge(name, text, registry=self.registry)

@@ -264,7 +264,9 @@ class ZooKeeperCoordinator:
     def _register(self, session: Session) -> bool:
         """See that our entry is there and says what is so; False while another session has that name."""
         path = f"{self._nodes}/{self._name}"
-        entry = msgspec.structs.replace(self._entry, redis=self._link.state, hold_until=self._flaps.hold_until)
+        entry = msgspec.structs.replace(
+            self._entry, redis=self._link.state, clock=self._time.state, hold_until=self._flaps.hold_until
+        )
         there = session.look(path, self._node_changed)
         node = there or session.create(path, encode(entry))
         if node is None or not node.ours:

@@ -58,7 +58,7 @@ class Spread:
     def share(self, queues: Collection[int]) -> None:
         """`wanted` says what is assigned."""
 
-    def redis_reachable(self, reachable: bool) -> None:
+    def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
         """Nothing to know."""
 
     def assigned(self) -> frozenset[int]:

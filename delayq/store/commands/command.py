@@ -8,7 +8,20 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["EVERY", "MOVED", "RETENTION", "Arg", "Command", "Now", "Replies", "Retention", "every", "plain", "texts"]
+__all__ = [
+    "EVERY",
+    "MOVED",
+    "RETENTION",
+    "Arg",
+    "Command",
+    "Now",
+    "Replies",
+    "Retention",
+    "every",
+    "number",
+    "plain",
+    "texts",
+]
 
 T = TypeVar("T")
 Arg = bytes | str | int

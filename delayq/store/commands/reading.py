@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.codec import CorruptRecord, Record
 from delayq.message import State
-from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, texts
+from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, texts
 from delayq.store.keys import QueueKeys
 
 __all__ = ["COUNTERS", "Found", "QueueStats", "find", "get", "read_reason", "read_record", "stats", "write_off"]
@@ -72,7 +72,7 @@ def _found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found |
         state = State.SCHEDULED
     else:
         state = State.DUE
-    return Found(id=id, queue=queue, state=state, record=read_record(raw), due=due, attempts=int(attempts or 0))
+    return Found(id=id, queue=queue, state=state, record=read_record(raw), due=due, attempts=number(attempts))
 
 
 def read_record(raw: bytes) -> Record | None:
