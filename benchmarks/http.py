@@ -18,7 +18,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.http_load import Load, post
 from benchmarks.messages import DAY, make, spread
-from benchmarks.processes import api, http_service, server
+from benchmarks.processes import api, http_service, server_for
 from benchmarks.results import Figure, paired
 from benchmarks.schedule import measure_limit
 from delayq import Client, Message
@@ -58,7 +58,7 @@ def _batches(scale: Scale, folder: Path, messages: list[Message], seconds: float
 
     def ours() -> float:
         load = ("/v1/messages:batch", folder / "batches", BATCH_CONNECTIONS, seconds)
-        return BATCH * _measure(*load, each=BATCH, costs=costs)
+        return BATCH * _measure(scale, *load, each=BATCH, costs=costs)
 
     pairs = in_pairs("http, batches of 100", scale.runs, lambda: measure_limit(folder / "commands", messages), ours)
     details["batches of 100, CPU µs a message"] = costs
@@ -71,7 +71,7 @@ def _singles(scale: Scale, folder: Path, seconds: float, details: dict[str, Any]
     _write_lines(bodies, map(payload, _messages(5_000, keys=1)))
 
     def ours() -> float:
-        return _measure("/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
+        return _measure(scale, "/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
 
     pairs = in_pairs("http, single messages", scale.runs, lambda: _empty(bodies, seconds), ours)
     details["single messages, CPU µs a message"] = costs
@@ -97,9 +97,10 @@ def _write_lines(path: Path, values: Any) -> None:
 
 
 def _measure(
-    path: str, bodies: Path, connections: int, seconds: float, *, each: int, costs: list[dict[str, float]]
-) -> float:
-    with server() as running, api(running.url) as (process, port):
+    scale: Scale, path: str, bodies: Path, connections: int, seconds: float, *, each: int,
+    costs: list[dict[str, float]],
+) -> float:  # fmt: skip
+    with server_for(scale) as running, api(running.url) as (process, port):
         url = f"http://127.0.0.1:{port}{path}"
         post(Load(url, bodies, connections, 1))  # warm up
         before = _scheduled(running.url)

@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.consumer import Arrival, arrivals
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, now, progress
-from benchmarks.processes import Process, python, server, worker
+from benchmarks.processes import Process, python, server_for, worker
 from benchmarks.producer import Plan
 from benchmarks.results import Figure, percentile, single
 
@@ -89,7 +89,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     figures = []
     details: dict[str, Any] = {}
     for rate, goals in GOALS.items():
-        runs = [_measure(rate, 8.0 if scale.quick else 30.0, number) for number in range(1, scale.runs + 1)]
+        runs = [_measure(scale, rate, 8.0 if scale.quick else 30.0, number) for number in range(1, scale.runs + 1)]
         found = [late for late, _ in runs]
         name = f"at {rate:,}/s"
         figures += [
@@ -101,11 +101,11 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     return figures, details
 
 
-def _measure(rate: int, seconds: float, number: int) -> tuple[Lateness, dict[str, Any]]:
+def _measure(scale: Scale, rate: int, seconds: float, number: int) -> tuple[Lateness, dict[str, Any]]:
     progress(f"lateness at {rate:,}/s for {seconds:.0f} s, run {number}")
     with (
         tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
-        server(rewrites=True) as running,
+        server_for(scale, rewrites=True) as running,
         worker(running.url) as process,
     ):
         start = now() + 2000
