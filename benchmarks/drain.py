@@ -22,7 +22,7 @@ from benchmarks.processes import server, server_for, worker
 from benchmarks.results import Figure, paired
 from delayq import Client
 
-__all__ = ["plain_rate", "run"]
+__all__ = ["NULL_ROUTES", "VARIANTS", "Variant", "measure", "plain_rate", "run"]
 
 NULL_ROUTES: Final = '[{"name":"null","match":"*","target":"null:"}]'
 
@@ -52,7 +52,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             beside = Limit(Path(name), scale.messages, variant.keys)
             costs: list[dict[str, float]] = []
             pairs = in_pairs(
-                f"drain {variant.name}", scale.runs, beside.measure, partial(_ours, variant, scale, costs)
+                f"drain {variant.name}", scale.runs, beside.measure, partial(measure, variant, scale, costs)
             )  # fmt: skip
             figures.append(paired(variant.name, "messages/s", pairs, goal=variant.goal))
             details[f"{variant.name}, CPU µs a message"] = costs
@@ -77,7 +77,8 @@ class Limit:
             return self._count / limit.feed(running.port, self._drain, self._replies)
 
 
-def _ours(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> float:
+def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> float:
+    """Messages/s of delayq; what each cost is added to `costs`."""
     count = scale.messages
     module = "benchmarks.worker_with_null" if variant.null else "workers"
     with (
@@ -100,4 +101,4 @@ def _ours(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> floa
 
 def plain_rate(scale: Scale) -> float:
     """Messages/s of the first variant, to set others beside."""
-    return _ours(VARIANTS[0], scale, [])
+    return measure(VARIANTS[0], scale, [])
