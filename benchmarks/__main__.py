@@ -14,12 +14,15 @@ from typing import Final
 from benchmarks import limit, report
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, progress, warn_if_busy
-from benchmarks.processes import server
+from benchmarks.processes import server_for
 from benchmarks.results import NAMES, Result, environment, save
-from delayq.errors import DelayqError
+from coordinator.zookeeper_jars import ZooKeeperMissing
+from delayq.errors import ConfigError, DelayqError
 
 __all__ = ["main"]
 
+#: The benchmarks that can be run on a Redis of one's own.
+ANYWHERE: Final = ("schedule", "http", "drain", "lateness")
 DEFAULT_JSON: Final = report.ROOT / "build" / "benchmarks.json"
 
 
@@ -30,12 +33,21 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
         description="Measure delayq beside a limit measured in the same run. Goals that are missed are told, "
         "and are no failure. `all`, in full, also renders docs/benchmarks.md; it takes most of an hour. "
-        "`growth`, in full, needs 10 GB of memory and 20 GB in the folder for temporary files (TMPDIR).",
+        "`growth`, in full, needs 10 GB of memory and 20 GB in the folder for temporary files (TMPDIR); `failover` and "
+        "`scale` need Java and a ZooKeeper.",
     )
     parser.add_argument("name", metavar="NAME", choices=[*NAMES, "all"], help=", ".join([*NAMES, "all"]))
     parser.add_argument("--quick", action="store_true", help="fewer messages, once; never rendered")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as JSON")
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--redis-url", default="", metavar="URL",
+        help=f"measure delayq on this Redis, group behind sentinels or Redis Cluster, which must not know delayq yet; "
+        f"for {', '.join(ANYWHERE)}. The limit stays that of a fresh server here",
+    )  # fmt: skip
+    given = parser.parse_args(arguments)
+    if given.redis_url and given.name not in ANYWHERE:
+        parser.error(f"--redis-url goes with {', '.join(ANYWHERE)}")
+    return given
 
 
 def measure(name: str, scale: Scale) -> Result:
@@ -43,11 +55,11 @@ def measure(name: str, scale: Scale) -> Result:
     quick = ", quick: fewer messages, once" if scale.quick else ""
     progress(f"{name}{quick}")
     figures, details = importlib.import_module(f"benchmarks.{name}").run(scale)
-    with server() as running:
+    with server_for(scale) as running:
         where = environment(running.url, limit.redis_cli() or "")
     result = Result(
         name=name, quick=scale.quick, messages=scale.messages, environment=where, figures=figures,
-        details=details,
+        details=details, elsewhere=bool(scale.redis_url),
     )  # fmt: skip
     print(f"\n{name}{quick}")
     for figure in figures:
@@ -66,9 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warn_if_busy()
     try:
         for name in NAMES if given.name == "all" else [given.name]:
-            results.append(measure(name, Scale(given.quick)))
+            results.append(measure(name, Scale(given.quick, given.redis_url)))
             if target is not None:
                 save(target, results)
+    except (ZooKeeperMissing, ConfigError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
     except (BenchmarkError, DelayqError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1

@@ -51,7 +51,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         bursts.append(_measure(scale.messages))
         return bursts[-1].rate
 
-    pairs = in_pairs("burst", scale.runs, lambda: plain_rate(scale.messages), ours)
+    pairs = in_pairs("burst", scale.runs, lambda: plain_rate(scale), ours)
     late = [burst.others for burst in bursts]
     figures = [
         paired("burst drained, beside spread dues", "messages/s", pairs, goal=0.9),

@@ -10,11 +10,14 @@ import sys
 import time
 from array import array
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import redis
+
+from delayq.store.commands import plain
+from delayq.store.store import Store
 
 __all__ = ["Arrival", "arrivals"]
 
@@ -49,13 +52,12 @@ def arrivals(path: Path) -> Iterator[Arrival]:
 def consume(url: str, topics: list[str], count: int, numbers: array[int]) -> None:
     """Read `count` messages, or until no more come."""
     last: dict[bytes, bytes] = {topic.encode(): b"0-0" for topic in topics}
-    # A read that blocks is bounded by its own patience, not by the socket's.
-    with redis.ConnectionPool.from_url(url, protocol=2, socket_timeout=None) as pool:
-        connection: Any = pool.get_connection()
+    # A read that blocks is bounded by its own patience, not by the store's.
+    with closing(Store(url, timeout=2 * PATIENCE_MS / 1000)) as store:
         while len(numbers) < 3 * count:
-            words = ("COUNT", 1000, "BLOCK", PATIENCE_MS, "STREAMS", *last.keys(), *last.values())
-            connection.send_command("XREAD", *words)
-            reply = connection.read_response()
+            words = ("XREAD", "COUNT", 1000, "BLOCK", PATIENCE_MS, "STREAMS")
+            where = (*last.keys(), *last.values())
+            reply: Any = store.run(plain(*words, *where, key=topics[0], read=lambda reply: reply))
             arrived = time.time_ns() // 1000
             if reply is None and numbers:
                 break

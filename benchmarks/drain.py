@@ -18,11 +18,11 @@ from benchmarks import limit
 from benchmarks.backlog import Watch, lead, schedule_ahead, sleep_until, span_of
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.messages import make, spread
-from benchmarks.processes import server, worker
+from benchmarks.processes import server, server_for, worker
 from benchmarks.results import Figure, paired
 from delayq import Client
 
-__all__ = ["plain_rate", "run"]
+__all__ = ["NULL_ROUTES", "VARIANTS", "Variant", "measure", "plain_rate", "run"]
 
 NULL_ROUTES: Final = '[{"name":"null","match":"*","target":"null:"}]'
 
@@ -52,7 +52,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             beside = Limit(Path(name), scale.messages, variant.keys)
             costs: list[dict[str, float]] = []
             pairs = in_pairs(
-                f"drain {variant.name}", scale.runs, beside.measure, partial(_ours, variant, scale.messages, costs)
+                f"drain {variant.name}", scale.runs, beside.measure, partial(measure, variant, scale, costs)
             )  # fmt: skip
             figures.append(paired(variant.name, "messages/s", pairs, goal=variant.goal))
             details[f"{variant.name}, CPU µs a message"] = costs
@@ -77,10 +77,12 @@ class Limit:
             return self._count / limit.feed(running.port, self._drain, self._replies)
 
 
-def _ours(variant: Variant, count: int, costs: list[dict[str, float]]) -> float:
+def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> float:
+    """Messages/s of delayq; what each cost is added to `costs`."""
+    count = scale.messages
     module = "benchmarks.worker_with_null" if variant.null else "workers"
     with (
-        server() as running,
+        server_for(scale) as running,
         worker(running.url, module, NULL_ROUTES if variant.null else "") as process,
         Client(running.url) as client,
         closing(Watch(running.url)) as watch,
@@ -97,6 +99,6 @@ def _ours(variant: Variant, count: int, costs: list[dict[str, float]]) -> float:
         return count / seconds
 
 
-def plain_rate(count: int) -> float:
+def plain_rate(scale: Scale) -> float:
     """Messages/s of the first variant, to set others beside."""
-    return _ours(VARIANTS[0], count, [])
+    return measure(VARIANTS[0], scale, [])

@@ -22,9 +22,13 @@ _began = time.monotonic()
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """How much to measure: all of it, or a quick look that is never published."""
+    """How much to measure: all of it, or a quick look that is never published.
+
+    With `redis_url` delayq is measured on that Redis; that is not published either.
+    """
 
     quick: bool
+    redis_url: str = ""
 
     @property
     def messages(self) -> int:

@@ -18,13 +18,13 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.http_load import Load, post
 from benchmarks.messages import DAY, make, spread
-from benchmarks.processes import api, http_service, server
+from benchmarks.processes import api, http_service, server_for
 from benchmarks.results import Figure, paired
 from benchmarks.schedule import measure_limit
 from delayq import Client, Message
 from delayq.processes import free_port
 
-__all__ = ["run"]
+__all__ = ["measure", "run"]
 
 BATCH: Final = 100
 BATCH_CONNECTIONS: Final = 16
@@ -58,7 +58,7 @@ def _batches(scale: Scale, folder: Path, messages: list[Message], seconds: float
 
     def ours() -> float:
         load = ("/v1/messages:batch", folder / "batches", BATCH_CONNECTIONS, seconds)
-        return BATCH * _measure(*load, each=BATCH, costs=costs)
+        return BATCH * measure(scale, *load, each=BATCH, costs=costs)
 
     pairs = in_pairs("http, batches of 100", scale.runs, lambda: measure_limit(folder / "commands", messages), ours)
     details["batches of 100, CPU µs a message"] = costs
@@ -71,7 +71,7 @@ def _singles(scale: Scale, folder: Path, seconds: float, details: dict[str, Any]
     _write_lines(bodies, map(payload, _messages(5_000, keys=1)))
 
     def ours() -> float:
-        return _measure("/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
+        return measure(scale, "/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
 
     pairs = in_pairs("http, single messages", scale.runs, lambda: _empty(bodies, seconds), ours)
     details["single messages, CPU µs a message"] = costs
@@ -96,10 +96,12 @@ def _write_lines(path: Path, values: Any) -> None:
     path.write_bytes(b"".join(msgspec.json.encode(value) + b"\n" for value in values))
 
 
-def _measure(
-    path: str, bodies: Path, connections: int, seconds: float, *, each: int, costs: list[dict[str, float]]
-) -> float:
-    with server() as running, api(running.url) as (process, port):
+def measure(
+    scale: Scale, path: str, bodies: Path, connections: int, seconds: float, *, each: int,
+    costs: list[dict[str, float]],
+) -> float:  # fmt: skip
+    """Requests/s of the API, which is asked by POST; what each message cost is added to `costs`."""
+    with server_for(scale) as running, api(running.url) as (process, port):
         url = f"http://127.0.0.1:{port}{path}"
         post(Load(url, bodies, connections, 1))  # warm up
         before = _scheduled(running.url)

@@ -16,11 +16,11 @@ import msgspec
 from benchmarks.consumer import Arrival, arrivals
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, now, progress
-from benchmarks.processes import Process, python, server, worker
+from benchmarks.processes import Process, python, server_for, worker
 from benchmarks.producer import Plan
 from benchmarks.results import Figure, percentile, single
 
-__all__ = ["Lateness", "Traffic", "lateness", "run"]
+__all__ = ["Lateness", "Traffic", "lateness", "measure", "run"]
 
 DELAYS: Final = (500, 3000)
 WARM_UP: Final = 4.0
@@ -89,7 +89,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     figures = []
     details: dict[str, Any] = {}
     for rate, goals in GOALS.items():
-        runs = [_measure(rate, 8.0 if scale.quick else 30.0, number) for number in range(1, scale.runs + 1)]
+        runs = [measure(scale, rate, 8.0 if scale.quick else 30.0, number) for number in range(1, scale.runs + 1)]
         found = [late for late, _ in runs]
         name = f"at {rate:,}/s"
         figures += [
@@ -101,11 +101,12 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     return figures, details
 
 
-def _measure(rate: int, seconds: float, number: int) -> tuple[Lateness, dict[str, Any]]:
+def measure(scale: Scale, rate: int, seconds: float, number: int) -> tuple[Lateness, dict[str, Any]]:
+    """Lateness at one rate, and what else is worth knowing."""
     progress(f"lateness at {rate:,}/s for {seconds:.0f} s, run {number}")
     with (
         tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
-        server(rewrites=True) as running,
+        server_for(scale, rewrites=True) as running,
         worker(running.url) as process,
     ):
         start = now() + 2000

@@ -38,7 +38,12 @@ def draw(results: Sequence[Result], folder: Path) -> list[tuple[str, Path]]:
     if late := by_name.get("lateness"):
         drawn.append(("Lateness", _lateness(late, folder / "lateness.svg")))
     if memory := by_name.get("memory"):
-        drawn.append(("Memory", _memory(memory, folder / "memory.svg")))
+        drawn.append(("Memory", _values(memory, "bytes; the dark line is the goal", folder / "memory.svg")))
+    if stops := [figure for figure in by_name.get("failover", []) if figure.unit == "s" and figure.goal is not None]:
+        what = "seconds; the dark line is the goal"
+        drawn.append(("Deliveries after a fault", _values(stops, what, folder / "failover.svg")))
+    if rates := [figure for figure in by_name.get("scale", []) if figure.unit == "messages/s"]:
+        drawn.append(("More nodes, more primaries", _values(rates, "messages/s on one machine", folder / "scale.svg")))
     return drawn
 
 
@@ -77,10 +82,10 @@ def _ratios(named: Sequence[tuple[str, Figure]], path: Path) -> Path:
     return _save(canvas, path)
 
 
-def _memory(figures: Sequence[Figure], path: Path) -> Path:
+def _values(figures: Sequence[Figure], what: str, path: Path) -> Path:
     canvas, axes = _canvas(1 + 0.35 * len(figures))
     _bars(axes, [figure.name for figure in figures], figures, [figure.value for figure in figures])
-    axes.set_xlabel("bytes; the dark line is the goal")
+    axes.set_xlabel(what)
     return _save(canvas, path)
 
 

@@ -9,20 +9,19 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-import redis
-
 from benchmarks.errors import BenchmarkError
-from benchmarks.harness import wait_for
+from benchmarks.given import Given, connect, given
+from benchmarks.harness import Scale, wait_for
 from benchmarks.messages import QUEUES
 from delayq.embedded import EmbeddedServer
 from delayq.processes import die_with_parent, free_port
 from delayq.store.keys import queue_keys
 
-__all__ = ["Process", "api", "connect", "http_service", "python", "server", "worker"]
+__all__ = ["Process", "api", "connect", "http_service", "python", "server", "server_for", "worker"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 START_SECONDS: Final = 20
@@ -40,9 +39,15 @@ def server(*, rewrites: bool = False, binary: Path | None = None) -> Iterator[Em
         yield running
 
 
-def connect(url: str) -> redis.Redis:
-    """A plain connection, to look at what is there."""
-    return redis.Redis.from_url(url, protocol=2, socket_timeout=60)
+@contextmanager
+def server_for(scale: Scale, *, rewrites: bool = False) -> Iterator[EmbeddedServer | Given]:
+    """What delayq is measured on: a fresh server, or the Redis that `--redis-url` names."""
+    if scale.redis_url:
+        with given(scale.redis_url) as found:
+            yield found
+    else:
+        with server(rewrites=rewrites) as running:
+            yield running
 
 
 class Process:
@@ -66,6 +71,11 @@ class Process:
         """The end of what it wrote."""
         self._log.seek(0)
         return "\n".join(self._log.read().splitlines()[-20:])
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._popen.kill()
+        self._popen.wait()
 
     def check(self) -> None:
         """Raise BenchmarkError if it has ended."""
@@ -107,7 +117,7 @@ def python(*arguments: str, **settings: str) -> Iterator[Process]:
 def worker(url: str, module: str = "workers", routes: str = "") -> Iterator[Process]:
     """A worker node that has claimed all queues."""
     settings = {"DELAYQ_REDIS_URL": url} | ({"DELAYQ_ROUTES": routes} if routes else {})
-    with python("-m", module, **settings) as process, connect(url) as connection:
+    with python("-m", module, **settings) as process, closing(connect(url)) as connection:
 
         def claimed() -> bool:
             process.check()
@@ -117,11 +127,12 @@ def worker(url: str, module: str = "workers", routes: str = "") -> Iterator[Proc
         yield process
 
 
-def _epochs(connection: redis.Redis) -> list[Any]:
+def _epochs(connection: Any) -> list[Any]:
     pipeline = connection.pipeline(transaction=False)
     for queue in range(QUEUES):
         pipeline.hget(queue_keys(queue).state, "epoch")
-    return pipeline.execute()
+    epochs: list[Any] = pipeline.execute()
+    return epochs
 
 
 @contextmanager

@@ -28,8 +28,9 @@ and a ratio is the median of the ratios of these pairs. Everything runs on one m
 
 
 def publishable(results: Sequence[Result]) -> bool:
-    """Whether all benchmarks are there, each run in full."""
-    return {result.name for result in results} == set(NAMES) and not any(result.quick for result in results)
+    """Whether all benchmarks are there, each run in full, and on servers of its own."""
+    whole = not any(result.quick or result.elsewhere for result in results)
+    return whole and {result.name for result in results} == set(NAMES)
 
 
 def render(results: Sequence[Result], docs: Path = DOCS) -> Path:

@@ -7,13 +7,16 @@ import platform
 import re
 import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import redis
+
+from delayq.store import checks
+from delayq.store.store import Store
 
 __all__ = [
     "NAMES", "Environment", "Figure", "Pair", "Result", "environment", "load", "number", "paired",
@@ -21,7 +24,9 @@ __all__ = [
 ]  # fmt: skip
 
 #: The benchmarks, in the order in which `all` runs them.
-NAMES: Final = ("schedule", "http", "drain", "lateness", "burst", "growth", "memory", "idle")
+NAMES: Final = (
+    "schedule", "http", "drain", "lateness", "burst", "growth", "memory", "idle", "failover", "scale"
+)  # fmt: skip
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 
@@ -126,7 +131,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What one benchmark found; `details` are for people who want to know why."""
+    """What one benchmark found; `details` are for people who want to know why.
+
+    `elsewhere`: delayq was measured on a Redis of the caller's own.
+    """
 
     name: str
     quick: bool
@@ -134,6 +142,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment
     figures: list[Figure]
     details: dict[str, Any] = {}
+    elsewhere: bool = False
 
 
 def _found(path: str, pattern: str) -> str:
@@ -151,9 +160,8 @@ def _said(*command: str) -> str:
 
 def environment(url: str, feeder: str) -> Environment:
     """Ask the machine, and the server at `url`."""
-    with redis.Redis.from_url(url) as connection:
-        info: Mapping[str, Any] = connection.info("server")
-    name = str(info.get("server_name", "redis"))
+    with closing(Store(url)) as store:
+        server = store.run(checks.server())
     changed = "-changed" if _said("git", "status", "--porcelain") else ""
     memory = _found("/proc/meminfo", r"^MemTotal:\s+(\d+)")
     return Environment(
@@ -163,7 +171,7 @@ def environment(url: str, feeder: str) -> Environment:
         kernel=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         redis_py=version("redis"),
-        server=f"{name} {info.get(f'{name}_version') or info['redis_version']}",
+        server=f"{server.name} {server.version}" + (f", {server.primaries} primaries" * (server.primaries > 1)),
         feeder=_said(feeder, "--version") if feeder else "a socket",
         commit=(_said("git", "rev-parse", "--short=12", "HEAD") or "unknown") + changed,
     )

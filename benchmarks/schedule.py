@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from benchmarks import feeder, limit
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.messages import DAY, QUEUES, make, spread
-from benchmarks.processes import connect, server
+from benchmarks.processes import connect, server, server_for
 from benchmarks.results import Figure, paired
 from delayq import Client, Message, Scheduled
 from delayq.store.keys import queue_keys
@@ -41,7 +42,9 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             messages = list(make(scale.messages, spread(int(now()) + DAY, DAY), keys=keys))
             limit.write_schedule(path, messages)
             costs: list[dict[str, float]] = []
-            pairs = in_pairs(what, scale.runs, partial(measure_limit, path, messages), partial(_ours, messages, costs))
+            pairs = in_pairs(
+                what, scale.runs, partial(measure_limit, path, messages), partial(_ours, scale, messages, costs)
+            )
             figures.append(paired(_KEYS[keys], "messages/s", pairs, goal=goal))
             details[f"{_KEYS[keys]}, CPU µs a message"] = costs
         if limit.redis_cli() is not None:
@@ -62,8 +65,8 @@ def _replies(messages: list[Message]) -> int:
     return sum(2 + len(message.keys) for message in messages)
 
 
-def _ours(messages: list[Message], costs: list[dict[str, float]]) -> float:
-    with server() as running, Client(running.url) as client:
+def _ours(scale: Scale, messages: list[Message], costs: list[dict[str, float]]) -> float:
+    with server_for(scale) as running, Client(running.url) as client:
         schedule_all(client, messages[:1])  # the layout is agreed on, the script loaded
         meter = CpuMeter(client=os.getpid(), server=running.pid)
         began = time.perf_counter()
@@ -77,7 +80,7 @@ def _ours(messages: list[Message], costs: list[dict[str, float]]) -> float:
 
 def _check(url: str, outcomes: list[Any], expected: int) -> None:
     accepted(outcomes)
-    with connect(url) as connection:
+    with closing(connect(url)) as connection:
         there = sum(connection.zcard(queue_keys(queue).queue) for queue in range(QUEUES))
     if there != expected:
         raise BenchmarkError(f"{there} messages stand in the queues instead of {expected}")

@@ -81,6 +81,11 @@ class EmbeddedServer:
         return f"redis://{LOCALHOST}:{self.port}/0"
 
     @property
+    def binary(self) -> Path:
+        """The program that it runs, which is a sentinel too if started so."""
+        return self._binary
+
+    @property
     def pid(self) -> int | None:
         """The server's process id, or None when it does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None

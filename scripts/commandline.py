@@ -15,7 +15,7 @@ REDIS_URLS = (
     "rediss+cluster://",
 )  # fmt: skip
 MOST_WORKERS = 64
-BENCHMARKS = "schedule, http, drain, lateness, burst, growth, memory, idle or all"
+BENCHMARKS = "schedule, http, drain, lateness, burst, growth, memory, idle, failover, scale or all"
 
 
 class UsageError(Exception):

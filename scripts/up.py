@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 import threading
@@ -150,7 +151,8 @@ def _port(asked: int | None, usual: int, option: str) -> int:
 
 def _without_password(url: str) -> str:
     password = urllib.parse.urlsplit(url).password
-    return url.replace(f":{password}@", ":<password>@") if password else url
+    url = url.replace(f":{password}@", ":<password>@") if password else url
+    return re.sub(r"(password=)[^&]+", r"\1<password>", url)  # among the options: of the sentinels
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import structlog
 
 from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError
+from delayq.store.address import without_secrets
 from workers import health
 from workers.logs import configure
 from workers.metrics import Metrics
@@ -48,7 +49,7 @@ def main(settings: Settings | None = None) -> int:
         signal.signal(number, lambda *_: asked.set())
     worker = threading.Thread(target=work, name="node")
     worker.start()
-    log.info("worker_started", node=settings.node, redis=settings.redis_url.rpartition("@")[2])
+    log.info("worker_started", node=settings.node, redis=without_secrets(settings.redis_url))
     while worker.is_alive() and not asked.wait(0.5):
         pass
     node.stop()

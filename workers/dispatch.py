@@ -25,11 +25,15 @@ UNKNOWN_HEAD: Head = (-1, b"")
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node treats its messages; counts are messages, times ms."""
+    """How a node treats its messages; counts are messages, times ms.
+
+    For so long as `ramp` says, the backlog of a queue that was taken over is pulled slowly at first.
+    """
 
     window: int = 2_000
     window_bytes: int = 32 * 1024 * 1024
     look: int = 500
+    ramp: int = 0
     max_attempts: int = 16
     backoff: Backoff = Backoff()
     stuck_after: int = 60_000

@@ -43,6 +43,7 @@ LINE_EVERY = 5_000
 LOOK_AT_REDIS_EVERY = 1_000
 AWAY = 5_000  # ms without Redis after which queues are given up, should another node reach it
 BACKLOGS_AT_ONCE = 6
+RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no bound any more
 log = structlog.get_logger()
 
 
@@ -67,7 +68,7 @@ class Node:
         self._ownership: Ownership | None = None
         self._forwarders: dict[str, Forwarder] = {}
         self._policy = Policy(
-            window=settings.window, max_attempts=settings.max_attempts,
+            window=settings.window, ramp=RAMP, max_attempts=settings.max_attempts,
             backoff=Backoff(settings.retry_base, settings.retry_cap), stuck_after=settings.stuck_after,
         )  # fmt: skip
         self._retention = Retention(window=settings.final_window, most=settings.final_most)

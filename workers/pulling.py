@@ -18,6 +18,7 @@ from workers.dispatch import Dispatch, Policy
 from workers.flood import LATE, Flood
 from workers.in_flight import Cursor
 from workers.observer import Observer
+from workers.ramp import Ramp
 from workers.topics import Topics
 
 __all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
@@ -53,6 +54,7 @@ class Pulling:
         self._turns = turns
         self._observer = observer
         self._flood = Flood()
+        self._ramp = Ramp(policy.ramp)
         self.appending = Appending(
             keys, epoch, dispatch.flight, store=store, topics=topics, clock=clock, retention=retention,
             most=policy.look,
@@ -87,7 +89,7 @@ class Pulling:
 
     def pulls(self, now: Now) -> list[Pull]:
         """What to pull now. Call `end_turn` when it is done, whatever came of it."""
-        backlog = not self._dispatch.waiting
+        backlog = not self._dispatch.waiting and not self._ramp.holds_for(self._clock.monotonic())
         if not backlog:
             self._flood.backlog_waits(self.now())
         if self._flood.on and backlog and self._turns is not None:
@@ -110,13 +112,14 @@ class Pulling:
 
     def _pull(self, cursor: Cursor, now: Now, *, fresh: bool) -> Pull:
         flight, policy = self._dispatch.flight, self._policy
-        room = min(self._look, policy.window - len(flight))
+        look = self._ramp.look(self._clock.monotonic(), self._look)
+        room = min(look, policy.window - len(flight))
         if flight.bytes >= policy.window_bytes:
             room = 0
         cursor.unread = False
         return Pull(cursor, fresh, commands.pull(
             self._keys, self._epoch, offset=cursor.due, behind=cursor.ticket,
-            held=b"" if fresh else flight.last_held(), room=max(0, room), look=self._look, fresh=fresh,
+            held=b"" if fresh else flight.last_held(), room=max(0, room), look=look, fresh=fresh,
             known=self._topics.known(), unlisted_general=self._topics.unlisted_general,
             node_now=self._clock.now(), now=now, retention=self._retention,
         ))  # fmt: skip
@@ -139,10 +142,14 @@ class Pulling:
         if pull.fresh:
             self._flood.see_fresh(pulled)
         else:
+            self._ramp.see(self._clock.monotonic(), pulled.appended + len(pulled.tickets), more=pulled.more)
             self._look_for_missed(pulled)
             self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
             self._flood.see_backlog(pulled)
-            self.appending.see(pulled)
+            if self._ramp.over:
+                self.appending.see(pulled)
+        if not pull.fresh and self._ramp.holds_for(self._clock.monotonic()):
+            return False
         # One that found no room is worth it if something was settled since the room was reckoned.
         return pulled.more and (pulled.last is not None or bool(pulled.unknown_topics) or bool(told_of))
 
@@ -168,11 +175,12 @@ class Pulling:
         """The ms until the next look, 0 = at once; `more`: something is known to be worth it."""
         work, flood = self._dispatch, self._flood
         now = self._clock.monotonic()
+        ramping = self._ramp.holds_for(now)
         # While something waits for room the backlog is not pulled; the report that makes room ends the pause.
-        blocked = flood.on and bool(work.waiting)
+        blocked = flood.on and bool(work.waiting or ramping)
         # A rewound offset has something unread behind it; in a flood this turn may have been another queue's.
         unread = work.flight.offset.unread or flood.on
-        if more or work.settlement or (unread and not blocked):
+        if more or work.settlement or (unread and not blocked and not ramping):
             return 1 if work.waiting else 0
         longest = LONGEST_WAIT * random.uniform(0.9, 1)
         if work.waiting:
@@ -185,4 +193,6 @@ class Pulling:
         elif self._next_due is not None:
             due, micro = self._next_due
             longest = min(longest, due - self.now() - micro / 1000)
+        if ramping:
+            longest = min(longest, ramping, LATE + 1)  # by then fresh messages are not to wait with it
         return max(1 if work.waiting else 0, longest)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
 from delayq.errors import ConfigError
 
-__all__ = ["CLUSTER", "SENTINEL", "SINGLE", "Address", "Node", "parse"]
+__all__ = ["CLUSTER", "SENTINEL", "SINGLE", "Address", "Node", "parse", "without_secrets"]
 
 SINGLE: Final = "single"
 SENTINEL: Final = "sentinel"
@@ -20,6 +20,7 @@ _SCHEMES: Final = {
     "redis+cluster": CLUSTER, "rediss+cluster": CLUSTER,
 }  # fmt: skip
 _PORTS: Final = {SENTINEL: 26_379, CLUSTER: 6_379}
+_SENTINEL_USER: Final = ("sentinel_username", "sentinel_password")
 
 #: Host and port of one server.
 Node = tuple[str, int]
@@ -28,7 +29,7 @@ Node = tuple[str, int]
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed URL. `nodes` are the sentinels, or some servers of the cluster; empty for a single server.
 
-    `user` is 'user:password@' as it was written, for the servers; the sentinels are asked without it.
+    `user` is 'user:password@' as it was written, for the servers; `sentinel_user` the same for the sentinels.
     """
 
     kind: str
@@ -36,14 +37,15 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[Node, ...] = ()
     service: str = ""
     user: str = ""
+    sentinel_user: str = ""
     tls: bool = False
     db: int = 0
     query: str = ""
 
-    def url_of(self, node: Node, *, anonymous: bool = False) -> str:
-        """The URL of one of its servers, as redis-py takes it; `anonymous` is a sentinel's."""
+    def url_of(self, node: Node, *, sentinel: bool = False) -> str:
+        """The URL of one of its servers, or of a sentinel, as redis-py takes it."""
         host = f"[{node[0]}]" if ":" in node[0] else node[0]
-        user, path = ("", "") if anonymous else (self.user, f"/{self.db}")
+        user, path = (self.sentinel_user, "") if sentinel else (self.user, f"/{self.db}")
         query = f"?{self.query}" if self.query else ""
         return f"{'rediss' if self.tls else 'redis'}://{user}{host}:{node[1]}{path}{query}"
 
@@ -75,9 +77,10 @@ def parse(url: str) -> Address:
         if not nodes:
             raise ValueError("it names no host")
         service, db = _path(kind, parts.path)
+        query, sentinel_user = _sentinel_user(parts.query) if kind == SENTINEL else (parts.query, "")
         return Address(
-            kind=kind, url=url, nodes=nodes, service=service, user=user + at, tls=parts.scheme.startswith("rediss"),
-            db=db, query=parts.query,
+            kind=kind, url=url, nodes=nodes, service=service, user=user + at, sentinel_user=sentinel_user,
+            tls=parts.scheme.startswith("rediss"), db=db, query=query,
         )  # fmt: skip
     except ValueError as error:
         raise ConfigError(f"the Redis URL is wrong: {error}") from None
@@ -89,6 +92,28 @@ def _node(text: str, port: int) -> Node:
         raise ValueError(f"{text!r} is no host:port")
     parts.hostname.encode("idna")
     return parts.hostname, parts.port if parts.port is not None else port
+
+
+def _sentinel_user(query: str) -> tuple[str, str]:
+    """The options without those that are the sentinels' user, and that as 'user:password@'."""
+    given: dict[str, str] = {}
+    left = []
+    for option in query.split("&"):
+        name, _, value = option.partition("=")
+        if name in _SENTINEL_USER:
+            given[name] = quote(unquote(value), safe="")
+        else:
+            left.append(option)
+    if given and not given.get("sentinel_password"):
+        raise ValueError("sentinel_username goes with sentinel_password, which must not be empty")
+    user = f"{given.get('sentinel_username', '')}:{given['sentinel_password']}@" if given else ""
+    return "&".join(left), user
+
+
+def without_secrets(url: str) -> str:
+    """The URL as it may be shown: no user, no password, no options."""
+    scheme, separator, rest = url.partition("://")
+    return scheme + separator + rest.rpartition("@")[2].partition("?")[0] if separator else ""
 
 
 def _path(kind: str, path: str) -> tuple[str, int]:

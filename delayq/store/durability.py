@@ -18,7 +18,7 @@ from delayq.store.exchange import UNANSWERED, Exchange
 __all__ = ["Barrier", "Durability", "DurableExchange"]
 
 #: The scripts whose answer is a promise.
-PROMISES: Final = frozenset(("schedule", "cancel", "reschedule", "relist", "close"))
+PROMISES: Final = frozenset(("schedule", "cancel", "reschedule", "redrive", "discard", "relist", "close"))
 #: Scripts that the server had lost are sent once more, behind the barrier; then it needs another one.
 BARRIERS: Final = 3
 

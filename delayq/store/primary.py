@@ -53,8 +53,8 @@ class Primary:
         self._factory: redis.ConnectionPool | None = None
         self._pool(address.nodes[0]).make_connection()  # it connects to nothing yet, but refuses unknown options
 
-    def _pool(self, node: Node, *, anonymous: bool = False) -> redis.ConnectionPool:
-        url = self._address.url_of(node, anonymous=anonymous)
+    def _pool(self, node: Node, *, sentinel: bool = False) -> redis.ConnectionPool:
+        url = self._address.url_of(node, sentinel=sentinel)
         return redis.ConnectionPool.from_url(url, **connection_options(url, self._timeout))
 
     def make_connection(self) -> Any:
@@ -97,7 +97,7 @@ class Primary:
             self._lock.release()
 
     def _ask(self, sentinel: Node) -> Node | None:
-        connection: Any = self._pool(sentinel, anonymous=True).make_connection()
+        connection: Any = self._pool(sentinel, sentinel=True).make_connection()
         try:
             connection.connect()
             connection.send_packed_command((_question(self._address.service),), check_health=False)
@@ -116,8 +116,8 @@ class AsyncPrimary:
         self._factory: Any = None
         self._pool(address.nodes[0]).make_connection()  # it connects to nothing yet, but refuses unknown options
 
-    def _pool(self, node: Node, *, anonymous: bool = False) -> Any:
-        url = self._address.url_of(node, anonymous=anonymous)
+    def _pool(self, node: Node, *, sentinel: bool = False) -> Any:
+        url = self._address.url_of(node, sentinel=sentinel)
         return redis.asyncio.ConnectionPool.from_url(url, **async_connection_options(url, self._timeout))
 
     async def make_connection(self) -> Any:
@@ -154,7 +154,7 @@ class AsyncPrimary:
         raise _unknown(self._address, last)
 
     async def _ask(self, sentinel: Node) -> Node | None:
-        connection = self._pool(sentinel, anonymous=True).make_connection()
+        connection = self._pool(sentinel, sentinel=True).make_connection()
         try:
             async with asyncio.timeout(min(self._timeout, 1.0)):
                 await connection.connect()

@@ -8,7 +8,7 @@ import pytest
 
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
-from tests.api.conftest import Serving, assert_away
+from tests.api.conftest import Serving, Worker, assert_away
 from tests.support.servers import ServerUnderTest
 
 HOUR = 3_600_000
@@ -18,15 +18,19 @@ CHANGES = [
     ("DELETE", "/v1/messages/there", None),
     ("PATCH", "/v1/messages/there", {"delayTime": 2 * HOUR}),
     ("POST", "/v1/messages:cancel", {"ids": ["there"]}),
+    ("POST", "/v1/dead-letters:redrive", {"ids": ["dead"]}),
+    ("DELETE", "/v1/dead-letters/dead", None),
 ]
 
 
 @pytest.mark.parametrize(("method", "path", "body"), CHANGES)
 async def test_a_change_that_no_replica_confirms_is_503(
-    valkey: ServerUnderTest, asgi: Serving, method: str, path: str, body: Any
+    valkey: ServerUnderTest, asgi: Serving, worker: Worker, method: str, path: str, body: Any
 ) -> None:
     async with asgi(load_settings(redis_url=valkey.url)) as api:
         await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR, "id": "there"})
+        await api.post("/v1/messages", json={"topic": "t", "delayTime": 0, "id": "dead"})
+        worker.bury("dead")
     async with asgi(load_settings(redis_url=valkey.url, min_replicas=1, redis_timeout=200)) as api:
         answer = await api.request(method, path, json=body)
         assert "did not confirm in time that 1 replicas have it" in answer.text

@@ -11,7 +11,10 @@ import pytest
 from benchmarks import __main__ as commandline
 from benchmarks import report
 from benchmarks.errors import BenchmarkError
+from benchmarks.harness import Scale
 from benchmarks.results import NAMES, load, single
+from coordinator.zookeeper_jars import ZooKeeperMissing
+from delayq.errors import MissingExtra
 from tests.benchmarks.samples import ENVIRONMENT
 
 
@@ -40,11 +43,15 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __exit__(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr(commandline, "server", NoServer)
+    monkeypatch.setattr(commandline, "server_for", lambda scale: NoServer())
     return rendered
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["idle", "--fast"], ["idle", "memory"]])
+@pytest.mark.parametrize("arguments", [
+        [], ["nonsense"], ["idle", "--fast"], ["idle", "memory"], ["idle", "--redis-url", "redis://h"],
+        ["all", "--redis-url", "redis://h"],
+    ],
+)  # fmt: skip
 def test_bad_use_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         commandline.main(arguments)
@@ -87,3 +94,33 @@ def test_what_was_measured_before_a_failure_is_kept(
     assert [one.name for one in load(tmp_path / "all.json")] == ["schedule", "http"]
     assert "no worker" in capsys.readouterr().err
     assert measured == []
+
+
+@pytest.mark.parametrize(
+    "error", [ZooKeeperMissing("a ZooKeeper server needs Java 11"), MissingExtra("the embedded Valkey", "embedded")]
+)
+def test_what_this_machine_lacks_is_one_sentence_and_2(
+    measured: list[str], error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(scale: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(importlib.import_module("benchmarks.failover"), "run", fails)
+    assert commandline.main(["failover", "--quick"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"benchmarks: {error}"
+
+
+def test_a_redis_of_the_callers_own_reaches_the_benchmark(
+    measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scales: list[Scale] = []
+
+    def run(scale: Scale) -> Any:
+        scales.append(scale)
+        return [], {}
+
+    monkeypatch.setattr(importlib.import_module("benchmarks.drain"), "run", run)
+    arguments = ["drain", "--redis-url", "redis+cluster://h:1", "--json", str(tmp_path / "drain.json")]
+    assert commandline.main(arguments) == 0
+    assert [scale.redis_url for scale in scales] == ["redis+cluster://h:1"]
+    assert [one.elsewhere for one in load(tmp_path / "drain.json")] == [True]

@@ -17,7 +17,7 @@ def test_the_page_has_figure_limit_ratio_goal_and_whether_it_was_reached(tmp_pat
     page = report.render(all_results(), tmp_path).read_text()
     assert "| plain | 190,000 messages/s | 200,000 | 0.95 | 0.95 – 0.95 | ≥ 0.9 | reached |" in page
     assert "| into streams | 80,000 messages/s | 160,000 | 0.50 |  | ≥ 1.1 | missed |" in page
-    assert "6 of 7 goals are reached" in page
+    assert "7 of 8 goals are reached" in page
     assert "* missed: drain, into streams" in page
 
 
@@ -30,7 +30,7 @@ def test_the_page_names_machine_and_versions(tmp_path: Path) -> None:
 def test_every_plot_that_the_page_shows_is_there_and_comes_out_the_same_twice(tmp_path: Path) -> None:
     pages = [report.render(all_results(), tmp_path / name) for name in ("one", "two")]
     shown = [line.split("(")[1].rstrip(")") for line in pages[0].read_text().splitlines() if line[:2] == "!["]
-    assert len(shown) == 3
+    assert len(shown) == 5
     for plot in shown:
         assert (tmp_path / "one" / plot).read_bytes() == (tmp_path / "two" / plot).read_bytes()
 
@@ -47,6 +47,11 @@ def test_a_quick_run_is_never_rendered(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="full runs"):
         report.render(quick, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_on_a_redis_of_the_callers_own_is_never_rendered() -> None:
+    first, *others = all_results()
+    assert not report.publishable([msgspec.structs.replace(first, elsewhere=True), *others])
 
 
 def test_a_missing_benchmark_is_not_rendered_over() -> None:

@@ -15,17 +15,30 @@ import pytest
 from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings
 from delayq.embedded import EmbeddedServer
 from delayq.processes import LOCALHOST
-from delayq.store import checks
+from delayq.store import checks, commands
+from delayq.store.keys import Layout, queue_keys
 from tests.support.clusters import Member
 from tests.support.proxy import FaultProxy
+from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
 HOUR = 3_600_000
+
+
+def raised(outcome: Any) -> Any:
+    """The outcome of one of several, raised if it is an error."""
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
 CHANGES: dict[str, Callable[[Client], Any]] = {
     "schedule": lambda client: client.schedule(Message(topic="t", delay_time=HOUR, id="new")),
     "cancel": lambda client: client.cancel("there"),
     "reschedule": lambda client: client.reschedule("there", delay_time=2 * HOUR),
+    "redrive": lambda client: raised(client.redrive(["dead"])[0]),
+    "discard": lambda client: client.discard("dead"),
 }
 
 
@@ -50,6 +63,15 @@ def client() -> Iterator[Callable[..., Client]]:
         )
 
 
+def bury(client: Client, id: str) -> None:
+    """Schedule a message and make a dead letter of it, as a worker does."""
+    client.schedule(Message(topic="t", delay_time=0, id=id))
+    keys = queue_keys(Layout(16).queue_of(id))
+    assert client.store.run(commands.claim(keys, EPOCH)) is not None
+    (one,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=500)))
+    assert client.store.run(commands.bury(keys, EPOCH, [(one, 1, "nobody wants it")])) == ["ok"]
+
+
 def test_a_change_waits_for_its_replicas_on_its_own_connection(
     own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
 ) -> None:
@@ -63,11 +85,26 @@ def test_a_change_waits_for_its_replicas_on_its_own_connection(
     assert list(proxy.commands) == ["schedule", "barrier", "wait", "get", "cancel", "barrier", "wait"]
 
 
+def test_a_dead_letter_waits_for_its_replicas_too(
+    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+) -> None:
+    bury(client(own_valkey.url), "a")
+    bury(client(own_valkey.url), "b")
+    with FaultProxy(own_valkey.port) as proxy:
+        made = client(proxy.url, min_replicas=1)
+        made.context()
+        proxy.commands.clear()
+        assert made.redrive(["a"]) == ["scheduled"]
+        assert made.discard("b")
+    assert list(proxy.commands) == ["redrive", "barrier", "wait", "discard", "barrier", "wait"]
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_that_no_replica_confirms_is_unknown(
     own_valkey: EmbeddedServer, client: Callable[..., Client], name: str
 ) -> None:
     client(own_valkey.url).schedule(Message(topic="t", delay_time=HOUR, id="there"))
+    bury(client(own_valkey.url), "dead")
     made = client(own_valkey.url, min_replicas=1)
     with pytest.raises(NotDurable, match="1 replicas have it"):
         CHANGES[name](made)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from delayq import Client, Message, Settings, StoreUnavailable
+from delayq import Client, Message, Settings, StoreError, StoreUnavailable
 from delayq.processes import LOCALHOST, free_port
 from delayq.store import checks, commands
 from delayq.store.commands import Command, plain
@@ -17,7 +18,8 @@ from delayq.store.store import Store
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import AsyncRunner, Runner
-from tests.support.sentinels import SERVICE, SentinelsUnderTest
+from tests.support.sentinels import SERVICE, GuardedGroup, SentinelsUnderTest, guarded_group
+from tests.support.servers import REDIS_SERVER
 from tests.support.waiting import eventually
 
 HOUR = 3_600_000
@@ -66,6 +68,43 @@ def test_a_service_that_no_sentinel_knows_is_told(sentinels: SentinelsUnderTest,
     with pytest.raises(StoreUnavailable, match="the primary of strange, they do not know it"):
         store.run(commands.layout(16))
     store.close()
+
+
+@pytest.fixture(params=["plain", "tls"], scope="module")
+def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedGroup]:
+    """A group whose servers and sentinel ask for passwords, each for its own."""
+    tls = tmp_path_factory.mktemp("tls") if request.param == "tls" else None
+    if tls and not (REDIS_SERVER and shutil.which("openssl")):
+        pytest.skip("TLS needs a redis-server that is built with it, and openssl (apt install redis-server openssl)")
+    with guarded_group(tls) as group:
+        yield group
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_sentinels_and_servers_are_asked_as_different_users(guarded: GuardedGroup, make: Any) -> None:
+    store = make(guarded.url)
+    assert works(store)
+    assert store.run(checks.server()).role == "master"
+    before = guarded.sentinel.sees()["port"]
+    eventually(guarded.sentinel.fail_over, "the replica is good enough", seconds=60)
+    eventually(lambda: guarded.sentinel.sees()["port"] != before, "another one is primary", seconds=60)
+    eventually(lambda: works(store) and port_of(store) == guarded.primary.port, "the store is there", seconds=60)
+    store.close()
+    eventually(lambda: guarded.primary.replicas == 1, "the old primary follows", seconds=60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_a_wrong_password_is_told_whosever_it_is(guarded: GuardedGroup, make: Any) -> None:
+    for servers, asker, reason in (
+        (GuardedGroup.SERVERS, "wrong", "no sentinel names the primary of delayq: .*(WRONGPASS|invalid username)"),
+        ("wrong", GuardedGroup.ASKER, "refused the credentials"),
+    ):
+        store = make(guarded.url_with(servers, asker))
+        with pytest.raises(StoreError, match=reason):
+            store.run(commands.layout(16))
+        store.close()
 
 
 @pytest.mark.slow

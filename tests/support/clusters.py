@@ -30,16 +30,16 @@ def id_in(queue: int, name: str) -> str:
 class Member:
     """One server of a cluster or of a group behind sentinels, and a plain client of it."""
 
-    def __init__(self, server: EmbeddedServer) -> None:
+    def __init__(self, server: EmbeddedServer, password: str | None = None) -> None:
         self.server = server
-        self.admin: Any = redis.Redis.from_url(server.url, protocol=2, socket_timeout=10)
+        self.admin: Any = redis.Redis.from_url(server.url, password=password, protocol=2, socket_timeout=10)
 
     @classmethod
-    def started(cls, *extra: str) -> Member:
+    def started(cls, *extra: str, password: str | None = None) -> Member:
         """A server of its own: the Redis of the system where there is one, else the embedded Valkey."""
         server = EmbeddedServer(binary=cls.binary(), extra=extra)
         server.start()
-        return cls(server)
+        return cls(server, password)
 
     @staticmethod
     def binary() -> Path | None:

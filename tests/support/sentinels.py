@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import redis
 
@@ -23,7 +24,7 @@ port {{port}}
 bind {LOCALHOST}
 dir {{folder}}
 logfile {{folder}}/log
-sentinel monitor {SERVICE} {LOCALHOST} {{primary}} 2
+sentinel monitor {SERVICE} {LOCALHOST} {{primary}} {{quorum}}
 sentinel down-after-milliseconds {SERVICE} 1000
 sentinel failover-timeout {SERVICE} 5000
 sentinel parallel-syncs {SERVICE} 2
@@ -31,19 +32,24 @@ sentinel parallel-syncs {SERVICE} 2
 
 
 class Sentinel:
-    """One sentinel process."""
+    """One sentinel process; `extra` are more lines of its configuration, `password` that of its default user."""
 
-    def __init__(self, primary: int) -> None:
+    def __init__(
+        self, primary: int, *, quorum: int = 2, extra: Sequence[str] = (), password: str | None = None
+    ) -> None:
         self.port = free_port()
         self._folder = tempfile.TemporaryDirectory(prefix="delayq-sentinel-")
         config = Path(self._folder.name) / "sentinel.conf"
-        config.write_text(CONFIG.format(port=self.port, folder=self._folder.name, primary=primary))
+        text = CONFIG.format(port=self.port, folder=self._folder.name, primary=primary, quorum=quorum)
+        config.write_text("\n".join((text, *extra)))
         binary = REDIS_SERVER or str(EmbeddedServer()._binary)
         self._process = subprocess.Popen(
             die_with_parent([binary, str(config), "--sentinel"]),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        self.admin: Any = redis.Redis(host=LOCALHOST, port=self.port, protocol=2, socket_timeout=10)
+        self.admin: Any = redis.Redis(
+            host=LOCALHOST, port=self.port, password=password, protocol=2, socket_timeout=10
+        )  # fmt: skip
 
     def sees(self) -> dict[str, Any]:
         """The group as it sees it; empty while it is not up."""
@@ -52,6 +58,14 @@ class Sentinel:
         except redis.exceptions.RedisError:
             return {}
         return found
+
+    def fail_over(self) -> bool:
+        """Have another one made primary; False if it sees none that is fit yet."""
+        try:
+            self.admin.execute_command("SENTINEL", "FAILOVER", SERVICE)
+        except redis.exceptions.ResponseError:
+            return False
+        return True
 
     def close(self) -> None:
         self.admin.close()
@@ -117,3 +131,84 @@ def real_sentinels() -> Iterator[SentinelsUnderTest]:
         group = SentinelsUnderTest(members, sentinels)
         group.heal()
         yield group
+
+
+class GuardedGroup:
+    """A primary and a replica behind one sentinel, which has other users than they; by TLS where there are certificates.
+
+    `url` is right; `url_with` is the same with other words for the servers' password and the sentinel's.
+    """
+
+    SERVERS, ASKER = "the servers' word", "the sentinel's: +/@"
+
+    def __init__(self, members: list[Member], sentinel: Sentinel, sentinel_port: int, certificate: Path | None) -> None:
+        self.members = members
+        self.sentinel = sentinel
+        self._port = sentinel_port
+        self._certificate = certificate
+        self.url = self.url_with(self.SERVERS, self.ASKER)
+
+    @property
+    def primary(self) -> Member:
+        """Who is primary."""
+        return next(one for one in self.members if one.is_primary)
+
+    def url_with(self, servers: str, asker: str) -> str:
+        scheme = "rediss" if self._certificate else "redis"
+        tls = f"&ssl_ca_certs={self._certificate}" if self._certificate else ""
+        user = f"sentinel_username=asker&sentinel_password={quote(asker, safe='')}"
+        return f"{scheme}+sentinel://:{quote(servers, safe='')}@{LOCALHOST}:{self._port}/{SERVICE}/0?{user}{tls}"
+
+
+@contextmanager
+def guarded_group(tls: Path | None) -> Iterator[GuardedGroup]:
+    """`tls` is a folder for certificates; None: no TLS."""
+    certificate = _make_certificate(tls) if tls is not None else None
+    by_tls = [
+        "tls-cert-file",
+        f"{tls}/cert.pem",
+        "tls-key-file",
+        f"{tls}/key.pem",
+        "tls-ca-cert-file",
+        f"{tls}/cert.pem",
+    ]
+    by_tls += ["tls-auth-clients", "no", "tls-replication", "yes"]
+    lines = [f"{name} {value}" for name, value in zip(by_tls[::2], by_tls[1::2], strict=True)] if tls else []
+    word = GuardedGroup.SERVERS
+    with ExitStack() as stack:
+        members: list[Member] = []
+        ports: list[int] = []  # where a sentinel and the other servers go
+        for _ in range(2):
+            follow = ["--replicaof", LOCALHOST, str(ports[0])] if members else []
+            tls_port = free_port()
+            secure = [
+                "--tls-port",
+                str(tls_port),
+                *(f"--{part}" if i % 2 == 0 else part for i, part in enumerate(by_tls)),
+            ]
+            member = Member.started(
+                "--requirepass", word, "--masterauth", word, "--repl-diskless-sync-delay", "0",
+                "--repl-ping-replica-period", "1", *(secure if tls else ()), *follow, password=word,
+            )  # fmt: skip
+            stack.callback(member.close)
+            members.append(member)
+            ports.append(tls_port if tls else member.port)
+        eventually(lambda: members[0].replicas == 1, "the replica follows")
+        sentinel_port = free_port()
+        extra = [
+            f'sentinel auth-pass {SERVICE} "{word}"', "requirepass admin",
+            f'user asker on ">{GuardedGroup.ASKER}" ~* &* +@all',
+            *(lines and [f"tls-port {sentinel_port}", *lines]),
+        ]  # fmt: skip
+        sentinel = Sentinel(ports[0], quorum=1, extra=extra, password="admin")
+        stack.callback(sentinel.close)
+        eventually(lambda: sentinel.sees().get("num-slaves") == 1, "the sentinel knows the replica")
+        yield GuardedGroup(members, sentinel, sentinel_port if tls else sentinel.port, certificate)
+
+
+def _make_certificate(folder: Path) -> Path:
+    """A key and a certificate of this machine that signs itself."""
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=delayq", "-addext"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run(["openssl", *words, f"subjectAltName=IP:{LOCALHOST}", *files], check=True, capture_output=True)
+    return folder / "cert.pem"

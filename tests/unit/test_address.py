@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import ConfigError
-from delayq.store.address import CLUSTER, SENTINEL, SINGLE, Address, parse
+from delayq.store.address import CLUSTER, SENTINEL, SINGLE, Address, parse, without_secrets
 
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock", "redis://[::1]:6379/0"])
@@ -23,7 +23,28 @@ def test_sentinels_name_a_service_and_its_servers_take_user_and_database() -> No
         (("one", 26380), ("two", 26379)),
     )
     assert found.url_of(("10.0.0.7", 6380)) == "redis://me:p%40ss@10.0.0.7:6380/3"
-    assert found.url_of(("one", 26380), anonymous=True) == "redis://one:26380"
+    assert found.url_of(("one", 26380), sentinel=True) == "redis://one:26380"
+
+
+def test_sentinels_have_a_user_of_their_own_which_is_no_option_of_the_servers() -> None:
+    url = "rediss+sentinel://me:a@one/orders?sentinel_username=asker&socket_timeout=1&sentinel_password=p%40+/s"
+    found = parse(url)
+    assert found.url_of(("one", 26379), sentinel=True) == "rediss://asker:p%40%2B%2Fs@one:26379?socket_timeout=1"
+    assert found.url_of(("10.0.0.7", 6380)) == "rediss://me:a@10.0.0.7:6380/0?socket_timeout=1"
+    assert parse("redis+sentinel://one/orders?sentinel_password=x").sentinel_user == ":x@"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://me:word@h:1/2?password=word", "redis://h:1/2"),
+        ("redis+sentinel://:w@a,b/orders?sentinel_password=word", "redis+sentinel://a,b/orders"),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock"),
+        ("word", ""),
+    ],
+)
+def test_what_is_shown_of_a_url_holds_no_secret(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown
 
 
 def test_a_cluster_names_some_of_its_servers() -> None:
@@ -62,6 +83,8 @@ def test_two_urls_that_name_the_same_data(one: str, other: str, same: bool) -> N
         ("redis+sentinel://h:1", "the name of the service"),
         ("redis+sentinel://h:1/name/x", "the database is a number"),
         ("redis+sentinel://h:1/a/0/b", "the name of the service"),
+        ("redis+sentinel://h:1/a?sentinel_username=me", "goes with sentinel_password"),
+        ("redis+sentinel://h:1/a?sentinel_password=", "must not be empty"),
     ],
 )
 def test_anything_else_is_told(url: str, reason: str) -> None:
