@@ -59,6 +59,10 @@ class Held:
         return self.record.payload
 
     @property
+    def content_type(self) -> str:
+        return self.record.content_type
+
+    @property
     def due(self) -> int:
         """The due that was asked for, which consumers see."""
         return self.record.asked

@@ -72,6 +72,10 @@ class Delivery(Protocol):
         """The body: a string as UTF-8, bytes as they are, other JSON as compact text."""
 
     @property
+    def content_type(self) -> str:
+        """The payload's media type: application/json, text/plain or, for bytes, application/octet-stream."""
+
+    @property
     def due(self) -> int:
         """The due that was asked for, Unix ms."""
 
