@@ -238,6 +238,13 @@ class Record:
         return self._raw[self._at[5] : self._at[6]]
 
     @property
+    def content_type(self) -> str:
+        """The media type of the payload, by what kind of body was scheduled."""
+        if self.flags & BODY_BYTES:
+            return "application/octet-stream"
+        return "application/json" if self.flags & BODY_JSON else "text/plain; charset=utf-8"
+
+    @property
     def body(self) -> Any:
         """The body as it was scheduled: a string, bytes, or a JSON value."""
         if self.flags & BODY_BYTES:

@@ -42,7 +42,13 @@ class Settings(BaseSettings):
     queues: int | None = Field(
         default=None, ge=1, le=16_384, description="how many queues; unset: what this Redis has, 16 in a new one"
     )
-    routes: str = Field(default="", description="the route table: JSON, or the path of a JSON, YAML or TOML file")
+    routes: str = Field(
+        default="", repr=False, description="the route table: JSON, or the path of a JSON, YAML or TOML file"
+    )
+    egress_allow: str = Field(
+        default="",
+        description="networks and names that are not public to which webhooks may go: '10.1.0.0/16 *.internal'",
+    )
 
     body_limit: int = Field(default=1024 * 1024, gt=0, le=16 * 1024 * 1024, description="largest body of a message")
     batch_limit: int = Field(default=1_000, gt=0, le=10_000, description="most messages in one batch over HTTP")
@@ -109,7 +115,7 @@ class Settings(BaseSettings):
 
     def route_table(self) -> Routes:
         """The route table; raises ConfigError."""
-        return load_routes(self.routes)
+        return load_routes(self.routes).allowing(self.egress_allow.replace(",", " ").split())
 
 
 def load_settings(**given: Any) -> Settings:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import translate
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,6 +18,8 @@ from delayq.message import check_topic
 __all__ = ["Route", "Routes", "load_routes"]
 
 LOCAL: Final = "redis+stream:"
+#: Targets without options of their own.
+NO_OPTIONS: Final = ("redis+stream", "log")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -27,7 +29,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     stream in delayq's own Redis, into which messages go exactly once, unless `path` is 'general'. `stream` names
     the stream, `{topic}` in it stands for the topic; `max_length` trims it (by default it never is). `per_queue`
     makes one stream of it in each queue, beside the queue's own keys: so it is exactly once in a Redis Cluster, too.
-    `max_attempts` and `send_timeout` (ms) override the worker's.
+    `max_attempts` and `send_timeout` (ms) override the worker's. `options` are the target's own; there may be secrets
+    among them. `allow` are the networks and names to which a target that checks its addresses may connect although
+    they are not public.
     """
 
     name: str
@@ -39,6 +43,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     per_queue: bool = False
     max_attempts: int | None = None
     send_timeout: int | None = None
+    options: Mapping[str, Any] = {}
+    allow: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Without its secrets."""
+        return f"Route(name={self.name!r}, match={self.match!r})"
 
     def stream_of(self, topic: str) -> str:
         """The name of the topic's stream."""
@@ -63,6 +73,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
                 raise ConfigError(f"route {self.name}: {field} is at least 1")
         if not urlsplit(self.target).scheme:
             raise ConfigError(f"route {self.name}: target is a URL, such as 'redis+stream:' or 'log:'")
+        if self.options and urlsplit(self.target).scheme in NO_OPTIONS:
+            raise ConfigError(f"route {self.name}: targets of this kind have no options")
 
 
 class Routes:
@@ -77,6 +89,12 @@ class Routes:
             raise ConfigError("two routes have the same name")
         self._patterns = [(re.compile(translate(route.match)), route) for route in self.table]
         self._known: dict[str, Route | None] = {}
+
+    def allowing(self, more: Sequence[str]) -> Routes:
+        """The same table, with these networks and names allowed to every route, too."""
+        if not more:
+            return self
+        return Routes([msgspec.structs.replace(route, allow=(*route.allow, *more)) for route in self.table])
 
     def find(self, topic: str) -> Route | None:
         """The topic's route; None if no pattern matches."""

@@ -30,21 +30,23 @@ class Circuit:
         """Whether the target is held for broken."""
         return self._probe_at is not None
 
-    def sent(self, ok: bool) -> bool:
-        """Count a send; True if that opened or closed the circuit."""
+    def sent(self, ok: bool, after: int = 0) -> bool:
+        """Count a send; True if that opened or closed the circuit. A failed one asked for a pause of `after` ms."""
         with self._lock:
             was_open = self._probe_at is not None
             if ok:
                 self._failures, self._pause, self._probe_at, self._probing = 0, FIRST_PAUSE, None, False
                 return was_open
             self._failures += 1
-            if was_open:
+            now = self._clock.monotonic()
+            if self._probe_at is not None:
                 if self._probing:  # not one that was on its way when the circuit opened
                     self._probing = False
                     self._pause = min(LONGEST_PAUSE, self._pause * 2)
-                    self._probe_at = self._clock.monotonic() + self._pause
+                    self._probe_at = now + self._pause
+                self._probe_at = max(self._probe_at, now + after)
             elif self._failures >= FAILURES:
-                self._probe_at = self._clock.monotonic() + self._pause
+                self._probe_at = now + max(self._pause, after)
                 return True
             return False
 

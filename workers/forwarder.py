@@ -125,8 +125,12 @@ class Forwarder:
             if not self._pending:
                 self._progress = self._clock.monotonic()
             self._pending += len(batch)
-            self._groups.append(_Group(report, batch, pauses))
-            self._condition.notify()
+            # No group is more than one send, so that a slow target is not taken for a hung one, and all threads help.
+            limit = self.target.max_batch
+            for start in range(0, len(batch), limit):
+                part = batch[start : start + limit] if len(batch) > limit else batch
+                self._groups.append(_Group(report, part, pauses))
+                self._condition.notify()
 
     def _next(self) -> _Send | None:
         with self._condition:
@@ -198,7 +202,7 @@ class Forwarder:
 
     def _count(self, results: Sequence[Result], took: int) -> None:
         reached = any(result is OK or result.outcome in ("ok", "rejected") for result in results)
-        if self.circuit.sent(reached):
+        if self.circuit.sent(reached, max((result.after for result in results), default=0)):
             log.warning("circuit_open" if self.circuit.open else "circuit_closed", route=self.route.name)
             if self._observer is not None:
                 self._observer.circuit(self.route.name, self.circuit.open)

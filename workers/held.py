@@ -16,7 +16,7 @@ class Held:
     Raises CorruptRecord if the record cannot be read.
     """
 
-    __slots__ = ("again_at", "attempts", "probe", "record", "route", "score", "sending", "size", "ticket")
+    __slots__ = ("after", "again_at", "attempts", "probe", "record", "route", "score", "sending", "size", "ticket")
 
     def __init__(self, ticket: bytes, score: int, attempts: int, raw: bytes) -> None:
         self.ticket = ticket
@@ -27,6 +27,7 @@ class Held:
         self.route: Route | None = None
         self.sending = False
         self.probe = False  # sent through an open circuit, to see whether it can be closed
+        self.after = 0  # ms that the target asked to be left alone for, when it failed
         self.again_at: int | None = None  # monotonic ms at which a failed one with an ordering key is pulled anew
 
     @property
@@ -56,6 +57,10 @@ class Held:
     @property
     def payload(self) -> bytes:
         return self.record.payload
+
+    @property
+    def content_type(self) -> str:
+        return self.record.content_type
 
     @property
     def due(self) -> int:

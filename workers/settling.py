@@ -54,7 +54,7 @@ class Settling:
             elif broken or held.probe:
                 work.park_lane(held, aside)
             else:
-                self._failed(held, route, result.reason, now)
+                self._failed(held, route, result, now)
 
     def unsent(self, batch: Sequence[Held]) -> None:
         """A batch that was not sent after all stays in the queue: whoever owns that pulls it anew."""
@@ -63,18 +63,22 @@ class Settling:
                 held.sending = False
                 self._dispatch.drop_lane(held)
 
-    def _failed(self, held: Held, route: Route, reason: str, now: int) -> None:
+    def _failed(self, held: Held, route: Route, result: Result, now: int) -> None:
         settlement = self._dispatch.settlement
         made = held.attempts + 1
         most = held.record.max_attempts or route.max_attempts or self._policy.max_attempts
         if made >= most:
-            settlement.bury(held, f"gave up after {made} attempts: {reason}")
+            settlement.bury(held, f"gave up after {made} attempts: {result.reason}")
         elif held.expired(now):
             settlement.bury(held, "expired")
         else:
             # With an ordering key the due stays, so that nothing of the key overtakes it.
-            next_due = None if held.record.keyed else now + self._policy.backoff.delay(made)
+            held.after = result.after
+            next_due = None if held.record.keyed else now + self._pause(held, made)
             settlement.retries.append((held, next_due))
+
+    def _pause(self, held: Held, failed: int) -> int:
+        return max(self._policy.backoff.delay(failed), held.after)
 
     def forget_unsent(self, *, fenced: bool) -> None:
         """Stopping: what is not being sent stays in the queue for the next owner; what was confirmed is acked."""
@@ -120,7 +124,7 @@ class Settling:
             work.drop_lane(held)  # somebody else touched it: look again
         elif kind == "retry" and status == "ok" and held.record.keyed:
             held.attempts += 1
-            held.again_at = self._clock.monotonic() + self._policy.backoff.delay(held.attempts)
+            held.again_at = self._clock.monotonic() + self._pause(held, held.attempts)
         else:
             work.flight.settled(held)
             work.leave_lane(held, now)

@@ -16,17 +16,22 @@ import msgspec
 from delayq.errors import ConfigError
 from delayq.routes import Route
 
-__all__ = ["OK", "Delivery", "Result", "Target", "TargetFactory", "open_target", "register_target"]
+__all__ = ["LONGEST_AFTER", "OK", "Delivery", "Result", "Target", "TargetFactory", "open_target", "register_target"]
+
+#: The longest pause that a target may ask for, ms.
+LONGEST_AFTER: Final = 600_000
 
 
 class Result(msgspec.Struct, frozen=True):
     """What became of one message: 'ok', 'rejected' (this message's fault), 'unavailable' or 'unknown'.
 
-    `reason` is for people: the broker's own words.
+    `reason` is for people: the broker's own words. `after` is the pause that the target asked for, ms: the message is
+    not sent again before it is over, and no probe while the circuit is open. More than `LONGEST_AFTER` counts as that.
     """
 
     outcome: str
     reason: str = ""
+    after: int = 0
 
     @staticmethod
     def rejected(reason: str) -> Result:
@@ -34,14 +39,14 @@ class Result(msgspec.Struct, frozen=True):
         return Result("rejected", reason)
 
     @staticmethod
-    def unavailable(reason: str) -> Result:
+    def unavailable(reason: str, after: int = 0) -> Result:
         """The target took nothing: the message is tried again."""
-        return Result("unavailable", reason)
+        return Result("unavailable", reason, min(after, LONGEST_AFTER))
 
     @staticmethod
-    def unknown(reason: str) -> Result:
+    def unknown(reason: str, after: int = 0) -> Result:
         """It may have arrived: the message is tried again, and may arrive twice."""
-        return Result("unknown", reason)
+        return Result("unknown", reason, min(after, LONGEST_AFTER))
 
 
 OK: Final = Result("ok")
@@ -65,6 +70,10 @@ class Delivery(Protocol):
     @property
     def payload(self) -> bytes:
         """The body: a string as UTF-8, bytes as they are, other JSON as compact text."""
+
+    @property
+    def content_type(self) -> str:
+        """The payload's media type: application/json, text/plain or, for bytes, application/octet-stream."""
 
     @property
     def due(self) -> int:

@@ -86,7 +86,7 @@ class ManualForwarder(Forwarder):
     def answer(self, index: int, result: Result) -> Held:
         report, batch = self.outbox.pop(index)
         self._pending -= 1
-        self.circuit.sent(result.outcome in ("ok", "rejected"))
+        self.circuit.sent(result.outcome in ("ok", "rejected"), result.after)
         report(batch, [result])
         return batch[0]
 

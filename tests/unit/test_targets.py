@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from delayq.codec import encode
 from delayq.errors import ConfigError
-from delayq.message import Limits, Message
 from delayq.processes import LOCALHOST, free_port
 from delayq.routes import Route
-from delayq.targets import Result, Target, open_target
+from delayq.targets import Target, open_target
+from tests.support.deliveries import delivery, outcomes
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
-from workers.held import Held
 
 Streams = Callable[..., Target]
-
-
-def delivery(id: str, body: Any = "x", attempts: int = 0, **fields: Any) -> Held:
-    """A pulled message that was due at 20,000."""
-    content = encode(Message(**({"topic": "orders", "delay_time": 0, "body": body} | fields)), Limits())
-    return Held(id.encode() + b"\x000000001", 20_000, attempts, b"0000001%013d0" % 20_000 + content)
-
-
-def outcomes(results: Sequence[Result]) -> list[str]:
-    return [result.outcome for result in results]
 
 
 @pytest.fixture

@@ -1,0 +1,24 @@
+"""Messages as targets get them, without a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from delayq.codec import encode
+from delayq.message import Limits, Message
+from delayq.targets import Result
+from workers.held import Held
+
+__all__ = ["delivery", "outcomes"]
+
+
+def delivery(id: str, body: Any = "x", attempts: int = 0, **fields: Any) -> Held:
+    """A pulled message that was due at 20,000."""
+    content = encode(Message(**({"topic": "orders", "delay_time": 0, "body": body} | fields)), Limits())
+    return Held(id.encode() + b"\x000000001", 20_000, attempts, b"0000001%013d0" % 20_000 + content)
+
+
+def outcomes(results: Sequence[Result]) -> list[str]:
+    """What became of each."""
+    return [result.outcome for result in results]

@@ -1,0 +1,56 @@
+"""A receiver of webhooks, and targets that send to it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from delayq.routes import Route
+from delayq.targets.webhook import WebhookTarget
+from tests.support.receiver import Receiver
+
+Webhooks = Callable[..., WebhookTarget]
+Names = dict[str, list[str]]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as running:
+        yield running
+
+
+@pytest.fixture
+def webhooks() -> Iterator[Webhooks]:
+    """Opens webhooks, by default with the addresses of this machine allowed; closes them."""
+    opened: list[WebhookTarget] = []
+
+    def open_one(url: str, *, allow: tuple[str, ...] = ("127.0.0.0/8",), clock: Any = None, **options: Any) -> Any:
+        route = Route(name="hook", target=url, allow=allow, options=options)
+        opened.append(WebhookTarget(url, route, "", clock=clock))
+        return opened[-1]
+
+    yield open_one
+    for target in opened:
+        target.close()
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Names:
+    """What names are resolved to: the test fills it, and the system is not asked."""
+    known: Names = {}
+
+    def getaddrinfo(host: str, port: int, *args: object, **more: object) -> list[tuple[Any, ...]]:
+        if host not in known:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (ip, port, 0, 0))
+            if ":" in ip
+            else (socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port))
+            for ip in known[host]
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return known

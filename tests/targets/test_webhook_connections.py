@@ -1,0 +1,247 @@
+"""Connections: used again only to an address that was checked anew, and by TLS only with whom the URL names."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq.processes import LOCALHOST, free_port
+from delayq.targets.connections import IDLE
+from delayq.testing import ManualClock
+from tests.support.deliveries import delivery, outcomes
+from tests.support.receiver import Answer, Receiver, certificate
+from tests.targets.conftest import Names, Webhooks
+
+HERE = ("127.0.0.0/8",)
+
+
+def used(receiver: Receiver) -> list[int]:
+    """Which connection each request came over."""
+    return [request.connection for request in receiver.requests]
+
+
+# -- used again ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_is_used_again(receiver: Receiver, webhooks: Webhooks, names: Names) -> None:
+    names["hooks.example"] = [LOCALHOST]
+    hook = webhooks(receiver.url("hooks.example"))
+    for status in (200, 204, 400, 503, 201):
+        receiver.say(status)
+        hook.send([delivery("a")], 10.0)
+    assert used(receiver) == [0] * 5
+
+
+def test_a_connection_to_an_address_that_the_name_has_no_more_is_not_used_again(
+    receiver: Receiver, webhooks: Webhooks, names: Names
+) -> None:
+    names["hooks.example"] = [LOCALHOST]
+    hook = webhooks(receiver.url("hooks.example"), allow=HERE)
+    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    names["hooks.example"] = ["127.0.0.2"]  # nobody listens there
+    assert outcomes(hook.send([delivery("b")], 10.0)) == ["unavailable"]
+    names["hooks.example"] = [LOCALHOST]
+    assert outcomes(hook.send([delivery("c")], 10.0)) == ["ok"]
+    assert (receiver.ids, used(receiver)) == (["a", "c"], [0, 1])
+
+
+def test_a_connection_is_not_used_again_when_the_name_has_got_an_address_that_may_not_be(
+    receiver: Receiver, webhooks: Webhooks, names: Names
+) -> None:
+    names["hooks.example"] = [LOCALHOST]
+    hook = webhooks(receiver.url("hooks.example"), allow=(LOCALHOST,))
+    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    names["hooks.example"] = [LOCALHOST, "169.254.169.254"]
+    (result,) = hook.send([delivery("b")], 10.0)
+    assert "169.254.169.254, which is not public" in result.reason
+    assert receiver.ids == ["a"]
+
+
+def test_the_connection_goes_to_the_address_that_was_checked_and_the_name_is_asked_for_once(
+    receiver: Receiver, webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that changes its address between the check and the connection gains nothing."""
+    answers = [LOCALHOST, "127.0.0.2", "127.0.0.3"]
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, port: int, **more: object) -> list[tuple[Any, ...]]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (answers[len(asked) - 1], port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    hook = webhooks(receiver.url("hooks.example"), allow=(LOCALHOST,))
+    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    assert asked == ["hooks.example"]
+    assert receiver.requests[0].headers["host"] == f"hooks.example:{receiver.port}"
+
+
+def test_another_address_is_tried_where_one_is_away(receiver: Receiver, webhooks: Webhooks, names: Names) -> None:
+    names["hooks.example"] = ["127.0.0.9", LOCALHOST]
+    assert outcomes(webhooks(receiver.url("hooks.example")).send([delivery("a")], 10.0)) == ["ok"]
+
+
+def test_a_connection_is_not_kept_for_long(receiver: Receiver, webhooks: Webhooks) -> None:
+    clock = ManualClock()
+    hook = webhooks(receiver.url(), clock=clock)
+    for pause in (0, IDLE - 1, IDLE):
+        clock.advance(pause)
+        hook.send([delivery("a")], 10.0)
+    assert used(receiver) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("left", [b"", b"HTTP/1.1 408 Request Timeout\r\n\r\n"], ids=["closed", "closed-with-a-word"])
+def test_a_connection_that_the_endpoint_has_closed_is_not_used_again(
+    receiver: Receiver, webhooks: Webhooks, left: bytes
+) -> None:
+    closed = threading.Event()
+
+    def write(sock: socket.socket) -> None:
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        got.wait(20)
+        sock.sendall(left)
+        sock.shutdown(socket.SHUT_RDWR)
+        closed.set()
+
+    got = threading.Event()
+    hook = webhooks(receiver.url())
+    receiver.say_raw(write)
+    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    got.set()
+    assert closed.wait(20)
+    receiver.say(200)
+    assert outcomes(hook.send([delivery("b")], 10.0)) == ["ok"]
+    assert used(receiver) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "head", [b"content-length: 5\r\n", b"connection: close\r\n", b"transfer-encoding: chunked\r\n"]
+)
+def test_a_connection_whose_answer_had_no_good_end_is_not_used_again(
+    receiver: Receiver, webhooks: Webhooks, head: bytes
+) -> None:
+    hook = webhooks(receiver.url())
+    receiver.say_raw(lambda sock: sock.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\nab"))
+    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    receiver.say(200)
+    assert outcomes(hook.send([delivery("b")], 10.0)) == ["ok"]
+    assert used(receiver) == [0, 1]
+
+
+def test_several_sends_at_once_each_have_a_connection_of_their_own(receiver: Receiver, webhooks: Webhooks) -> None:
+    together = threading.Barrier(4)
+
+    def answer(request: object) -> Answer:
+        together.wait(20)
+        return Answer()
+
+    receiver.answer = answer
+    hook = webhooks(receiver.url())
+    results: list[str] = []
+
+    def send(name: str) -> None:
+        for number in range(3):
+            results.extend(outcomes(hook.send([delivery(f"{name}{number}")], 20.0)))
+
+    threads = [threading.Thread(target=send, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == ["ok"] * 12
+    assert len(set(receiver.ids)) == 12
+    assert receiver.connections == 4
+
+
+def test_after_its_end_nothing_is_kept(receiver: Receiver, webhooks: Webhooks) -> None:
+    hook = webhooks(receiver.url())
+    hook.send([delivery("a")], 10.0)
+    hook.close()
+    hook.send([delivery("b")], 10.0)
+    hook.send([delivery("c")], 10.0)
+    assert used(receiver) == [0, 1, 2]
+
+
+def test_proxies_of_the_environment_are_not_used(
+    receiver: Receiver, webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        for variable in (name, name.upper()):
+            monkeypatch.setenv(variable, f"http://{LOCALHOST}:{free_port()}")
+    assert outcomes(webhooks(receiver.url()).send([delivery("a")], 10.0)) == ["ok"]
+
+
+# -- TLS -------------------------------------------------------------------------------------------------------------------
+
+
+class TlsReceiver(Receiver):
+    """A receiver whose certificate is for hooks.example and 127.0.0.1."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.asked_for: list[str | None] = []
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        context.sni_callback = lambda sock, name, _: self.asked_for.append(name)
+        super().__init__(context)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certificate(tmp_path_factory.mktemp("tls"), "hooks.example", LOCALHOST)
+
+
+@pytest.fixture
+def tls(file: Path) -> Iterator[TlsReceiver]:
+    with TlsReceiver(file) as running:
+        yield running
+
+
+def test_by_tls_the_host_is_asked_for_and_verified_whatever_its_address(
+    tls: TlsReceiver, webhooks: Webhooks, names: Names
+) -> None:
+    names["hooks.example"] = [LOCALHOST]
+    hook = webhooks(tls.url("hooks.example"), ca=str(tls.file))
+    assert outcomes(hook.send([delivery("a"), delivery("b")], 20.0)) == ["ok", "ok"]
+    assert tls.asked_for == ["hooks.example"]
+    assert used(tls) == [0, 0]
+
+
+def test_by_tls_an_address_is_verified_too(tls: TlsReceiver, webhooks: Webhooks) -> None:
+    assert outcomes(webhooks(tls.url(), ca=str(tls.file)).send([delivery("a")], 20.0)) == ["ok"]
+
+
+Trouble = Callable[[TlsReceiver], tuple[str, dict[str, str]]]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (lambda tls: (tls.url("other.example"), {"ca": str(tls.file)}), "mismatch"),
+        (lambda tls: (tls.url("hooks.example"), {}), "certificate verify failed"),
+        (lambda tls: (tls.url("127.0.0.2"), {"ca": str(tls.file)}), ""),
+    ],
+    ids=["another-name", "an-issuer-that-is-not-known", "another-address"],
+)
+def test_whoever_has_not_the_hosts_certificate_gets_nothing(
+    tls: TlsReceiver, webhooks: Webhooks, names: Names, trouble: Trouble, said: str
+) -> None:
+    names["hooks.example"] = names["other.example"] = [LOCALHOST]
+    url, options = trouble(tls)
+    (result,) = webhooks(url, **options).send([delivery("a")], 20.0)
+    assert result.outcome == "unavailable"
+    assert said in result.reason
+    assert tls.requests == []
+
+
+def test_a_server_that_speaks_no_tls_or_never_answers_took_nothing(receiver: Receiver, webhooks: Webhooks) -> None:
+    assert outcomes(webhooks(f"https://{LOCALHOST}:{receiver.port}/").send([delivery("a")], 20.0)) == ["unavailable"]
+    with socket.create_server((LOCALHOST, 0)) as silent:
+        hook = webhooks(f"https://{LOCALHOST}:{silent.getsockname()[1]}/", connectTimeout=200)
+        assert outcomes(hook.send([delivery("a")], 20.0)) == ["unavailable"]
+    assert receiver.requests == []

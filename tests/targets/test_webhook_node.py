@@ -1,0 +1,96 @@
+"""A real worker node that forwards to a real endpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from delayq import Client, ConfigError, Message, Settings
+from delayq.config import load_settings
+from tests.support.nodes import RunningNode
+from tests.support.receiver import Answer, Receiver, Request
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+
+def settings_for(server: ServerUnderTest, target: str, **given: Any) -> Settings:
+    routes = [{"name": "hook", "match": "*", "target": target, "options": {"secret": "whsec_" + "A" * 44}}]
+    values = {"queues": 2, "redis_timeout": 2_000, "retry_base": 20, "retry_cap": 100, "egress_allow": "127.0.0.0/8"}
+    return load_settings(redis_url=server.url, routes=json.dumps(routes), **(values | given))
+
+
+def test_messages_are_forwarded_retried_and_buried(valkey: ServerUnderTest, receiver: Receiver) -> None:
+    settings = settings_for(valkey, receiver.url())
+
+    def answer(request: Request) -> Answer:
+        if request.headers["ce-id"] == "poisoned":
+            return Answer(422, body=b"no such order")
+        if request.headers["ce-id"] == "later" and request.headers["ce-attempt"] == "1":
+            return Answer(503)
+        return Answer(200)
+
+    receiver.answer = answer
+    with RunningNode(settings), Client(settings=settings) as client:
+        for id in ("fine", "poisoned", "later"):
+            client.schedule(Message(topic="orders.unpaid", body={"order": 42}, id=id, delay_time=50))
+        eventually(lambda: sorted(receiver.ids) == ["fine", "later", "later", "poisoned"], "all were sent")
+        (letter,) = eventually(lambda: client.dead_letters().letters, "one is a dead letter")
+        eventually(
+            lambda: [found and found.state for found in client.get_many(["fine", "later"])] == ["delivered"] * 2,
+            "the others are forwarded",
+        )
+    assert letter.id == "poisoned"
+    assert letter.reason == f"127.0.0.1:{receiver.port} answered 422: no such order"
+    assert all("webhook-signature" in request.headers for request in receiver.requests)
+
+
+def test_within_an_ordering_key_nothing_overtakes_however_often_it_fails(
+    valkey: ServerUnderTest, receiver: Receiver
+) -> None:
+    settings = settings_for(valkey, receiver.url(), forwarders=8)
+    done: list[str] = []
+    failed: set[str] = set()
+
+    def answer(request: Request) -> Answer:
+        id = request.headers["ce-id"].partition(".")[0]
+        if int(id[2:]) % 3 == 0 and id not in failed:
+            failed.add(id)
+            return Answer(503)
+        done.append(id)
+        return Answer(200)
+
+    receiver.answer = answer
+    with RunningNode(settings), Client(settings=settings) as client:
+        for number in range(10):
+            for key in ("a", "b", "c"):
+                client.schedule(
+                    Message(topic="orders", id=f"{key}-{number}", ordering_key=key, expect_date=1_000 + number)
+                )
+        eventually(lambda: len(done) >= 30, "all have arrived", 60)
+    for key in ("a", "b", "c"):
+        assert [one for one in done if one.startswith(key)] == [f"{key}-{number}" for number in range(10)]
+
+
+def test_an_endpoint_that_is_not_allowed_gets_nothing_and_the_message_stays(
+    valkey: ServerUnderTest, receiver: Receiver
+) -> None:
+    settings = settings_for(
+        valkey, receiver.url("localhost"), egress_allow="", max_attempts=2, retry_base=1, retry_cap=1
+    )
+    with RunningNode(settings), Client(settings=settings) as client:
+        client.schedule(Message(topic="orders", body="x", id="a", delay_time=0))
+        (letter,) = eventually(lambda: client.dead_letters().letters, "it is given up")
+    assert "is not public (loopback)" in letter.reason
+    assert receiver.requests == []
+
+
+def test_a_worker_does_not_start_with_an_address_that_is_not_allowed(
+    valkey: ServerUnderTest, receiver: Receiver
+) -> None:
+    node = RunningNode(settings_for(valkey, receiver.url(), egress_allow="10.0.0.0/8, *.internal"), wait=False)
+    with pytest.raises(ConfigError, match="route hook: .*127.0.0.1 is not public"), node:
+        node.wait_for_the_end()

@@ -1,0 +1,239 @@
+"""What a webhook sends: the headers, the signature, the body."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import sys
+from typing import Any
+from urllib.parse import unquote
+
+import h11
+import pytest
+from hypothesis import given
+
+from delayq.errors import ConfigError, MissingExtra
+from delayq.message import Message
+from delayq.routes import Route
+from delayq.targets import open_target
+from delayq.targets.webhook import WebhookTarget
+from delayq.testing import ManualClock
+from tests.support.deliveries import delivery, outcomes
+from tests.support.messages import messages
+from tests.support.receiver import Receiver
+from tests.targets.conftest import Webhooks
+
+KEY = bytes(range(32))
+SECRET = "whsec_" + base64.b64encode(KEY).decode()
+OTHER = "whsec_" + base64.b64encode(KEY[::-1]).decode()
+NOW = 1_796_121_000_000
+
+
+def target(**options: Any) -> WebhookTarget:
+    """One that nothing is sent by."""
+    route = Route(name="hook", target="https://hooks.example/in", options=options)
+    return WebhookTarget(route.target, route, "", clock=ManualClock(NOW))
+
+
+# -- what arrives ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_a_post_with_the_headers_of_cloud_events(receiver: Receiver, webhooks: Webhooks) -> None:
+    hook = webhooks(receiver.url(path="/in?key=1"), headers={"Authorization": "Bearer token-1"}, source="/shop/eu")
+    one = delivery(
+        "unpaid-42", {"order": 42}, 2, tags="größe 1%", keys=("order-42", "user-7"), ordering_key='the "key"',
+        properties={"Region": "eu", "name": "größe\u2603"}, topic="orders.unpaid",
+    )  # fmt: skip
+    assert outcomes(hook.send([one], 5.0)) == ["ok"]
+    (got,) = receiver.requests
+    assert (got.method, got.path, got.body) == ("POST", "/in?key=1", b'{"order":42}')
+    agent = got.headers["user-agent"]
+    assert re.fullmatch(r"delayq/[0-9.]+", agent)
+    assert got.headers == {
+        "host": f"127.0.0.1:{receiver.port}", "user-agent": agent, "content-length": "12",
+        "content-type": "application/json", "idempotency-key": "unpaid-42", "authorization": "Bearer token-1",
+        "ce-specversion": "1.0", "ce-id": "unpaid-42", "ce-source": "/shop/eu", "ce-type": "orders.unpaid",
+        "ce-time": "1970-01-01T00:00:20.000Z", "ce-attempt": "3", "ce-tags": "gr%C3%B6%C3%9Fe%201%25",
+        "ce-keys": "order-42%20user-7", "ce-partitionkey": "the%20%22key%22",
+        "delayq-properties": '{"Region":"eu","name":"gr\\u00f6\\u00dfe\\u2603"}',
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [(b"\0\xff", "application/octet-stream"), ("text", "text/plain; charset=utf-8"), ([1], "application/json")],
+)
+def test_the_content_type_is_that_of_the_body_unless_the_route_has_one(body: Any, kind: str) -> None:
+    one = delivery("a", body)
+    assert dict(target().headers(one))[b"content-type"] == kind.encode()
+    assert dict(target(contentType="application/xml").headers(one))[b"content-type"] == b"application/xml"
+
+
+def test_an_empty_body_and_a_big_one_arrive(receiver: Receiver, webhooks: Webhooks) -> None:
+    big = bytes(range(256)) * 4_000
+    assert outcomes(webhooks(receiver.url()).send([delivery("a", ""), delivery("b", big)], 10.0)) == ["ok", "ok"]
+    assert [request.body for request in receiver.requests] == [b"", big]
+
+
+# -- the signature ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_secret_signs_the_id_the_moment_and_the_body() -> None:
+    one = delivery("order.42.1a2b", b"\0binary\xff")
+    headers = {name.decode(): value.decode() for name, value in target(secret=[SECRET, OTHER]).headers(one)}
+    assert headers["ce-id"] == headers["idempotency-key"] == "order.42.1a2b"
+    assert headers["webhook-id"] == "order~42~1a2b"  # with dots, the signed text could be read in two ways
+    assert headers["webhook-timestamp"] == "1796121000"
+    wanted = [
+        "v1," + base64.b64encode(
+            hmac.new(key, b"order~42~1a2b.1796121000.\0binary\xff", hashlib.sha256).digest()
+        ).decode()
+        for key in (KEY, KEY[::-1])
+    ]  # fmt: skip
+    assert headers["webhook-signature"].split(" ") == wanted
+
+
+def test_another_attempt_is_signed_with_its_own_time_and_the_same_id() -> None:
+    clock = ManualClock(NOW)
+    route = Route(name="hook", target="https://hooks.example/in", options={"secret": SECRET})
+    hook = WebhookTarget(route.target, route, "", clock=clock)
+    first = dict(hook.headers(delivery("a")))
+    clock.advance(60_000)
+    second = dict(hook.headers(delivery("a", attempts=1)))
+    assert first[b"webhook-id"] == second[b"webhook-id"]
+    assert int(second[b"webhook-timestamp"]) - int(first[b"webhook-timestamp"]) == 60
+    assert first[b"webhook-signature"] != second[b"webhook-signature"]
+
+
+def test_without_a_secret_nothing_is_signed() -> None:
+    assert not [name for name, _ in target().headers(delivery("a")) if name.startswith(b"webhook-")]
+
+
+# -- header safety ---------------------------------------------------------------------------------------------------------
+
+
+@given(messages())
+def test_no_message_can_add_or_change_a_header(message: Message) -> None:
+    """A strict parser reads exactly the headers that are meant, and the message's own words are in them."""
+    fields = {name: getattr(message, name) for name in ("topic", "tags", "keys", "properties", "ordering_key")}
+    one = delivery(message.id or "an-id", message.body, **fields)
+    hook = target(secret=SECRET, headers={"authorization": "Bearer x"})
+    wire = b"POST /in HTTP/1.1\r\n"
+    for name, value in hook.headers(one):
+        wire += name + b": " + value + b"\r\n"
+    server = h11.Connection(h11.SERVER, max_incomplete_event_size=1_000_000)
+    server.receive_data(wire + b"\r\n" + one.payload)
+    request = server.next_event()
+    assert isinstance(request, h11.Request)
+    got = [(name.decode(), value.decode()) for name, value in request.headers]
+    headers = dict(got)
+    always = {
+        "host", "user-agent", "content-type", "content-length", "idempotency-key", "authorization", "ce-specversion",
+        "ce-id", "ce-source", "ce-type", "ce-time", "ce-attempt", "webhook-id", "webhook-timestamp", "webhook-signature",
+    }  # fmt: skip
+    sometimes = {"ce-tags": one.tags, "ce-keys": " ".join(one.keys), "ce-partitionkey": one.ordering_key}
+    present = {name for name, value in sometimes.items() if value} | (
+        {"delayq-properties"} if one.properties else set()
+    )
+    assert len(got) == len(headers) and set(headers) == always | present
+    assert (headers["host"], headers["authorization"]) == ("hooks.example", "Bearer x")
+    assert (unquote(headers["ce-id"]), unquote(headers["ce-type"])) == (one.id, one.topic)
+    assert {name: unquote(headers.get(name, "")) for name in sometimes} == sometimes
+    assert json.loads(headers.get("delayq-properties", "{}")) == one.properties
+
+
+@pytest.mark.parametrize("text", ["a\r\nHost: evil", "a\nb", "a\0b", "\r\n\r\nPOST / HTTP/1.1", "\x1b[31m", "a\u2028b"])
+def test_words_that_no_message_should_have_do_no_harm_either(text: str) -> None:
+    class Odd:
+        id = topic = tags = ordering_key = text
+        keys = (text,)
+        properties = {text: text}  # noqa: RUF012  # nobody changes it
+        payload = b""
+        content_type = "text/plain"
+        due, attempt = 0, 1
+
+    for name, value in target(secret=SECRET).headers(Odd()):
+        assert re.fullmatch(rb"[a-z-]+", name)
+        assert re.fullmatch(rb"[\x20-\x7e]+", value)
+
+
+# -- options ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Host", "content-length", "Transfer-Encoding", "Content-Type", "connection", "TE", "upgrade", "trailer", "Expect",
+     "proxy-authorization", "ce-id", "CE-Type", "webhook-signature", "delayq-properties", "idempotency-key", "keep-alive",
+     "a b", "a:b", "", "a\r\nb", "größe", "a\0"],
+)  # fmt: skip
+def test_a_route_cannot_give_headers_that_are_delayqs_own_or_no_headers(name: str) -> None:
+    with pytest.raises(ConfigError, match="headers: "):
+        target(headers={name: "x"})
+
+
+@pytest.mark.parametrize("value", ["", " a", "a ", "a\r\nHost: b", "a\nb", "a\0", "größe", "\x7f"])
+def test_a_headers_value_is_visible_ascii(value: str) -> None:
+    with pytest.raises(ConfigError, match="headers: x-a"):
+        target(headers={"x-a": value})
+    if value:
+        with pytest.raises(ConfigError, match="contentType"):
+            target(contentType=value)
+
+
+@pytest.mark.parametrize(
+    "secret", ["canary", "whsec_", "whsec_canary", "whsec_Y2FuYXJ5", SECRET[6:], "whsec_" + "A" * 100]
+)
+def test_a_weak_or_wrong_secret_is_refused_and_not_repeated(secret: str) -> None:
+    with pytest.raises(ConfigError, match="24 to 64 random bytes") as caught:
+        target(secret=secret)
+    assert secret.removeprefix("whsec_") not in str(caught.value) or secret == "whsec_"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"secrets": "x"}, "unknown field"),
+        ({"headers": {"a": 1}}, "Expected `str`"),
+        ({"headers": {"x-a": "1", "X-A": "2"}}, "twice"),
+        ({"connectTimeout": 0}, "connectTimeout"),
+        ({"secret": "env:NOWHERE_TO_BE_FOUND"}, "no variable NOWHERE_TO_BE_FOUND"),
+        ({"secret": "file:/nowhere/secret"}, "/nowhere/secret cannot be read"),
+        ({"ca": "/nowhere/ca.pem"}, "No such file"),
+    ],
+)
+def test_a_wrong_option_is_told_with_the_routes_name(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"route hook: .*{said}"):
+        target(**options)
+
+
+def test_secrets_come_from_the_environment_or_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("HOOK_TOKEN", "Bearer canary")
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    hook = target(secret=f"file:{tmp_path}/secret", headers={"authorization": "env:HOOK_TOKEN"})
+    headers = dict(hook.headers(delivery("a")))
+    assert headers[b"authorization"] == b"Bearer canary"
+    assert headers[b"webhook-signature"] == dict(target(secret=SECRET).headers(delivery("a")))[b"webhook-signature"]
+
+
+def test_secrets_are_not_in_what_is_shown_of_a_route_or_a_target() -> None:
+    route = Route(
+        name="hook", target="https://a.example/canary", options={"secret": SECRET, "headers": {"x": "canary"}}
+    )
+    shown = f"{route!r} {route} {WebhookTarget(route.target, route, '')!r}"
+    assert "canary" not in shown and SECRET not in shown
+
+
+def test_other_targets_have_no_options() -> None:
+    with pytest.raises(ConfigError, match="no options"):
+        Route(name="r", target="log:", options={"a": 1}).check()
+
+
+def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("delayq.targets.webhook", "delayq.targets.connections"):
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "httpcore2", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'delayq\[webhook\]'"):
+        open_target(Route(name="hook", target="https://hooks.example/"), "")
