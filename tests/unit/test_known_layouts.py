@@ -70,6 +70,6 @@ def test_older_news_is_no_news() -> None:
     layouts = Layouts([Layout(16), Layout(64, 16)])
     layouts.take([Layout(16)])
     layouts.take([])
-    assert layouts.known == (Layout(16), Layout(64, 16))
+    assert write_layouts(layouts.known) == "16 64@16"
     layouts.take([Layout(64, 16)])
-    assert layouts.known == (Layout(64, 16),)
+    assert write_layouts(layouts.known) == "64@16"
