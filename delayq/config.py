@@ -40,7 +40,7 @@ class Settings(BaseSettings):
         default="everysec", description="always: a change is answered once it is on the primary's disk"
     )
     queues: int | None = Field(
-        default=None, ge=1, le=16_384, description="how many queues a new Redis gets; unset: 16. One that has other layouts is refused"
+        default=None, ge=1, le=16_384, description="how many queues; unset: what this Redis has, 16 in a new one"
     )
     routes: str = Field(default="", description="the route table: JSON, or the path of a JSON, YAML or TOML file")
 
