@@ -1,0 +1,180 @@
+"""reshard, and what queues, stats and doctor say of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from delayq import resharding
+from delayq.cli import main
+from delayq.errors import StoreUnavailable
+from delayq.store import commands
+from delayq.store.keys import META, Layout, queue_keys
+from delayq.store.store import Store
+from tests.cli.conftest import Cli, Given
+from tests.support.queues import EPOCH
+
+
+def listed(given: Given) -> str:
+    return str(given.admin.hget(META, "layouts").decode())
+
+
+def closed(given: Given, queues: range) -> list[bool]:
+    return [bool(given.admin.hexists(queue_keys(queue).state, "closed")) for queue in queues]
+
+
+def test_new_messages_go_to_the_new_queues_and_the_others_stay(cli: Cli, given: Given) -> None:
+    old = given.scheduled("old")
+    ran = cli("reshard", "--queues", "64")
+    assert ran.code == 0
+    assert ran.rows == [
+        ["list", "64 queues, numbered from 16 on"],
+        ["own", "64 queues, by 0 live nodes"],
+        ["close", "16 of the 16 queues from 0 on"],
+        ["keep", "the 16 queues from 0 on, for 1 messages in them"],
+    ]
+    assert "DELAYQ_QUEUES" in ran.sentence()
+    assert listed(given) == "16 64@16"
+    assert all(closed(given, range(16)))
+    assert not any(closed(given, range(16, 80)))
+    new = json.loads(cli("schedule", "demo", "x", "--delay", "1h", "--id", "new", "--json").out)
+    assert new["queue"] == Layout(64, 16).queue_of("new")
+    assert json.loads(cli("get", old, "--json").out)["queue"] == Layout(16).queue_of(old)
+    assert [row[0] for row in cli("queues").rows] == [str(number) for number in range(80)]
+    shapes = json.loads(cli("queues", "--json").out)["queues"]
+    assert [one["closed"] for one in shapes] == [True] * 16 + [False] * 64
+    assert (json.loads(cli("stats", "--json").out)["depth"], cli("cancel", old, "new").code) == (2, 0)
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(cli: Cli, given: Given) -> None:
+    given.scheduled("old")
+    ran = cli("reshard", "--queues", "64", "--dry-run")
+    assert [row[0] for row in ran.rows] == ["list", "own", "close", "keep"]
+    assert ran.sentence() == "nothing was changed."
+    assert listed(given) == "16"
+    assert not any(closed(given, range(16)))
+    assert cli("reshard", "--queues", "64").rows == ran.rows
+
+
+def test_json_has_the_steps(cli: Cli, given: Given) -> None:
+    given.client.context()
+    shape = json.loads(cli("reshard", "--queues", "4", "--json").out)
+    assert (shape["dryRun"], [one["step"] for one in shape["steps"]]) == (False, ["list", "own", "close", "keep"])
+
+
+@pytest.mark.parametrize(
+    ("queues", "why"),
+    [("16", "this Redis has 16 queues already"), ("0", "--queues"), ("16385", "--queues"), ("x", "--queues")],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(cli: Cli, given: Given, queues: str, why: str) -> None:
+    given.client.context()
+    assert why in cli("reshard", "--queues", queues).refused()
+    assert listed(given) == "16"
+
+
+def test_a_redis_that_nobody_has_used_is_left_alone(cli: Cli, given: Given) -> None:
+    assert "DELAYQ_QUEUES=64" in cli("reshard", "--queues", "64").refused()
+    assert given.admin.dbsize() == 0
+
+
+def test_run_again_it_says_how_far_it_is(cli: Cli, given: Given) -> None:
+    given.scheduled("old")
+    cli("reshard", "--queues", "64")
+    again = cli("reshard", "--queues", "64")
+    assert (again.code, [row[0] for row in again.rows]) == (0, ["own", "keep"])
+    assert listed(given) == "16 64@16"
+
+
+def test_layouts_may_be_many_and_smaller(cli: Cli, given: Given) -> None:
+    given.scheduled("old")
+    for queues in ("64", "4", "16"):
+        assert cli("reshard", "--queues", queues).code == 0
+    assert listed(given) == "16 64@16 4@80 16@84"
+    assert all(closed(given, range(84)))
+    assert given.queue_of("x") < 16, "the client that made the first message knows no better yet"
+    assert given.client.schedule_many([])[:] == []
+    last = json.loads(cli("schedule", "demo", "x", "--delay", "1h", "--id", "last", "--json").out)
+    assert last["queue"] == Layout(16, 84).queue_of("last")
+
+
+@pytest.mark.parametrize("broken", ["relist", "close"])
+def test_broken_off_anywhere_it_goes_on_where_it_was(
+    cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """The command dies behind the first list, or in the middle of the queues; until it is run again all works."""
+    given.scheduled("old")
+    with monkeypatch.context() as patch:
+        _die_behind(patch, broken)
+        assert "died" in cli("reshard", "--queues", "64").sentence()
+    assert listed(given) == "16 64@16"
+    assert sum(closed(given, range(16))) == (0 if broken == "relist" else 7)
+    for number in range(50):
+        assert cli("schedule", "demo", "x", "--delay", "1h", "--id", f"m{number}").code == 0
+    assert any(row[:2] == ["warn", "reshard"] for row in cli("doctor").rows)
+    assert cli("reshard", "--queues", "64").code == 0
+    assert all(closed(given, range(16)))
+    assert [one.id for one in given.client.get_many([f"m{number}" for number in range(50)]) if one] == [
+        f"m{number}" for number in range(50)
+    ]
+    assert not any(row[:2] == ["warn", "reshard"] for row in cli("doctor").rows)
+
+
+def _die_behind(patch: pytest.MonkeyPatch, script: str) -> None:
+    run, run_many = Store.run, Store.run_many
+
+    def dying(store: Store, command: commands.Command[object]) -> object:
+        answer = run(store, command)
+        if command.script == script:
+            raise StoreUnavailable("died")
+        return answer
+
+    def dying_many(store: Store, wanted: list[commands.Command[object]]) -> object:
+        wanted = list(wanted)
+        if wanted and wanted[0].script == script:
+            run_many(store, wanted[:7])
+            raise StoreUnavailable("died")
+        return run_many(store, wanted)
+
+    patch.setattr(Store, "run", dying)
+    patch.setattr(Store, "run_many", dying_many)
+
+
+def test_nothing_is_closed_while_live_nodes_do_not_take_the_new_queues(
+    cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resharding, "PATIENCE", 300)
+    given.client.context()
+    given.owner("node-1", range(16))
+    ran = cli("reshard", "--queues", "32")
+    assert (ran.code, [row[0] for row in ran.rows]) == (2, ["list"])
+    assert "only 0 of the 32 new queues have an owner" in ran.sentence()
+    assert not any(closed(given, range(16)))
+    given.stored(EPOCH, range(16, 48))
+    assert [row[0] for row in cli("reshard", "--queues", "32").rows] == ["own", "close", "keep"]
+
+
+def test_a_setting_that_names_another_number_is_told(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    given.client.context()
+    monkeypatch.setenv("DELAYQ_QUEUES", "16")
+    assert cli("reshard", "--queues", "64").code == 0
+    assert ["warn", "layout"] in [row[:2] for row in cli("doctor").rows]
+    given.admin.hset(META, "layouts", "64@16")
+    assert "DELAYQ_QUEUES says 16" in cli("stats").refused()
+    assert ["fail", "layout"] in [row[:2] for row in cli("doctor").rows]
+
+
+def test_the_doctor_tells_of_messages_in_old_queues_and_of_a_list_that_was_lost(cli: Cli, given: Given) -> None:
+    given.scheduled("old")
+    assert not any(row[1] == "reshard" for row in cli("doctor").rows)
+    cli("reshard", "--queues", "64")
+    (row,) = [row for row in cli("doctor").rows if row[1] == "reshard"]
+    assert row[0] == "ok"
+    assert "with 1 messages still in them" in row[2]
+    given.admin.hset(META, "layouts", "16")
+    (row,) = [row for row in cli("doctor").rows if row[1] == "reshard"]
+    assert row[0] == "fail"
+    assert "run the same `delayq reshard` again" in cli("schedule", "demo", "x", "--delay", "1h").refused()
+    assert cli("reshard", "--queues", "64").code == 0
+    assert listed(given) == "16 64@16"
+    assert main(["schedule", "demo", "x", "--delay", "1h"]) == 0

@@ -1,0 +1,140 @@
+"""A closed queue takes nothing new, and says where what it does not have may be; what it has it goes on with."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import StoreError
+from delayq.store import commands
+from delayq.store.commands import MOVED, Retention
+from delayq.store.keys import META, Layout
+from tests.support.queues import Queue, row, taken
+
+
+@pytest.fixture
+def closed(q: Queue) -> Queue:
+    """A queue with a message, a dead letter and two ids that have ended, that was closed then."""
+    q.given(
+        row("here", at=20_000, given=True, keys=("k",)), row("dead", at=10_000, given=True),
+        row("sent", at=10_000, given=True), row("off", at=20_000, given=True),
+    )  # fmt: skip
+    q.cancel("off")
+    by_id = {one.id: one for one in taken(q.pull(now=10_000))}
+    q.bury(by_id["dead"])
+    q.ack(by_id["sent"])
+    assert q.run(commands.close(q.keys))
+    return q
+
+
+def test_it_is_closed_once_and_for_ever(closed: Queue) -> None:
+    assert not closed.run(commands.close(closed.keys))
+    assert closed.stats().closed
+
+
+def test_a_new_message_has_moved_and_changes_nothing(closed: Queue) -> None:
+    before, generation = closed.state(), closed.admin.hget(closed.keys.state, "generation")
+    answers = closed.schedule(
+        row("new", at=20_000), row("NEW", after=5_000, given=True), row("soon", at=10_001), row("bad", after=10**13 - 1)
+    )
+    assert [answers.others[place][0] for place in range(4)] == [MOVED, MOVED, MOVED, "invalid"]
+    assert closed.state() == before
+    assert closed.admin.hget(closed.keys.state, "generation") == generation
+
+
+def test_a_repeated_call_is_answered_by_the_queue_that_has_the_id(closed: Queue) -> None:
+    answers = closed.schedule(
+        row("here", at=20_000, given=True, keys=("k",)), row("here", at=20_000, given=True, body="other"),
+        row("sent", at=10_000, given=True), row("off", at=20_000, given=True), row("dead", at=10_000, given=True),
+    )  # fmt: skip
+    assert [answers.others[place][0] for place in range(5)] == ["live", "conflict", "delivered", "cancelled", "live"]
+
+
+def test_once_an_ending_is_forgotten_the_id_has_moved(closed: Queue) -> None:
+    later = 10_000 + closed.retention.window + 1
+    answers = closed.schedule(row("sent", at=later, given=True), row("off", at=later, given=True), now=later)
+    assert [answers.others[place][0] for place in range(2)] == [MOVED, MOVED]
+
+
+def test_calls_about_ids_that_are_elsewhere_are_sent_on(closed: Queue) -> None:
+    assert closed.cancel("new", "off", "dead") == [MOVED, "cancelled", "dead"]
+    assert closed.reschedule("new", "r1000") == (MOVED, None)
+    assert closed.redrive("new", "here") == [MOVED, "not_dead"]
+    assert closed.discard("new", "here") == [None, False]
+    assert [one and one.state for one in closed.get("new", "here", "dead", "sent")] == [
+        MOVED, "scheduled", "dead", "delivered",
+    ]  # fmt: skip
+
+
+def test_what_it_has_goes_on_as_before(closed: Queue) -> None:
+    assert closed.find("k") == ["here"]
+    assert closed.reschedule("here", "a30000") == ("scheduled", 30_000)
+    assert closed.redrive("dead") == ["scheduled"]
+    (dead,) = taken(closed.pull(now=10_000))
+    assert dead.id == "dead"
+    closed.ack(dead)
+    assert closed.cancel("here") == ["cancelled"]
+
+
+# -- done with it --------------------------------------------------------------------------------------------------------
+
+
+def test_an_open_queue_is_never_done_with(q: Queue) -> None:
+    assert not q.run(commands.retire(q.keys, now=q.now))
+
+
+def test_it_is_done_with_when_it_holds_nothing_and_the_window_has_passed(closed: Queue) -> None:
+    def done(now: int) -> bool:
+        return closed.run(commands.retire(closed.keys, now=now, retention=closed.retention))
+
+    later = 20_000 + closed.retention.window
+    assert not done(later)
+    closed.cancel("here", now=15_000)
+    assert not done(later)
+    closed.discard("dead")
+    assert not done(14_999 + closed.retention.window)
+    assert done(later)
+    assert done(10_000), "once so, it stays so"
+    assert closed.stats().closed, "so that whoever comes late is sent on"
+    assert closed.schedule(row("new", at=later)).others[0][0] == MOVED
+
+
+def test_what_is_parked_keeps_it(closed: Queue) -> None:
+    closed.cancel("here")
+    closed.redrive("dead")
+    (one,) = taken(closed.pull(now=10_000))
+    closed.park("t:away", one)
+    closed.retention = Retention(window=1)
+    assert not closed.run(commands.retire(closed.keys, now=50_000, retention=closed.retention))
+    closed.unpark("t:away")
+    (one,) = taken(closed.pull(now=10_000))
+    closed.ack(one)
+    assert closed.run(commands.retire(closed.keys, now=50_000, retention=closed.retention))
+
+
+def test_many_endings_are_forgotten_step_by_step(q: Queue) -> None:
+    q.admin.zadd(q.keys.final, {f"id-{number}": number * 4 for number in range(5_000)})
+    q.run(commands.close(q.keys))
+    done = [q.run(commands.retire(q.keys, now=10**12, retention=q.retention)) for _ in range(3)]
+    assert done == [False, False, True]
+
+
+# -- the list ------------------------------------------------------------------------------------------------------------
+
+
+def test_layouts_are_listed_unless_somebody_else_did(q: Queue) -> None:
+    one, two, three = (Layout(16),), (Layout(16), Layout(64, 16)), (Layout(64, 16),)
+    assert q.run(commands.layouts()) == ()
+    assert q.run(commands.layout(16)).layouts == one
+    assert q.run(commands.relist(one, two)) == two
+    assert q.run(commands.relist(one, (Layout(16), Layout(8, 16)))) == two
+    assert q.admin.hget(META, "layouts") == b"16 64@16"
+    assert q.run(commands.layout(16)).layouts == two
+    assert q.run(commands.layout(16)).queues == 64
+    assert q.run(commands.relist(two, three)) == three
+    assert q.run(commands.layouts()) == three
+
+
+def test_a_list_that_cannot_be_read_is_an_error_of_the_store(q: Queue) -> None:
+    q.admin.hset(META, "layouts", "many")
+    (answer,) = q.store.run_many([commands.layouts()])
+    assert isinstance(answer, StoreError)

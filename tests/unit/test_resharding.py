@@ -1,0 +1,331 @@
+"""Whatever clients, reshards and drops do in whatever order, each id is what a plain dictionary says it is.
+
+Each client has a list of layouts of its own, as old as it happens to be. Steps are whole calls: what comes between the
+scripts of a call is searched by the model in tests/model.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from delayq import operations
+from delayq.client import Client
+from delayq.errors import Conflict
+from delayq.message import Message
+from delayq.operations import Context, Scheduled
+from delayq.routes import Route, Routes
+from delayq.store import commands, scripts
+from delayq.store.commands import Retention
+from delayq.store.keys import Layout, queue_keys
+from delayq.store.layouts import Layouts, following
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from tests.protocol.mutants import Mutant, plant
+from tests.support.queues import EPOCH, taken
+from tests.support.servers import ServerUnderTest
+from workers.layouts import RETIRE_EVERY, LayoutWatch
+
+HOUR = 3_600_000
+FAR = 4_000_000_000_000  # when everything is due
+FORGET_ALL = Retention(window=-(10**13))
+IDS = st.sampled_from([f"id-{number}" for number in range(6)])
+CLIENTS = st.integers(0, 2)
+
+
+class Reshards(RuleBasedStateMachine):
+    """The store under test, and beside it what should be so."""
+
+    store: Store
+    flush: Any
+
+    @initialize()
+    def begin(self) -> None:
+        type(self).flush()
+        self.listed = self.store.run(commands.layout(2)).layouts
+        self.suffixes = count()
+        self.open: set[int] = set(self.listed[0].numbers)
+        routes = Routes([Route(name="all", target="log:")])
+        self.clients = [Context(layouts=Layouts(self.listed), routes=routes) for _ in range(3)]
+        self.live: dict[str, tuple[str, int]] = {}  # id → body, queue
+        self.dead: dict[str, tuple[str, int]] = {}
+        self.ended: dict[str, tuple[str, int]] = {}  # id → how, queue
+
+    def ask(self, plan: operations.Plan[Any]) -> Any:
+        answers: list[Any] | None = None
+        try:
+            while True:
+                wanted = next(plan) if answers is None else plan.send(answers)
+                answers = self.store.run_many(wanted)
+        except StopIteration as end:
+            return end.value
+
+    def place(self, id: str) -> int:
+        """The queue that a new message of this id has to go to: the oldest that is open."""
+        queues = (layout.queue_of(id) for layout in self.listed)
+        return next(queue for queue in queues if queue in self.open)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    @rule(client=CLIENTS, id=IDS, body=st.sampled_from("ab"))
+    def schedule(self, client: int, id: str, body: str) -> None:
+        message = Message(topic="t", body=body, expect_date=FAR, id=id, keys=("all",))
+        (outcome,) = self.ask(operations.schedule(self.clients[client], [message], FAR - HOUR))
+        if id in self.live or id in self.dead:
+            kept, queue = self.live.get(id) or self.dead[id]
+            if kept == body:
+                assert (outcome.queue, outcome.created) == (queue, False)
+            else:
+                assert isinstance(outcome, Conflict)
+                assert not outcome.cancelled
+        elif id in self.ended:
+            if self.ended[id][0] == "delivered":
+                assert (outcome.state, outcome.created) == ("delivered", False)
+            else:
+                assert isinstance(outcome, Conflict)
+                assert outcome.cancelled
+        else:
+            assert isinstance(outcome, Scheduled)
+            assert outcome.created
+            assert outcome.queue == self.place(id)
+            self.live[id] = (body, outcome.queue)
+
+    @rule(client=CLIENTS, many=st.integers(1, 5))
+    def schedule_without_ids(self, client: int, many: int) -> None:
+        messages = [Message(topic="t", body="new", expect_date=FAR, keys=("all",)) for _ in range(many)]
+        suffix = f".{next(self.suffixes) * 40_503 % 65_536:04x}"  # not by chance: the machine has to do the same again
+        with patch.object(Layout, "random_suffix", staticmethod(lambda: suffix)):
+            outcomes = self.ask(operations.schedule(self.clients[client], messages, FAR - HOUR))
+        for outcome in outcomes:
+            assert isinstance(outcome, Scheduled)
+            assert outcome.created
+            assert outcome.queue == self.place(outcome.id)
+            self.live[outcome.id] = ("new", outcome.queue)
+
+    @rule(client=CLIENTS, ids=st.lists(IDS, min_size=1, max_size=6, unique=True))
+    def cancel(self, client: int, ids: list[str]) -> None:
+        for one in self.ask(operations.cancel(self.clients[client], ids)):
+            self.cancelled(one.id, one.result)
+
+    @rule(client=CLIENTS)
+    def cancel_by_key(self, client: int) -> None:
+        found = self.ask(operations.cancel_by_key(self.clients[client], "all"))
+        assert {one.id for one in found} == self.live.keys() | self.dead.keys()
+        for one in found:
+            self.cancelled(one.id, one.result)
+
+    def cancelled(self, id: str, result: str) -> None:
+        if id in self.live:
+            assert result in ("cancelled", "in_flight")
+            self.ended[id] = (result, self.live.pop(id)[1])
+        elif id in self.dead:
+            assert result == "dead"
+        else:
+            assert result == (self.ended[id][0] if id in self.ended else "not_found")
+
+    @rule(client=CLIENTS, ids=st.lists(IDS, min_size=1, max_size=6, unique=True))
+    def redrive(self, client: int, ids: list[str]) -> None:
+        for id, result in zip(ids, self.ask(operations.redrive(self.clients[client], ids)), strict=True):
+            assert result == ("scheduled" if id in self.dead else "not_dead")
+            if id in self.dead:
+                self.live[id] = self.dead.pop(id)
+
+    @rule(client=CLIENTS, id=IDS, which=st.none() | st.integers(0, 20))
+    def discard(self, client: int, id: str, which: int | None) -> None:
+        if self.dead and which is not None:
+            id = sorted(self.dead)[which % len(self.dead)]
+        assert self.ask(operations.discard(self.clients[client], id)) == (id in self.dead)
+        self.dead.pop(id, None)
+
+    @rule(client=CLIENTS, id=IDS)
+    def reschedule(self, client: int, id: str) -> None:
+        outcome = self.ask(operations.reschedule(self.clients[client], id, f"a{FAR}"))
+        if id in self.live:
+            assert outcome.result in ("scheduled", "in_flight")
+            assert outcome.queue == self.live[id][1]
+        elif id in self.dead:
+            assert outcome.result == "dead"
+        else:
+            how = self.ended[id][0] if id in self.ended else "not_found"
+            assert outcome.result == ("cancelled" if how == "in_flight" else how)
+
+    # -- the owner of a queue ------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), bury=st.booleans())
+    def settle(self, data: st.DataObject, bury: bool) -> None:
+        """All that is due in a queue is forwarded, or given up."""
+        queue = data.draw(st.sampled_from(sorted({queue for _, queue in self.live.values()})))
+        keys = queue_keys(queue)
+        pulled = self.store.run(commands.pull(keys, EPOCH, offset=0, room=500, node_now=FAR, now=FAR))
+        found = taken(pulled)
+        assert {one.id for one in found} == {id for id, (_, where) in self.live.items() if where == queue}
+        for one in found:
+            if bury:
+                self.store.run(commands.bury(keys, EPOCH, [(one, 1, "no")]))
+                self.dead[one.id] = self.live.pop(one.id)
+            else:
+                self.store.run(commands.ack(keys, EPOCH, [one]))
+                _, where = self.live.pop(one.id)
+                if one.remembered:
+                    self.ended[one.id] = ("delivered", where)
+
+    # -- the reshard, and what follows it ------------------------------------------------------------------------------
+
+    @rule(queues=st.integers(1, 5))
+    def list_another(self, queues: int) -> None:
+        after = (*self.listed, following(self.listed, queues))
+        if len(after) < 5:
+            assert self.store.run(commands.relist(self.listed, after)) == after
+            self.listed = after
+            self.open.update(after[-1].numbers)
+
+    @precondition(lambda self: len(self.listed) > 1)
+    @rule(data=st.data())
+    def close_some(self, data: st.DataObject) -> None:
+        old = [queue for layout in self.listed[:-1] for queue in layout.numbers]
+        for queue in data.draw(st.sets(st.sampled_from(old))):
+            assert self.store.run(commands.close(queue_keys(queue))) == (queue in self.open)
+            self.open.discard(queue)
+
+    @precondition(lambda self: len(self.listed) > 1)
+    @rule()
+    def drop(self) -> None:
+        """The window passes for queues that are empty, and a worker looks."""
+        held = {queue for _, queue in (*self.live.values(), *self.dead.values())}
+        clock = ManualClock()
+        watch = LayoutWatch(self.store, self.listed, clock, FORGET_ALL, lambda queues: None)
+        clock.advance(RETIRE_EVERY)
+        watch.tick()
+        after = self.store.run(commands.layouts())
+        for layout in self.listed[:-1]:
+            gone = layout not in after
+            assert gone == all(queue not in held and queue not in self.open for queue in layout.numbers)
+        self.listed = after
+        # Whatever it looked at is forgotten: queues that are closed and empty, up to the first that is not.
+        for id, (_, queue) in list(self.ended.items()):
+            if not self.store.run(commands.stats(queue_keys(queue))).remembered:
+                del self.ended[id]
+
+    # -- what always holds ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def every_message_is_where_it_should_be_once(self) -> None:
+        if not hasattr(self, "listed"):
+            return
+        stats = [self.store.run(commands.stats(queue_keys(queue))) for queue in range(self.listed[-1].numbers.stop)]
+        listed = {queue for layout in self.listed for queue in layout.numbers}
+        assert sum(one.scheduled for one in stats if one.queue in listed) == len(self.live)
+        assert sum(one.dead for one in stats if one.queue in listed) == len(self.dead)
+        assert not any(one.scheduled or one.dead for one in stats if one.queue not in listed)
+
+    @rule(client=CLIENTS)
+    def look(self, client: int) -> None:
+        context = self.clients[client]
+        every = sorted(self.live | self.dead | self.ended)
+        found = dict(zip(every, self.ask(operations.get(context, every)), strict=True))
+        for id, (_, queue) in self.live.items():
+            one = found[id]
+            assert one is not None
+            assert (one.queue, one.record is not None) == (queue, True)
+        assert {id for id, one in found.items() if one and one.state == "dead"} == self.dead.keys()
+        assert {one.id for one in self.ask(operations.find(context, "all"))} == self.live.keys() | self.dead.keys()
+        assert {one.queue for one in self.ask(operations.stats(context))} == {
+            queue for layout in self.listed for queue in layout.numbers
+        }
+        letters, token = [], None
+        while True:
+            page = self.ask(operations.dead_letters(context, 2, token))
+            letters += page.letters
+            token = page.next_token
+            if token is None:
+                break
+        assert {one.id: one.queue for one in letters} == {id: queue for id, (_, queue) in self.dead.items()}
+
+
+def run(server: ServerUnderTest, examples: int) -> None:
+    store = Store(server.url)
+
+    class Machine(Reshards):
+        pass
+
+    Machine.store, Machine.flush = store, staticmethod(server.flush)
+    how = settings(
+        max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck),
+        derandomize=True, database=None, report_multiple_bugs=False, phases=[Phase.generate],
+    )  # fmt: skip
+    try:
+        run_state_machine_as_test(Machine, settings=how)
+    finally:
+        store.close()
+
+
+def test_every_client_is_told_the_truth_while_queues_are_resharded(valkey: ServerUnderTest) -> None:
+    run(valkey, examples=200)
+
+
+NOT_HERE = "redis.call('HEXISTS', state, 'closed') == 1 and 'moved' or 'not_found'"
+MUTANTS = (
+    Mutant("a closed queue that takes new messages", (("schedule", "if closed then", "if false then"),)),
+    Mutant("a cancel that is not sent on", (("cancel", NOT_HERE, "'not_found'"),)),
+    Mutant("a look that is not sent on", (("get", NOT_HERE, "'not_found'"),)),
+    Mutant("a reschedule that is not sent on", (("reschedule", NOT_HERE, "'not_found'"),)),
+    Mutant("a redrive that is not sent on", (("redrive", NOT_HERE, "'not_found'"),)),
+    Mutant("a discard that is not sent on", (("discard", NOT_HERE, "'not_found'"),)),
+    Mutant("dropping what holds messages", (("retire", "redis.call('EXISTS', queue, pool, dead) > 0", "false"),)),
+    Mutant("dropping what is open", (("retire", "redis.call('HGET', state, 'closed') ~= '1'", "false"),)),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_the_machine_fails_without_a_rule_of_the_scripts(
+    mutant: Mutant, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(mutant, monkeypatch)
+    try:
+        with pytest.raises(AssertionError):
+            run(valkey, examples=2_000)
+    finally:
+        scripts.load.cache_clear()
+
+
+def test_the_machine_fails_when_the_newest_layout_is_asked_first(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Layouts, "place", lambda layouts, id, behind=-1: layouts.known[-1].queue_of(id))
+    with pytest.raises(AssertionError):
+        run(valkey, examples=2_000)
+
+
+def test_a_client_of_long_ago_goes_on_after_the_reshard_and_after_the_drop(valkey: ServerUnderTest) -> None:
+    with Client(valkey.url) as old:
+        kept = old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="kept", keys=("k",)))
+        both = (Layout(16), Layout(64, 16))
+        old.store.run(commands.relist(both[:1], both))
+        for queue in range(16):
+            old.store.run(commands.close(queue_keys(queue)))
+        new = old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="new", keys=("k",)))
+        assert (kept.queue, new.queue) == (both[0].queue_of("kept"), both[1].queue_of("new"))
+        assert [one.id for one in old.find("k")] == ["kept", "new"]
+        with Client(valkey.url) as young:
+            assert {one.result for one in young.cancel_many(["kept", "new"])} == {"cancelled"}
+        old.store.run(commands.relist(both, both[1:]))
+        with Client(valkey.url) as last:
+            late = last.schedule(Message(topic="t", body="x", delay_time=HOUR, id="late"))
+        found = old.get("late")
+        assert found is not None
+        assert (found.queue, found.due) == (late.queue, late.due)
+        assert not old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="late")).created
