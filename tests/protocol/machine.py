@@ -347,7 +347,7 @@ class Protocol(RuleBasedStateMachine):
     def what_was_read_is_appended(self, which: int) -> None:
         self.step += 1
         owner, batch = self.batches.pop(which % len(self.batches))
-        newest = max(one.job.epoch for one in self.world.everyone)
+        newest = max(job.epoch for job in self.world.jobs)
         count = self.world.append(owner, batch)
         assert not count or owner.job.epoch == newest, "an owner appended under an older epoch"
         self.look_at_stream()

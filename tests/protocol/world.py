@@ -117,7 +117,7 @@ class World:
     now: int = START
     elapsed: int = 0
     owners: list[Owner] = field(default_factory=list)
-    everyone: list[Owner] = field(default_factory=list)
+    jobs: list[PullJob] = field(default_factory=list)  # of all owners there ever were
     skews: dict[int, int] = field(default_factory=dict)
     consumed: list[str] = field(default_factory=list)
 
@@ -132,8 +132,8 @@ class World:
 
     def close(self) -> None:
         self._wakes.close()
-        for owner in self.everyone:
-            owner.job.appending.close()
+        for job in self.jobs:
+            job.appending.close()
 
     # -- what callers do -------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class World:
             test_now=lambda: self.now,
         )
         owner = Owner(node, job, forwarder, clock, topics)
-        self.everyone.append(owner)
+        self.jobs.append(job)
         self.owners.append(owner)
         return owner
 
