@@ -75,7 +75,7 @@ class Appending:
         """Append for a while: (how many were appended, whether it is fenced). After trouble, pulls look again."""
         appended, ends = 0, self._clock.monotonic() + RUN
         try:
-            self.ask(now)
+            self.ask(now, self._upto)
             for number in range(1, BATCHES + 1):
                 due = self.read()
                 if due.batch is None or not self.worth(due):
@@ -96,11 +96,11 @@ class Appending:
             self._stop(None, appended)
         return appended, False
 
-    def ask(self, now: Now) -> None:
-        """Ask for what is due."""
-        appender = self._appender
-        assert appender is not None
-        appender.ask(*self._question(), now)
+    def ask(self, now: Now, upto: int) -> None:
+        """Ask for what is due until `upto`."""
+        assert self._appender is not None
+        self._upto = upto
+        self._appender.ask(*self._question(), now)
 
     def read(self) -> Due:
         """What was asked for."""

@@ -62,6 +62,7 @@ class PullJob:
             keys, epoch, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
             turns=turns, observer=observer,
         )  # fmt: skip
+        self.appending = self._pulling.appending
         self.condition = threading.Condition()
         self._inbox: list[tuple[Sequence[Held], Sequence[Result] | None]] = []
         self._wake: int | None = None
@@ -136,7 +137,7 @@ class PullJob:
                 with self.condition:
                     if not self._woken or self._troubles:
                         self._clock.wait(self.condition, pause)
-        self._pulling.appending.close()
+        self.appending.close()
 
     @property
     def finished(self) -> bool:

@@ -1,8 +1,10 @@
 """Appends due messages of one queue to streams by transactions, on a connection of its own.
 
     UNWATCH · WATCH guard · announce · ZRANGE          what is due, as far as the owner may know
-    HMGET pool · HMGET attempts                        the records
-    MULTI · XADD … · remove · EXEC                     all of it, or nothing if the guard was touched meanwhile
+    HMGET pool · HMGET attempts · MULTI                the records
+    XADD … · remove · EXEC                             all of it, or nothing if the guard was touched meanwhile
+
+MULTI goes ahead of the rest, which would run one by one if MULTI alone were refused.
 
 Whatever takes a due message away, changes it, or gives the queue another owner, touches the guard. After an EXEC whose
 reply was lost, nobody knows: either all is there or all is gone, and the next look shows it.
@@ -31,6 +33,8 @@ CHUNK: Final = 262_144
 _REPLIES: Final = 4  # to a question
 _MULTI = pack_command(("MULTI",))
 _EXEC = pack_command(("EXEC",))
+_DISCARD = pack_command(("DISCARD",))
+_UNWATCH = pack_command(("UNWATCH",))
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -64,7 +68,8 @@ class Appender:
         self._reader: Any = None
         self._announced = False  # the server has the script
         self._remove = scripts.load("remove").text
-        self._watch = pack_command(("UNWATCH",)) + pack_command(("WATCH", keys.guard))
+        self._watch = pack_command(("WATCH", keys.guard))
+        self._begun = False  # there is a transaction
 
     # -- the steps -----------------------------------------------------------------------------------------------------
 
@@ -83,6 +88,7 @@ class Appender:
     def close(self) -> None:
         """Close the connection; the next `ask` makes another one."""
         connection, self._connection = self._connection, None
+        self._announced = self._begun = False
         if connection is not None:
             connection.disconnect()
 
@@ -93,12 +99,15 @@ class Appender:
         call = ("EVALSHA", script.sha) if self._announced else ("EVAL", script.text)
         words = (*call, 3, keys.state, keys.attempts, keys.guard, self._epoch, now, upto)
         look = ("ZRANGE", keys.queue, offset, upto, "BYSCORE", "LIMIT", 0, most)
-        return self._watch + pack_command(words) + pack_command(look)
+        forget = _DISCARD if self._begun else _UNWATCH
+        self._begun = False
+        return forget + self._watch + pack_command(words) + pack_command(look)
 
     def _read(self, streams: Streams, held: Collection[bytes], most_bytes: int) -> Due:
-        unwatched, watched, announced, tickets = [self._receive() for _ in range(_REPLIES)]
-        for reply in (unwatched, watched, announced, tickets):
+        replies = [self._receive() for _ in range(_REPLIES)]
+        for reply in replies:
             _check(reply)
+        _, _, announced, tickets = replies
         self._announced = True
         if announced[0] != b"ok":
             return Due(fenced=announced[0] == b"fenced")
@@ -109,11 +118,13 @@ class Appender:
             asked = pack_command(("HMGET", self._keys.pool, *ids))
             if any_attempts:
                 asked += pack_command(("HMGET", self._keys.attempts, *ids))
-            self._send(asked)
+            self._send(asked + _MULTI)
             records = self._receive()
             attempts = self._receive() if any_attempts else []
-            _check(records)
-            _check(attempts)
+            begun = self._receive()
+            for reply in (records, attempts, begun):
+                _check(reply)
+            self._begun = True
             batch.fill(tickets, records, attempts, held, most_bytes)
         return Due(now=now, found=len(tickets), batch=batch)
 
@@ -121,10 +132,11 @@ class Appender:
         names, args = batch.remove(now, self._retention)
         # The whole text: a script that the server had forgotten would fail behind the XADDs, which stand by then.
         last = pack_command(("EVAL", self._remove, len(names), *names, *args))
+        self._begun = False
         question = self._question(*ask, now) if ask is not None else b""
-        self._send(b"".join((_MULTI, *batch.entries, last, _EXEC, question)))
+        self._send(b"".join((*batch.entries, last, _EXEC, question)))
         refused = None
-        for _ in range(len(batch) + 2):
+        for _ in range(len(batch) + 1):
             reply = self._receive()
             if isinstance(reply, Exception):
                 refused = refused or reply
@@ -159,7 +171,6 @@ class Appender:
 
     def _send(self, data: bytes) -> None:
         if self._connection is None:
-            self._announced = False
             self._reader = hiredis.Reader()
             self._connection = self._make()
             if not self._connection.is_connected:

@@ -12,6 +12,7 @@ became of it, and after every step it looks at what Redis holds and asks whether
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,13 +20,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from delayq.message import Message
+from delayq.store.commands.appending import Batch
 from delayq.store.store import Store
 from delayq.targets import Result
 from tests.protocol.world import DELIVERED, POLICY, RETENTION, START, Owner, World
 from workers.held import Held
 
 NODES = (0, 1)
-IDS = ("a", "b", "c", "d.00aa", "e.00aa", "f.00aa", "s1", "s2")
+IDS = ("a", "b", "c", "d.00aa", "e.00aa", "f.00aa", "s1", "s2", "u1")
+STREAMED = ("s1", "s2", "u1")
+BETWEEN = ("nothing", "cancel", "cancel by a late clock", "claim", "tick", "schedule", "reschedule", "another type")
 ENDINGS = ("ok", "ok", "unavailable", "lost", "arrived", "rejected")
 OUTCOMES = {
     "ok": DELIVERED,
@@ -69,12 +73,13 @@ class Model:
     dead: dict[str, Generation] = field(default_factory=dict)
     cancelled_for_certain: list[Generation] = field(default_factory=list)
     pulled_to: int = -1
+    another_type: bool = False  # the key of a stream was, some time
 
 
 def made(id: str, due_in: int) -> Message:
     """The message that an id stands for in this world."""
     return Message(
-        topic="s.t" if id.startswith("s") else "g.t",
+        topic="s.t" if id.startswith("s") else "s.u" if id.startswith("u") else "g.t",
         body=f"body of {id}",
         keys=("k", f"key-{id}"),
         id=id,
@@ -96,7 +101,8 @@ class Protocol(RuleBasedStateMachine):
         self.keep: list[Held] = []
         self.step = 0
         self.latest = START - 1  # the latest that both clocks have reached together
-        self.stream_seen = 0
+        self.stream_seen: Counter[str] = Counter()
+        self.batches: list[tuple[Owner, Batch]] = []
         self.pulled_at: dict[int, int] = {}
 
     def teardown(self) -> None:
@@ -321,6 +327,65 @@ class Protocol(RuleBasedStateMachine):
         else:
             generation.failures += 1
 
+    # -- appending by a transaction, in two steps -----------------------------------------------------------------------
+
+    @precondition(lambda self: self.world.owners)
+    @rule(which=st.integers(0, 1))
+    def an_owner_reads_what_it_is_to_append(self, which: int) -> None:
+        self.step += 1
+        owner = self.world.owners[which % len(self.world.owners)]
+        if any(reading is owner for reading, _ in self.batches):
+            return
+        self.reach(owner)
+        self.model.pulled_to = max(self.model.pulled_to, min(self.world.now, owner.clock.now()))
+        batch = self.world.read_due(owner)
+        if batch is not None:
+            self.batches.append((owner, batch))
+
+    @precondition(lambda self: self.batches)
+    @rule(which=st.integers(0, 1))
+    def what_was_read_is_appended(self, which: int) -> None:
+        self.step += 1
+        owner, batch = self.batches.pop(which % len(self.batches))
+        newest = max(job.epoch for job in self.world.jobs)
+        count = self.world.append(owner, batch)
+        assert not count or owner.job.epoch == newest, "an owner appended under an older epoch"
+        self.look_at_stream()
+
+    @precondition(lambda self: self.world.owners)
+    @rule(id=st.sampled_from(STREAMED), other=st.sampled_from(STREAMED), between=st.sampled_from(BETWEEN))
+    def something_comes_between(self, id: str, other: str, between: str) -> None:
+        self.schedule(id, -1, False)
+        self.schedule(other, 0, False)
+        self.an_owner_reads_what_it_is_to_append(len(self.world.owners) - 1)
+        if between == "cancel by a late clock":
+            self.the_clock_of_redis_steps(-5)
+        if between.startswith("cancel"):
+            self.cancel(id)
+        elif between == "claim":
+            self.change_owner(1)
+        elif between == "tick":
+            self.tick(len(self.world.owners) - 1)
+        elif between == "schedule":
+            self.schedule(STREAMED[self.step % 3], -1, False)
+        elif between == "reschedule":
+            self.reschedule(id, 5)
+        elif between == "another type":
+            self.the_key_of_a_stream_becomes_a_string()
+        if self.batches:
+            self.what_was_read_is_appended(len(self.batches) - 1)
+
+    @rule()
+    def the_key_of_a_stream_becomes_a_string(self) -> None:
+        self.look_at_stream()
+        self.world.consume("a string")
+        self.model.another_type = True
+
+    @rule()
+    def the_key_of_a_stream_is_a_stream_again(self) -> None:
+        self.look_at_stream()
+        self.world.consume()
+
     # -- time --------------------------------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from((1, 2, 5, 8, 20, 1_000)))
@@ -376,6 +441,7 @@ class Protocol(RuleBasedStateMachine):
             self._by_ticket.setdefault(f"{name}\0".encode() + one.record.generation, generation)
             if one.state == "dead":
                 allowed = generation.rejected or generation.failures >= POLICY.max_attempts
+                allowed = allowed or (model.another_type and name.startswith("u"))
                 assert allowed, f"{name} is dead: {one.reason}"
                 model.dead[name] = model.live.pop(name)
                 continue
@@ -405,10 +471,10 @@ class Protocol(RuleBasedStateMachine):
             assert due > now or ticket in held, f"{ticket!r} is due and its owner sleeps"
 
     def look_at_stream(self) -> None:
-        ids = self.world.streamed()
+        ids = Counter(self.world.streamed())
         for owner in self.world.owners:
             self.reach(owner)
-        for name in ids[self.stream_seen :]:
+        for name in (ids - self.stream_seen).elements():
             generation = self.model.live.get(name)
             assert generation is not None, f"{name} is appended, though it ended"
             assert not generation.confirmed, f"{name} is appended twice"
@@ -416,7 +482,7 @@ class Protocol(RuleBasedStateMachine):
             generation.sent += 1
             generation.arrived = generation.confirmed = True
             self.check_not_cancelled(generation)
-        self.stream_seen = len(ids)
+        self.stream_seen = ids
         for owner in self.world.owners:
             for held in owner.job.dispatch.flight.held.values():
                 self.model.pulled_to = max(self.model.pulled_to, held.score)
@@ -428,6 +494,7 @@ class Protocol(RuleBasedStateMachine):
     def drain(self) -> None:
         """With everything well again, all that was accepted is forwarded, or a dead letter."""
         world = self.world
+        self.the_key_of_a_stream_is_a_stream_again()
         world.skews = {}
         world.now = max(world.now, START + world.elapsed)
         owner = world.claim(0)

@@ -21,6 +21,8 @@ class Mutant:
 _CERTAIN = "local certain = place == 'pending' and due > certain_above and not exposed"
 _MOVABLE = "if score <= floor_of_certainty(state, now) or redis.call('HEXISTS', attempts, id) == 1 then"
 
+_GUARD = "redis.call('HINCRBY', guard, 'changes', 1)"
+
 MUTANTS = (
     Mutant(
         "no watermark",
@@ -124,6 +126,14 @@ MUTANTS = (
         "firing by the later of two clocks",
         (("pull", "tonumber(ARGV[3]) < now then", "tonumber(ARGV[3]) > now then"),),
     ),
+    Mutant("a cancel that is not guarded", (("cancel", _GUARD, ""),)),
+    Mutant("a claim that is not guarded", (("claim", _GUARD, ""),)),
+    Mutant("a pull that is not guarded", (("pull", f"if kept < looked then\n  {_GUARD}\nend", ""),)),
+    Mutant("appending without a look at the stream", (("remove", "took[s] = entry and", "took[s] = true or"),)),
+    Mutant(
+        "announcing without the watermark", (("announce", "redis.call('HSET', state, 'watermark', ARGV[3])", ""),)
+    ),
+    Mutant("announcing by one clock", (("announce", "if tonumber(ARGV[3]) > now then", "if false then"),)),
 )
 
 

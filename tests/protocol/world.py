@@ -15,6 +15,7 @@ from delayq.message import Limits, Message
 from delayq.routes import Route, Routes
 from delayq.store import commands, queue_keys
 from delayq.store.commands import Found, QueueStats, Retention
+from delayq.store.commands.appending import Batch
 from delayq.store.store import Store
 from delayq.store.wakes import Wakes
 from delayq.targets import OK, Result
@@ -99,6 +100,7 @@ class Owner:
     job: PullJob
     forwarder: ManualForwarder
     clock: NodeClock
+    topics: Topics
     sleeps_until: int = 0
     woken: bool = True
 
@@ -115,6 +117,7 @@ class World:
     now: int = START
     elapsed: int = 0
     owners: list[Owner] = field(default_factory=list)
+    jobs: list[PullJob] = field(default_factory=list)  # of all owners there ever were
     skews: dict[int, int] = field(default_factory=dict)
     consumed: list[str] = field(default_factory=list)
 
@@ -129,6 +132,8 @@ class World:
 
     def close(self) -> None:
         self._wakes.close()
+        for job in self.jobs:
+            job.appending.close()
 
     # -- what callers do -------------------------------------------------------------------------------------------
 
@@ -171,10 +176,12 @@ class World:
         entries = self.store.run(commands.plain("XRANGE", stream, "-", "+", read=lambda reply: reply))
         return [dict(zip(words[::2], words[1::2], strict=True))[b"id"].decode() for _, words in entries]
 
-    def consume(self) -> None:
-        """Somebody reads the streams, and deletes them."""
+    def consume(self, instead: str = "") -> None:
+        """Somebody reads the streams and deletes them, and perhaps puts a string in place of the last one."""
         self.consumed = self.streamed()
         self.store.run(commands.plain("DEL", *STREAMS, read=lambda _: None))
+        if instead:
+            self.store.run(commands.plain("SET", STREAMS[-1], instead, read=lambda _: None))
 
     # -- what nodes do ---------------------------------------------------------------------------------------------
 
@@ -190,19 +197,21 @@ class World:
         clock = NodeClock(self)
         clock.error = self.skews.get(node, 0)
         forwarder = ManualForwarder(ROUTES.table[1], clock)
+        topics = Topics(ROUTES, self.store.url)
         job = PullJob(
             self.keys,
             claimed.epoch,
             claimed.parked,
             store=self.store,
-            topics=Topics(ROUTES, self.store.url),
+            topics=topics,
             dispatch=lambda report: Dispatch(ROUTES, {"general": forwarder}, POLICY, report),
             clock=clock,
             policy=POLICY,
             retention=RETENTION,
             test_now=lambda: self.now,
         )
-        owner = Owner(node, job, forwarder, clock)
+        owner = Owner(node, job, forwarder, clock, topics)
+        self.jobs.append(job)
         self.owners.append(owner)
         return owner
 
@@ -213,6 +222,17 @@ class World:
         owner.woken = False
         owner.sleeps_until = self.elapsed + max(0, round(pause))
         return list(owner.forwarder.on_submit)
+
+    def read_due(self, owner: Owner) -> Batch | None:
+        """The first half of what an owner does to append by a transaction: what it has read."""
+        owner.topics.learn(STREAMS)
+        owner.job.appending.ask(self.now, owner.clock.now())
+        due = owner.job.appending.read()
+        return due.batch if due.batch else None
+
+    def append(self, owner: Owner, batch: Batch) -> int:
+        """The second half, however much later: how many were appended."""
+        return owner.job.appending.append(batch, self.now).count
 
     def answer(self, owner: Owner, index: int, result: Result) -> Held:
         held = owner.forwarder.answer(index, result)
