@@ -43,12 +43,12 @@ def refused(answer: httpx2.Response, status: int = 503) -> dict[str, Any]:
     return told
 
 
-def wait_until_done(service: Service, seconds: float = 40) -> None:
-    """Until nothing is pending."""
+def wait_until_done(service: Service, seconds: float = 40, pending: int = 0) -> None:
+    """Until nothing is pending, or only so many."""
 
     def done() -> bool:
         answer = service.http.get("/v1/stats")
-        return answer.status_code == 200 and answer.json()["depth"] + answer.json()["parked"] == 0
+        return answer.status_code == 200 and answer.json()["depth"] + answer.json()["parked"] == pending
 
     eventually(done, "everything is acked", seconds)
 
