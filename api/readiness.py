@@ -13,7 +13,7 @@ from delayq.store.commands import LAYOUT_VERSION
 __all__ = ["Readiness"]
 
 #: ms between two looks at whether all messages are accounted for, however often anybody asks.
-AUDIT_EVERY: Final = 5_000
+AUDIT_EVERY: Final = 2_000
 
 
 class Readiness:

@@ -8,6 +8,7 @@ import msgspec
 
 from delayq.errors import ConfigError
 from delayq.store.commands import Command, every
+from delayq.store.scripts import stopped_when_full
 
 __all__ = ["Server", "appendfsync", "complaints", "has_waitaof", "refuse", "refuse_fsync", "server", "weakest"]
 
@@ -103,7 +104,11 @@ def _where(server: Server) -> str:
 
 
 def refuse(server: Server) -> None:
-    """Raise ConfigError for a server that would silently lose messages."""
+    """Raise ConfigError for a server that would silently lose messages, or scripts that a full one would stop."""
+    if stopped := stopped_when_full():
+        raise ConfigError(
+            f"a full Redis would refuse {', '.join(stopped)}: the line '-- @flags allow-oom' is missing there"
+        )
     if server.policy not in (None, "noeviction"):
         raise ConfigError(f"this Redis cannot be trusted: {complaints(server)[0]}")
 
@@ -112,8 +117,12 @@ def refuse(server: Server) -> None:
 
 
 def has_waitaof(server: Server) -> bool:
-    """Whether it can say that a change is on its disk."""
-    return _age(server) >= (False, [7, 2])
+    """Whether its WAITAOF can be believed.
+
+    Redis 7.2 to 7.4 and every Valkey up to 9.1 answer it before the sync is over, unless appendfsync is always
+    (redis#13793).
+    """
+    return server.name == "redis" and _age(server) >= (False, [8])
 
 
 def appendfsync() -> Command[str]:
@@ -132,6 +141,6 @@ def refuse_fsync(server: Server, policy: str) -> None:
         raise ConfigError(f"DELAYQ_FSYNC=always needs the append-only file, which is off{_where(server)}")
     if not has_waitaof(server) and policy != "always":
         raise ConfigError(
-            f"DELAYQ_FSYNC=always needs WAITAOF (Redis 7.2 or newer, or Valkey) or appendfsync always; "
+            f"DELAYQ_FSYNC=always needs appendfsync always, or Redis 8 or newer, whose WAITAOF can be believed; "
             f"this is {server.name} {server.version} with appendfsync {policy or 'unknown'}"
         )

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-__all__ = ["NAMES", "Script", "load", "source"]
+__all__ = ["NAMES", "Script", "load", "source", "stopped_when_full"]
 
 _INCLUDE = re.compile(r"^-- @include (.+)$", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
@@ -18,6 +18,10 @@ NAMES = (
     "get", "layout", "park", "pull", "redrive", "relist", "remove", "repair", "reschedule", "retire", "retry",
     "schedule", "stats", "unpark", "write_off",
 )  # fmt: skip
+
+
+#: Without these nothing would ever leave a full Redis: what was sent would be sent again for ever.
+EMPTYING = ("ack", "bury", "cancel", "claim", "discard", "park", "pull", "retry", "unpark")
 
 
 class Script(NamedTuple):
@@ -50,3 +54,8 @@ def load(name: str, flags: bool = True) -> Script:
         head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
         text = f"{head}\n{text}"
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def stopped_when_full() -> list[str]:
+    """Scripts that a full Redis would refuse, though they are what empties it; none, unless a file was changed."""
+    return [name for name in EMPTYING if "allow-oom" not in load(name).text.partition("\n")[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from tests.api.conftest import Serving, Worker, assert_away
+from tests.support.clusters import Member
 from tests.support.servers import ServerUnderTest
 
 HOUR = 3_600_000
@@ -56,6 +58,8 @@ async def test_a_disk_that_cannot_be_waited_for_is_told(valkey: ServerUnderTest,
 
 
 async def test_what_the_disk_has_is_answered(own_valkey: EmbeddedServer, asgi: Serving) -> None:
+    with closing(Member(own_valkey).admin) as admin:
+        admin.config_set("appendfsync", "always")
     async with asgi(load_settings(redis_url=own_valkey.url, fsync="always")) as api:
         assert (await api.get("/readyz")).status_code == 200
         answer = await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR})

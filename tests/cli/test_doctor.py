@@ -95,7 +95,7 @@ def test_a_redis_that_is_nearly_full_is_told(cli: Cli, healthy: Given, share: fl
         ("MIN_REPLICAS", "0", "ok", "a fail-over can lose what the replica has not got"),
         ("MIN_REPLICAS", "1", "fail", "in 1 of its replicas, of which 0 are connected: none can be confirmed"),
         ("FSYNC", "everysec", "ok", "a power cut can lose the last moments (appendfsync everysec)"),
-        ("FSYNC", "always", "ok", "once it is on the disk of the primary"),
+        ("FSYNC", "always", "fail", "needs appendfsync always"),
     ],
 )
 def test_the_durability_is_shown(
@@ -105,6 +105,14 @@ def test_the_durability_is_shown(
     ran = cli("doctor")
     assert (ran.code, checks(ran)["durability"][0]) == (int(result == "fail"), result)
     assert text in checks(ran)["durability"][1]
+
+
+def test_a_disk_that_is_waited_for_is_shown(cli: Cli, healthy: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_FSYNC", "always")
+    with configured(healthy, "appendfsync", "always"):
+        ran = cli("doctor")
+    assert (ran.code, checks(ran)["durability"][0]) == (0, "ok")
+    assert "once it is on the disk of the primary" in checks(ran)["durability"][1]
 
 
 def test_a_disk_that_cannot_be_waited_for_fails(cli: Cli, alone: None, monkeypatch: pytest.MonkeyPatch) -> None:

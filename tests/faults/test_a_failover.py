@@ -1,0 +1,206 @@
+"""The primary changes: it is killed, paused, told to step down, made a replica by hand, or its slots move."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from delayq.embedded import EmbeddedServer
+from delayq.processes import LOCALHOST
+from delayq.store.keys import queue_keys
+from tests.faults.rig import QUEUES, SETTINGS, refused, rig, wait_until_done
+from tests.support.clusters import ClusterUnderTest
+from tests.support.load import Load
+from tests.support.sentinels import SERVICE, SentinelsUnderTest
+from tests.support.service import Service
+from tests.support.sink import Sink, real_sink
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+
+class Group:
+    """The service on servers whose primary changes; all topics go to a sink, which stays."""
+
+    def __init__(self, service: Service, sink: Sink) -> None:
+        self.service = service
+        self.sink = sink
+
+    def load(self, row: str) -> Load:
+        """A producer of messages of two topics."""
+        return Load(self.service.url, f"sink.{row}", f"sink.{row}.too")
+
+    def expect_all(self, load: Load, twice: int) -> None:
+        """Every accepted message arrives, none early, none after a certain cancel."""
+        for topic, accepted in load.accepted.items():
+            cancelled, maybe = load.cancelled & set(accepted), load.in_flight & set(accepted)
+            self.sink.expect(topic, accepted, cancelled=cancelled, maybe=maybe, twice=twice, seconds=60)
+        wait_until_done(self.service)
+
+
+@contextmanager
+def group_on(folder: Path, url: str, **settings: str) -> Iterator[Group]:
+    """A group whose service runs."""
+    with real_sink() as sink, Service(folder, url, **SETTINGS | {"routes": sink.routes} | settings) as service:
+        yield Group(service, sink)
+
+
+# -- behind sentinels ----------------------------------------------------------------------------------------------------
+
+WINDOW = 100
+
+
+@pytest.fixture(scope="module")
+def replicated(session_sentinels: SentinelsUnderTest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    """Every change waits for a replica, and a primary that has lost its replicas takes none."""
+    session_sentinels.heal()
+    session_sentinels.flush()
+    for one in session_sentinels.members:
+        one.admin.config_set("min-replicas-to-write", 1)
+        one.admin.config_set("min-replicas-max-lag", 2)
+    folder = tmp_path_factory.mktemp("sentinels")
+    with group_on(folder, session_sentinels.url, min_replicas="1", window=str(WINDOW)) as made:
+        yield made
+    for one in session_sentinels.members:
+        one.admin.config_set("min-replicas-to-write", 0)
+
+
+@pytest.fixture
+def group(replicated: Group, session_sentinels: SentinelsUnderTest) -> Iterator[Group]:
+    """The group, well; its processes are never started again."""
+    session_sentinels.heal()
+    pids = [one.pid for one in replicated.service.processes]
+    eventually(replicated.service.ready, "the API is ready")
+    yield replicated
+    session_sentinels.heal()
+    assert [one.pid for one in replicated.service.processes if one.alive] == pids
+
+
+def fail_over(sentinels: SentinelsUnderTest, how: Callable[[], object]) -> None:
+    """Do something to the primary, and wait until another one is in its place."""
+    old = sentinels.primary
+    how()
+    eventually(
+        lambda: sentinels.primary is not old and sentinels.primary.is_primary, "another one is primary", seconds=40
+    )
+
+
+def test_a9_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(
+    group: Group, session_sentinels: SentinelsUnderTest
+) -> None:
+    with group.load("a9") as load:
+        load.wait_for(200)
+        fail_over(session_sentinels, session_sentinels.primary.server.kill)
+        load.wait_for(200)
+    assert 503 in load.statuses
+    # An ack that no replica had is lost with the old primary, so at most what was in flight comes again.
+    group.expect_all(load, twice=WINDOW * QUEUES)
+
+
+def test_a10_a_primary_that_was_paused_has_accepted_nothing_that_is_lost(
+    group: Group, session_sentinels: SentinelsUnderTest
+) -> None:
+    old = session_sentinels.primary
+    assert old.server.pid is not None
+    with group.load("a10") as load:
+        load.wait_for(200)
+        try:
+            fail_over(session_sentinels, lambda: os.kill(old.server.pid or 0, signal.SIGSTOP))
+            load.wait_for(100)
+        finally:
+            os.kill(old.server.pid, signal.SIGCONT)
+        # Whoever still talks to it is refused, or waits in vain for a replica to confirm.
+        stale = redis.Redis(port=old.port, protocol=2, socket_timeout=10)
+        eventually(lambda: refuses(stale), "the old primary takes nothing")
+        stale.close()
+        load.wait_for(100)
+    group.expect_all(load, twice=WINDOW * QUEUES)
+
+
+def refuses(admin: redis.Redis) -> bool:
+    """Whether a server takes no writes."""
+    try:
+        admin.set("zombie", 1)
+    except redis.exceptions.ReadOnlyError:
+        return True
+    except redis.exceptions.ResponseError as error:
+        return "NOREPLICAS" in str(error)
+    except redis.exceptions.ConnectionError:
+        pass
+    return False
+
+
+def test_a11_a_fail_over_by_hand_loses_nothing_accepted(group: Group, session_sentinels: SentinelsUnderTest) -> None:
+    sentinel = session_sentinels.sentinels[0].admin
+    with group.load("a11") as load:
+        load.wait_for(200)
+        fail_over(session_sentinels, lambda: sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE))
+        load.wait_for(200)
+    group.expect_all(load, twice=WINDOW * QUEUES)
+
+
+def test_a12_a_new_primary_without_the_scripts_gets_them(group: Group, session_sentinels: SentinelsUnderTest) -> None:
+    for one in session_sentinels.members:
+        if not one.is_primary:
+            one.admin.script_flush()
+    sentinel = session_sentinels.sentinels[0].admin
+    with group.load("a12") as load:
+        load.wait_for(100)
+        fail_over(session_sentinels, lambda: sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE))
+        load.wait_for(100)
+    group.expect_all(load, twice=WINDOW * QUEUES)
+
+
+# -- a single server -----------------------------------------------------------------------------------------------------
+
+
+def test_a18_a_server_that_is_made_a_replica_is_told_and_found_again_when_it_leads(tmp_path: Path) -> None:
+    with (
+        rig(tmp_path) as on,
+        EmbeddedServer(
+            extra=["--replicaof", LOCALHOST, str(on.redis.port), "--repl-diskless-sync-delay", "0"]
+        ) as other,
+    ):
+        on.admin.config_set("repl-diskless-sync-delay", 0)
+        copy: Any = redis.Redis(port=other.port, protocol=2, socket_timeout=10)
+        eventually(lambda: copy.info("replication")["master_link_status"] == "up", "the other follows")
+        ids = on.schedule("sink.a18", 50, delay=1_000)
+        assert on.admin.wait(1, 10_000) == 1
+        copy.execute_command("REPLICAOF", "NO", "ONE")
+        on.admin.execute_command("REPLICAOF", LOCALHOST, other.port)
+        refused(on.service.schedule("sink.a18", delayTime="1s", id="new"))
+        missing = refused(on.http.get("/readyz"))["missing"]
+        assert any("replica" in one or "READONLY" in one for one in missing)
+        eventually(lambda: on.admin.info("replication")["master_link_status"] == "up", "it follows")
+        on.admin.execute_command("REPLICAOF", "NO", "ONE")
+        eventually(on.service.ready, "the API is ready again")
+        assert on.service.schedule("sink.a18", delayTime="1s", id="new").status_code == 201
+        on.expect("sink.a18", [*ids, "new"])
+        copy.close()
+
+
+# -- a cluster -----------------------------------------------------------------------------------------------------------
+
+
+def test_a13_slots_that_move_under_load_lose_and_double_nothing(cluster: ClusterUnderTest, tmp_path: Path) -> None:
+    pause = threading.Event()
+    with group_on(tmp_path, cluster.url) as group:
+        with group.load("a13") as load:
+            load.wait_for(200)
+            for queue in range(QUEUES):
+                key = queue_keys(queue).state
+                source = cluster.primary_of(key)
+                to = next(one for one in cluster.primaries if one is not source)
+                for _ in cluster.move_slot(key, to):
+                    pause.wait(0.05)  # what came to this queue meanwhile is asked to try again
+                assert cluster.primary_of(key) is to
+            load.wait_for(200)
+        group.expect_all(load, twice=0)
