@@ -50,6 +50,7 @@ class PullJob:
         self.dispatch = dispatch(self.report)
         self._store = store
         self._clock = clock
+        self._observer = observer
         self._test_now = test_now
         self._settling = Settling(
             keys, epoch, self.dispatch, clock=clock, policy=policy, retention=retention, observer=observer
@@ -126,6 +127,8 @@ class PullJob:
                 pause = self.tick()
             except Exception:
                 log.exception("tick_failed", queue=self.keys.tag)
+                if self._observer is not None:
+                    self._observer.failed()
                 self.dispatch.reset()
                 pause = self._trouble()
             self.ticked_at = self._clock.monotonic()
