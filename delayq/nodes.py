@@ -25,7 +25,8 @@ class Owned(msgspec.Struct, frozen=True):
 
 
 class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, by its line. Times are Unix ms by its own clock; what an older worker does not say is '' or None.
+    """A node, by its line. Times are Unix ms by its own clock, but `seen` by that of Redis; what an older worker does not
+    say is '' or None.
 
     `handed_over` is when it last gave a queue up to another node.
     """

@@ -35,6 +35,9 @@ class Metrics:
         self._lateness = Histogram(
             "delayq_lateness_seconds", "Due to acknowledged", buckets=_LATENESS, registry=self.registry
         )
+        self._failed = Counter(
+            "delayq_pull_job_failures_total", "Unexpected errors in pull jobs, see the log", registry=self.registry
+        )
         self._took = Histogram("delayq_send_seconds", "Length of a send", ["route"], registry=self.registry)
         self._open = Gauge(
             "delayq_circuit_open", "1 while a target is held for broken", ["route"], registry=self.registry
@@ -58,6 +61,10 @@ class Metrics:
     def circuit(self, route: str, open: bool) -> None:
         """A circuit opened or closed."""
         self._open.labels(route).set(1 if open else 0)
+
+    def failed(self) -> None:
+        """A pull job met an unexpected error; it forgot what it held, and goes on."""
+        self._failed.inc()
 
     def acked(self, messages: Sequence[Held], now: int) -> None:
         """Forwarded messages left the queue. The lateness of a batch is that of its last one: cheap, and the least."""

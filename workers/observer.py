@@ -24,5 +24,8 @@ class Observer(Protocol):
     def circuit(self, route: str, open: bool) -> None:
         """A circuit opened or closed."""
 
+    def failed(self) -> None:
+        """A pull job met an unexpected error; it forgot what it held, and goes on."""
+
     def acked(self, messages: Sequence[Held], now: int) -> None:
         """Forwarded messages left the queue."""

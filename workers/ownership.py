@@ -58,6 +58,8 @@ class Ownership:
             if stuck:
                 log.error("pull_job_stuck", queue=queue, epoch=job.epoch)
                 job.stop()
+            elif not job.alive and not job.finished:
+                log.error("pull_job_died", queue=queue, epoch=job.epoch)
             given_up = queue in self._ending and (now >= self._ending[queue] or not reachable)
             if not job.alive or stuck or given_up:
                 self._end(queue, job, handed_over=queue not in assigned)

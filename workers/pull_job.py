@@ -53,6 +53,7 @@ class PullJob:
         self._store = store
         self._clock = clock
         self._pulse = pulse
+        self._observer = observer
         self._test_now = test_now
         self._settling = Settling(
             keys, epoch, self.dispatch, clock=clock, policy=policy, retention=retention, observer=observer
@@ -130,6 +131,8 @@ class PullJob:
                 pause = self.tick()
             except Exception:
                 log.exception("tick_failed", queue=self.keys.tag)
+                if self._observer is not None:
+                    self._observer.failed()
                 self.dispatch.reset()
                 pause = self._trouble()
             self.ticked_at = self._clock.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
@@ -70,6 +71,8 @@ class Cluster:
         self._slots = SlotMap(address.nodes)
         self._pools: dict[Node, _Pool] = {}
         self._pool(address.nodes[0]).check()
+        self._connections = connections
+        self._process = os.getpid()
         self._free = threading.BoundedSemaphore(connections)
         self._asking = threading.Lock()
         self._pause = threading.Condition()
@@ -83,6 +86,11 @@ class Cluster:
 
     def run_many(self, commands: Iterable[Command[Any]], durability: Durability | None) -> list[Any]:
         """Run commands, sending ahead of the replies to each primary; an error stands in its command's place."""
+        if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
+            self._process = os.getpid()
+            self._pools = {}
+            self._free = threading.BoundedSemaphore(self._connections)
+            self._asking = threading.Lock()
         spread = Spread(commands, self._slots, durability)
         if not self._free.acquire(timeout=self._timeout):
             return spread.give_up(redis.exceptions.ConnectionError("no connection became free in time"))

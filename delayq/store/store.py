@@ -7,6 +7,7 @@ unknown is `StoreUnavailable`.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -61,7 +62,9 @@ class Store:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []
         self._loaded: set[str] = set()  # scripts that the server has got from here
+        self._connections = connections
         self._free = threading.BoundedSemaphore(connections)
+        self._process = os.getpid()
 
     def run(self, command: Command[T]) -> T:
         """Run one command and return what it read; raises StoreError."""
@@ -121,6 +124,8 @@ class Store:
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
+        if os.getpid() != self._process:
+            self._leave_to_parent()
         if not self._free.acquire(timeout=self._timeout):
             raise redis.exceptions.ConnectionError("no connection became free in time")
         try:
@@ -138,6 +143,12 @@ class Store:
             self._idle.append(connection)
         finally:
             self._free.release()
+
+    def _leave_to_parent(self) -> None:
+        """After a fork: the connections are the parent's, and so are the threads that hold the semaphore."""
+        self._process = os.getpid()
+        self._free = threading.BoundedSemaphore(self._connections)
+        self._idle = []
 
     def _drop_idle(self) -> None:
         with suppress(IndexError):  # other threads take and drop them too

@@ -23,6 +23,7 @@ class Job:
         self.epoch = claim.epoch
         self.alive = False
         self.fenced = False
+        self.finished = False
         self.stopped = False
         self.ends_at_once = True
         self.ticked_at = clock.monotonic()
