@@ -78,7 +78,7 @@ class ManualForwarder(Forwarder):
     def stalled(self) -> bool:
         return False
 
-    def submit(self, report: Report, batch: Sequence[Held]) -> None:
+    def submit(self, report: Report, batch: Sequence[Held], pauses: int = 0) -> None:
         for held in batch:
             self._pending += 1
             self.outbox.append((report, [held]))

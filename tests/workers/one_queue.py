@@ -40,10 +40,10 @@ class ByHand(ManualForwarder):
     def stalled(self) -> bool:
         return self._pending > 0 and self._clock.monotonic() - self._progress > STALL
 
-    def submit(self, report: Report, batch: Sequence[Held]) -> None:
+    def submit(self, report: Report, batch: Sequence[Held], pauses: int = 0) -> None:
         if not self._pending:
             self._progress = self._clock.monotonic()
-        super().submit(report, batch)
+        super().submit(report, batch, pauses)
 
     def answer(self, index: int, result: Result) -> Held:
         self._progress = self._clock.monotonic()

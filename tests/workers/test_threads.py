@@ -208,7 +208,7 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
     real_submit = type(hand.forwarders["general"]).submit
     forwarder = hand.forwarders["general"]
 
-    def submit(report: Any, batch: Sequence[Held]) -> None:
+    def submit(report: Any, batch: Sequence[Held], pauses: int) -> None:
         real_submit(forwarder, report, batch)
         while forwarder.outbox:
             answered.append(forwarder.ids[0])
