@@ -24,6 +24,7 @@ Rendered from [results.json](benchmarks/results.json) by `./dev bench all`; do n
 at: absolute figures belong to the machine. A limit is measured in the same run, in turn with delayq's own figure,
 and a ratio is the median of the ratios of these pairs. Everything runs on one machine against one Valkey with AOF
 (everysec) on fresh data, which does not rewrite its AOF meanwhile, except where lateness and idling are measured.
+What failover and scale run on is told with their figures.
 """
 
 

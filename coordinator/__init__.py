@@ -7,13 +7,16 @@ Redis decides (the highest epoch wins); a coordinator only spreads the work. `lo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Final, Protocol
 
 from coordinator.epoch import Claim, epoch_text
 from coordinator.errors import CoordinatorError
 from coordinator.local import LocalCoordinator
 
-__all__ = ["Claim", "Coordinator", "CoordinatorError", "LocalCoordinator", "epoch_text"]
+__all__ = ["REDIS_AWAY", "Claim", "Coordinator", "CoordinatorError", "LocalCoordinator", "epoch_text"]
+
+#: How long Redis has to be out of a node's reach, or its clock behind, before others are given its queues (ms).
+REDIS_AWAY: Final = 5_000
 
 
 class Coordinator(Protocol):

@@ -22,6 +22,7 @@ What follows the mark is the *content*: two calls with the same content and due 
 from __future__ import annotations
 
 import binascii
+import math
 from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import Any, Final
@@ -133,11 +134,27 @@ def _json(body: Any) -> bytes:
         if isinstance(body, msgspec.Raw):
             msgspec.json.decode(body)  # whoever gets the message must be able to: no 1e400
             return msgspec.json.format(bytes(body), indent=-1)
-        return msgspec.json.encode(body)
+        encoded = msgspec.json.encode(body)
+        if b"null" in encoded:  # what NaN becomes, too
+            _refuse_nan(msgspec.to_builtins(body, enc_hook=lambda _raw: None))
+        return encoded
     except RecursionError:
         raise InvalidMessage("body", "is nested too deeply; a few hundred levels are taken") from None
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise InvalidMessage("body", f"is neither a string, bytes nor a JSON value ({error})") from None
+
+
+def _refuse_nan(body: Any) -> None:
+    """Raise InvalidMessage for a number that JSON does not have: it would silently arrive as null."""
+    left = [body]
+    while left:
+        value = left.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidMessage("body", f"has the number {value}, which JSON does not know; use a string or null")
+        if isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            left.extend(value)
 
 
 def _properties(properties: Mapping[str, str]) -> bytes:

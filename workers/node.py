@@ -9,7 +9,7 @@ from importlib.metadata import version
 import msgspec
 import structlog
 
-from coordinator import Claim, Coordinator, CoordinatorError
+from coordinator import REDIS_AWAY, Claim, Coordinator, CoordinatorError
 from coordinator.choice import coordinator_for
 from delayq.agreement import DEFAULT_QUEUES, check_layouts
 from delayq.clock import Clock, SystemClock
@@ -41,7 +41,6 @@ ROUND = 500
 SHORT_ROUND = 10  # while a queue is on its way to another node
 LINE_EVERY = 5_000
 LOOK_AT_REDIS_EVERY = 1_000
-AWAY = 5_000  # ms without Redis after which queues are given up, should another node reach it
 BACKLOGS_AT_ONCE = 6
 RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no bound any more
 log = structlog.get_logger()
@@ -198,7 +197,7 @@ class Node:
             if answers:
                 self.skew.tick()
             coordinator.redis_reachable(answers, behind=self.skew.behind)
-            reachable = answers or self._clock.monotonic() - self._redis_seen_at < AWAY
+            reachable = answers or self._clock.monotonic() - self._redis_seen_at < REDIS_AWAY
             changed = ownership.adjust(reachable=reachable)
             self.ready = True
             layouts.tick()

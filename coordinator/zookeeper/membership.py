@@ -8,14 +8,13 @@ from typing import Final, Literal
 
 import msgspec
 
+from coordinator import REDIS_AWAY
 from delayq.clock import Clock
 
 __all__ = ["Entry", "Flaps", "Link", "decode", "encode", "taking_part"]
 
 Reach = Literal["ok", "trouble", "lost"]
 
-#: How long Redis has to be out of reach, or a clock behind, before a node's queues are given to others (ms).
-PATIENCE: Final = 5_000
 #: A node that lost its session so often within the span is left out for the hold (ms).
 FLAPS: Final = 3
 SPAN: Final = 60_000
@@ -85,7 +84,7 @@ class Link:
         lost_at = self._lost_at
         if lost_at is None:
             return "ok"
-        return "lost" if self._clock.monotonic() - lost_at >= PATIENCE else "trouble"
+        return "lost" if self._clock.monotonic() - lost_at >= REDIS_AWAY else "trouble"
 
 
 class Flaps:

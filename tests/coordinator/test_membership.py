@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.zookeeper.membership import HOLD, PATIENCE, SPAN, Entry, Flaps, Link, decode, encode, taking_part
+from coordinator import REDIS_AWAY
+from coordinator.zookeeper.membership import HOLD, SPAN, Entry, Flaps, Link, decode, encode, taking_part
 from delayq.testing import ManualClock
 
 NOW = 1_000
@@ -58,10 +59,10 @@ def test_redis_is_lost_only_when_it_was_out_of_reach_all_the_time() -> None:
     assert link.state == "ok"
     for reachable, after, state in [
         (False, 0, "trouble"),
-        (False, PATIENCE - 1, "trouble"),
+        (False, REDIS_AWAY - 1, "trouble"),
         (True, 0, "ok"),
-        (False, PATIENCE, "trouble"),
-        (False, PATIENCE, "lost"),
+        (False, REDIS_AWAY, "trouble"),
+        (False, REDIS_AWAY, "lost"),
         (True, 0, "ok"),
     ]:
         clock.advance(after)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -52,6 +53,15 @@ def test_awkward_bodies_come_back_as_they_were(body: Any) -> None:
     back = Record(record_of(message_with(body))).body
     assert back == body
     assert type(back) is type(body)
+
+
+@pytest.mark.parametrize("number", [NAN, float("inf"), -float("inf")])
+@pytest.mark.parametrize("body", [lambda x: x, lambda x: [None, {"a": (1, x)}], lambda x: {"a": {"b": [x]}}])
+def test_a_number_that_json_does_not_know_is_refused(body: Callable[[float], Any], number: float) -> None:
+    with pytest.raises(InvalidMessage, match=f"body: has the number {number}") as caught:
+        encode(message_with(body(number)), LIMITS)
+    assert caught.value.field == "body"
+    assert Record(record_of(message_with([body(1.5), msgspec.Raw(b"null")]))).body[1] is None
 
 
 @pytest.mark.parametrize("body", [bytearray(b"\0\xff"), memoryview(b"\0\xff")], ids=["bytearray", "memoryview"])

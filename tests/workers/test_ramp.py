@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from delayq.config import Settings
 from delayq.targets import OK
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import OneQueue
 from workers.dispatch import Policy
 from workers.flood import FRESH_EVERY, LATE
+from workers.node import Node
 from workers.ramp import EVERY, FROM, Ramp
 from workers.retry import Backoff
 
@@ -123,3 +125,9 @@ def test_when_nothing_is_left_behind_it_is_over() -> None:
     ramp.see(EVERY, 10, more=False)
     ramp.see(EVERY + 1, 500, more=True)
     assert ramp.holds_for(EVERY + 1) == 0
+
+
+def test_it_is_what_a_node_does() -> None:
+    node = Node(Settings(redis_url="redis://127.0.0.1:1"))
+    assert node._policy.ramp == LASTS
+    node.store.close()
