@@ -20,7 +20,7 @@ __all__ = ["Injector"]
 #: Ends a fault; False if it has to be tried again a little later.
 Heal = Callable[[], bool | None]
 STEP = 0.2
-STOP_SECONDS = 20.0
+STOP_SECONDS = 30.0
 
 
 class Injector:
@@ -104,9 +104,7 @@ class Injector:
         heal = self._break(fault.kind.partition("-")[0], victims, place)
         if heal is not None:
             self._busy.add(victim)
-            heapq.heappush(
-                self._heals, (time.monotonic() + fault.seconds, next(self._turns), fault.kind, victim, heal)
-            )
+            heapq.heappush(self._heals, (time.monotonic() + fault.seconds, next(self._turns), fault.kind, victim, heal))
 
     def _break(self, how: str, victims: str, place: int) -> Heal | None:
         """Break it; how to heal it."""
@@ -119,7 +117,7 @@ class Injector:
             return self._zookeeper(how, place)
         if victims in ("redis", "target"):
             return _server(how, stack.redis if victims == "redis" else stack.target)
-        return _process(how, (stack.workers if victims == "workers" else stack.apis)[place])
+        return self._process(how, (stack.workers if victims == "workers" else stack.apis)[place])
 
     def _zookeeper(self, how: str, place: int) -> Heal:
         ensemble = self._stack.zookeeper
@@ -128,6 +126,28 @@ class Injector:
             return lambda: ensemble.resume(place)
         ensemble.kill(place)
         return ensemble.start
+
+    def _process(self, how: str, process: OneProcess) -> Heal:
+        if how == "pause":
+            process.signal(signal.SIGSTOP)
+            return lambda: process.signal(signal.SIGCONT)
+        process.signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+
+        def start() -> bool:
+            if process.alive and time.monotonic() < deadline:
+                return False  # it lets its sends finish
+            self._ended(process)
+            process.kill()
+            process.start()
+            return True
+
+        return start
+
+    def _ended(self, process: OneProcess) -> None:
+        """A status above 0 is a process's own, whatever signals it got."""
+        if process.returncode is not None and process.returncode > 0:
+            self.died.append(f"{process.name} ended with {process.returncode}")
 
 
 def _server(how: str, server: EmbeddedServer) -> Heal:
@@ -138,20 +158,3 @@ def _server(how: str, server: EmbeddedServer) -> Heal:
         return lambda: os.kill(pid, signal.SIGCONT)
     server.kill()
     return server.start
-
-
-def _process(how: str, process: OneProcess) -> Heal:
-    if how == "pause":
-        process.signal(signal.SIGSTOP)
-        return lambda: process.signal(signal.SIGCONT)
-    process.signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
-    deadline = time.monotonic() + STOP_SECONDS
-
-    def start() -> bool:
-        if process.alive and time.monotonic() < deadline:
-            return False  # it lets its sends finish
-        process.kill()
-        process.start()
-        return True
-
-    return start

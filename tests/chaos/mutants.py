@@ -29,7 +29,7 @@ def _target_refuses(at: float, seconds: float) -> Fault:
 
 def _few(kind: str) -> tuple[Fault, ...]:
     """Few sends at a time, so that the circuit stays closed."""
-    return tuple(Fault(0.8 + 0.8 * number, kind, -1, 0.25) for number in range(6))
+    return tuple(Fault(0.8 + 0.8 * number, kind, -1, 0.25) for number in range(5))
 
 
 _ANSWERS_LOST = _few("mute-worker-target")
@@ -139,7 +139,7 @@ MUTANTS = (
 
 def plant(mutant: Mutant) -> None:
     """Change this process."""
-    scripts.source = mutated(Rule(mutant.name, mutant.changes))
+    vars(scripts)["source"] = mutated(Rule(mutant.name, mutant.changes))
     scripts.load.cache_clear()
     if mutant.owner is not None:
         mutant.owner()
