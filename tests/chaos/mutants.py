@@ -63,13 +63,6 @@ def _ack_whatever_the_target_says() -> None:
     Settling.judge = lambda self, batch, results, now: judge(self, batch, [OK] * len(batch), now)  # type: ignore[method-assign]  # it is what this is for
 
 
-def _bury_at_the_first_failure() -> None:
-    def failed(self: Settling, held: Any, route: Any, reason: str, now: int) -> None:
-        self._dispatch.settlement.bury(held, reason)
-
-    Settling._failed = failed  # type: ignore[method-assign]  # it is what this is for
-
-
 def _never_look_back() -> None:
     Cursor.rewind = lambda self, due: None  # type: ignore[method-assign]  # it is what this is for
 
@@ -122,10 +115,6 @@ MUTANTS = (
         "an owner that acks whatever the target says", ("lost",),
         tuple(_target_refuses(at, 0.5) for at in (1, 2.5, 4)),
         owner=_ack_whatever_the_target_says,
-    ),
-    Mutant(
-        "an owner that buries at the first failure", ("lost",), _SENDS_LOST, {"forwarders": 2},
-        owner=_bury_at_the_first_failure,
     ),
     Mutant(
         "an owner that never looks back", ("lost",), (_target_refuses(1, 2),), owner=_never_look_back,
