@@ -33,6 +33,7 @@ class Producers:
         self._history = history
         self._accepted = accepted
         self._numbers = itertools.count()
+        self.asked = 0  # about how many messages were asked for
         self._started = 0.0
         self._stopping = threading.Event()
         self._over = threading.Event()
@@ -86,6 +87,7 @@ class Producers:
             if self._stopping.wait(left):
                 return []
         batch = draw_batch(self._options, number)
+        self.asked = (number + 1) * self._options.batch
         at = now()
         asked = [(one, one.due(at)) for one in batch]
         self._history.say("schedule", [(one.n, int(one.general), due) for one, due in asked])

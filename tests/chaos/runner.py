@@ -67,9 +67,15 @@ def _trouble(options: Options, stack: Stack, history: History, say: Callable[[st
     actors: Sequence[_Actor] = [*consumers, changers, producers]
     for actor in actors:
         actor.start()
+    told = _Progress(say)
+
+    def go_on() -> bool:
+        told(f"{producers.asked} messages, {sum(one.read for one in consumers)} forwarded, {injector.injected} faults")
+        return not any(actor.failed for actor in actors)
+
     patience = 0.0
     try:
-        injector.run(faults, options.seconds, lambda: not any(actor.failed for actor in actors))
+        injector.run(faults, options.seconds, go_on)
         injector.heal()
         patience = options.patience
         say(f"{injector.injected} faults injected ({injector.skipped} met something broken already): all is healed")
@@ -83,6 +89,19 @@ def _trouble(options: Options, stack: Stack, history: History, say: Callable[[st
         for error in actor.failed:
             raise error
     return left, injector
+
+
+class _Progress:
+    """Says something once a minute."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._at = time.monotonic() + 60
+
+    def __call__(self, text: str) -> None:
+        if time.monotonic() >= self._at:
+            self._at += 60
+            self._say(text)
 
 
 def _wait_until_nothing_is_left(stack: Stack, seconds: float) -> int:
