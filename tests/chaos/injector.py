@@ -56,6 +56,7 @@ class Injector:
             self._heal_next()
             time.sleep(0.01)
         self._stack.relays.heal()
+        self._stack.zookeeper.start()
         self._look_after()
 
     def _look_after(self) -> None:
@@ -125,7 +126,7 @@ class Injector:
             ensemble.pause(place)
             return lambda: ensemble.resume(place)
         ensemble.kill(place)
-        return ensemble.start
+        return lambda: ensemble.start(place, wait=False)  # without a quorum it would wait for what is healed later
 
     def _process(self, how: str, process: OneProcess) -> Heal:
         if how == "pause":
