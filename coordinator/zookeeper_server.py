@@ -74,17 +74,20 @@ class ZooKeeperServer:
         """The process ids of the members; None for one that does not run."""
         return [member.pid for member in self._members]
 
-    def start(self) -> None:
-        """Start the members that do not run, and wait until all answer."""
+    def start(self, *members: int, wait: bool = True) -> None:
+        """Start those that do not run, of all or of those at these places, and wait until these answer.
+
+        Without a quorum none of them does.
+        """
         if self.data_dir is None:
             self.data_dir = Path(tempfile.mkdtemp(prefix="delayq-zookeeper-")).resolve()
         fixed = {**_FIXED, "forceSync": "no"} if self._temporary else _FIXED
         ensemble = {"standaloneEnabled": "false", **self._peers} if len(self._members) > 1 else {}
         deadline = time.monotonic() + START_SECONDS
         try:
-            for member in self._members:
+            for member in self._at(members):
                 member.spawn(self.data_dir / str(member.number), {**fixed, **ensemble})
-            for member in self._members:
+            for member in self._at(members) if wait else ():
                 member.wait(deadline)
         except DelayqError:
             self.stop()

@@ -29,7 +29,10 @@ def main() -> int:
     except DelayqError as error:
         print(f"chaos: {error}", file=sys.stderr)
         return 2
-    print(f"forwarded {verdict.forwarded}, cancelled for certain {verdict.cancelled}")
+    print(
+        f"forwarded {verdict.forwarded}, cancelled for certain {verdict.cancelled}, "
+        f"schedules without an outcome {verdict.unknown}"
+    )
     for name, value in verdict.wrong.items():
         print(f"WRONG: {name}: {value}")
     for name, examples in verdict.examples.items():

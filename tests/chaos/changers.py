@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.chaos.calls import Calls, Reply
 from tests.chaos.drawing import Change, Planned
@@ -45,7 +45,9 @@ class Changers:
         self._condition = threading.Condition()
         self._over = False
         self.failed: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._run, args=(one,), name=f"changer-{one}") for one in range(THREADS)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(one,), name=f"changer-{one}") for one in range(THREADS)
+        ]
 
     @property
     def waiting(self) -> int:
@@ -151,7 +153,7 @@ class Changers:
     def _cancel_by_key(self, calls: Calls, due: _Due) -> None:
         """By the key that it alone carries; one that has ended is not found by it, and is asked for by its id."""
         reply = calls("POST", "/v1/messages:cancel", {"keys": [due.key]})
-        item = reply.body["results"][0] if reply.status == 200 else {"status": reply.status}
+        item: Any = reply.body["results"][0] if reply.status == 200 else {"status": reply.status}
         if not item["status"] or item["status"] >= 500:
             self._ended(due, "unknown")
         elif found := item["messages"]:

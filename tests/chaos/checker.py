@@ -28,6 +28,7 @@ class Verdict:
     """What was found. A message is accepted when the API said so; `left` is what was still pending at the end."""
 
     messages: int = 0
+    unknown: int = 0  # asked for, and never answered: they may be forwarded or not
     forwarded: int = 0
     cancelled: int = 0
     faults: int = 0
@@ -121,6 +122,7 @@ def check(folder: Path, *, window: int, queues: int = QUEUES) -> Verdict:
             verdict.over += count - window * verdict.faults
             verdict.example("over", [queue, count])
     for n, flags in enumerate(messages.flags):
+        verdict.unknown += bool(flags) and not flags & ACCEPTED
         if flags & ACCEPTED:
             verdict.messages += 1
             verdict.cancelled += bool(flags & CANCELLED)

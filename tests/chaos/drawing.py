@@ -13,6 +13,7 @@ __all__ = ["CLOSE", "Change", "Planned", "draw_batch"]
 
 #: ms around the due in which a third of all changes is made.
 CLOSE = 20
+SHORT = 50  # ms
 ORDERED, KEYED, ABSOLUTE, TOGETHER = 0.05, 0.05, 0.5, 0.05
 
 
@@ -81,10 +82,8 @@ def draw_batch(options: Options, number: int) -> list[Planned]:
 
 def _draw(options: Options, dice: random.Random, n: int) -> Planned:
     longest = options.longest_delay * 1000
-    if dice.random() < options.short:
-        delay = dice.randrange(50)
-    else:
-        delay = int(50 + (longest - 50) * dice.random() ** 2)
+    at_once = dice.random() < options.short
+    delay = dice.randrange(SHORT) if at_once else int(SHORT + (longest - SHORT) * dice.random() ** 2)
     return Planned(
         n=n,
         topic=dice.choice(GENERAL + STREAMS),

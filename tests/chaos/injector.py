@@ -20,7 +20,7 @@ __all__ = ["Injector"]
 #: Ends a fault; False if it has to be tried again a little later.
 Heal = Callable[[], bool | None]
 STEP = 0.2
-STOP_SECONDS = 20.0
+STOP_SECONDS = 30.0
 
 
 class Injector:
@@ -56,6 +56,7 @@ class Injector:
             self._heal_next()
             time.sleep(0.01)
         self._stack.relays.heal()
+        self._stack.zookeeper.start()
         self._look_after()
 
     def _look_after(self) -> None:
@@ -104,9 +105,7 @@ class Injector:
         heal = self._break(fault.kind.partition("-")[0], victims, place)
         if heal is not None:
             self._busy.add(victim)
-            heapq.heappush(
-                self._heals, (time.monotonic() + fault.seconds, next(self._turns), fault.kind, victim, heal)
-            )
+            heapq.heappush(self._heals, (time.monotonic() + fault.seconds, next(self._turns), fault.kind, victim, heal))
 
     def _break(self, how: str, victims: str, place: int) -> Heal | None:
         """Break it; how to heal it."""
@@ -119,7 +118,7 @@ class Injector:
             return self._zookeeper(how, place)
         if victims in ("redis", "target"):
             return _server(how, stack.redis if victims == "redis" else stack.target)
-        return _process(how, (stack.workers if victims == "workers" else stack.apis)[place])
+        return self._process(how, (stack.workers if victims == "workers" else stack.apis)[place])
 
     def _zookeeper(self, how: str, place: int) -> Heal:
         ensemble = self._stack.zookeeper
@@ -127,7 +126,29 @@ class Injector:
             ensemble.pause(place)
             return lambda: ensemble.resume(place)
         ensemble.kill(place)
-        return ensemble.start
+        return lambda: ensemble.start(place, wait=False)  # without a quorum it would wait for what is healed later
+
+    def _process(self, how: str, process: OneProcess) -> Heal:
+        if how == "pause":
+            process.signal(signal.SIGSTOP)
+            return lambda: process.signal(signal.SIGCONT)
+        process.signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+
+        def start() -> bool:
+            if process.alive and time.monotonic() < deadline:
+                return False  # it lets its sends finish
+            self._ended(process)
+            process.kill()
+            process.start()
+            return True
+
+        return start
+
+    def _ended(self, process: OneProcess) -> None:
+        """A status above 0 is a process's own, whatever signals it got."""
+        if process.returncode is not None and process.returncode > 0:
+            self.died.append(f"{process.name} ended with {process.returncode}")
 
 
 def _server(how: str, server: EmbeddedServer) -> Heal:
@@ -138,20 +159,3 @@ def _server(how: str, server: EmbeddedServer) -> Heal:
         return lambda: os.kill(pid, signal.SIGCONT)
     server.kill()
     return server.start
-
-
-def _process(how: str, process: OneProcess) -> Heal:
-    if how == "pause":
-        process.signal(signal.SIGSTOP)
-        return lambda: process.signal(signal.SIGCONT)
-    process.signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
-    deadline = time.monotonic() + STOP_SECONDS
-
-    def start() -> bool:
-        if process.alive and time.monotonic() < deadline:
-            return False  # it lets its sends finish
-        process.kill()
-        process.start()
-        return True
-
-    return start

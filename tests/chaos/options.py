@@ -82,6 +82,8 @@ def parse(words: Sequence[str] | None = None) -> Options:
         parser.error("minutes, rate, faults-every and apis are more than 0, and some fault is needed")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(1_000_000)
     folder = given.history or Path("build") / "chaos" / time.strftime(f"%Y%m%d-%H%M%S-{seed}")
+    if folder.exists() and any(folder.iterdir()):
+        parser.error(f"{folder} is not empty: what it keeps would be taken for this run's")
     return Options(
         minutes=given.minutes, seed=seed, rate=given.rate, faults_every=given.faults_every, apis=given.apis,
         kinds=kinds, longest_delay=min(LONGEST_DELAY, given.minutes * 20), folder=folder.resolve(),

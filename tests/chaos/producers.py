@@ -25,7 +25,7 @@ Accepted = Callable[[Planned, str, int, int], None]
 
 
 class Producers:
-    """Start it, stop it; `unknown` is how many messages are still without an outcome."""
+    """Start it, stop it; it makes no more messages then, and asks for a while for the outcomes that it does not know."""
 
     def __init__(self, options: Options, urls: Sequence[str], history: History, accepted: Accepted) -> None:
         self._options = options
@@ -33,17 +33,14 @@ class Producers:
         self._history = history
         self._accepted = accepted
         self._numbers = itertools.count()
+        self.asked = 0  # about how many messages were asked for
         self._started = 0.0
         self._stopping = threading.Event()
         self._over = threading.Event()
         self.failed: list[BaseException] = []
-        self._unknown: dict[int, int] = {}
-        self._threads = [threading.Thread(target=self._run, args=(one,), name=f"producer-{one}") for one in range(THREADS)]
-
-    @property
-    def unknown(self) -> int:
-        """Messages that may or may not have been scheduled."""
-        return sum(self._unknown.values())
+        self._threads = [
+            threading.Thread(target=self._run, args=(one,), name=f"producer-{one}") for one in range(THREADS)
+        ]
 
     def start(self) -> None:
         """Schedule, at the rate of the options."""
@@ -64,17 +61,16 @@ class Producers:
     def _run(self, place: int) -> None:
         calls = Calls(self._urls, place)
         try:
-            self._produce(calls, place)
+            self._produce(calls)
         except BaseException as error:
             self.failed.append(error)
         finally:
             calls.close()
 
-    def _produce(self, calls: Calls, place: int) -> None:
+    def _produce(self, calls: Calls) -> None:
         again: list[Asked] = []
         again_at = 0.0
         while not self._over.is_set() and (again or not self._stopping.is_set()):
-            self._unknown[place] = len(again)
             if again and time.monotonic() >= again_at:
                 again = self._repeat(calls, again)
                 again_at = time.monotonic() + AGAIN
@@ -82,7 +78,6 @@ class Producers:
                 self._over.wait(0.05)
             else:
                 again += self._next(calls)
-        self._unknown[place] = len(again)
 
     def _next(self, calls: Calls) -> list[Asked]:
         """Schedule the next batch when its time has come; those without an outcome."""
@@ -92,6 +87,7 @@ class Producers:
             if self._stopping.wait(left):
                 return []
         batch = draw_batch(self._options, number)
+        self.asked = (number + 1) * self._options.batch
         at = now()
         asked = [(one, one.due(at)) for one in batch]
         self._history.say("schedule", [(one.n, int(one.general), due) for one, due in asked])

@@ -2,6 +2,9 @@
 
 `python -m tests.chaos.relay '{"name": [port, to port], …}'` listens on the ports, and reads lines from its standard
 input: an action and the names it is for. Each line is answered by one, when it is done.
+
+tests/support/proxy.py can do more, because it reads every frame of Redis; this one knows no protocol, so that it does
+for ZooKeeper too, and thousands of messages a second cost it little.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from coordinator.zookeeper_server import ZooKeeperServer
 from tests.chaos.changers import Changers
@@ -18,6 +19,15 @@ from tests.chaos.producers import Producers
 from tests.chaos.stack import GENERAL, STREAMS, WINDOW, Stack
 
 __all__ = ["run"]
+
+
+class _Actor(Protocol):
+    """What runs beside the faults, in threads of its own."""
+
+    failed: list[BaseException]
+
+    def start(self) -> None:
+        """Begin."""
 
 
 def run(
@@ -42,15 +52,11 @@ def run(
     return verdict
 
 
-def _trouble(
-    options: Options, stack: Stack, history: History, say: Callable[[str], None]
-) -> tuple[int, Injector]:
+def _trouble(options: Options, stack: Stack, history: History, say: Callable[[str], None]) -> tuple[int, Injector]:
     """Traffic and faults, and the quiet afterwards; how many messages are left, and what was injected."""
     faults = options.aimed
     if faults is None:
-        faults = tuple(
-            draw_faults(options.seed, options.seconds, options.faults_every, options.kinds, stack.counts())
-        )
+        faults = tuple(draw_faults(options.seed, options.seconds, options.faults_every, options.kinds, stack.counts()))
     changers = Changers(stack.urls, history)
     producers = Producers(options, stack.urls, history, changers.accepted)
     consumers = [
@@ -58,23 +64,44 @@ def _trouble(
         Consumer(stack.target.url, GENERAL, history),
     ]
     injector = Injector(stack, history)
-    actors = [*consumers, changers, producers]
+    actors: Sequence[_Actor] = [*consumers, changers, producers]
     for actor in actors:
         actor.start()
+    told = _Progress(say)
+
+    def go_on() -> bool:
+        told(f"{producers.asked} messages, {sum(one.read for one in consumers)} forwarded, {injector.injected} faults")
+        return not any(actor.failed for actor in actors)
+
+    patience = 0.0
     try:
-        injector.run(faults, options.seconds, lambda: not any(actor.failed for actor in actors))
+        injector.run(faults, options.seconds, go_on)
         injector.heal()
+        patience = options.patience
         say(f"{injector.injected} faults injected ({injector.skipped} met something broken already): all is healed")
     finally:
-        producers.stop(options.patience)
-        changers.stop(options.patience)
-        left = _wait_until_nothing_is_left(stack, options.patience)
+        producers.stop(patience)
+        changers.stop(patience)
+        left = _wait_until_nothing_is_left(stack, patience)
         for consumer in consumers:
             consumer.stop()
     for actor in actors:
         for error in actor.failed:
             raise error
     return left, injector
+
+
+class _Progress:
+    """Says something once a minute."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._at = time.monotonic() + 60
+
+    def __call__(self, text: str) -> None:
+        if time.monotonic() >= self._at:
+            self._at += 60
+            self._say(text)
 
 
 def _wait_until_nothing_is_left(stack: Stack, seconds: float) -> int:

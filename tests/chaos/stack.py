@@ -82,9 +82,7 @@ class Stack:
             "final_window": "3m", "drain_timeout": "8s",
             "forwarders": str(self.options.forwarders),
         }  # fmt: skip
-        return OneProcess(
-            name, [sys.executable, "-m", *mutant, module], common | settings, self.folder / f"{name}.log"
-        )
+        return OneProcess(name, [sys.executable, "-m", *mutant, module], common | settings, self.folder / f"{name}.log")
 
     # -- who is there ------------------------------------------------------------------------------------------------
 

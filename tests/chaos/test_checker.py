@@ -156,12 +156,17 @@ def test_a_run_without_a_fault_fails(tmp_path: Path) -> None:
     assert story.ends().wrong == {"no fault was injected": True}
 
 
+def test_a_schedule_without_an_outcome_is_counted_apart(story: Story) -> None:
+    story.accepted().forwarded().say("schedule", (5, 1, DUE))
+    verdict = story.ends()
+    assert (verdict.messages, verdict.unknown) == (1, 1)
+
+
 def test_the_last_line_counts(story: Story) -> None:
     story.accepted(0).accepted(1).accepted(2).accepted(3).accepted(4)
     story.say("ended", (0, "cancelled"), (2, "in_flight"))
     story.forwarded(0).forwarded(1, at=DUE - 1).forwarded(1)
     verdict = story.ends()
-    assert verdict.line == (
-        "messages 5, faults 1, lost 2, early 1, hard-cancel violations 1, duplicates 1 (20.000 %)"
-    )
+    assert verdict.line == ("messages 5, faults 1, lost 2, early 1, hard-cancel violations 1, duplicates 1 (20.000 %)")
+    assert (verdict.forwarded, verdict.cancelled, verdict.unknown) == (2, 1, 0)
     assert verdict.examples["lost"] == [[3, "general", DUE], [4, "stream", DUE]]

@@ -39,7 +39,9 @@ def chaos(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.usefixtures("needs_zookeeper")
 def test_the_command_of_the_page_runs_and_keeps_its_history(tmp_path: Path) -> None:
-    (command,) = re.findall(r"^\.venv/bin/python -m tests\.chaos (.+)$", (ROOT / "docs" / "faults.md").read_text(), re.M)
+    (command,) = re.findall(
+        r"^\.venv/bin/python -m tests\.chaos (.+)$", (ROOT / "docs" / "faults.md").read_text(), re.M
+    )
     words = command.replace("--minutes 1 ", "--minutes 0.15 ").split()
     ran = chaos(*words, "--history", str(tmp_path / "kept"))
     assert ran.returncode == 0, ran.stdout + ran.stderr

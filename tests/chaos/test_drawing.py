@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,13 @@ def test_a_command_line_that_makes_no_sense_is_refused(words: list[str], capsys:
         parse(words)
     assert ended.value.code == 2
     assert "error:" in capsys.readouterr().err
+
+
+def test_the_history_of_another_run_is_not_mixed_with_this_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parse(["--history", str(tmp_path)]).folder == tmp_path
+    (tmp_path / "run.json").touch()
+    with pytest.raises(SystemExit):
+        parse(["--history", str(tmp_path)])
+    assert "is not empty" in capsys.readouterr().err

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def run_it(folder: Path, zookeeper: ZooKeeperServer, root: str, **given: object) -> Verdict:
     """A small service, little traffic, and the faults that are given."""
     small: dict[str, object] = {
-        "minutes": 5.5 / 60, "rate": 500, "batch": 25, "nodes": 2, "apis": 1, "longest_delay": 2.0, "patience": 4.0,
+        "minutes": 5 / 60, "rate": 500, "batch": 25, "nodes": 2, "apis": 1, "longest_delay": 2.0, "patience": 4.0,
         "session_timeout": 2_000, "folder": folder,
     }  # fmt: skip
     return run(Options(**(small | given)), zookeeper=zookeeper, root=root)  # type: ignore[arg-type]  # each by its name
@@ -30,9 +30,7 @@ def run_it(folder: Path, zookeeper: ZooKeeperServer, root: str, **given: object)
 def test_a_run_fails_without_a_rule(
     mutant: Mutant, tmp_path: Path, zookeeper: ZooKeeperServer, zookeeper_root: str
 ) -> None:
-    verdict = run_it(
-        tmp_path, zookeeper, zookeeper_root, mutant=mutant.name, aimed=mutant.faults, **mutant.traffic
-    )
+    verdict = run_it(tmp_path, zookeeper, zookeeper_root, mutant=mutant.name, aimed=mutant.faults, **mutant.traffic)
     print(verdict.line, verdict.wrong)
     assert set(mutant.finds) <= set(verdict.wrong)
 
@@ -47,6 +45,14 @@ def test_the_aimed_faults_do_no_harm_to_the_real_thing(
 ) -> None:
     aimed = tuple(sorted(set(_every_aim())))
     verdict = run_it(
-        tmp_path, zookeeper, zookeeper_root, aimed=aimed, cancelled=0.4, moved=0.2, after_due=0.7, forwarders=2, patience=30.0
+        tmp_path,
+        zookeeper,
+        zookeeper_root,
+        aimed=aimed,
+        cancelled=0.4,
+        moved=0.2,
+        after_due=0.7,
+        forwarders=2,
+        patience=30.0,
     )
     assert not verdict.wrong, verdict

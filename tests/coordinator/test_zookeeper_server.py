@@ -108,5 +108,17 @@ def test_an_ensemble_goes_on_when_its_leader_dies() -> None:
         assert one.retry(one.get, "/kept")[0] == b"data"
 
 
+@pytest.mark.slow
+def test_a_member_of_an_ensemble_may_be_started_before_there_is_a_quorum() -> None:
+    with real_zookeeper(members=3) as ensemble:
+        ensemble.kill(0, 1)
+        ensemble.pause(2)
+        ensemble.start(0, wait=False)
+        assert ensemble.pids[0] is not None
+        assert ensemble.pids[1] is None
+        ensemble.resume(2)
+        assert leader_of(ensemble) in (0, 2)
+
+
 def leader_of(ensemble: ZooKeeperServer) -> int:
     return eventually(lambda: [place for place in [ensemble.leader()] if place is not None], "there is a leader")[0]
