@@ -92,5 +92,5 @@ def test_a_worker_does_not_start_with_an_address_that_is_not_allowed(
     valkey: ServerUnderTest, receiver: Receiver
 ) -> None:
     node = RunningNode(settings_for(valkey, receiver.url(), egress_allow="10.0.0.0/8, *.internal"), wait=False)
-    with pytest.raises(ConfigError, match="route hook: .*127.0.0.1 is not public"), node:
+    with pytest.raises(ConfigError, match=r"route hook: .*127\.0\.0\.1 is not public"), node:
         node.wait_for_the_end()
