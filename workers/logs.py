@@ -6,6 +6,7 @@ import logging
 import sys
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 
 from delayq.log_lines import LogLines
 
@@ -15,11 +16,14 @@ __all__ = ["configure"]
 def configure(level: str) -> None:
     """Set structlog up; writes to standard error, and never waits for it."""
     terminal = sys.stderr.isatty()
+    # Tracebacks without the values of variables: there are passwords and messages among them.
+    exceptions = structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False))
+    console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer() if terminal else structlog.processors.dict_tracebacks,
+            console if terminal else exceptions,
             *([] if terminal else [structlog.processors.JSONRenderer()]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper(), logging.INFO)),

@@ -16,19 +16,24 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
+SECRET = "whsec_" + "A" * 44
+
 
 def settings_for(server: ServerUnderTest, target: str, **given: Any) -> Settings:
-    routes = [{"name": "hook", "match": "*", "target": target, "options": {"secret": "whsec_" + "A" * 44}}]
+    options = {"secret": SECRET, "headers": {"authorization": "Bearer canary-token"}}
+    routes = [{"name": "hook", "match": "*", "target": target, "options": options}]
     values = {"queues": 2, "redis_timeout": 2_000, "retry_base": 20, "retry_cap": 100, "egress_allow": "127.0.0.0/8"}
     return load_settings(redis_url=server.url, routes=json.dumps(routes), **(values | given))
 
 
-def test_messages_are_forwarded_retried_and_buried(valkey: ServerUnderTest, receiver: Receiver) -> None:
-    settings = settings_for(valkey, receiver.url())
+def test_messages_are_forwarded_retried_and_buried_and_no_secret_is_told(
+    valkey: ServerUnderTest, receiver: Receiver, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_for(valkey, receiver.url(path="/canary-path?canary-query"))
 
     def answer(request: Request) -> Answer:
         if request.headers["ce-id"] == "poisoned":
-            return Answer(422, body=b"no such order")
+            return Answer(422, body=b"no such order for " + request.headers["authorization"].encode())
         if request.headers["ce-id"] == "later" and request.headers["ce-attempt"] == "1":
             return Answer(503)
         return Answer(200)
@@ -44,8 +49,10 @@ def test_messages_are_forwarded_retried_and_buried(valkey: ServerUnderTest, rece
             "the others are forwarded",
         )
     assert letter.id == "poisoned"
-    assert letter.reason == f"127.0.0.1:{receiver.port} answered 422: no such order"
+    assert letter.reason == f"127.0.0.1:{receiver.port} answered 422: no such order for ***"
     assert all("webhook-signature" in request.headers for request in receiver.requests)
+    told = "".join(capfd.readouterr()) + repr(settings) + repr(settings.route_table().table)
+    assert "canary" not in told and SECRET not in told
 
 
 def test_within_an_ordering_key_nothing_overtakes_however_often_it_fails(
@@ -92,5 +99,5 @@ def test_a_worker_does_not_start_with_an_address_that_is_not_allowed(
     valkey: ServerUnderTest, receiver: Receiver
 ) -> None:
     node = RunningNode(settings_for(valkey, receiver.url(), egress_allow="10.0.0.0/8, *.internal"), wait=False)
-    with pytest.raises(ConfigError, match="route hook: .*127.0.0.1 is not public"), node:
+    with pytest.raises(ConfigError, match=r"route hook: .*127\.0\.0\.1 is not public"), node:
         node.wait_for_the_end()
