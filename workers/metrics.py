@@ -69,4 +69,7 @@ class Metrics:
         Gauge("delayq_in_flight", "Messages held", registry=self.registry).set_function(
             lambda: sum(len(job.dispatch.flight) for job in list(node.jobs.values()))
         )
+        Gauge("delayq_queues", "Queues owned, of all layouts", registry=self.registry).set_function(
+            lambda: len(node.jobs)
+        )
         start_http_server(port, host, registry=self.registry)
