@@ -77,6 +77,9 @@ class Metrics:
         Gauge("delayq_in_flight", "Messages held", registry=self.registry).set_function(
             lambda: sum(len(job.dispatch.flight) for job in list(node.jobs.values()))
         )
+        Gauge("delayq_queues", "Queues owned, of all layouts", registry=self.registry).set_function(
+            lambda: len(node.jobs)
+        )
         alarms = "What is wrong with Redis or the messages now; the log says it"
         self._watched("delayq_alarms", alarms, node, lambda watch: len(watch.alarms))
         self._watched(

@@ -23,7 +23,6 @@ from hypothesis.stateful import (
 )
 
 from delayq import operations
-from delayq.client import Client
 from delayq.errors import Conflict
 from delayq.message import Message
 from delayq.operations import Context, Scheduled
@@ -308,24 +307,3 @@ def test_the_machine_fails_when_the_newest_layout_is_asked_first(
     monkeypatch.setattr(Layouts, "place", lambda layouts, id, behind=-1: layouts.known[-1].queue_of(id))
     with pytest.raises(AssertionError):
         run(valkey, examples=2_000)
-
-
-def test_a_client_of_long_ago_goes_on_after_the_reshard_and_after_the_drop(valkey: ServerUnderTest) -> None:
-    with Client(valkey.url) as old:
-        kept = old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="kept", keys=("k",)))
-        both = (Layout(16), Layout(64, 16))
-        old.store.run(commands.relist(both[:1], both))
-        for queue in range(16):
-            old.store.run(commands.close(queue_keys(queue)))
-        new = old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="new", keys=("k",)))
-        assert (kept.queue, new.queue) == (both[0].queue_of("kept"), both[1].queue_of("new"))
-        assert [one.id for one in old.find("k")] == ["kept", "new"]
-        with Client(valkey.url) as young:
-            assert {one.result for one in young.cancel_many(["kept", "new"])} == {"cancelled"}
-        old.store.run(commands.relist(both, both[1:]))
-        with Client(valkey.url) as last:
-            late = last.schedule(Message(topic="t", body="x", delay_time=HOUR, id="late"))
-        found = old.get("late")
-        assert found is not None
-        assert (found.queue, found.due) == (late.queue, late.due)
-        assert not old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="late")).created

@@ -1,0 +1,118 @@
+"""What a client does while queues are resharded, and after: how it learns of it, and in how many round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delayq.agreement import LOOK_EVERY
+from delayq.client import Client
+from delayq.message import Message
+from delayq.operations import Scheduled
+from delayq.store import commands
+from delayq.store.keys import Layout, queue_keys
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from tests.support.servers import ServerUnderTest
+
+HOUR = 3_600_000
+
+
+def list_64(store: Store) -> tuple[Layout, Layout]:
+    """The reshard of an empty Redis, from 16 to 64 queues."""
+    both = (Layout(16), Layout(64, 16))
+    assert store.run(commands.relist(both[:1], both)) == both
+    for queue in both[0].numbers:
+        store.run(commands.close(queue_keys(queue)))
+    return both
+
+
+def test_a_client_of_long_ago_goes_on_after_the_reshard_and_after_the_drop(valkey: ServerUnderTest) -> None:
+    with Client(valkey.url) as old:
+        kept = old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="kept", keys=("k",)))
+        both = list_64(old.store)
+        new = old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="new", keys=("k",)))
+        assert (kept.queue, new.queue) == (both[0].queue_of("kept"), both[1].queue_of("new"))
+        assert [one.id for one in old.find("k")] == ["kept", "new"]
+        with Client(valkey.url) as young:
+            assert {one.result for one in young.cancel_many(["kept", "new"])} == {"cancelled"}
+        old.store.run(commands.relist(both, both[1:]))
+        with Client(valkey.url) as last:
+            late = last.schedule(Message(topic="t", body="x", delay_time=HOUR, id="late"))
+        found = old.get("late")
+        assert found is not None
+        assert (found.queue, found.due) == (late.queue, late.due)
+        assert not old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="late")).created
+
+
+def test_a_client_learns_after_a_while_which_layouts_are_gone(valkey: ServerUnderTest) -> None:
+    clock = ManualClock()
+    with Client(valkey.url, clock=clock) as client:
+        client.context()
+        both = list_64(client.store)
+        client.schedule(Message(topic="t", body="x", delay_time=HOUR, id="mine"))
+        assert client.context().layouts.known == both
+        client.store.run(commands.relist(both, both[1:]))
+        client.context()
+        assert client.context().layouts.known == both
+        clock.advance(LOOK_EVERY)
+        assert client.context().layouts.known == both[1:]
+
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "schedule": lambda client: client.schedule(Message(topic="t", body="x", delay_time=HOUR, id="new")),
+    "get": lambda client: client.get("mine"),
+    "cancel": lambda client: client.cancel("mine"),
+    "reschedule": lambda client: client.reschedule("mine", delay_time=HOUR),
+    "stats": lambda client: client.stats(),
+    "redrive": lambda client: client.redrive(["mine"]),
+    "discard": lambda client: client.discard("mine"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_is_one_round_trip_with_one_layout_and_two_at_most_with_two(
+    call: str, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(valkey.url) as client:
+        client.schedule(Message(topic="t", body="x", delay_time=HOUR, id="mine"))
+        trips = []
+        run_many = client.store.run_many
+
+        def counting(wanted: Any) -> Any:
+            trips.append(1)
+            return run_many(wanted)
+
+        monkeypatch.setattr(client.store, "run_many", counting)
+        CALLS[call](client)
+        assert len(trips) == 1
+        list_64(client.store)
+        client.stats()
+        client.context()
+        trips.clear()
+        CALLS[call](client)
+        assert len(trips) <= 2
+
+
+def test_an_id_made_here_goes_to_the_new_queue_at_once_when_the_old_one_is_known_to_be_closed(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(valkey.url) as client:
+        client.context()
+        list_64(client.store)
+        for number in range(200):  # so that every old queue has said it
+            client.schedule(Message(topic="t", body="x", delay_time=HOUR, id=f"m{number}"))
+        assert client.context().layouts.shut == set(range(16))
+        trips = []
+        run_many = client.store.run_many
+
+        def counting(wanted: Any) -> Any:
+            trips.append(1)
+            return run_many(wanted)
+
+        monkeypatch.setattr(client.store, "run_many", counting)
+        made = client.schedule_many([Message(topic="t", body="x", delay_time=HOUR) for _ in range(1_200)])
+        assert len(trips) == 1
+        assert {isinstance(one, Scheduled) and one.queue >= 16 for one in made} == {True}
