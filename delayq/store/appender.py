@@ -136,6 +136,8 @@ class Appender:
         return Due(now=now, found=len(tickets), batch=batch)
 
     def _append(self, batch: Batch, now: Now, ask: tuple[int, int, int] | None) -> Appended:
+        if not self._begun:  # another question has ended it, or its connection is gone: alone nothing may be sent
+            return Appended(0, False)
         names, args = batch.remove(now, self._retention)
         # The whole text: a script that the server had forgotten would fail behind the XADDs, which stand by then.
         last = _pack("EVAL", self._remove, len(names), *names, *args)

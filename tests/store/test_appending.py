@@ -161,6 +161,17 @@ def test_the_next_question_may_go_along(one: Appending) -> None:
     assert one.ids() == ["a", "b", "c"]
 
 
+def test_what_was_read_before_a_connection_was_closed_or_asked_anew_is_not_appended(one: Appending) -> None:
+    three(one)
+    due = one.read()
+    one.appender.close()
+    assert one.append(due) == Appended(0, False)
+    due = one.read()
+    one.appender.ask(0, NOW, 200, NOW)
+    assert one.append(due) == Appended(0, False)
+    assert (one.ids(), sorted(one.q.state().queue)) == ([], ["a", "b", "c"])
+
+
 # -- what is left to a pull --------------------------------------------------------------------------------------------
 
 
