@@ -94,6 +94,9 @@ class Appending:
         except StoreError as error:
             log.warning("appending_failed", queue=self._keys.tag, error=str(error))
             self._stop(None, appended)
+        except Exception:
+            self._stop(None, appended)
+            raise
         return appended, False
 
     def ask(self, now: Now, upto: int) -> None:

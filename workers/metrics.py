@@ -26,7 +26,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._appended = Counter(
-            "delayq_appended_total", "Messages appended to streams by the pull script", registry=self.registry
+            "delayq_appended_total", "Messages appended to streams in the same Redis", registry=self.registry
         )
         self._sent = Counter(
             "delayq_sent_total", "Sends of messages to targets", ["route", "outcome"], registry=self.registry

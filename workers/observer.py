@@ -16,7 +16,7 @@ class Observer(Protocol):
     """Is told what happens; must not block or raise."""
 
     def pulled(self, pulled: Pulled) -> None:
-        """Messages were taken, or appended to streams by the pull itself."""
+        """Messages were taken, or appended to streams in the same Redis."""
 
     def sent(self, route: str, results: Sequence[Result], took: int) -> None:
         """A send ended after so many ms."""

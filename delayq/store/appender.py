@@ -13,12 +13,11 @@ reply was lost, nobody knows: either all is there or all is gone, and the next l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import hiredis
 import msgspec
 import redis
-from hiredis import pack_command
 
 from delayq.errors import StoreError
 from delayq.store import scripts
@@ -29,12 +28,20 @@ from delayq.store.keys import QueueKeys
 
 __all__ = ["Appended", "Appender", "Due"]
 
+T = TypeVar("T")
 CHUNK: Final = 262_144
 _REPLIES: Final = 4  # to a question
-_MULTI = pack_command(("MULTI",))
-_EXEC = pack_command(("EXEC",))
-_DISCARD = pack_command(("DISCARD",))
-_UNWATCH = pack_command(("UNWATCH",))
+
+
+def _pack(*words: Any) -> bytes:
+    packed: bytes = hiredis.pack_command(words)
+    return packed
+
+
+_MULTI = _pack("MULTI")
+_EXEC = _pack("EXEC")
+_DISCARD = _pack("DISCARD")
+_UNWATCH = _pack("UNWATCH")
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -68,7 +75,7 @@ class Appender:
         self._reader: Any = None
         self._announced = False  # the server has the script
         self._remove = scripts.load("remove").text
-        self._watch = pack_command(("WATCH", keys.guard))
+        self._watch = _pack("WATCH", keys.guard)
         self._begun = False  # there is a transaction
 
     # -- the steps -----------------------------------------------------------------------------------------------------
@@ -97,11 +104,11 @@ class Appender:
     def _question(self, offset: int, upto: int, most: int, now: Now) -> bytes:
         keys, script = self._keys, scripts.load("announce")
         call = ("EVALSHA", script.sha) if self._announced else ("EVAL", script.text)
-        words = (*call, 3, keys.state, keys.attempts, keys.guard, self._epoch, now, upto)
-        look = ("ZRANGE", keys.queue, offset, upto, "BYSCORE", "LIMIT", 0, most)
+        announce = _pack(*call, 3, keys.state, keys.attempts, keys.guard, self._epoch, now, upto)
+        look = _pack("ZRANGE", keys.queue, offset, upto, "BYSCORE", "LIMIT", 0, most)
         forget = _DISCARD if self._begun else _UNWATCH
         self._begun = False
-        return forget + self._watch + pack_command(words) + pack_command(look)
+        return forget + self._watch + announce + look
 
     def _read(self, streams: Streams, held: Collection[bytes], most_bytes: int) -> Due:
         replies = [self._receive() for _ in range(_REPLIES)]
@@ -115,9 +122,9 @@ class Appender:
         batch = Batch(self._keys, streams, any_attempts)
         if tickets:
             ids = [ticket[:-8] for ticket in tickets]
-            asked = pack_command(("HMGET", self._keys.pool, *ids))
+            asked = _pack("HMGET", self._keys.pool, *ids)
             if any_attempts:
-                asked += pack_command(("HMGET", self._keys.attempts, *ids))
+                asked += _pack("HMGET", self._keys.attempts, *ids)
             self._send(asked + _MULTI)
             records = self._receive()
             attempts = self._receive() if any_attempts else []
@@ -129,9 +136,11 @@ class Appender:
         return Due(now=now, found=len(tickets), batch=batch)
 
     def _append(self, batch: Batch, now: Now, ask: tuple[int, int, int] | None) -> Appended:
+        if not self._begun:  # another question has ended it, or its connection is gone: alone nothing may be sent
+            return Appended(0, False)
         names, args = batch.remove(now, self._retention)
         # The whole text: a script that the server had forgotten would fail behind the XADDs, which stand by then.
-        last = pack_command(("EVAL", self._remove, len(names), *names, *args))
+        last = _pack("EVAL", self._remove, len(names), *names, *args)
         self._begun = False
         question = self._question(*ask, now) if ask is not None else b""
         self._send(b"".join((*batch.entries, last, _EXEC, question)))
@@ -156,7 +165,7 @@ class Appender:
 
     # -- the connection --------------------------------------------------------------------------------------------------
 
-    def _guarded(self, step: Callable[[], Any]) -> Any:
+    def _guarded(self, step: Callable[[], T]) -> T:
         """A step; after an error the connection is closed, and with it whatever was watched or begun."""
         try:
             return step()

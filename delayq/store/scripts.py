@@ -11,6 +11,7 @@ from typing import NamedTuple
 __all__ = ["NAMES", "Script", "load", "source", "stopped_when_full"]
 
 _INCLUDE = re.compile(r"^-- @include (.+)$", re.MULTILINE)
+_COMMENT = re.compile(r"^ +|^ *--.*\n", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
 NAMES = (
@@ -47,10 +48,12 @@ def load(name: str, flags: bool = True) -> Script:
 
     With `flags`, a head tells the server what the script may do when memory is full: those that free memory or only
     read go on, those that schedule are refused as a whole. A server that cannot read it (fakeredis) gets none.
+    Indents and lines of comment stay here: the server reads every byte of what is sent whole.
     """
-    text = source(name)
+    written = source(name)
+    text = _COMMENT.sub("", written)
     if flags:
-        wanted = _FLAGS.search(text)
+        wanted = _FLAGS.search(written)
         head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
         text = f"{head}\n{text}"
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

@@ -130,9 +130,7 @@ MUTANTS = (
     Mutant("a claim that is not guarded", (("claim", _GUARD, ""),)),
     Mutant("a pull that is not guarded", (("pull", f"if kept < looked then\n  {_GUARD}\nend", ""),)),
     Mutant("appending without a look at the stream", (("remove", "took[s] = entry and", "took[s] = true or"),)),
-    Mutant(
-        "announcing without the watermark", (("announce", "redis.call('HSET', state, 'watermark', ARGV[3])", ""),)
-    ),
+    Mutant("announcing without the watermark", (("announce", "redis.call('HSET', state, 'watermark', ARGV[3])", ""),)),
     Mutant("announcing by one clock", (("announce", "if tonumber(ARGV[3]) > now then", "if false then"),)),
 )
 

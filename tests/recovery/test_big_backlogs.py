@@ -76,7 +76,7 @@ def test_what_is_cancelled_while_it_is_appended_is_either_or(
 ) -> None:
     client, chance = clients(real.url), random.Random(5)
     ids = schedule_all(client, "s", 20_000)
-    before, answers = transactions(real), {}
+    before, answers = transactions(real), dict[str, str]()
     with RunningNode(settings_for(real.url, target)):
         while pending(client) > 0:
             for id in chance.sample(ids, 40):
@@ -86,5 +86,5 @@ def test_what_is_cancelled_while_it_is_appended_is_either_or(
     assert transactions(real) > before
     assert max(found.values()) == 1
     assert [id for id in ids if id not in found and answers.get(id) != "in_flight"] == []
-    assert [id for id in found if answers.get(id) in ("in_flight", "cancelled")] == []
+    assert [id for id in found if answers.get(id, "") in ("in_flight", "cancelled")] == []
     assert "in_flight" in answers.values()

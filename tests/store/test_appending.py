@@ -142,7 +142,10 @@ def test_the_parts_of_an_entry(one: Appending) -> None:
 def test_two_hundred_messages_with_many_keys_of_two_streams_go_at_once(one: Appending) -> None:
     keys = tuple(f"key-{number}" for number in range(16))
     for start in range(0, 200, 50):
-        one.q.given(*(row(f"m{start + i:03}", at=NOW - 50, topic=("orders", "news")[i % 2], keys=keys) for i in range(50)), now=NOW - 100_000)
+        one.q.given(
+            *(row(f"m{start + i:03}", at=NOW - 50, topic=("orders", "news")[i % 2], keys=keys) for i in range(50)),
+            now=NOW - 100_000,
+        )
     assert one.append(one.read()) == Appended(200, True)
     assert one.q.state() == State()
     assert one.ids() == [f"m{number:03}" for number in range(0, 200, 2)]
@@ -156,6 +159,17 @@ def test_the_next_question_may_go_along(one: Appending) -> None:
     second = one.appender.read(Streams(one.q.keys, KNOWN), (), PLENTY)
     assert one.append(second) == Appended(1, True)
     assert one.ids() == ["a", "b", "c"]
+
+
+def test_what_was_read_before_a_connection_was_closed_or_asked_anew_is_not_appended(one: Appending) -> None:
+    three(one)
+    due = one.read()
+    one.appender.close()
+    assert one.append(due) == Appended(0, False)
+    due = one.read()
+    one.appender.ask(0, NOW, 200, NOW)
+    assert one.append(due) == Appended(0, False)
+    assert (one.ids(), sorted(one.q.state().queue)) == ([], ["a", "b", "c"])
 
 
 # -- what is left to a pull --------------------------------------------------------------------------------------------
@@ -316,7 +330,9 @@ def test_what_only_adds_stops_nothing_and_is_not_taken_along(one: Appending, com
 @pytest.mark.parametrize("when", ["before", "between"])
 def test_what_belongs_to_a_key_of_another_type_stays_and_the_rest_goes(one: Appending, when: str) -> None:
     topics = ("orders", "news", "own")
-    one.q.given(*(row(f"m{i}", at=NOW - 50, topic=topics[i % 3], keys=("k",), given=True) for i in range(9)), now=NOW - 60)
+    one.q.given(
+        *(row(f"m{i}", at=NOW - 50, topic=topics[i % 3], keys=("k",), given=True) for i in range(9)), now=NOW - 60
+    )
     for i in range(9):
         one.q.admin.hset(one.q.keys.attempts, f"m{i}", "0")
     if when == "before":
@@ -327,7 +343,12 @@ def test_what_belongs_to_a_key_of_another_type_stays_and_the_rest_goes(one: Appe
     assert one.append(due) == Appended(6, False)
     stay, gone = ["m1", "m4", "m7"], ["m0", "m2", "m3", "m5", "m6", "m8"]
     state = one.q.state()
-    assert (sorted(state.queue), state.keys, sorted(state.attempts), sorted(state.final)) == (stay, {"k": stay}, stay, gone)
+    assert (sorted(state.queue), state.keys, sorted(state.attempts), sorted(state.final)) == (
+        stay,
+        {"k": stay},
+        stay,
+        gone,
+    )
     assert state.strays == state.orphans == set()
     assert one.q.field("forwarded") == "6"
     pulled = one.q.pull(now=NOW, known=KNOWN)

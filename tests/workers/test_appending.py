@@ -61,7 +61,8 @@ def test_a_big_plain_backlog_goes_by_transactions_in_order_and_a_pull_ends_it(wo
     watched = Watched(hand)
     hand.settle()
     assert world.stream("s.t") == ids
-    assert world.records() == world.tickets() == {}
+    assert world.records() == {}
+    assert world.tickets() == {}
     assert sum(watched.sizes) > 400
     assert max(watched.sizes) <= MOST
     assert watched.sizes[1] > watched.sizes[0]
@@ -124,7 +125,12 @@ def test_an_owner_that_is_fenced_between_reading_and_appending_appends_nothing_m
     ids = backlog(world, 400)
     old = world.take_over(node=1)
     new: list[Hand] = []
-    Watched(old, lambda: new or new.append(world.take_over(node=2)))
+
+    def take_over() -> None:
+        if not new:
+            new.append(world.take_over(node=2))
+
+    Watched(old, take_over)
     while not old.job.fenced:
         old.tick()
     before = len(world.stream("s.t"))

@@ -42,7 +42,8 @@ class _Stream:
 
     def head(self, properties: int) -> bytes:
         """How many words there are, and the first of them."""
-        _, line, words = pack_command(tuple(self.words)).partition(b"\r\n")
+        given: Any = tuple(self.words)
+        _, line, words = pack_command(given).partition(b"\r\n")
         return b"*%d%b%b" % (len(self.words) + 13 + 2 * properties, line, words)
 
 
