@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,19 @@ import httpx2
 
 from delayq.embedded import EmbeddedServer
 from tests.support.load import Load
+from tests.support.sentinels import SentinelsUnderTest
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT, Service
 from tests.support.sink import Sink, real_sink
 from tests.support.waiting import eventually
 
-__all__ = ["QUEUES", "SETTINGS", "Rig", "doctor", "refused", "rig", "schedule", "wait_until_done"]
+__all__ = [
+    "QUEUES", "SETTINGS", "Group", "Rig", "doctor", "fail_over", "group_on", "refused", "rig", "schedule", "wait_until_done",
+]  # fmt: skip
 
 QUEUES = 4
 #: How long the services wait for a reply of Redis is short, so that a fault shows soon.
-SETTINGS = {"queues": str(QUEUES), "redis_timeout": "1000", "retry_base": "100", "retry_cap": "500"}
+SETTINGS: dict[str, Any] = {"queues": str(QUEUES), "redis_timeout": "1000", "retry_base": "100", "retry_cap": "500"}
 
 
 def schedule(service: Service, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:
@@ -103,3 +106,38 @@ def rig(folder: Path, *, extra: Sequence[str] = (), **settings: str) -> Iterator
         made = Rig(redis, sink, service)
         stack.callback(made.server.close)
         yield made
+
+
+class Group:
+    """The service on servers whose primary changes; all topics go to a sink, which stays."""
+
+    def __init__(self, service: Service, sink: Sink) -> None:
+        self.service = service
+        self.sink = sink
+
+    def load(self, row: str) -> Load:
+        """A producer of messages of two topics."""
+        return Load(self.service.url, f"sink.{row}", f"sink.{row}.too")
+
+    def expect_all(self, load: Load, twice: int) -> None:
+        """Every accepted message arrives, none early, none after a certain cancel."""
+        for topic, accepted in load.accepted.items():
+            cancelled, maybe = load.cancelled & set(accepted), load.in_flight & set(accepted)
+            self.sink.expect(topic, accepted, cancelled=cancelled, maybe=maybe, twice=twice, seconds=60)
+        wait_until_done(self.service)
+
+
+@contextmanager
+def group_on(folder: Path, url: str, **settings: str) -> Iterator[Group]:
+    """A group whose service runs."""
+    with real_sink() as sink, Service(folder, url, **SETTINGS | {"routes": sink.routes} | settings) as service:
+        yield Group(service, sink)
+
+
+def fail_over(sentinels: SentinelsUnderTest, how: Callable[[], object]) -> None:
+    """Do something to the primary, and wait until another one is in its place."""
+    old = sentinels.primary
+    how()
+    eventually(
+        lambda: sentinels.primary is not old and sentinels.primary.is_primary, "another one is primary", seconds=40
+    )

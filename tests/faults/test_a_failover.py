@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +15,12 @@ import redis
 from delayq.embedded import EmbeddedServer
 from delayq.processes import LOCALHOST
 from delayq.store.keys import queue_keys
-from tests.faults.rig import QUEUES, SETTINGS, refused, rig, wait_until_done
+from tests.faults.rig import QUEUES, Group, fail_over, group_on, refused, rig
 from tests.support.clusters import ClusterUnderTest
-from tests.support.load import Load
-from tests.support.sentinels import SERVICE, SentinelsUnderTest
-from tests.support.service import Service
-from tests.support.sink import Sink, real_sink
+from tests.support.sentinels import SentinelsUnderTest
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
-
-
-class Group:
-    """The service on servers whose primary changes; all topics go to a sink, which stays."""
-
-    def __init__(self, service: Service, sink: Sink) -> None:
-        self.service = service
-        self.sink = sink
-
-    def load(self, row: str) -> Load:
-        """A producer of messages of two topics."""
-        return Load(self.service.url, f"sink.{row}", f"sink.{row}.too")
-
-    def expect_all(self, load: Load, twice: int) -> None:
-        """Every accepted message arrives, none early, none after a certain cancel."""
-        for topic, accepted in load.accepted.items():
-            cancelled, maybe = load.cancelled & set(accepted), load.in_flight & set(accepted)
-            self.sink.expect(topic, accepted, cancelled=cancelled, maybe=maybe, twice=twice, seconds=60)
-        wait_until_done(self.service)
-
-
-@contextmanager
-def group_on(folder: Path, url: str, **settings: str) -> Iterator[Group]:
-    """A group whose service runs."""
-    with real_sink() as sink, Service(folder, url, **SETTINGS | {"routes": sink.routes} | settings) as service:
-        yield Group(service, sink)
 
 
 # -- behind sentinels ----------------------------------------------------------------------------------------------------
@@ -82,15 +52,6 @@ def group(replicated: Group, session_sentinels: SentinelsUnderTest) -> Iterator[
     yield replicated
     session_sentinels.heal()
     assert [one.pid for one in replicated.service.processes if one.alive] == pids
-
-
-def fail_over(sentinels: SentinelsUnderTest, how: Callable[[], object]) -> None:
-    """Do something to the primary, and wait until another one is in its place."""
-    old = sentinels.primary
-    how()
-    eventually(
-        lambda: sentinels.primary is not old and sentinels.primary.is_primary, "another one is primary", seconds=40
-    )
 
 
 def test_a9_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(
@@ -136,27 +97,6 @@ def refuses(admin: redis.Redis) -> bool:
     except redis.exceptions.ConnectionError:
         pass
     return False
-
-
-def test_a11_a_fail_over_by_hand_loses_nothing_accepted(group: Group, session_sentinels: SentinelsUnderTest) -> None:
-    sentinel = session_sentinels.sentinels[0].admin
-    with group.load("a11") as load:
-        load.wait_for(200)
-        fail_over(session_sentinels, lambda: sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE))
-        load.wait_for(200)
-    group.expect_all(load, twice=WINDOW * QUEUES)
-
-
-def test_a12_a_new_primary_without_the_scripts_gets_them(group: Group, session_sentinels: SentinelsUnderTest) -> None:
-    for one in session_sentinels.members:
-        if not one.is_primary:
-            one.admin.script_flush()
-    sentinel = session_sentinels.sentinels[0].admin
-    with group.load("a12") as load:
-        load.wait_for(100)
-        fail_over(session_sentinels, lambda: sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE))
-        load.wait_for(100)
-    group.expect_all(load, twice=WINDOW * QUEUES)
 
 
 # -- a single server -----------------------------------------------------------------------------------------------------

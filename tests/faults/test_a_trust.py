@@ -22,6 +22,7 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT, OneProcess
 from tests.support.waiting import eventually
+from workers.watch import Watch
 
 pytestmark = pytest.mark.slow
 HOUR = 3_600_000
@@ -111,12 +112,19 @@ def server(valkey: ServerUnderTest) -> Iterator[ServerUnderTest]:
     valkey.admin.config_set("appendonly", "no")
 
 
+def watch_of(running: RunningNode) -> Watch:
+    """What looks after Redis in a node."""
+    eventually(lambda: running.node.watch is not None, "it watches")
+    assert running.node.watch is not None
+    return running.node.watch
+
+
 @pytest.mark.usefixtures("watchful")
 def test_a7_a_worker_that_runs_raises_the_alarm_and_goes_on(server: ServerUnderTest) -> None:
     target = MemoryTarget()
     settings = settings_for(server.url, target)
     with RunningNode(settings) as running, Client(settings=settings) as client:
-        watch = eventually(lambda: running.node.watch, "it watches")
+        watch = watch_of(running)
         server.admin.config_set("maxmemory-policy", "volatile-ttl")
         eventually(lambda: any("volatile-ttl" in text for text in watch.alarms.values()), "the alarm")
         client.schedule(Message(topic="m.t", id="a", delay_time=0))
@@ -131,7 +139,13 @@ def test_a7_a_worker_that_runs_raises_the_alarm_and_goes_on(server: ServerUnderT
 def test_a16_the_documented_user_may_not_delete_anything(server: ServerUnderTest) -> None:
     (block,) = (one for one in blocks_of(ROOT / "docs" / "redis.md") if one.note == "run by tests/docs/test_redis.py")
     server.admin.execute_command(*block.text.split())
-    denied = ("FLUSHALL", "FLUSHDB", "DEL delayq:{0}:pool", "UNLINK delayq:{0}:pool", "CONFIG SET maxmemory 1")
+    denied: tuple[str, ...] = (
+        "FLUSHALL",
+        "FLUSHDB",
+        "DEL delayq:{0}:pool",
+        "UNLINK delayq:{0}:pool",
+        "CONFIG SET maxmemory 1",
+    )
     denied += ("KEYS *", "SHUTDOWN", "REPLICAOF NO ONE", "SCRIPT FLUSH", "RENAME delayq:{0}:pool a")
     user: Any = redis.Redis.from_url(server.url.replace("redis://", "redis://delayq:secret@"), protocol=2)
     try:
@@ -173,7 +187,7 @@ def test_a16_a_worker_notices_what_is_gone_and_gives_tickets_back(server: Server
     target = MemoryTarget()
     settings = settings_for(server.url, target)
     with RunningNode(settings) as running, Client(settings=settings) as client:
-        watch = eventually(lambda: running.node.watch, "it watches")
+        watch = watch_of(running)
         ids = [client.schedule(Message(topic="m.t", id=f"{n}.0000", delay_time=1_000)).id for n in range(20)]
         server.admin.delete(queue_keys(0).queue)
         target.wait_for_ids(ids)

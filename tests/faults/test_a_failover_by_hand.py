@@ -1,0 +1,55 @@
+"""An operator moves the primary: as many replicas as there are must confirm a change, so that none is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.rig import QUEUES, Group, fail_over, group_on
+from tests.support.sentinels import SERVICE, SentinelsUnderTest
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+WINDOW = 100
+
+
+@pytest.fixture(scope="module")
+def confirmed(session_sentinels: SentinelsUnderTest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    """Every change waits for both replicas: whichever takes over has it."""
+    session_sentinels.heal()
+    session_sentinels.flush()
+    folder = tmp_path_factory.mktemp("by-hand")
+    with group_on(folder, session_sentinels.url, min_replicas="2", window=str(WINDOW)) as made:
+        yield made
+
+
+@pytest.fixture
+def group(confirmed: Group, session_sentinels: SentinelsUnderTest) -> Iterator[Group]:
+    """The group, well; its processes are never started again."""
+    session_sentinels.heal()
+    pids = [one.pid for one in confirmed.service.processes]
+    eventually(confirmed.service.ready, "the API is ready")
+    yield confirmed
+    assert [one.pid for one in confirmed.service.processes if one.alive] == pids
+
+
+def test_a11_a_fail_over_by_hand_loses_nothing_accepted(group: Group, session_sentinels: SentinelsUnderTest) -> None:
+    sentinel = session_sentinels.sentinels[0].admin
+    with group.load("a11") as load:
+        load.wait_for(200)
+        fail_over(session_sentinels, lambda: sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE))
+        load.wait_for(200)
+    group.expect_all(load, twice=WINDOW * QUEUES)
+
+
+def test_a12_a_new_primary_without_the_scripts_gets_them(group: Group, session_sentinels: SentinelsUnderTest) -> None:
+    for one in session_sentinels.members:
+        if not one.is_primary:
+            one.admin.script_flush()
+    sentinel = session_sentinels.sentinels[0].admin
+    with group.load("a12") as load:
+        load.wait_for(100)
+        fail_over(session_sentinels, lambda: sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE))
+        load.wait_for(100)
+    group.expect_all(load, twice=WINDOW * QUEUES)
