@@ -16,6 +16,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.membership import Entry, Flaps, Link, decode, encode, taking_part
 from coordinator.zookeeper.owner_znodes import OwnerZnodes
 from coordinator.zookeeper.session import Node, Session
+from coordinator.zookeeper.starts import Starts
 from delayq.clock import Clock
 from delayq.errors import ConfigError
 from delayq.store.store import Store
@@ -56,6 +57,7 @@ class ZooKeeperCoordinator:
         self._owned = OwnerZnodes(self._owners, node, store, clock, read_era)
         self._link = Link(clock)
         self._flaps = Flaps(clock)
+        self._starts = Starts(f"{root}/starts", node, self._entry.since, clock)
         self._changed: Callable[[], None] = lambda: None
         self._waiting_since: int | None = None
         self._away_since: int | None = None
@@ -128,6 +130,7 @@ class ZooKeeperCoordinator:
         if self._thread.is_alive():
             self._thread.join(self._timeout / 1000)
         if self._session is not None:
+            self._starts.forget(self._session)
             self._session.close()
 
     # -- what wakes the thread: these are called in kazoo's threads and must not block ---------------------------------
@@ -259,7 +262,7 @@ class ZooKeeperCoordinator:
         path = f"{self._nodes}/{self._name}"
         entry = Entry(
             address=self._entry.address, version=self._entry.version, since=self._entry.since,
-            redis=self._link.state, hold_until=self._flaps.hold_until,
+            redis=self._link.state, hold_until=max(self._flaps.hold_until, self._starts.hold_until(session)),
         )  # fmt: skip
         there = session.look(path, self._node_changed)
         node = there or session.create(path, encode(entry))

@@ -16,7 +16,7 @@ Reach = Literal["ok", "trouble", "lost"]
 
 #: How long Redis has to be out of reach before a node's queues are given to others (ms).
 PATIENCE: Final = 5_000
-#: A node that lost its session so often within the span is left out for the hold (ms).
+#: A node that lost its session, or was killed, so often within the span is left out for the hold (ms).
 FLAPS: Final = 3
 SPAN: Final = 60_000
 HOLD: Final = 60_000
