@@ -17,6 +17,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.membership import Entry, Flaps, Link, decode, encode, taking_part
 from coordinator.zookeeper.owner_znodes import OwnerZnodes
 from coordinator.zookeeper.session import Node, Session
+from coordinator.zookeeper.starts import Starts
 from delayq.clock import Clock
 from delayq.errors import ConfigError
 from delayq.store.store import Store
@@ -58,6 +59,7 @@ class ZooKeeperCoordinator:
         self._link = Link(clock)
         self._time = Link(clock)
         self._flaps = Flaps(clock)
+        self._starts = Starts(f"{root}/starts", node, self._entry.since, clock)
         self._changed: Callable[[], None] = lambda: None
         self._waiting_since: int | None = None
         self._away_since: int | None = None
@@ -135,6 +137,7 @@ class ZooKeeperCoordinator:
         if self._thread.is_alive():
             self._thread.join(self._timeout / 1000)
         if self._session is not None:
+            self._starts.forget(self._session)
             self._session.close()
 
     # -- what wakes the thread: these are called in kazoo's threads and must not block ---------------------------------
@@ -264,8 +267,9 @@ class ZooKeeperCoordinator:
     def _register(self, session: Session) -> bool:
         """See that our entry is there and says what is so; False while another session has that name."""
         path = f"{self._nodes}/{self._name}"
+        hold_until = max(self._flaps.hold_until, self._starts.hold_until(session))
         entry = msgspec.structs.replace(
-            self._entry, redis=self._link.state, clock=self._time.state, hold_until=self._flaps.hold_until
+            self._entry, redis=self._link.state, clock=self._time.state, hold_until=hold_until
         )
         there = session.look(path, self._node_changed)
         node = there or session.create(path, encode(entry))

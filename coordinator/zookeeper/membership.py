@@ -15,7 +15,7 @@ __all__ = ["Entry", "Flaps", "Link", "decode", "encode", "taking_part"]
 
 Reach = Literal["ok", "trouble", "lost"]
 
-#: A node that lost its session so often within the span is left out for the hold (ms).
+#: A node that lost its session, or was killed, so often within the span is left out for the hold (ms).
 FLAPS: Final = 3
 SPAN: Final = 60_000
 HOLD: Final = 60_000

@@ -111,6 +111,14 @@ class Session:
         with suppress(NoNodeError):
             self._do(self._kazoo().set_async(path, data), NoNodeError)
 
+    def keep(self, path: str, data: bytes) -> None:
+        """Put data into a znode that outlives this session; made if it is not there."""
+        try:
+            self._do(self._kazoo().set_async(path, data), NoNodeError)
+        except NoNodeError:
+            with suppress(NodeExistsError):
+                self._do(self._kazoo().create_async(path, data, makepath=True), NodeExistsError)
+
     def delete(self, path: str) -> None:
         """Remove a znode, if it is there."""
         with suppress(NoNodeError):

@@ -16,8 +16,15 @@ from delayq.store.async_cluster import AsyncCluster
 from delayq.store.commands import Command
 from delayq.store.durability import Durability, DurableExchange
 from delayq.store.exchange import (
-    FAULTS, Exchange, async_connection_options, read_reply, send_packed, single, translate, words_of,
-)  # fmt: skip
+    FAULTS,
+    Exchange,
+    async_connection_options,
+    read_reply,
+    send_packed,
+    single,
+    translate,
+    words_of,
+)
 from delayq.store.primary import AsyncPrimary, deposed
 
 __all__ = ["AsyncStore"]

@@ -6,6 +6,7 @@ import pytest
 
 from coordinator import REDIS_AWAY
 from coordinator.zookeeper.membership import HOLD, SPAN, Entry, Flaps, Link, decode, encode, taking_part
+from coordinator.zookeeper.starts import count_start, forget_starts
 from delayq.testing import ManualClock
 
 NOW = 1_000
@@ -83,3 +84,30 @@ def test_three_lost_sessions_within_a_minute_are_a_flap() -> None:
     clock.advance(SPAN - 3)
     flaps.lost()
     assert flaps.hold_until == clock.now() + HOLD
+
+
+def test_a_node_that_was_started_a_fourth_time_within_a_minute_is_left_out_for_a_minute() -> None:
+    data, now = b"", 1_800_000_000_000
+    for start in (0, 15_000, 30_000):
+        data, hold_until = count_start(data, "one", now + start)
+        assert hold_until == 0
+    again, hold_until = count_start(data, "one", now + 60_000)
+    assert hold_until == now + 120_000
+    assert count_start(again, "one", now + 60_000) == (again, hold_until)  # the same start, told again
+    assert count_start(again, "other", now + 60_000)[1] == 0
+    assert count_start(data, "one", now + 60_001)[1] == 0  # the first one is too long ago
+
+
+def test_a_node_that_stops_in_order_forgets_its_starts_and_nobody_elses() -> None:
+    data, now = b"", 1_800_000_000_000
+    for name in ("one", "other"):
+        for start in range(3):
+            data, _ = count_start(data, name, now + start)
+    data = forget_starts(data, "one", now)
+    assert count_start(data, "one", now + 9)[1] == 0
+    assert count_start(data, "other", now + 9)[1] > 0
+
+
+def test_starts_that_cannot_be_read_count_as_none() -> None:
+    assert count_start(b"{", "one", 7) == (b'{"one":[7]}', 0)
+    assert forget_starts(b"", "one", 7) == b"{}"

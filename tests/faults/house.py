@@ -98,8 +98,10 @@ class House:
 
 
 @contextmanager
-def house(folder: Path, prepare: Callable[[Service], None] = lambda service: None, **options: Any) -> Iterator[House]:
-    """A house whose service runs; `options` are those of `Service`, which `prepare` may change before it starts."""
+def house(
+    folder: Path, prepare: Callable[[Service], None] = lambda service: None, *, started: bool = True, **options: Any
+) -> Iterator[House]:
+    """A house; `options` are those of `Service`, which `prepare` may change before it starts, if it is to."""
     with ExitStack() as stack:
         redis = stack.enter_context(EmbeddedServer(data_dir=folder / "valkey"))
         sink = stack.enter_context(real_sink())
@@ -109,7 +111,10 @@ def house(folder: Path, prepare: Callable[[Service], None] = lambda service: Non
         service.api.settings["redis_url"] = api.url
         service.workers[0].settings["redis_url"] = worker.url
         prepare(service)
-        stack.enter_context(service)
+        if started:
+            stack.enter_context(service)
+        else:
+            stack.callback(service.stop)
         made = House(redis, sink, service, api, worker)
         stack.callback(made.server.close)
         yield made

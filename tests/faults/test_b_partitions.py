@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,12 @@ def keeper() -> Iterator[ZooKeeperServer]:
 @pytest.fixture(scope="module")
 def shared(keeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """Two workers, the first of them behind a proxy."""
-    options = {"zookeeper": keeper.hosts, "session_timeout": "3s", "queues": str(QUEUES), "window": str(WINDOW)}
+    options: dict[str, Any] = {
+        "zookeeper": keeper.hosts,
+        "session_timeout": "3s",
+        "queues": str(QUEUES),
+        "window": str(WINDOW),
+    }
     with house(tmp_path_factory.mktemp("partitions"), workers=2, **options) as made:
         yield made
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -78,7 +80,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
             for worker, link in zip(service.workers, links, strict=False):
                 worker.settings["zookeeper"] = link.hosts
 
-        options = {
+        options: dict[str, Any] = {
             "zookeeper": keeper.hosts, "session_timeout": f"{SESSION}s", "queues": str(QUEUES), "window": str(WINDOW),
             "forwarders": "1",
         }  # fmt: skip
@@ -233,3 +235,49 @@ def test_c9_when_all_workers_die_the_one_that_comes_back_takes_all_queues(team: 
         load.wait_for(100)
     team.home.expect(load, twice=QUEUES * WINDOW)
     assert load.statuses == {200}
+
+
+# Last: whom these leave out stays so for a minute.
+
+
+def held_until(team: Team, worker: OneProcess) -> int:
+    """Until when a worker is left out, by its own entry; 0 while it has none."""
+    with client(team.keeper.hosts) as admin:
+        path = f"/delayq/nodes/{worker.name}"
+        return int(json.loads(admin.get(path)[0])["hold_until"]) if admin.exists(path) else 0
+
+
+def test_c11_a_worker_in_a_crash_loop_is_left_out_for_a_while(team: Team) -> None:
+    worker = team.workers[2]
+    assert worker.stop() == 0  # in order, so what was before does not count
+    worker.start()
+    with team.load("c11") as load:
+        for _ in range(3):
+            eventually(team.service.owned, "it has queues", seconds=40)
+            assert held_until(team, worker) == 0
+            queues, before = team.of(worker), team.service.epochs()
+            worker.kill()
+            worker.start()
+            team.wait_until_taken_over(queues, before)
+        eventually(lambda: held_until(team, worker), "it is left out", seconds=40)
+        eventually(lambda: set(team.service.owners().values()) == {"w0", "w1"}, "the others have all", seconds=40)
+        before = team.service.epochs()
+        load.wait_for(400)
+        assert team.service.epochs() == before
+    team.home.expect(load, twice=3 * SHARE * WINDOW)
+
+
+def test_c11_a_worker_that_keeps_losing_its_session_is_left_out_for_a_while(shared: Team) -> None:
+    worker, link = shared.workers[0], shared.links[0]
+    assert worker.stop() == 0
+    worker.start()
+    with shared.load("c11.sessions") as load:
+        for _ in range(3):
+            eventually(lambda: shared.of(worker), "it has queues", seconds=40)
+            queues, before = shared.of(worker), shared.service.epochs()
+            end_session(shared.keeper.hosts, link.client_id)
+            shared.wait_until_taken_over(queues, before)
+        eventually(lambda: held_until(shared, worker), "it is left out", seconds=40)
+        eventually(lambda: not shared.of(worker), "others have its queues", seconds=40)
+        load.wait_for(200)
+    shared.home.expect(load, twice=3 * QUEUES * WINDOW)

@@ -194,16 +194,16 @@ class FaultProxy:
 
     def send(self, end: socket.socket, data: bytes, direction: int) -> None:
         """Pass data on as fast as the line is; direction 0 is to the server."""
-        if self._rate is None:
-            end.sendall(data)
-            return
         for start in range(0, len(data), PIECE):
             piece = data[start : start + PIECE]
+            rate = self._rate
+            if rate is None:
+                end.sendall(data[start:])
+                return
             with self._lock:
-                at = self._free_at[direction] = max(time.monotonic(), self._free_at[direction]) + len(piece) / (
-                    self._rate or len(data)
-                )
-            while self._rate is not None and (left := at - time.monotonic()) > 0:
+                at = max(time.monotonic(), self._free_at[direction]) + len(piece) / rate
+                self._free_at[direction] = at
+            while self._rate == rate and (left := at - time.monotonic()) > 0:
                 time.sleep(min(left, 0.05))
             end.sendall(piece)
 

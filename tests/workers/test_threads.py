@@ -51,7 +51,8 @@ class Desk:
     def submit(self, *ids: str) -> None:
         self.forwarder.submit(self._report, [held(id) for id in ids])
 
-    def _report(self, batch: Sequence[Held], results: Sequence[Result]) -> None:
+    def _report(self, batch: Sequence[Held], results: Sequence[Result] | None) -> None:
+        assert results is not None
         with self._condition:
             for one, result in zip(batch, results, strict=True):
                 self._reports.setdefault(one.id, []).append(result.outcome)

@@ -1,0 +1,64 @@
+"""A node whose process is killed again and again is left out for a while, as one that loses its sessions is."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from coordinator.errors import CoordinatorError
+from coordinator.zookeeper.membership import FLAPS, HOLD, SPAN
+from coordinator.zookeeper.session import Session
+from delayq.clock import Clock
+
+__all__ = ["Starts", "count_start", "forget_starts"]
+
+
+class Starts:
+    """Counts this start of a node in a znode that outlives it; a node that stops in order forgets its starts there."""
+
+    def __init__(self, path: str, name: str, since: int, clock: Clock) -> None:
+        self._path = path
+        self._name = name
+        self._since = since
+        self._clock = clock
+        self._hold_until: int | None = None
+
+    def hold_until(self, session: Session) -> int:
+        """Until when the node is left out, Unix ms; 0 if it is not."""
+        if self._hold_until is None:
+            data, hold_until = count_start(self._read(session), self._name, self._since)
+            session.keep(self._path, data)
+            self._hold_until = hold_until
+        return self._hold_until
+
+    def forget(self, session: Session) -> None:
+        """The node stops in order. If ZooKeeper is away, that counts as a kill."""
+        with suppress(CoordinatorError):
+            session.keep(self._path, forget_starts(self._read(session), self._name, self._clock.now()))
+
+    def _read(self, session: Session) -> bytes:
+        there = session.read([self._path]).get(self._path)
+        return there.data if there is not None else b""
+
+
+def count_start(data: bytes, name: str, since: int) -> tuple[bytes, int]:
+    """What to keep of all nodes' starts, with this one; and until when its node is left out (0: it is not)."""
+    starts = _decode(data, since)
+    mine = sorted({*starts.get(name, ()), since})[-FLAPS - 1 :]
+    return msgspec.json.encode(starts | {name: mine}), since + HOLD if len(mine) > FLAPS else 0
+
+
+def forget_starts(data: bytes, name: str, now: int) -> bytes:
+    """What to keep of all nodes' starts without those of this one."""
+    return msgspec.json.encode({other: kept for other, kept in _decode(data, now).items() if other != name})
+
+
+def _decode(data: bytes, now: int) -> dict[str, list[int]]:
+    """The starts of each node within the span."""
+    try:
+        found = msgspec.json.decode(data, type=dict[str, list[int]])
+    except msgspec.DecodeError:
+        return {}
+    recent = {name: [start for start in starts if now - start <= SPAN] for name, starts in found.items()}
+    return {name: starts for name, starts in recent.items() if starts}
