@@ -15,7 +15,16 @@ from delayq.store import address
 from delayq.store.async_cluster import AsyncCluster
 from delayq.store.commands import Command
 from delayq.store.durability import Durability, DurableExchange
-from delayq.store.exchange import FAULTS, Exchange, async_connection_options, read_reply, single, translate, words_of
+from delayq.store.exchange import (
+    FAULTS,
+    Exchange,
+    async_connection_options,
+    read_reply,
+    send,
+    single,
+    translate,
+    words_of,
+)
 from delayq.store.primary import AsyncPrimary, deposed
 
 __all__ = ["AsyncStore"]
@@ -111,7 +120,7 @@ class AsyncStore:
     async def _send(self, connection: Any, exchange: Exchange, index: int, command: Command[Any]) -> None:
         packed = pack_command(tuple(words_of(command, self._flags, self._loaded)))
         exchange.sent(index, command, len(packed))
-        await connection.send_packed_command(packed, check_health=False)
+        await send(connection, packed)
 
     async def _receive(self, connection: Any, exchange: Exchange) -> None:
         try:

@@ -17,7 +17,7 @@ from delayq.store.commands import Command
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "FAULTS", "PASSING_ERRORS", "UNANSWERED", "Exchange", "async_connection_options", "broken",
-    "connection_options", "read_reply", "single", "translate", "words_of",
+    "connection_options", "read_reply", "send", "single", "translate", "words_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -62,6 +62,14 @@ def words_of(command: Command[Any], flags: bool, loaded: set[str]) -> tuple[Any,
         return ("EVALSHA", script.sha, len(command.keys), *command.keys, *command.args)
     loaded.add(command.script)  # the server keeps what it was given whole
     return ("EVAL", script.text, len(command.keys), *command.keys, *command.args)
+
+
+async def send(connection: Any, packed: Any) -> None:
+    """Send by a connection of redis.asyncio."""
+    try:
+        await connection.send_packed_command(packed, check_health=False)
+    except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
+        raise redis.exceptions.ConnectionError(str(error)) from None
 
 
 class Exchange:
