@@ -194,7 +194,7 @@ class AsyncCluster:
     async def _ask(self, node: Node) -> Any:
         connection = await self._pool(node).fresh()
         try:
-            await connection.send_packed_command(pack_command(WHO), check_health=False)
+            await send(connection, pack_command(WHO))
             return await connection.read_response()
         finally:
             await connection.disconnect(nowait=True)

@@ -64,6 +64,14 @@ def words_of(command: Command[Any], flags: bool, loaded: set[str]) -> tuple[Any,
     return ("EVAL", script.text, len(command.keys), *command.keys, *command.args)
 
 
+async def send(connection: Any, packed: Any) -> None:
+    """Send by a connection of redis.asyncio."""
+    try:
+        await connection.send_packed_command(packed, check_health=False)
+    except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
+        raise redis.exceptions.ConnectionError(str(error)) from None
+
+
 class Exchange:
     """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
 

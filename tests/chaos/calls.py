@@ -8,9 +8,12 @@ from typing import Any
 import httpx2
 import msgspec
 
+from tests.chaos.history import History
+
 __all__ = ["Calls", "Reply"]
 
 SECONDS = 6.0
+NOBODY = -1
 _HEADERS = {"content-type": "application/json"}
 
 
@@ -29,7 +32,8 @@ class Reply(msgspec.Struct):
 class Calls:
     """One thread's connections to the APIs. It stays with one of them until that fails it."""
 
-    def __init__(self, urls: Sequence[str], first: int) -> None:
+    def __init__(self, urls: Sequence[str], first: int, history: History) -> None:
+        self._history = history
         self._clients = [httpx2.Client(base_url=url, timeout=SECONDS, headers=_HEADERS) for url in urls]
         self._at = first % len(urls)
 
@@ -41,6 +45,8 @@ class Calls:
             reply = Reply(answer.status_code, msgspec.json.decode(answer.content))
         except (httpx2.HTTPError, msgspec.DecodeError):
             reply = Reply(0, {})
+        if reply.status == 500:  # repeated as well, but it is no answer that the API should give
+            self._history.say("odd", [(NOBODY, f"{method} {path}", 500)])
         if reply.unknown:
             self._at = (self._at + 1) % len(self._clients)
         return reply

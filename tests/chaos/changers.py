@@ -88,7 +88,7 @@ class Changers:
     # -- in a thread ---------------------------------------------------------------------------------------------------
 
     def _run(self, place: int) -> None:
-        calls = Calls(self._urls, place)
+        calls = Calls(self._urls, place, self._history)
         try:
             while batch := self._take():
                 try:

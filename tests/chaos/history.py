@@ -7,7 +7,7 @@
     {"at", "what": "move", "of": [[n, due]]}                             before the request is sent
     {"at", "what": "moved" | "unmoved" | "doubt", "of": [[n, due]]}      answered 200; 404 or 409; not answered
     {"at", "what": "ended", "of": [[n, result], …]}                      the answer to a cancel, or 'unknown'
-    {"at", "what": "odd", "of": [[n, what was answered], …]}             an answer that must not be
+    {"at", "what": "odd", "of": [[n, what was answered], …]}             an answer that must not be; n may be -1
 
 `forwards.jsonl`: {"at", "stream", "of": [[when it was appended (Unix ms), id, due, attempt], …]}
 `faults.jsonl`: {"at", "fault", "victim", "seconds", "done": true, false (its victims were broken already) or "healed"}

@@ -59,7 +59,7 @@ class Producers:
             thread.join(30)
 
     def _run(self, place: int) -> None:
-        calls = Calls(self._urls, place)
+        calls = Calls(self._urls, place, self._history)
         try:
             self._produce(calls)
         except BaseException as error:

@@ -115,6 +115,10 @@ WRONG: dict[str, tuple[str, Callable[[Story], Any]]] = {
     "an answer that must not be": (
         "odd answers", lambda story: story.accepted().forwarded().say("odd", (0, {"status": 409})),
     ),
+    "a request fails in the API": (
+        "odd answers",
+        lambda story: story.accepted().forwarded().say("odd", (-1, "PATCH /v1/messages/0", 500)),
+    ),
     "a cancel of what was accepted finds nothing": (
         "odd answers", lambda story: story.accepted().forwarded().say("ended", (0, "not_found")),
     ),
