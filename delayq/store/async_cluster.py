@@ -13,7 +13,7 @@ from hiredis import pack_command
 from delayq.store.address import Address, Node
 from delayq.store.commands import Command
 from delayq.store.durability import BARRIERS, Durability
-from delayq.store.exchange import FAULTS, async_connection_options, send_packed, words_of
+from delayq.store.exchange import FAULTS, async_connection_options, send, words_of
 from delayq.store.slots import WHO, SlotMap
 from delayq.store.spread import ASKING, NO_PLACE, Lane, Spread, Way, nobody
 
@@ -159,7 +159,7 @@ class AsyncCluster:
             words = pack_command(("ASKING",)) + words
         lane.sent(way, len(words))
         async with asyncio.timeout(self._timeout):
-            await send_packed(lane.connection, words)
+            await send(lane.connection, words)
 
     async def _receive(self, spread: Spread, lane: Lane) -> None:
         try:

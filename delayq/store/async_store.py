@@ -20,7 +20,7 @@ from delayq.store.exchange import (
     Exchange,
     async_connection_options,
     read_reply,
-    send_packed,
+    send,
     single,
     translate,
     words_of,
@@ -121,7 +121,7 @@ class AsyncStore:
     async def _send(self, connection: Any, exchange: Exchange, index: int, command: Command[Any]) -> None:
         packed = pack_command(tuple(words_of(command, self._flags, self._loaded)))
         exchange.sent(index, command, len(packed))
-        await send_packed(connection, packed)
+        await send(connection, packed)
 
     async def _receive(self, connection: Any, exchange: Exchange) -> None:
         try:

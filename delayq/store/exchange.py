@@ -17,7 +17,7 @@ from delayq.store.commands import Command
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "FAULTS", "PASSING_ERRORS", "UNANSWERED", "Exchange", "async_connection_options", "broken",
-    "connection_options", "read_reply", "send_packed", "single", "translate", "words_of",
+    "connection_options", "read_reply", "send", "single", "translate", "words_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -165,14 +165,3 @@ def async_connection_options(url: str, timeout: float) -> dict[str, Any]:
     # No time-out of a single reply: the caller has one around a whole exchange.
     retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
     return connection_options(url, timeout) | {"socket_timeout": None, "retry": retry}
-
-
-async def send_packed(connection: Any, packed: bytes) -> None:
-    """Send on a connection of asyncio's; raises what redis-py does.
-
-    One that was reset while it was idle is a RuntimeError in uvloop, which redis-py does not know.
-    """
-    try:
-        await connection.send_packed_command(packed, check_health=False)
-    except RuntimeError as error:
-        raise redis.exceptions.ConnectionError(str(error)) from None
