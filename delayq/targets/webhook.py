@@ -30,7 +30,7 @@ from delayq.times import format_instant
 # Behind `connections`, which says which extra it takes if it is not there.
 import httpcore2  # isort: skip
 
-__all__ = ["WebhookTarget", "sign"]
+__all__ = ["WebhookTarget"]
 
 #: Of an answer at most so many bytes are read, and at most for so many ms once its status is there.
 MOST_READ: Final = 64 * 1024
@@ -195,13 +195,14 @@ class WebhookTarget:
             if value:
                 found[f"ce-{name}"] = quote(value, safe=_PLAIN)
         if one.properties:
-            found["delayq-properties"] = json.dumps(dict(one.properties), separators=(",", ":"))
+            text = json.dumps(dict(one.properties), separators=(",", ":"))
+            found["delayq-properties"] = text.replace("\x7f", "\\u007f")  # the one control character that it leaves
         if self._keys:
             # A dot in the id would leave open where it ends in the text that is signed.
             id = quote(one.id, safe=_PLAIN).replace(".", "~")
             found["webhook-id"] = id
             found["webhook-timestamp"] = str(seconds)
-            found["webhook-signature"] = " ".join(sign(key, id, seconds, one.payload) for key in self._keys)
+            found["webhook-signature"] = " ".join(_sign(key, id, seconds, one.payload) for key in self._keys)
         return [(name.encode(), value.encode()) for name, value in found.items()] + self._own
 
     def close(self) -> None:
@@ -209,7 +210,7 @@ class WebhookTarget:
         self._connections.close()
 
 
-def sign(key: bytes, id: str, seconds: int, body: bytes) -> str:
+def _sign(key: bytes, id: str, seconds: int, body: bytes) -> str:
     """The signature, as Standard Webhooks writes it."""
     digest = hmac.digest(key, f"{id}.{seconds}.".encode() + body, hashlib.sha256)
     return "v1," + base64.b64encode(digest).decode()

@@ -137,7 +137,8 @@ def test_headers_without_end_are_an_unknown_outcome(receiver: Receiver, webhooks
 @pytest.mark.parametrize(
     "answer",
     [b"", b"HTTP/1.1 200", b"nonsense\r\n\r\n", b"SSH-2.0-OpenSSH_9\r\n", b"-ERR unknown\r\n",
-     b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", b"HTTP/1.1 2x0 OK\r\n\r\n"],
+     b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", b"HTTP/1.1 2x0 OK\r\n\r\n",
+     b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"],
 )  # fmt: skip
 def test_an_answer_that_is_none_is_an_unknown_outcome(receiver: Receiver, webhooks: Webhooks, answer: bytes) -> None:
     receiver.say_raw(lambda sock: sock.sendall(answer))

@@ -145,7 +145,9 @@ def test_no_message_can_add_or_change_a_header(message: Message) -> None:
     assert json.loads(headers.get("delayq-properties", "{}")) == one.properties
 
 
-@pytest.mark.parametrize("text", ["a\r\nHost: evil", "a\nb", "a\0b", "\r\n\r\nPOST / HTTP/1.1", "\x1b[31m", "a\u2028b"])
+@pytest.mark.parametrize(
+    "text", ["a\r\nHost: evil", "a\nb", "a\0b", "\r\n\r\nPOST / HTTP/1.1", "\x1b[31m", "a\u2028b", "a\x7fb"]
+)
 def test_words_that_no_message_should_have_do_no_harm_either(text: str) -> None:
     class Odd:
         id = topic = tags = ordering_key = text
