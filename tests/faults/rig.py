@@ -101,7 +101,7 @@ def rig(folder: Path, *, extra: Sequence[str] = (), **settings: str) -> Iterator
     with ExitStack() as stack:
         redis = stack.enter_context(EmbeddedServer(data_dir=folder / "valkey", extra=extra))
         sink = stack.enter_context(real_sink())
-        service = Service(folder, redis.url, **SETTINGS, routes=sink.routes, **settings)
+        service = Service(folder, redis.url, **SETTINGS | {"routes": sink.routes} | settings)
         stack.enter_context(service)
         made = Rig(redis, sink, service)
         stack.callback(made.server.close)
