@@ -128,7 +128,7 @@ class Group:
 
 
 @contextmanager
-def group_on(folder: Path, url: str, **settings: str) -> Iterator[Group]:
+def group_on(folder: Path, url: str, **settings: Any) -> Iterator[Group]:
     """A group whose service runs."""
     with real_sink() as sink, Service(folder, url, **SETTINGS | {"routes": sink.routes} | settings) as service:
         yield Group(service, sink)
