@@ -96,7 +96,7 @@ class Rig:
 
 
 @contextmanager
-def rig(folder: Path, *, extra: Sequence[str] = (), **settings: str) -> Iterator[Rig]:
+def rig(folder: Path, *, extra: Sequence[str] = (), **settings: Any) -> Iterator[Rig]:
     """A rig whose service runs."""
     with ExitStack() as stack:
         redis = stack.enter_context(EmbeddedServer(data_dir=folder / "valkey", extra=extra))
