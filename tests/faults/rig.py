@@ -96,7 +96,7 @@ class Rig:
 
 
 @contextmanager
-def rig(folder: Path, *, extra: Sequence[str] = (), **settings: str) -> Iterator[Rig]:
+def rig(folder: Path, *, extra: Sequence[str] = (), **settings: Any) -> Iterator[Rig]:
     """A rig whose service runs."""
     with ExitStack() as stack:
         redis = stack.enter_context(EmbeddedServer(data_dir=folder / "valkey", extra=extra))
@@ -128,7 +128,7 @@ class Group:
 
 
 @contextmanager
-def group_on(folder: Path, url: str, **settings: str) -> Iterator[Group]:
+def group_on(folder: Path, url: str, **settings: Any) -> Iterator[Group]:
     """A group whose service runs."""
     with real_sink() as sink, Service(folder, url, **SETTINGS | {"routes": sink.routes} | settings) as service:
         yield Group(service, sink)

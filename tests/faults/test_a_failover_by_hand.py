@@ -16,12 +16,16 @@ WINDOW = 100
 
 @pytest.fixture(scope="module")
 def confirmed(session_sentinels: SentinelsUnderTest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
-    """Every change waits for both replicas: whichever takes over has it."""
+    """Every change waits for both replicas, so whichever takes over has it; one that is no primary hands nothing out."""
     session_sentinels.heal()
     session_sentinels.flush()
+    for one in session_sentinels.members:
+        one.admin.config_set("min-replicas-to-write", 2)
     folder = tmp_path_factory.mktemp("by-hand")
     with group_on(folder, session_sentinels.url, min_replicas="2", window=str(WINDOW)) as made:
         yield made
+    for one in session_sentinels.members:
+        one.admin.config_set("min-replicas-to-write", 0)
 
 
 @pytest.fixture
