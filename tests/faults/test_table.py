@@ -19,7 +19,7 @@ def rows() -> dict[str, tuple[str, str, str]]:
     return {found[0]: found[1:] for found in ROW.findall(PAGE.read_text(encoding="utf-8"))}
 
 
-def tests() -> Iterator[tuple[str, str]]:
+def _tests() -> Iterator[tuple[str, str]]:
     """File and name of each test here."""
     for path in sorted(HERE.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -40,12 +40,12 @@ def test_a_row_names_its_tests_or_says_why_there_is_none(row: str) -> None:
         return
     named = re.findall(r"`(test_\w+)`", shown)
     assert named
-    there = {name for _, name in tests()}
+    there = {name for _, name in _tests()}
     assert set(named) <= there
     assert all(name.startswith(f"test_{row.lower()}_") for name in named)
 
 
 def test_every_test_of_a_row_stands_in_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    of_rows = {name for _, name in tests() if re.match(r"test_[a-g]\d+_", name)}
+    of_rows = {name for _, name in _tests() if re.match(r"test_[a-g]\d+_", name)}
     assert {name for name in of_rows if f"`{name}`" not in text} == set()
