@@ -38,6 +38,7 @@ LINE_EVERY = 5_000
 LOOK_AT_REDIS_EVERY = 1_000
 AWAY = 5_000  # ms without Redis after which queues are given up, should another node reach it
 BACKLOGS_AT_ONCE = 6
+APPENDS_AT_ONCE = 2
 DEFAULT_QUEUES = 16
 log = structlog.get_logger()
 
@@ -66,6 +67,7 @@ class Node:
         )  # fmt: skip
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
         self._turns = threading.BoundedSemaphore(BACKLOGS_AT_ONCE)
+        self._appends = threading.BoundedSemaphore(APPENDS_AT_ONCE)
         self._condition = threading.Condition()
         self._stopping = False
         self._look = False
@@ -206,7 +208,8 @@ class Node:
         return PullJob(
             queue_keys(claim.queue), claim.epoch, claim.parked, store=self.store,
             topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
-            policy=self._policy, retention=self._retention, turns=self._turns, observer=self._observer,
+            policy=self._policy, retention=self._retention, turns=self._turns,
+            appends=self._appends, observer=self._observer,
         )  # fmt: skip
 
     def _dispatch(self, report: Report) -> Dispatch:

@@ -39,7 +39,8 @@ class PullJob:
     def __init__(
         self, keys: QueueKeys, epoch: str, parked: Sequence[str], *, store: Store, topics: Topics,
         dispatch: Callable[[Callable[[Sequence[Held], Sequence[Result]], None]], Dispatch], clock: Clock, policy: Policy,
-        retention: Retention, turns: threading.Semaphore | None = None, observer: Observer | None = None,
+        retention: Retention, turns: threading.Semaphore | None = None,
+        appends: threading.Semaphore | None = None, observer: Observer | None = None,
         test_now: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.keys = keys
@@ -56,7 +57,7 @@ class PullJob:
         self._unparking = Unparking(keys, epoch, parked, self.dispatch)
         self._pulling = Pulling(
             keys, epoch, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
-            turns=turns, observer=observer,
+            turns=turns, appends=appends, observer=observer,
         )  # fmt: skip
         self.appending = self._pulling.appending
         self.condition = threading.Condition()
