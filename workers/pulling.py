@@ -144,7 +144,7 @@ class Pulling:
             self._look_for_missed(pulled)
             self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
             self._flood.see_backlog(pulled)
-            self.appending.see(pulled)
+            self.appending.see(pulled, flood=self._flood.on)
         # One that found no room is worth it if something was settled since the room was reckoned.
         return pulled.more and (pulled.last is not None or bool(pulled.unknown_topics) or bool(told_of))
 
