@@ -15,6 +15,7 @@ from delayq.store.commands import Now, Pulled, Retention
 from delayq.store.commands.appending import Batch, Streams
 from delayq.store.keys import QueueKeys
 from delayq.store.store import Store
+from workers.flood import LATE
 from workers.in_flight import InFlight
 from workers.topics import Topics
 
@@ -23,9 +24,9 @@ __all__ = ["Appending"]
 MOST = 200  # messages of a transaction: other clients wait for about 1 ms
 MOST_BYTES = 256 * 1024
 FEWEST = 50  # to begin with: nobody knows yet how large they are
-RUN = 10  # ms after which others have their turn
+RUN = 5  # ms after which others have their turn
 BATCHES = 32  # in a run, at most
-PULL_EVERY = 100  # ms: a pull looks for the rest of what is to be known of a backlog
+PULL_EVERY = 100  # ms, in a flood: a pull looks for the rest of what is to be known of a backlog
 LONGEST_REST = 64  # pulls
 log = structlog.get_logger()
 
@@ -55,14 +56,14 @@ class Appending:
 
     # -- when ----------------------------------------------------------------------------------------------------------
 
-    def see(self, pulled: Pulled) -> None:
-        """A pull of the backlog tells whether this way is worth it."""
+    def see(self, pulled: Pulled, *, flood: bool) -> None:
+        """A pull of the backlog tells whether this way is worth it; pulls notice when a flood begins."""
         plain = pulled.more and pulled.appended > 0
         plain = plain and not (pulled.tickets or pulled.unknown_topics or pulled.wrong_streams)
         self._rest = max(0, self._rest - 1)
         self._on = self._appender is not None and plain and not self._rest
         self._upto = pulled.now
-        self._pull_at = self._clock.monotonic() + PULL_EVERY
+        self._pull_at = self._clock.monotonic() + (PULL_EVERY if flood else LATE)
 
     @property
     def wanted(self) -> bool:

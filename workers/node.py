@@ -42,6 +42,7 @@ SHORT_ROUND = 10  # while a queue is on its way to another node
 LINE_EVERY = 5_000
 LOOK_AT_REDIS_EVERY = 1_000
 BACKLOGS_AT_ONCE = 6
+APPENDS_AT_ONCE = 2
 RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no bound any more
 log = structlog.get_logger()
 
@@ -74,6 +75,7 @@ class Node:
         # Alone a node has nobody who could have taken its queues meanwhile.
         self._pulse = Pulse(self._clock, settings.session_timeout // 3) if settings.zookeeper else None
         self._turns = threading.BoundedSemaphore(BACKLOGS_AT_ONCE)
+        self._appends = threading.BoundedSemaphore(APPENDS_AT_ONCE)
         self._condition = threading.Condition()
         self._stopping = False
         self._look = False
@@ -229,8 +231,8 @@ class Node:
         return PullJob(
             queue_keys(claim.queue), claim.epoch, claim.parked, store=self.store,
             topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
-            policy=self._policy, retention=self._retention, turns=self._turns, observer=self._observer,
-            pulse=self._pulse,
+            policy=self._policy, retention=self._retention, turns=self._turns, appends=self._appends,
+            observer=self._observer, pulse=self._pulse,
         )  # fmt: skip
 
     def _dispatch(self, report: Report) -> Dispatch:

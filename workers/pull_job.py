@@ -42,7 +42,8 @@ class PullJob:
     def __init__(
         self, keys: QueueKeys, epoch: str, parked: Sequence[str], *, store: Store, topics: Topics,
         dispatch: Callable[[Report], Dispatch], clock: Clock, policy: Policy, retention: Retention,
-        turns: threading.Semaphore | None = None, observer: Observer | None = None, pulse: Pulse | None = None,
+        turns: threading.Semaphore | None = None, appends: threading.Semaphore | None = None,
+        observer: Observer | None = None, pulse: Pulse | None = None,
         test_now: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.keys = keys
@@ -61,7 +62,7 @@ class PullJob:
         self._unparking = Unparking(keys, epoch, parked, self.dispatch)
         self._pulling = Pulling(
             keys, epoch, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
-            turns=turns, observer=observer,
+            turns=turns, appends=appends, observer=observer,
         )  # fmt: skip
         self.appending = self._pulling.appending
         self.condition = threading.Condition()

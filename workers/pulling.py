@@ -42,7 +42,8 @@ class Pulling:
 
     def __init__(
         self, keys: QueueKeys, epoch: str, dispatch: Dispatch, *, store: Store, topics: Topics, clock: Clock, policy: Policy,
-        retention: Retention, turns: threading.Semaphore | None, observer: Observer | None,
+        retention: Retention, turns: threading.Semaphore | None, appends: threading.Semaphore | None,
+        observer: Observer | None,
     ) -> None:  # fmt: skip
         self._keys = keys
         self._epoch = epoch
@@ -52,6 +53,7 @@ class Pulling:
         self._policy = policy
         self._retention = retention
         self._turns = turns
+        self._appends = appends
         self._observer = observer
         self._flood = Flood()
         self._ramp = Ramp(policy.ramp)
@@ -147,7 +149,7 @@ class Pulling:
             self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
             self._flood.see_backlog(pulled)
             if self._ramp.over:
-                self.appending.see(pulled)
+                self.appending.see(pulled, flood=self._flood.on)
         if not pull.fresh and self._ramp.holds_for(self._clock.monotonic()):
             return False
         # One that found no room is worth it if something was settled since the room was reckoned.
@@ -155,7 +157,14 @@ class Pulling:
 
     def append(self, now: Now) -> bool:
         """Append some of the backlog instead of pulling it; whether this owner is fenced."""
-        count, fenced = self.appending.run(now)
+        # Fewer at a time than pulls: a transaction is longer, and few of them stay in the server's cache.
+        if self._appends is not None and not self._appends.acquire(timeout=TURN_WAIT):
+            return False
+        try:
+            count, fenced = self.appending.run(now)
+        finally:
+            if self._appends is not None:
+                self._appends.release()
         if self._observer is not None and count:
             self._observer.pulled(Pulled(self.now(), 0, None, True, 0, None, count, [], [], [], [], [], []))
         return fenced

@@ -15,8 +15,9 @@ from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.appending import MOST, MOST_BYTES, PULL_EVERY
+from workers.appending import MOST, MOST_BYTES
 from workers.dispatch import Policy
+from workers.flood import LATE
 from workers.metrics import Metrics
 from workers.retry import Backoff
 
@@ -198,12 +199,12 @@ def test_after_trouble_pulls_have_it_for_a_while(world: OneQueue) -> None:
     assert len(tries) == 1
 
 
-def test_every_so_often_a_pull_looks_at_what_transactions_do_not(world: OneQueue) -> None:
+def test_a_pull_looks_whether_a_flood_has_begun(world: OneQueue) -> None:
     backlog(world, 400)
     hand = world.take_over()
     while not hand.job.appending.wanted:
         hand.tick()
-    world.advance(PULL_EVERY - 1)
+    world.advance(LATE - 1)
     assert hand.job.appending.wanted
     world.advance(1)
     assert not hand.job.appending.wanted
