@@ -109,7 +109,9 @@ def test_a_body_at_its_limit_is_taken_and_one_byte_more_is_too_large(fits: Any, 
 
 
 @pytest.mark.parametrize(
-    "body", ["\ud800", ["\udfff"], {"a": object()}, {1, object()}, msgspec.Raw(b"{nope"), {(1, 2): 3}], ids=repr
+    "body",
+    ["\ud800", ["\udfff"], {"a": object()}, {1, object()}, msgspec.Raw(b"{nope"), {(1, 2): 3}],
+    ids=["text", "list", "object", "set", "raw", "tuple as key"],
 )
 def test_what_cannot_be_stored_is_told_of_the_body(body: Any) -> None:
     with pytest.raises(InvalidMessage) as caught:
