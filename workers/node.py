@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 
-import msgspec
 import structlog
 
 from coordinator import REDIS_AWAY, Claim, Coordinator, CoordinatorError
@@ -25,6 +23,7 @@ from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Forwarder, Report
 from workers.janitor import Janitor
 from workers.layouts import LayoutWatch, numbers_of
+from workers.line import Line
 from workers.observer import Observer
 from workers.ownership import Ownership
 from workers.pull_job import PullJob
@@ -39,7 +38,6 @@ __all__ = ["Node"]
 
 ROUND = 500
 SHORT_ROUND = 10  # while a queue is on its way to another node
-LINE_EVERY = 5_000
 LOOK_AT_REDIS_EVERY = 1_000
 BACKLOGS_AT_ONCE = 6
 APPENDS_AT_ONCE = 2
@@ -63,6 +61,7 @@ class Node:
         self.routes: Routes = settings.route_table()
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self.store, self._clock)
+        self._line = Line(self.store, settings, self.skew, self._clock)
         self.ready = False
         self.watch: Watch | None = None
         self._ownership: Ownership | None = None
@@ -79,8 +78,6 @@ class Node:
         self._condition = threading.Condition()
         self._stopping = False
         self._look = False
-        self._started = self._clock.now()
-        self._line_at: int | None = None
         self._redis_asked_at = self._redis_seen_at = self._clock.monotonic()
         self._redis_answered = True
 
@@ -205,7 +202,7 @@ class Node:
             layouts.tick()
             janitor.tick()
             watch.tick()
-            self._publish_line(ownership, changed)  # last: a full Redis refuses it
+            self._line.publish(ownership, changed)  # last: a full Redis refuses it
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))
         except CoordinatorError as error:
@@ -243,29 +240,6 @@ class Node:
         if job is not None:
             job.wake(due)
 
-    def _publish_line(self, ownership: Ownership, changed: bool) -> None:
-        now = self._clock.monotonic()
-        if not changed and self._line_at is not None and now - self._line_at < LINE_EVERY:
-            return
-        self._line_at = now
-        settings = self.settings
-        line = msgspec.json.encode(
-            {
-                "node": settings.node,
-                "address": settings.address,
-                "version": version("delayq"),
-                "since": self._started,
-                "seen": self._clock.now() + self.skew.ms,  # or others would hold a node with a wrong clock for dead
-                "coordinator": "zookeeper" if settings.zookeeper else "local",
-                "queues": {
-                    str(queue): {"epoch": job.epoch, "since": ownership.since[queue]}
-                    for queue, job in sorted(ownership.jobs.items())
-                },
-                "handed_over": ownership.handed_over,
-            }
-        )
-        self.store.run(commands.publish_node(settings.node, line))
-
     # -- stopping ----------------------------------------------------------------------------------------------------
 
     def _let_go(self, coordinator: Coordinator, ownership: Ownership, listener: WakeListener) -> None:
@@ -280,7 +254,7 @@ class Node:
         coordinator.stop()
         listener.stop()
         try:
-            self.store.run(commands.forget_node(self.settings.node))
+            self._line.take_away()
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))
         if self._pulse is not None:

@@ -1,0 +1,58 @@
+"""What a node says of itself in Redis, for `GET /v1/nodes` and `delayq nodes`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import msgspec
+
+from delayq.clock import Clock
+from delayq.config import Settings
+from delayq.store import commands
+from delayq.store.store import Store
+from workers.ownership import Ownership
+from workers.skew import Skew
+
+__all__ = ["Line"]
+
+EVERY = 5_000  # ms
+
+
+class Line:
+    """Published every 5 s, and at once when a queue came or went. Belongs to the node's thread."""
+
+    def __init__(self, store: Store, settings: Settings, skew: Skew, clock: Clock) -> None:
+        self._store = store
+        self._settings = settings
+        self._skew = skew
+        self._clock = clock
+        self._started = clock.now()
+        self._published_at: int | None = None
+
+    def publish(self, ownership: Ownership, changed: bool) -> None:
+        """Say it, if it is time or something `changed`; raises StoreError."""
+        now = self._clock.monotonic()
+        if not changed and self._published_at is not None and now - self._published_at < EVERY:
+            return
+        self._published_at = now
+        settings = self._settings
+        line = msgspec.json.encode(
+            {
+                "node": settings.node,
+                "address": settings.address,
+                "version": version("delayq"),
+                "since": self._started,
+                "seen": self._clock.now() + self._skew.ms,  # or others would hold a node with a wrong clock for dead
+                "coordinator": "zookeeper" if settings.zookeeper else "local",
+                "queues": {
+                    str(queue): {"epoch": job.epoch, "since": ownership.since[queue]}
+                    for queue, job in sorted(ownership.jobs.items())
+                },
+                "handed_over": ownership.handed_over,
+            }
+        )
+        self._store.run(commands.publish_node(settings.node, line))
+
+    def take_away(self) -> None:
+        """The node has stopped; raises StoreError."""
+        self._store.run(commands.forget_node(self._settings.node))
