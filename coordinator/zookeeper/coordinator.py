@@ -5,19 +5,17 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Collection
-from importlib.metadata import version
 from typing import Any, Final
 
-import msgspec
 import structlog
 
 from coordinator.assignment import preferred
 from coordinator.epoch import Claim
 from coordinator.errors import CoordinatorError
-from coordinator.zookeeper.membership import Entry, Flaps, Link, decode, encode, taking_part
+from coordinator.zookeeper.membership import Entry, decode, taking_part
+from coordinator.zookeeper.own_entry import OwnEntry
 from coordinator.zookeeper.owner_znodes import OwnerZnodes
 from coordinator.zookeeper.session import Node, Session
-from coordinator.zookeeper.starts import Starts
 from delayq.clock import Clock
 from delayq.errors import ConfigError
 from delayq.store.store import Store
@@ -54,14 +52,9 @@ class ZooKeeperCoordinator:
         self._timeout = session_timeout
         self._nodes = f"{root}/nodes"
         self._owners = f"{root}/owners"
-        self._entry = Entry(address=address, version=version("delayq"), since=clock.now())
+        self._entry = OwnEntry(root, node, address, session_timeout, clock)
         self._owned = OwnerZnodes(self._owners, node, store, clock, read_era)
-        self._link = Link(clock)
-        self._time = Link(clock)
-        self._flaps = Flaps(clock)
-        self._starts = Starts(f"{root}/starts", node, self._entry.since, clock)
         self._changed: Callable[[], None] = lambda: None
-        self._waiting_since: int | None = None
         self._away_since: int | None = None
         self._spare: Session | None = None
         self._thread = threading.Thread(target=self._run, name="zookeeper", daemon=True)
@@ -70,7 +63,6 @@ class ZooKeeperCoordinator:
         self._mine: frozenset[int] = frozenset()
         self._registered = False
         self._losses = 0
-        self._published: Entry | None = None
         self._states: list[str] = []  # told by kazoo and not logged yet
         self._poked = False
         self._tell = False
@@ -122,10 +114,7 @@ class ZooKeeperCoordinator:
 
     def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
         """What the node's round found; the others see it in this node's entry."""
-        self._link.tell(reachable)
-        self._time.tell(not behind)
-        said = self._published
-        if said is not None and (said.redis, said.clock) != (self._link.state, self._time.state):
+        if self._entry.tell(reachable, behind):
             self._poke()
 
     def stop(self) -> None:
@@ -137,7 +126,7 @@ class ZooKeeperCoordinator:
         if self._thread.is_alive():
             self._thread.join(self._timeout / 1000)
         if self._session is not None:
-            self._starts.forget(self._session)
+            self._entry.stopped(self._session)
             self._session.close()
 
     # -- what wakes the thread: these are called in kazoo's threads and must not block ---------------------------------
@@ -149,7 +138,7 @@ class ZooKeeperCoordinator:
             if state == "LOST":
                 self._losses += 1
                 self._registered = False
-                self._flaps.lost()
+                self._entry.lost()
                 self._owned.lost()
             self._states.append(state.lower())
         self._poke(tell=state != "SUSPENDED")
@@ -243,7 +232,7 @@ class ZooKeeperCoordinator:
         """Register if need be, read who is there and who owns what, and work out what is ours."""
         with self._condition:
             losses = self._losses
-        if not self._register(session):
+        if not self._entry.register(session, self._node_changed):
             with self._condition:
                 self._tell = self._tell or self._registered
                 self._registered = False
@@ -263,37 +252,6 @@ class ZooKeeperCoordinator:
             self._tell = self._tell or found or not self._registered or mine != self._mine
             self._mine = mine
             self._registered = True
-
-    def _register(self, session: Session) -> bool:
-        """See that our entry is there and says what is so; False while another session has that name."""
-        path = f"{self._nodes}/{self._name}"
-        hold_until = max(self._flaps.hold_until, self._starts.hold_until(session))
-        entry = msgspec.structs.replace(
-            self._entry, redis=self._link.state, clock=self._time.state, hold_until=hold_until
-        )
-        there = session.look(path, self._node_changed)
-        node = there or session.create(path, encode(entry))
-        if node is None or not node.ours:
-            self._wait_for_the_name()
-            return False
-        if there is not None and entry != self._published:
-            session.write(path, encode(entry))
-        self._published = entry
-        self._waiting_since = None
-        return True
-
-    def _wait_for_the_name(self) -> None:
-        """A node that was killed and came back waits until ZooKeeper has given up its former session."""
-        now = self._clock.monotonic()
-        if self._waiting_since is None:
-            self._waiting_since = now
-            log.info("waiting_for_own_name", node=self._name)
-        elif now - self._waiting_since > 2 * self._timeout:
-            self._waiting_since = now
-            log.error(
-                "name_taken", node=self._name,
-                hint=f"Another live node is called {self._name} too: give each its own name by DELAYQ_NODE.",
-            )  # fmt: skip
 
     def _read_entries(self, session: Session) -> tuple[dict[str, Entry], frozenset[str]]:
         """What the live nodes say, and which of them is this very session's."""
