@@ -15,6 +15,8 @@ REDIS_URLS = (
     "rediss+cluster://",
 )  # fmt: skip
 MOST_WORKERS = 64
+#: A file's tests stay together in one process, for they share servers. What a caller gives later goes before: -n 0.
+PARALLEL = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
 BENCHMARKS = "schedule, http, drain, lateness, burst, growth, memory, idle, failover, scale or all"
 
 
@@ -44,7 +46,7 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
     if name == "test":
         fast = ["-m", "not slow"] if "--fast" in rest else []
         paths = [_absolute(word, cwd) for word in rest if word != "--fast"]
-        return {"dev"}, ["-m", "pytest", "-ra", *fast, *paths]
+        return {"dev"}, ["-m", "pytest", "-ra", *PARALLEL, *fast, *paths]
     if name == "check" and rest in ([], ["--fix"]):
         return {"dev"}, ["-m", "scripts.check", *rest]
     if name == "bench" and rest:

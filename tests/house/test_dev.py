@@ -73,6 +73,7 @@ def test_paths_are_meant_from_where_the_caller_stands(tmp_path: Path) -> None:
         "-m",
         "pytest",
         "-ra",
+        *commandline.PARALLEL,
         "-m",
         "not slow",
         "-k",
