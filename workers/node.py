@@ -40,7 +40,7 @@ ROUND = 500
 SHORT_ROUND = 10  # while a queue is on its way to another node
 LOOK_AT_REDIS_EVERY = 1_000
 BACKLOGS_AT_ONCE = 6
-APPENDS_AT_ONCE = 2
+APPENDS_AT_ONCE = 4
 RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no bound any more
 log = structlog.get_logger()
 
