@@ -53,6 +53,7 @@ def test_nothing_is_lost_early_or_sent_after_a_certain_cancel(store: Store) -> N
     run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "300")))
 
 
+@pytest.mark.timeout(400)  # some need many examples
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_the_state_machine_fails_without_a_rule(
     mutant: Mutant, server_url: str, monkeypatch: pytest.MonkeyPatch
