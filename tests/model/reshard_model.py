@@ -10,10 +10,11 @@ Not modelled: what `protocol_model.py` checks within one queue.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
+
+from tests.model.search import Broken, search
 
 T = TypeVar("T")
 Step = tuple[str, "State"]
@@ -64,10 +65,6 @@ class State:
     @property
     def live(self) -> bool:
         return "live" in self.places
-
-
-class Broken(Exception):
-    pass
 
 
 def put(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
@@ -198,29 +195,7 @@ def wrong(s: State) -> str | None:
 
 def check(rules: Rules, limit: int = 2_000_000) -> tuple[str | None, str, int]:
     """What is broken (None: nothing), by which steps or how far the search went, and how many states it saw."""
-    start = State()
-    seen: dict[State, Step | None] = {start: None}
-    todo = deque([start])
-    while todo and len(seen) < limit:
-        s = todo.popleft()
-        try:
-            for label, following in steps(s, rules):
-                if following not in seen:
-                    seen[following] = (label, s)
-                    if what := wrong(following):
-                        return what, trace(seen, following), len(seen)
-                    todo.append(following)
-        except Broken as what:
-            return str(what), trace(seen, s), len(seen)
-    return None, "bounded" if todo else "every state", len(seen)
-
-
-def trace(seen: dict[State, Step | None], s: State) -> str:
-    labels = []
-    while (before := seen[s]) is not None:
-        label, s = before
-        labels.append(label)
-    return " · ".join(reversed(labels))
+    return search(State(), lambda s: steps(s, rules), wrong, limit)
 
 
 if __name__ == "__main__":
