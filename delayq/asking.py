@@ -13,22 +13,15 @@ from delayq.errors import StoreError, StoreUnavailable
 from delayq.plan import Context, Plan
 from delayq.store import commands
 from delayq.store.commands import Command
+from delayq.store.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
 
-__all__ = ["CHUNK", "all_good", "by_id", "every_queue", "find_places"]
+__all__ = ["CHUNK", "by_id", "every_queue", "find_places"]
 
 T = TypeVar("T")
 
 #: Messages in one script.
 CHUNK: Final = 500
-
-
-def all_good(answers: list[Any]) -> list[Any]:
-    """The answers; raises the first StoreError among them."""
-    for answer in answers:
-        if isinstance(answer, StoreError):
-            raise answer
-    return answers
 
 
 def find_places(context: Context, behind: Iterable[tuple[str, int]]) -> Plan[list[int | StoreError]]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.asking import all_good, by_id, every_queue
+from delayq.asking import by_id, every_queue
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, check_id, check_key
@@ -21,6 +21,7 @@ from delayq.scheduling import Scheduled, level_delay, schedule
 from delayq.store import checks, commands
 from delayq.store.commands import MOVED, Command, DeadLetter, Found, QueueStats
 from delayq.store.durability import Durability
+from delayq.store.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
 
 __all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled", "schedule"]

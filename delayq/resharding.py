@@ -7,17 +7,16 @@ queue always finds where to go on.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
-from delayq.asking import all_good
 from delayq.clock import Clock
 from delayq.errors import ConfigError
 from delayq.nodes import read_nodes
 from delayq.store import commands
-from delayq.store.commands import Command, QueueStats
+from delayq.store.commands import QueueStats
 from delayq.store.keys import Layout, queue_keys
 from delayq.store.layouts import following, write_layouts
 from delayq.store.store import Store
@@ -57,7 +56,7 @@ def reshard(store: Store, queues: int, clock: Clock, *, dry_run: bool = False) -
         still_open = [one.queue for one in stats if not one.closed]
         if still_open:
             if not dry_run:
-                _run(store, [commands.close(queue_keys(queue)) for queue in still_open])
+                store.run_all([commands.close(queue_keys(queue)) for queue in still_open])
             yield ReshardStep("close", f"{len(still_open)} of the {old.queues} queues from {old.first} on")
         waiting = sum(one.scheduled + one.parked + one.dead for one in (stats if dry_run else _stats(store, old)))
         yield ReshardStep("keep", f"the {old.queues} queues from {old.first} on, for {waiting} messages in them")
@@ -77,7 +76,7 @@ def _list(store: Store, queues: int) -> tuple[Layout, ...]:
 
 def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> ReshardStep:
     """Wait until the live nodes own the new queues, so that what goes there is on time; raises ConfigError."""
-    lines, now = _run(store, [commands.nodes(), commands.redis_now()])
+    lines, now = store.run(commands.nodes()), store.run(commands.redis_now())
     live = sum(not line.stale for line in read_nodes(lines, now).values())
     by = f"{newest.queues} queues, by {live} live node{'' if live == 1 else 's'}"
     if dry_run or not live:
@@ -98,8 +97,4 @@ def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> Reshar
 
 
 def _stats(store: Store, layout: Layout) -> list[QueueStats]:
-    return _run(store, [commands.stats(queue_keys(queue)) for queue in layout.numbers])
-
-
-def _run(store: Store, wanted: Sequence[Command[Any]]) -> list[Any]:
-    return all_good(store.run_many(wanted))
+    return store.run_all([commands.stats(queue_keys(queue)) for queue in layout.numbers])

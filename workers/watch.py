@@ -8,7 +8,6 @@ import structlog
 
 from delayq.audit import Audit
 from delayq.clock import Clock
-from delayq.errors import StoreError
 from delayq.store import checks, commands
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
@@ -38,12 +37,7 @@ class Watch:
             return
         self._next = self._clock.monotonic() + EVERY
         complaints = checks.complaints(self._store.run(checks.server()))
-        stats = []
-        for answer in self._store.run_many(commands.stats(queue_keys(queue)) for queue in self.queues):
-            if isinstance(answer, StoreError):
-                raise answer
-            stats.append(answer)
-        found = self._audit.look(stats)
+        found = self._audit.look(self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues))
         self.missing = found.missing
         self.went_back += len(found.went_back)
         for text in found.went_back:

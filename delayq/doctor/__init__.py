@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.doctor.accounts import check_accounts, write_off
-from delayq.doctor.ask import ask_all, redis_now
+from delayq.doctor.ask import redis_now
 from delayq.doctor.check import FAIL, OK, WARN, Check
 from delayq.doctor.durability import check_durability
 from delayq.doctor.owners import check_owners
@@ -35,7 +35,7 @@ def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | N
     if not layouts:
         return
     queues = [queue for layout in layouts for queue in layout.numbers]
-    stats = ask_all(store, (commands.stats(queue_keys(queue)) for queue in queues))
+    stats = store.run_all(commands.stats(queue_keys(queue)) for queue in queues)
     yield from check_reshard(layouts, stats)
     yield from check_owners(store, stats)
     yield check_parked_routes(stats, settings.route_table())

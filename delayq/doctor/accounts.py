@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from delayq.audit import unaccounted
-from delayq.doctor.ask import ask_all
 from delayq.doctor.check import FAIL, OK, WARN, Check
 from delayq.store import commands
 from delayq.store.commands import QueueStats
@@ -26,7 +25,7 @@ def check_accounts(stats: Sequence[QueueStats]) -> Iterator[Check]:
 
 def write_off(store: Store, queues: Sequence[int]) -> Iterator[Check]:
     """Accept what is missing, so that the next look says what has come to be missing since."""
-    missing = ask_all(store, (commands.write_off(queue_keys(queue)) for queue in queues))
+    missing = store.run_all(commands.write_off(queue_keys(queue)) for queue in queues)
     for queue, count in zip(queues, missing, strict=True):
         if count:
             what = "missing" if count > 0 else "there without having been scheduled"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from delayq.doctor.ask import ask_all
 from delayq.doctor.check import FAIL, OK, WARN, Check
 from delayq.store import commands
 from delayq.store.commands import Command, plain
@@ -67,8 +66,8 @@ def _count(store: Store, queue: int) -> tuple[int, int, int]:
         counts = [plain("HLEN", keys.pool, read=_same), plain("ZCARD", keys.queue, read=_same)]
         counts += [plain("ZCARD", keys.dead, read=_same), plain("HKEYS", keys.state, read=_same)]
         counts += [plain("ZCARD", keys.parked(name), read=_same) for name in names]
-        answers = ask_all(
-            store, [plain("MULTI", read=_same, key=keys.pool), *counts, plain("EXEC", read=_same, key=keys.pool)]
+        answers = store.run_all(
+            [plain("MULTI", read=_same, key=keys.pool), *counts, plain("EXEC", read=_same, key=keys.pool)]
         )
         pool, waiting, dead, fields, *parked = answers[-1]
         if _names(fields) == names:  # else a set came or went between the two looks

@@ -16,8 +16,8 @@ from delayq.store import scripts
 from delayq.store.commands import Command
 
 __all__ = [
-    "AHEAD", "AHEAD_BYTES", "FAULTS", "PASSING_ERRORS", "UNANSWERED", "Exchange", "async_connection_options", "broken",
-    "connection_options", "read_reply", "send", "single", "translate", "words_of",
+    "AHEAD", "AHEAD_BYTES", "FAULTS", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good",
+    "async_connection_options", "broken", "connection_options", "read_reply", "send", "single", "translate", "words_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -145,10 +145,18 @@ def read_reply(command: Command[T], reply: Any) -> T | StoreError:
         return StoreError(f"the reply of {command.script or 'a command'} cannot be read: {error!r}")
 
 
+def all_good(answers: Iterable[T | StoreError]) -> list[T]:
+    """The answers; raises the first StoreError among them."""
+    good = []
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            raise answer
+        good.append(answer)
+    return good
+
+
 def single(answers: list[T | StoreError]) -> T:
-    (answer,) = answers
-    if isinstance(answer, StoreError):
-        raise answer
+    (answer,) = all_good(answers)
     return answer
 
 

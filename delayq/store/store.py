@@ -22,7 +22,16 @@ from delayq.store.appender import Appender
 from delayq.store.cluster import Cluster
 from delayq.store.commands import Command, Retention
 from delayq.store.durability import Durability, DurableExchange
-from delayq.store.exchange import FAULTS, Exchange, connection_options, read_reply, single, translate, words_of
+from delayq.store.exchange import (
+    FAULTS,
+    Exchange,
+    all_good,
+    connection_options,
+    read_reply,
+    single,
+    translate,
+    words_of,
+)
 from delayq.store.keys import QueueKeys
 from delayq.store.primary import Primary, deposed
 from delayq.store.wakes import Wakes
@@ -69,6 +78,11 @@ class Store:
     def run(self, command: Command[T]) -> T:
         """Run one command and return what it read; raises StoreError."""
         return single(self.run_many((command,)))
+
+    def run_all(self, commands: Iterable[Command[T]]) -> list[T]:
+        """As `run_many`, where every answer is needed; raises the first StoreError."""
+        answers: list[T | StoreError] = self.run_many(commands)
+        return all_good(answers)
 
     def run_many(self, commands: Iterable[Command[T]]) -> list[T | StoreError]:
         """Run commands in order, sending ahead of the replies; an error stands in its command's place.
