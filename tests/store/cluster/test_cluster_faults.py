@@ -147,6 +147,11 @@ def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster:
     cluster.heal()
     for channel in channels:
         cluster.publish(channel, "2")
-    assert sorted(wakes.receive(5) or ("", b"") for _ in channels) == sorted((one, b"2") for one in channels)
+    wanted = {(one, b"2") for one in channels}
+    heard: set[object] = set()
+    for _ in range(2 * QUEUES):  # the first ones may have been slow from server to server, and come only now
+        if not wanted <= heard:
+            heard.add(wakes.receive(5))
+    assert wanted <= heard
     wakes.close()
     store.close()
