@@ -16,8 +16,8 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, progress, warn_if_busy
 from benchmarks.processes import server_for
 from benchmarks.results import NAMES, Result, environment, save
-from coordinator.zookeeper_jars import ZooKeeperMissing
 from delayq.errors import ConfigError, DelayqError
+from servers.errors import ServerMissing
 
 __all__ = ["main"]
 
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results.append(measure(name, Scale(given.quick, given.redis_url)))
             if target is not None:
                 save(target, results)
-    except (ZooKeeperMissing, ConfigError) as error:
+    except (ServerMissing, ConfigError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
     except (BenchmarkError, DelayqError) as error:

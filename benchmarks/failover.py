@@ -19,7 +19,7 @@ import msgspec
 from benchmarks import failover_nodes, failover_redis
 from benchmarks.harness import Scale
 from benchmarks.results import Figure, single
-from coordinator.zookeeper_jars import find_jars, find_java
+from servers.zookeeper import available
 
 __all__ = ["run"]
 
@@ -28,8 +28,7 @@ SENTINEL_GOAL, CLUSTER_GOAL = 5, 6
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure all faults."""
-    find_java()
-    find_jars()  # said at once, not after minutes
+    available()  # said at once, not after minutes
     nodes = failover_nodes.measure(scale)
     redis = failover_redis.killed(scale)
     sentinel, cluster = failover_redis.behind_sentinels(scale), failover_redis.in_a_cluster(scale)

@@ -13,7 +13,7 @@ from benchmarks.harness import Scale, now, progress
 from benchmarks.processes import server
 from benchmarks.steady import GENERAL, Steady, again, late, twice
 from benchmarks.team import Team
-from coordinator.zookeeper_server import ZooKeeperServer
+from servers.zookeeper import ZooKeeperServer
 
 __all__ = ["Kill", "Nodes", "Quorum", "Rolling", "measure"]
 

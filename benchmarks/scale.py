@@ -24,8 +24,8 @@ from benchmarks.messages import make, spread
 from benchmarks.processes import server
 from benchmarks.results import Figure, single
 from benchmarks.team import Team
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq import Client
+from servers.zookeeper import ZooKeeperServer
 
 __all__ = ["run"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
 from delayq.processes import die_with_parent
+from servers.zookeeper import ZooKeeperServer
 
 LOOK_EVERY_SECONDS = 0.1
 RESTARTS_A_MINUTE = 5

@@ -13,11 +13,11 @@ import urllib.parse
 from pathlib import Path
 from typing import NoReturn
 
-from coordinator.zookeeper_jars import ZooKeeperMissing
-from coordinator.zookeeper_server import ZooKeeperServer, ZooKeeperServerError
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.errors import MissingExtra
 from delayq.processes import LOCALHOST, free_port, port_is_free
+from servers.errors import ServerError, ServerMissing
+from servers.zookeeper import ZooKeeperServer
 
 from .commandline import API_PORT, REDIS_PORT, UsageError, up_options
 from .demo import get_status, trickle
@@ -42,7 +42,7 @@ def main() -> int:
     except Stopped:
         say("stopping")
         return 0
-    except (UsageError, EmbeddedServerError, MissingExtra, ZooKeeperMissing, ZooKeeperServerError) as error:
+    except (UsageError, EmbeddedServerError, MissingExtra, ServerMissing, ServerError) as error:
         say(str(error))
         return 2
     except GaveUp as error:

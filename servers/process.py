@@ -86,13 +86,14 @@ class ServerProcess:
 
     def stop(self) -> None:
         """SIGTERM, also while it is paused; after 30 s SIGKILL."""
-        self._end(signal.SIGTERM)
+        self.end(signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL."""
-        self._end(signal.SIGKILL)
+        self.end(signal.SIGKILL)
 
-    def _end(self, signum: signal.Signals) -> None:
+    def end(self, signum: signal.Signals) -> None:
+        """End it by this signal, even while it is paused; after 30 s by SIGKILL."""
         if self._process is None:
             return
         self.send(signum)

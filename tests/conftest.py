@@ -9,8 +9,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
+from servers.zookeeper import ZooKeeperServer
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels

@@ -13,8 +13,8 @@ from benchmarks import report
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale
 from benchmarks.results import NAMES, load, single
-from coordinator.zookeeper_jars import ZooKeeperMissing
 from delayq.errors import MissingExtra
+from servers.errors import ServerMissing
 from tests.benchmarks.samples import ENVIRONMENT
 
 
@@ -97,7 +97,7 @@ def test_what_was_measured_before_a_failure_is_kept(
 
 
 @pytest.mark.parametrize(
-    "error", [ZooKeeperMissing("a ZooKeeper server needs Java 11"), MissingExtra("the embedded Valkey", "embedded")]
+    "error", [ServerMissing("a ZooKeeper server needs Java 11"), MissingExtra("the embedded Valkey", "embedded")]
 )
 def test_what_this_machine_lacks_is_one_sentence_and_2(
     measured: list[str], error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -28,8 +28,7 @@ NODES = Nodes(
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
     """What fail-over makes of such findings, by name."""
-    monkeypatch.setattr(failover, "find_java", lambda: None)
-    monkeypatch.setattr(failover, "find_jars", list)
+    monkeypatch.setattr(failover, "available", lambda: None)
     monkeypatch.setattr(failover_nodes, "measure", lambda scale: NODES)
     killed = Killed([Load(load=4.0, after=0.5), Load(load=3.0, after=1.5), Load(load=3.5, after=0.9)], lost=0)
     monkeypatch.setattr(failover_redis, "killed", lambda scale: killed)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 
-from coordinator.zookeeper_jars import ZooKeeperMissing, fetch, find_jars, find_java
 from delayq.errors import DelayqError
+from servers.errors import ServerMissing
+from servers.jars import fetch, find_java
+from servers.zookeeper import find_jars
 from tests.chaos.options import parse
 from tests.chaos.runner import run
 
@@ -15,12 +17,12 @@ def main() -> int:
     """Run, and print what came of it."""
     options = parse()
     try:
-        find_java()
+        find_java("a ZooKeeper server")
         try:
             find_jars()
-        except ZooKeeperMissing:
-            fetch()
-    except ZooKeeperMissing as error:
+        except ServerMissing:
+            fetch("zookeeper")
+    except ServerMissing as error:
         print(f"chaos: {error}", file=sys.stderr)
         return 2
     print(f"seed {options.seed}, {options.minutes} min, history in {options.folder}", flush=True)

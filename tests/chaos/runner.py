@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from coordinator.zookeeper_server import ZooKeeperServer
+from servers.zookeeper import ZooKeeperServer
 from tests.chaos.changers import Changers
 from tests.chaos.checker import Verdict, check
 from tests.chaos.consumer import Consumer
@@ -34,7 +34,7 @@ def run(
     options: Options, *, zookeeper: ZooKeeperServer | None = None, root: str = "/delayq",
     say: Callable[[str], None] = lambda text: None,
 ) -> Verdict:  # fmt: skip
-    """Run, from the main thread; raises ZooKeeperMissing where there can be no ZooKeeper."""
+    """Run, from the main thread; raises ServerMissing where there can be no ZooKeeper."""
     options.folder.mkdir(parents=True, exist_ok=True)
     with History(options.folder) as history:
         history.run(options=options.plain())

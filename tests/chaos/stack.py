@@ -13,9 +13,9 @@ from typing import Self
 
 import httpx2
 
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
 from delayq.processes import LOCALHOST, free_port
+from servers.zookeeper import ZooKeeperServer
 from tests.chaos.options import Options
 from tests.chaos.relays import Relays
 from tests.support.service import OneProcess

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.zookeeper_jars import ZooKeeperMissing, find_jars, find_java
+from servers.errors import ServerMissing
+from servers.zookeeper import available
 from tests.chaos.history import FAULTS, FORWARDS, RUN, TRAFFIC
 from tests.support.service import ROOT
 
@@ -24,9 +25,8 @@ LAST = re.compile(
 @pytest.fixture
 def needs_zookeeper() -> None:
     try:
-        find_java()
-        find_jars()
-    except ZooKeeperMissing as error:
+        available()
+    except ServerMissing as error:
         pytest.skip(str(error))
 
 

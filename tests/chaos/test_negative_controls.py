@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.zookeeper_server import ZooKeeperServer
+from servers.zookeeper import ZooKeeperServer
 from tests.chaos.checker import Verdict
 from tests.chaos.faults import Fault
 from tests.chaos.mutants import MUTANTS, Mutant

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
+from servers.zookeeper import ZooKeeperServer
 from tests.faults.house import AWAY, House, house, problem
 from tests.support.load import Load
 from tests.support.proxy import FaultProxy

@@ -12,11 +12,11 @@ from contextlib import ExitStack
 import pytest
 
 from coordinator.zookeeper.coordinator import REREAD, ZooKeeperCoordinator
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq import Client, Message
 from delayq.operations import Scheduled
 from delayq.store.store import Store
 from delayq.testing import ManualClock, MemoryTarget
+from servers.zookeeper import ZooKeeperServer
 from tests.coordinator.team import QUEUES, Team, team
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.zookeeper_server import ZooKeeperServer
+from servers.zookeeper import ZooKeeperServer
 from tests.faults.house import House, house
 from tests.support.load import Load
 from tests.support.service import ROOT

@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
 from delayq.processes import LOCALHOST, free_port
+from servers.zookeeper import ZooKeeperServer
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, now
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest, real_server

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
+from servers.zookeeper import ZooKeeperServer
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, left
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.service import ROOT, OneProcess, Service

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import redis
 
-from coordinator.zookeeper_jars import ZooKeeperMissing, find_jars, find_java
 from delayq.processes import free_port
+from servers.errors import ServerMissing
+from servers.zookeeper import available
 from tests.house.processes import ROOT, children_of, command_of, eventually, is_running, needs_proc
 
 pytestmark = [pytest.mark.slow, needs_proc]
@@ -197,9 +198,8 @@ def test_after_a_kill_of_dev_alone_its_children_end_and_the_next_start_goes_on(u
 
 def test_three_workers_share_the_queues_and_one_that_is_killed_comes_back(up: Up) -> None:
     try:
-        find_java()
-        find_jars()
-    except ZooKeeperMissing as error:
+        available()
+    except ServerMissing as error:
         pytest.skip(str(error))
     up.start("--data", str(up.data), "--workers", "3", "--zookeeper")
     eventually(

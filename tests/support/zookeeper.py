@@ -12,9 +12,9 @@ from typing import Any, Self
 import pytest
 from kazoo.client import KazooClient
 
-from coordinator.zookeeper_jars import ZooKeeperMissing
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.processes import LOCALHOST, free_port
+from servers.errors import ServerMissing
+from servers.zookeeper import ZooKeeperServer
 
 CREATE = 15  # with the stat in its reply
 
@@ -25,7 +25,7 @@ def real_zookeeper(**options: Any) -> Iterator[ZooKeeperServer]:
     server = ZooKeeperServer(**options)
     try:
         server.start()
-    except ZooKeeperMissing as error:
+    except ServerMissing as error:
         pytest.skip(str(error))
     try:
         yield server

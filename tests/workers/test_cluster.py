@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.client import Client
 from delayq.message import Message
 from delayq.operations import Scheduled
 from delayq.testing import MemoryTarget
+from servers.zookeeper import ZooKeeperServer
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.support.zookeeper import real_zookeeper

@@ -18,7 +18,6 @@ import httpx2
 import pytest
 import redis
 
-from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.client import Client
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
@@ -27,6 +26,7 @@ from delayq.message import Message
 from delayq.operations import Cancelled, Scheduled
 from delayq.processes import die_with_parent
 from delayq.store.keys import META
+from servers.zookeeper import ZooKeeperServer
 from tests.support.clusters import ClusterUnderTest
 from tests.support.service import ROOT, Service
 from tests.support.waiting import eventually

@@ -1,31 +1,28 @@
-"""A real ZooKeeper of one's own, alone or as an ensemble of three: for `./dev up`, tests and experiments.
-
-Run as a module (`python -m coordinator.zookeeper_server`) it fetches the server's classes.
-"""
+"""A real ZooKeeper of one's own, alone or as an ensemble of three: for `./dev up`, tests and experiments."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
-from coordinator.zookeeper_jars import ZooKeeperMissing, fetch, find_jars, find_java
 from delayq.errors import DelayqError
-from delayq.processes import LOCALHOST, die_with_parent, free_port
+from delayq.processes import LOCALHOST, free_port
+from servers.errors import ServerMissing
+from servers.jars import cache, find_java
+from servers.process import ServerProcess
 
-__all__ = ["ZooKeeperServer", "ZooKeeperServerError"]
+__all__ = ["ZooKeeperServer", "available", "find_jars"]
 
 START_SECONDS = 60.0
-STOP_SECONDS = 10.0
 # A tick bounds how exactly sessions expire. The log file is not made 64 MB long in advance.
 _FIXED = {
     "tickTime": "500",
@@ -43,8 +40,38 @@ _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _JAVA = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
 
 
-class ZooKeeperServerError(DelayqError):
-    """A ZooKeeper server does not start."""
+_DEBIAN: Final = Path("/usr/share/java")
+_DEBIANS: Final = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java")
+
+
+def available() -> None:
+    """Raise ServerMissing, which says how to get it, where no ZooKeeper can run."""
+    find_java("a ZooKeeper server")
+    find_jars()
+
+
+def find_jars() -> list[str]:
+    """The class path of a server: fetched jars first, then Debian's, then those of PySpark; raises ServerMissing."""
+    folder = cache("zookeeper")
+    if any(folder.glob("zookeeper-[0-9]*.jar")):
+        return [f"{folder}/*"]
+    if (_DEBIAN / "zookeeper.jar").is_file():
+        return [str(jar) for name in _DEBIANS if (jar := _DEBIAN / f"{name}.jar").is_file()]
+    for jars in _spark():
+        if any(jars.glob("zookeeper-[0-9]*.jar")):
+            return [f"{jars}/*"]
+    raise ServerMissing(
+        "no ZooKeeper server on this machine: fetch one by `python -m servers fetch zookeeper`, "
+        "or install Debian's (apt install --no-install-recommends zookeeper)"
+    )
+
+
+def _spark() -> list[Path]:
+    folders = [Path(home) / "jars"] if (home := os.environ.get("SPARK_HOME")) else []
+    spec = importlib.util.find_spec("pyspark")  # found, not imported
+    if spec is not None and spec.origin is not None:
+        folders.append(Path(spec.origin).parent / "jars")
+    return folders
 
 
 class ZooKeeperServer:
@@ -86,9 +113,9 @@ class ZooKeeperServer:
         deadline = time.monotonic() + START_SECONDS
         try:
             for member in self._at(members):
-                member.spawn(self.data_dir / str(member.number), {**fixed, **ensemble})
+                member.start(self.data_dir / str(member.number), {**fixed, **ensemble})
             for member in self._at(members) if wait else ():
-                member.wait(deadline)
+                member.wait(deadline - time.monotonic())
         except DelayqError:
             self.stop()
             raise
@@ -99,7 +126,7 @@ class ZooKeeperServer:
         return roles.index("leader") if "leader" in roles else None
 
     def stop(self) -> None:
-        """Stop all in order (SIGTERM, after 10 s SIGKILL); remove a temporary folder."""
+        """Stop all in order (SIGTERM, after 30 s SIGKILL); remove a temporary folder."""
         self._end(signal.SIGTERM)
         if self._temporary and self.data_dir is not None:
             shutil.rmtree(self.data_dir, ignore_errors=True)
@@ -149,30 +176,31 @@ class _Member:
         self.number = number
         self.port = port
         self._data = Path()
-        self._log = Path()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ServerProcess | None = None
 
     @property
     def pid(self) -> int | None:
         """The process id, or None when it does not run."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
+        return self._process.pid if self._process is not None else None
 
-    def spawn(self, folder: Path, options: Mapping[str, str]) -> None:
+    def start(self, folder: Path, options: Mapping[str, str]) -> None:
         """Start the process unless it runs."""
         if self.pid is not None:
             return
-        java, jars = find_java(), find_jars()
-        self._data, self._log, config = folder / "data", folder / "zookeeper.log", folder / "zoo.cfg"
+        java, jars = find_java("a ZooKeeper server"), find_jars()
+        self._data, config = folder / "data", folder / "zoo.cfg"
         self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._data / "myid").write_text(f"{self.number}\n")
         settings = {**options, "clientPort": str(self.port), "dataDir": str(self._data)}
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         command = [str(java), *_JAVA, "-cp", os.pathsep.join(jars), _MAIN, str(config)]
-        with self._log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is for the parent, which stops things in order.
-            self._process = subprocess.Popen(
-                die_with_parent(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        self._process = ServerProcess(f"ZooKeeper on port {self.port}", command, log=folder / "zookeeper.log")
+        self._process.start()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it serves; raises ServerError."""
+        if self._process is not None:
+            self._process.wait(self._serves, seconds)
 
     def role(self) -> str:
         """standalone, leader or follower; empty while it serves nobody."""
@@ -190,33 +218,19 @@ class _Member:
                 reply += chunk
         return reply.decode(errors="replace")
 
-    def wait(self, deadline: float) -> None:
-        """Wait until it serves; raises ZooKeeperServerError with the end of its log."""
-        ours = f"dataDir={self._data}"  # tells it from a stranger on the same port
-        while ours not in self._ask(b"conf"):
-            if self.pid is None or time.monotonic() > deadline:
-                what = "ended at once" if self.pid is None else f"did not answer within {START_SECONDS:.0f} s"
-                tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-10:])
-                raise ZooKeeperServerError(f"ZooKeeper on port {self.port} {what}; its log ends:\n{tail}")
-            time.sleep(0.02)
+    def _serves(self) -> bool:
+        """Whether it answers, and is no stranger on the same port."""
+        return f"dataDir={self._data}" in self._ask(b"conf")
 
     def send(self, signum: signal.Signals) -> None:
         """Send a signal, if it runs."""
-        if self._process is not None and self.pid is not None:
-            self._process.send_signal(signum)
+        if self._process is not None:
+            self._process.send(signum)
 
     def end(self, signum: signal.Signals) -> None:
-        """End it by this signal (after 10 s by SIGKILL), even while it is paused."""
-        if self._process is None:
-            return
-        self.send(signum)
-        self.send(signal.SIGCONT)
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+        """End it by this signal, even while it is paused."""
+        if self._process is not None:
+            self._process.end(signum)
 
 
 def _free_ports(count: int) -> list[int]:
@@ -226,17 +240,3 @@ def _free_ports(count: int) -> list[int]:
         if port not in found:
             found.append(port)
     return found
-
-
-def main() -> int:
-    """Fetch the server's classes."""
-    try:
-        print(fetch())
-    except ZooKeeperMissing as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

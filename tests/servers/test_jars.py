@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import zookeeper_jars
-from coordinator.zookeeper_jars import CENTRAL, PINNED, ZooKeeperMissing, cache, fetch, find_jars, find_java
+from servers import jars, zookeeper
+from servers.errors import ServerMissing
+from servers.jars import CENTRAL, cache, fetch, find_java, missing, read_pins
+from servers.zookeeper import find_jars
+
+PINNED_FILES = sorted(path.stem for path in Path(jars.__file__).parent.glob("*.jars"))
 
 CONTENT = b"as good as a jar"
 
@@ -16,11 +20,11 @@ CONTENT = b"as good as a jar"
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with nothing on it, and its home."""
-    for name in ("DELAYQ_ZOOKEEPER_JARS", "SPARK_HOME", "JAVA_HOME", "XDG_CACHE_HOME"):
+    for name in ("DELAYQ_JARS", "SPARK_HOME", "JAVA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(zookeeper_jars, "_DEBIAN", tmp_path / "java")
+    monkeypatch.setattr(zookeeper, "_DEBIAN", tmp_path / "java")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     return tmp_path
 
@@ -31,8 +35,9 @@ def repository(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     jar = bare / "mirror" / "org" / "example" / "zookeeper" / "1" / "zookeeper-1.jar"
     jar.parent.mkdir(parents=True)
     jar.write_bytes(CONTENT)
-    monkeypatch.setattr(zookeeper_jars, "PINNED", {"org.example:zookeeper:1": hashlib.sha256(CONTENT).hexdigest()})
-    monkeypatch.setattr(zookeeper_jars, "CENTRAL", (bare / "mirror").as_uri())
+    pins = {"org.example:zookeeper:1": hashlib.sha256(CONTENT).hexdigest()}
+    monkeypatch.setattr(jars, "read_pins", lambda _: pins)
+    monkeypatch.setattr(jars, "CENTRAL", (bare / "mirror").as_uri())
     return jar
 
 
@@ -43,20 +48,20 @@ def touch(path: Path) -> Path:
 
 
 def test_without_java_it_is_said_how_to_get_it(bare: Path) -> None:
-    with pytest.raises(ZooKeeperMissing, match="Java 11 or newer: install it"):
-        find_java()
+    with pytest.raises(ServerMissing, match="Java 17 or newer: install it"):
+        find_java("it")
 
 
 def test_java_is_that_of_java_home_before_that_of_the_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = touch(bare / "bin" / "java")
-    assert find_java() == plain
+    assert find_java("it") == plain
     chosen = touch(bare / "jdk" / "bin" / "java")
     monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
-    assert find_java() == chosen
+    assert find_java("it") == chosen
 
 
 def test_without_jars_it_is_said_how_to_get_them(bare: Path) -> None:
-    with pytest.raises(ZooKeeperMissing, match=r"python -m coordinator\.zookeeper_server"):
+    with pytest.raises(ServerMissing, match=r"python -m servers fetch zookeeper"):
         find_jars()
 
 
@@ -70,42 +75,42 @@ def test_jars_are_the_fetched_ones_then_debians_then_those_of_spark(
     touch(bare / "java" / "zookeeper-3.8.0.jar")
     touch(bare / "java" / "ant.jar")
     assert find_jars() == [str(debian)]
-    touch(cache() / "zookeeper-3.9.5.jar")
-    assert find_jars() == [f"{cache()}/*"]
+    touch(cache("zookeeper") / "zookeeper-3.9.5.jar")
+    assert find_jars() == [f"{cache('zookeeper')}/*"]
 
 
 def test_the_folder_can_be_chosen(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cache() == bare / ".cache" / "delayq" / "zookeeper"
-    monkeypatch.setenv("DELAYQ_ZOOKEEPER_JARS", str(bare / "elsewhere"))
-    assert cache() == bare / "elsewhere"
+    assert cache("zookeeper") == bare / ".cache" / "delayq" / "zookeeper"
+    monkeypatch.setenv("DELAYQ_JARS", str(bare / "elsewhere"))
+    assert cache("zookeeper") == bare / "elsewhere" / "zookeeper"
 
 
 def test_what_is_fetched_is_found_and_not_fetched_again(repository: Path) -> None:
-    folder = fetch()
+    folder = fetch("zookeeper")
     assert [jar.read_bytes() for jar in folder.iterdir()] == [CONTENT]
     assert find_jars() == [f"{folder}/*"]
     repository.unlink()
-    assert fetch() == folder
+    assert fetch("zookeeper") == folder
 
 
 def test_a_jar_that_is_not_the_pinned_one_is_refused_and_not_kept(repository: Path) -> None:
     repository.write_bytes(b"something else")
-    with pytest.raises(ZooKeeperMissing, match="not what was expected"):
-        fetch()
-    assert list(cache().iterdir()) == []
+    with pytest.raises(ServerMissing, match="not what was expected"):
+        fetch("zookeeper")
+    assert list(cache("zookeeper").iterdir()) == []
 
 
 def test_a_damaged_jar_is_fetched_again(repository: Path) -> None:
-    jar = fetch() / "zookeeper-1.jar"
+    jar = fetch("zookeeper") / "zookeeper-1.jar"
     jar.write_bytes(b"")
-    fetch()
+    fetch("zookeeper")
     assert jar.read_bytes() == CONTENT
 
 
 def test_a_repository_that_does_not_answer_is_one_sentence(repository: Path) -> None:
     repository.unlink()
-    with pytest.raises(ZooKeeperMissing, match="could not be fetched"):
-        fetch()
+    with pytest.raises(ServerMissing, match="could not be fetched"):
+        fetch("zookeeper")
 
 
 @pytest.mark.parametrize("which", ["central", "*", "external:*"])
@@ -116,21 +121,31 @@ def test_the_mirror_of_the_machines_maven_is_used(bare: Path, which: str) -> Non
         '<settings xmlns="http://maven.apache.org/SETTINGS/1.0.0"><mirrors><mirror><id>m</id>'
         f"<url>https://mirror.example/maven/</url><mirrorOf>{which}</mirrorOf></mirror></mirrors></settings>"
     )
-    assert zookeeper_jars._repository() == "https://mirror.example/maven"
+    assert jars._repository() == "https://mirror.example/maven"
 
 
 @pytest.mark.parametrize("text", ["<settings/>", "not XML", "<settings><mirrors><mirror/></mirrors></settings>"])
 def test_settings_without_a_mirror_mean_maven_central(bare: Path, text: str) -> None:
-    assert zookeeper_jars._repository() == CENTRAL
+    assert jars._repository() == CENTRAL
     settings = bare / ".m2" / "settings.xml"
     settings.parent.mkdir()
     settings.write_text(text)
-    assert zookeeper_jars._repository() == CENTRAL
+    assert jars._repository() == CENTRAL
 
 
-def test_every_jar_is_pinned_by_version_and_sum() -> None:
-    assert any(coordinates.startswith("org.apache.zookeeper:zookeeper:") for coordinates in PINNED)
-    for coordinates, digest in PINNED.items():
-        _, _, version = coordinates.split(":")
+@pytest.mark.parametrize("name", PINNED_FILES)
+def test_every_jar_is_pinned_by_version_and_sum(name: str) -> None:
+    pins = read_pins(name)
+    assert pins
+    for coordinates, digest in pins.items():
+        _, _, version, *_ = coordinates.split(":")
         assert version[0].isdigit()
         assert len(bytes.fromhex(digest)) == 32
+
+
+def test_what_is_missing_is_named_and_a_jar_of_a_version_before_goes(repository: Path) -> None:
+    assert missing("zookeeper") == ["org.example:zookeeper:1"]
+    old = touch(cache("zookeeper") / "zookeeper-0.jar")
+    fetch("zookeeper")
+    assert missing("zookeeper") == []
+    assert not old.exists()
