@@ -52,14 +52,13 @@ def lateness(some: Sequence[Arrival]) -> Lateness:
 
 
 class Traffic:
-    """A producer with its plan, and a consumer of the same topics."""
+    """A producer with its plan, and a consumer of the same topics; `reader` stands in for that of Redis Streams."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: Plan, folder: Path, reader: Sequence[str] = ()) -> None:
         self.plan = plan
-        self._file = folder / "arrivals"
-        self._consumer = python(
-            "-m", "benchmarks.consumer", plan.url, ",".join(plan.topics), str(plan.count), str(self._file)
-        )
+        self._file = folder / f"arrivals of {plan.topics[0]}"
+        words = reader or ("-m", "benchmarks.consumer", plan.url, ",".join(plan.topics))
+        self._consumer = python(*words, str(plan.count), str(self._file))
         self._producer = python("-m", "benchmarks.producer", *plan.arguments())
         self._running: tuple[Process, Process] | None = None
 

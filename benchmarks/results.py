@@ -25,7 +25,7 @@ __all__ = [
 
 #: The benchmarks, in the order in which `all` runs them.
 NAMES: Final = (
-    "schedule", "http", "drain", "lateness", "burst", "growth", "memory", "idle", "failover", "scale"
+    "schedule", "http", "drain", "lateness", "burst", "growth", "memory", "idle", "failover", "scale", "targets",
 )  # fmt: skip
 ROOT: Final = Path(__file__).resolve().parent.parent
 

@@ -1,0 +1,85 @@
+"""Kafka, by confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from servers.kafka import Kafka
+
+from benchmarks.brokers import Broker, Note, Plain
+from benchmarks.errors import BenchmarkError
+
+__all__ = ["KIT"]
+
+PATIENCE: Final = 10.0
+
+
+class KafkaKit:
+    """One broker, a partition a topic."""
+
+    messages = 300_000
+    quick = 50_000
+
+    @contextmanager
+    def running(self, topics: Sequence[str]) -> Iterator[Broker]:
+        """A broker whose topics note when they had a message."""
+        with Kafka() as server:
+            stamped = {"message.timestamp.type": "LogAppendTime"}
+            made = AdminClient({"bootstrap.servers": _servers(server.url)}).create_topics(
+                [NewTopic(topic, 1, 1, config=stamped) for topic in topics]
+            )
+            for future in made.values():
+                future.result(30)
+            yield server
+
+    def alone(self, url: str, messages: Sequence[Plain]) -> float:
+        """An idempotent producer with a report for each message."""
+        producer = Producer({"bootstrap.servers": _servers(url), "enable.idempotence": True, "linger.ms": 5})
+        confirmed = 0
+
+        def report(error: Any, message: Any) -> None:
+            nonlocal confirmed
+            confirmed += error is None
+
+        began = time.perf_counter()
+        for one in messages:
+            headers = [("tags", one.tags), ("keys", one.key), *one.more]
+            while True:
+                try:
+                    producer.produce(one.topic, one.body, one.key, headers=headers, on_delivery=report)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+            producer.poll(0)
+        producer.flush(60)
+        took = time.perf_counter() - began
+        if confirmed != len(messages):
+            raise BenchmarkError(f"Kafka confirmed {confirmed} of {len(messages)} messages")
+        return took
+
+    def read(self, url: str, topic: str, count: int, note: Note) -> None:
+        """From the topic's beginning."""
+        settings = {"bootstrap.servers": _servers(url), "group.id": "bench", "fetch.wait.max.ms": 5}
+        with closing(Consumer(settings)) as consumer:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            seen = 0
+            while seen < count:
+                message = consumer.poll(PATIENCE if seen else 60.0)
+                if message is None:
+                    break
+                if message.error():
+                    continue
+                note(int(dict(message.headers())["due"]), message.timestamp()[1])
+                seen += 1
+
+
+def _servers(url: str) -> str:
+    return url.removeprefix("kafka://").rstrip("/")
+
+
+KIT: Final = KafkaKit()
