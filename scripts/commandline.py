@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
 def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
     """What a command line needs: the extras of delayq, and the arguments of the Python in .venv."""
     if not arguments:
-        raise UsageError("say what to do: up, test, check, bench or openapi")
+        raise UsageError("say what to do: up, brokers, test, check, bench or openapi")
     name, rest = arguments[0], list(arguments[1:])
     if name == "up":
         options = up_options(rest)
@@ -51,14 +51,17 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
         return {"dev"}, ["-m", "scripts.check", *rest]
     if name == "bench" and rest:
         return {"dev"}, ["-m", "benchmarks", *rest]
+    if name == "brokers" and rest[:1] in (["up"], ["down"], ["--help"], ["-h"]):
+        return {"dev"}, ["-m", "servers", *rest]
     if name == "openapi" and not rest:
         return {"dev"}, ["-m", "scripts.check", "--openapi"]
     takes = {
+        "brokers": "brokers needs up or down, and takes the names of brokers",
         "check": "check takes --fix and nothing else",
         "bench": f"bench needs a name: {BENCHMARKS}",
         "openapi": "openapi takes nothing more",
     }
-    raise UsageError(takes.get(name, f"there is no {name!r}: use up, test, check, bench or openapi"))
+    raise UsageError(takes.get(name, f"there is no {name!r}: use up, brokers, test, check, bench or openapi"))
 
 
 def up_options(arguments: Sequence[str]) -> argparse.Namespace:

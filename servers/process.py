@@ -11,9 +11,11 @@ from pathlib import Path
 from delayq.processes import die_with_parent
 from servers.errors import ServerError
 
-__all__ = ["ServerProcess"]
+__all__ = ["ServerProcess", "staying"]
 
 STOP_SECONDS = 30.0
+#: Those that this process has started to stay, in that order.
+staying: list[ServerProcess] = []
 
 
 class ServerProcess:
@@ -56,6 +58,8 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 env=None if self._environment is None else dict(self._environment),
             )  # fmt: skip
+        if self._stay:
+            staying.append(self)
 
     def wait(self, ready: Callable[[], bool], seconds: float) -> None:
         """Wait until `ready` says so; raises ServerError with the end of its log when it ends or the time is over."""

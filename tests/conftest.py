@@ -10,6 +10,8 @@ import hypothesis
 import pytest
 
 from delayq.embedded import EmbeddedServer
+from servers.errors import ServerMissing
+from servers.kafka import Kafka
 from servers.zookeeper import ZooKeeperServer
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy
@@ -104,6 +106,18 @@ def zookeeper() -> Iterator[ZooKeeperServer]:
 def zookeeper_root() -> str:
     """A path in ZooKeeper that no other test uses."""
     return f"/delayq-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A Kafka for all tests; each of them takes topics with names of its own."""
+    server = Kafka()
+    try:
+        server.start()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -7,13 +7,11 @@ import binascii
 import hashlib
 import hmac
 import json
-import os
 import re
 import ssl
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
@@ -25,6 +23,7 @@ from delayq.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.connections import FAILURES, Connection, Connections
 from delayq.targets.egress import Egress, Refused, endpoint_of, literal
+from delayq.targets.secrets import revealed
 from delayq.times import format_instant
 
 # Behind `connections`, which says which extra it takes if it is not there.
@@ -81,7 +80,7 @@ class WebhookTarget:
             if options.connect_timeout < 1:
                 raise ValueError("connectTimeout is at least 1")
             secrets = (options.secret,) if isinstance(options.secret, str) else options.secret
-            self._keys = [_key(_secret(one, "secret")) for one in secrets]
+            self._keys = [_key(revealed(one, "secret")) for one in secrets]
             self._own = _own_headers(options.headers)
             words = {word for _, value in self._own for word in (value.decode(), *value.decode().split())}
             self._hidden = sorted((word for word in words if len(word) >= 6), key=len, reverse=True)
@@ -221,22 +220,6 @@ def _shown(text: str) -> str:
     return " ".join("".join(one if one.isprintable() else " " for one in text[:2_000]).split())[:200]
 
 
-def _secret(text: str, what: str) -> str:
-    """What stands in the variable or the file that the text names, or itself. Raises ValueError without it."""
-    kind, _, name = text.partition(":")
-    if kind == "env":
-        if name not in os.environ:
-            raise ValueError(f"{what}: there is no variable {name} in the environment")
-        return os.environ[name].strip()
-    if kind == "file":
-        try:
-            return Path(name).read_text().strip()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
-            raise ValueError(f"{what}: {name} cannot be read: {reason}") from None
-    return text
-
-
 def _key(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
@@ -255,7 +238,7 @@ def _own_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
             raise ValueError(f"headers: {name!r} is no name of a header")
         if low in RESERVED or low.startswith(RESERVED_PREFIXES):
             raise ValueError(f"headers: {low} is not for a route to give")
-        found.append((low.encode(), _value(_secret(text, f"headers: {low}"), f"headers: {low}").encode()))
+        found.append((low.encode(), _value(revealed(text, f"headers: {low}"), f"headers: {low}").encode()))
     if len({name for name, _ in found}) != len(found):
         raise ValueError("headers: one is given twice")
     return found

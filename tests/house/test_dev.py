@@ -34,6 +34,8 @@ def dev(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedPr
         ("up --data=", "--data needs the name of a folder"),
         ("check everything", "check takes --fix"),
         ("bench", "bench needs a name"),
+        ("brokers", "brokers needs up or down"),
+        ("brokers start kafka", "brokers needs up or down"),
         ("openapi now", "openapi takes nothing more"),
     ],
 )
@@ -56,7 +58,7 @@ def test_a_wrong_port_in_the_environment_is_told_in_one_sentence() -> None:
 def test_help_names_every_command(option: str, tmp_path: Path) -> None:
     ran = dev(option, cwd=tmp_path)
     assert ran.returncode == 0
-    assert all(f"./dev {name} " in ran.stdout for name in ("up", "test", "check", "bench", "openapi"))
+    assert all(f"./dev {name} " in ran.stdout for name in ("up", "brokers", "test", "check", "bench", "openapi"))
 
 
 def test_up_explains_its_options() -> None:

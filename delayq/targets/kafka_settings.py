@@ -1,0 +1,86 @@
+"""What a Kafka route says: the brokers and the topic in its URL, librdkafka's settings in its options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from delayq.errors import ConfigError
+from delayq.routes import Route
+from delayq.targets.secrets import revealed
+
+__all__ = ["OPTIONS", "KafkaSettings", "is_topic"]
+
+#: Settings of librdkafka that a route may give. What the promise rests on is not among them.
+OPTIONS: Final = frozenset({
+    "batch.num.messages", "batch.size", "broker.address.family", "client.dns.lookup", "client.id", "client.rack",
+    "compression.level", "compression.type", "linger.ms", "message.max.bytes", "metadata.max.age.ms", "partitioner",
+    "queue.buffering.max.kbytes", "queue.buffering.max.messages", "sasl.kerberos.keytab", "sasl.kerberos.principal",
+    "sasl.kerberos.service.name", "sasl.mechanism", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.extensions", "sasl.oauthbearer.method", "sasl.oauthbearer.scope",
+    "sasl.oauthbearer.token.endpoint.url", "sasl.password", "sasl.username", "security.protocol",
+    "socket.connection.setup.timeout.ms", "socket.keepalive.enable", "ssl.ca.location", "ssl.ca.pem",
+    "ssl.certificate.location", "ssl.certificate.pem", "ssl.cipher.suites", "ssl.crl.location",
+    "ssl.endpoint.identification.algorithm", "ssl.key.location", "ssl.key.password", "ssl.key.pem",
+    "ssl.keystore.location", "ssl.keystore.password",
+})  # fmt: skip
+#: What is not said otherwise. Java's partitioner: a key lies in the same partition whoever writes it. How large a
+#: message may be, the broker decides. A broker that is back is found within a second.
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "client.id": "delayq",
+    "linger.ms": 1,
+    "message.max.bytes": 16 * 1024 * 1024,
+    "partitioner": "murmur2_random",
+    "reconnect.backoff.max.ms": 1_000,
+}
+
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+
+
+def is_topic(name: str) -> bool:
+    """Whether Kafka allows this name."""
+    return _TOPIC.fullmatch(name) is not None
+
+
+class KafkaSettings:
+    """The settings of a route; raises ConfigError."""
+
+    def __init__(self, url: str, route: Route) -> None:
+        servers, _, template = url.removeprefix("kafka://").partition("/")
+        self.template = template or "{topic}"
+        if not url.startswith("kafka://") or not all(map(_SERVER.fullmatch, servers.split(","))):
+            raise ConfigError(f"route {route.name}: a Kafka URL is kafka://host:port,host:port/topic, without a login")
+        if not is_topic(self.template.replace("{topic}", "x")):
+            raise ConfigError(f"route {route.name}: a Kafka topic has 1 to 249 characters of A-Z a-z 0-9 . _ -")
+        if unknown := sorted(route.options.keys() - OPTIONS):
+            known = ", ".join(sorted(OPTIONS))
+            raise ConfigError(f"route {route.name}: Kafka has no option {unknown[0]!r} here; known are {known}")
+        self._hidden: list[str] = []
+        try:
+            options = {name: self._value(name, value) for name, value in route.options.items()}
+        except ValueError as error:
+            raise ConfigError(f"route {route.name}: {error}") from None
+        self._settings = {**DEFAULTS, **options, "bootstrap.servers": servers, "enable.idempotence": True}
+
+    def _value(self, name: str, value: object) -> Any:
+        if not isinstance(value, (str, int, float)):
+            raise ValueError(f"{name} is a text, a number, true or false")
+        if not isinstance(value, str):
+            return value
+        text = revealed(value, name)
+        if text != value or name.endswith(("password", "secret", "key.pem")):
+            self._hidden.append(text)
+        return text
+
+    def timed(self, ms: int) -> dict[str, Any]:
+        """For a producer that gives a message up after so many ms."""
+        # A topic that was just made is not known everywhere at once: only after this time it counts as unknown.
+        return {**self._settings, "message.timeout.ms": ms, "topic.metadata.propagation.max.ms": min(5_000, ms // 2)}
+
+    def shown(self, text: str) -> str:
+        """The text without the route's secrets."""
+        for secret in filter(None, self._hidden):
+            text = text.replace(secret, "***")
+        return text

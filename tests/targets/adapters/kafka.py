@@ -1,0 +1,88 @@
+"""Kafka under the conformance suite."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from delayq.routes import Route
+from servers.kafka import Kafka
+from tests.targets.adapters import Seen
+
+__all__ = ["KafkaAdapter", "consume", "make_topic"]
+
+
+class KafkaAdapter:
+    """Routes to a real Kafka, and what consumers find there."""
+
+    name = "kafka"
+
+    def __init__(self, server: Kafka) -> None:
+        self.server = server
+
+    def route(self, topic: str) -> Route:
+        """A route for all topics whose names begin so."""
+        return Route(name=topic, match=f"{topic}*", target=self.server.url)
+
+    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+        """So many records of a topic, from its beginning."""
+        return [seen(record) for record in consume(self.server.servers, topic, count, seconds)]
+
+    def refuse(self, topic: str) -> Mapping[str, Any]:
+        """A message that is larger than its topic allows."""
+        make_topic(self.server.servers, f"{topic}-small", {"max.message.bytes": "1000"})
+        return {"topic": f"{topic}-small", "body": "x" * 2_000}
+
+
+def make_topic(servers: str, topic: str, settings: Mapping[str, str], replicas: Sequence[int] = (1,)) -> None:
+    """Make a topic of one partition; the first of the replicas leads it."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    new = NewTopic(topic, 1, replica_assignment=[list(replicas)], config=dict(settings))
+    admin.create_topics([new], operation_timeout=30)[topic].result(60)
+
+
+def consume(servers: str, topic: str, count: int, seconds: float) -> list[Message]:
+    """So many records of a topic from its beginning, as soon as they are there."""
+    deadline = time.monotonic() + seconds
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "tests", "enable.auto.commit": False, "log_level": 2}
+    )
+    try:
+        partitions: list[int] = []
+        while not partitions and time.monotonic() < deadline:
+            try:
+                found = consumer.list_topics(topic, timeout=5).topics[topic]
+            except KafkaException:
+                continue
+            partitions = list(found.partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        records: list[Message] = []
+        while len(records) < count and (left := deadline - time.monotonic()) > 0:
+            records += [one for one in consumer.consume(count - len(records), min(left, 0.5)) if one.error() is None]
+        assert len(records) >= count, (
+            f"not within {seconds:.0f} s: {count} records in {topic}; {len(records)} were there"
+        )
+        return records
+    finally:
+        consumer.close()
+
+
+def seen(record: Message) -> Seen:
+    """A record as the suite sees it."""
+    headers = {name: value.decode() for name, value in dict(record.headers() or {}).items() if isinstance(value, bytes)}
+    return Seen(
+        id=headers["id"],
+        topic=headers["topic"],
+        tags=headers.get("tags", ""),
+        keys=tuple(headers["keys"].split(" ")) if "keys" in headers else (),
+        properties={name[2:]: value for name, value in headers.items() if name.startswith("p:")},
+        ordering_key=headers.get("ordering-key", ""),
+        payload=record.value() or b"",
+        due=int(headers["due"]),
+        attempt=int(headers["attempt"]),
+    )

@@ -1,0 +1,62 @@
+"""What a real Kafka gets of a message."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from delayq.routes import Route
+from delayq.targets.kafka import KafkaTarget
+from servers.kafka import Kafka
+from tests.support.deliveries import delivery, outcomes
+from tests.targets.adapters import Seen
+from tests.targets.adapters.kafka import KafkaAdapter, consume
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def topic() -> str:
+    """One that no other test uses."""
+    return f"orders.{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def target(kafka: Kafka) -> Iterator[KafkaTarget]:
+    opened = KafkaTarget(kafka.url, Route(name="kafka", target=kafka.url), "")
+    yield opened
+    opened.close()
+
+
+def test_all_fields_are_carried_over(kafka: Kafka, target: KafkaTarget, topic: str) -> None:
+    body = bytes(range(256))
+    one = delivery(
+        "full", body, 2, topic=topic, tags="paid grün", keys=("k1", "k2"), properties={"id": "not the id", "ü": ""},
+        ordering_key="customer 7",
+    )  # fmt: skip
+    assert outcomes(target.send([one], SECONDS)) == ["ok"]
+    (record,) = consume(kafka.servers, topic, 1, SECONDS)
+    assert record.headers() == [
+        ("id", b"full"), ("topic", topic.encode()), ("due", b"%d" % one.due), ("attempt", b"3"),
+        ("content-type", b"application/octet-stream"), ("tags", "paid grün".encode()), ("keys", b"k1 k2"),
+        ("ordering-key", b"customer 7"), ("p:id", b"not the id"), ("p:ü", b""),
+    ]  # fmt: skip
+    assert (record.key(), record.value()) == (b"customer 7", body)
+    assert KafkaAdapter(kafka).read(topic, 1, SECONDS) == [
+        Seen("full", topic, "paid grün", ("k1", "k2"), {"id": "not the id", "ü": ""}, "customer 7", body, one.due, 3)
+    ]
+
+
+def test_the_key_is_the_ordering_key_or_the_first_business_key(kafka: Kafka, target: KafkaTarget, topic: str) -> None:
+    batch = [
+        delivery("a", topic=topic, keys=("k1", "k2"), ordering_key="o"),
+        delivery("b", topic=topic, keys=("k1", "k2")),
+        delivery("c", b"", topic=topic),
+    ]
+    assert outcomes(target.send(batch, SECONDS)) == ["ok"] * 3
+    records = consume(kafka.servers, topic, 3, SECONDS)
+    assert [(record.key(), record.value()) for record in records] == [(b"o", b"x"), (b"k1", b"x"), (None, b"")]
