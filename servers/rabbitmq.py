@@ -27,10 +27,11 @@ _HOW = (
     "install RabbitMQ (apt install rabbitmq-server, which on Debian also starts a service of that name: "
     "systemctl disable --now rabbitmq-server ends it)"
 )
+MEMORY = "1GB"
 _FIXED = {
     "num_acceptors.tcp": "2",
     "disk_free_limit.absolute": "1MB",
-    "vm_memory_high_watermark.absolute": "512MB",
+    "vm_memory_high_watermark.absolute": MEMORY,
     "log.console": "true",
     "log.console.level": "info",
     "log.file": "false",
@@ -150,7 +151,7 @@ class RabbitMQ:
 
     def unblock(self) -> None:
         """End that alarm."""
-        self.control("set_vm_memory_high_watermark", "absolute", "512MB")
+        self.control("set_vm_memory_high_watermark", "absolute", MEMORY)
 
     def stop(self) -> None:
         """Stop it in order; remove a temporary folder."""
