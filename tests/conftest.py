@@ -12,6 +12,7 @@ import pytest
 from delayq.embedded import EmbeddedServer
 from servers.errors import ServerMissing
 from servers.kafka import Kafka
+from servers.rabbitmq import RabbitMQ
 from servers.zookeeper import ZooKeeperServer
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy
@@ -118,6 +119,20 @@ def kafka() -> Iterator[Kafka]:
         pytest.skip(str(error))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    """A RabbitMQ for all tests; each of them takes names of its own."""
+    server = RabbitMQ()
+    try:
+        server.start()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,60 @@
+"""Where the brokers are, and how to reach them."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import pika
+
+__all__ = ["parameters_of"]
+
+PORT: Final = 5672
+TLS_PORT: Final = 5671
+
+
+def parameters_of(
+    url: str,
+    *,
+    user: str = "",
+    password: str = "",
+    tls: ssl.SSLContext | None = None,
+    connect_timeout: int = 5_000,
+    heartbeat: int = 10_000,
+    name: str = "delayq",
+) -> list[pika.ConnectionParameters]:
+    """How to reach each host of `scheme://[user:password@]host[:port][,host…][/vhost]`. Times are ms.
+
+    A scheme that ends in 's' is with TLS. Raises ValueError.
+    """
+    parts = urlsplit(url)
+    given, _, hosts = parts.netloc.rpartition("@")
+    if not hosts or parts.query or parts.fragment:
+        raise ValueError(f"the URL is {parts.scheme}://[user:password@]host:port[,host:port…]/virtual-host")
+    given_user, _, given_password = given.partition(":")
+    credentials = pika.PlainCredentials(
+        user or unquote(given_user) or "guest", password or unquote(given_password) or "guest"
+    )
+    secure = parts.scheme.endswith("s")
+    found = []
+    for host in hosts.split(","):
+        where = urlsplit(f"//{host}")
+        if not where.hostname:
+            raise ValueError("a host is missing in the URL")
+        context = (tls or ssl.create_default_context()) if secure else None
+        found.append(
+            pika.ConnectionParameters(
+                host=where.hostname,
+                port=where.port or (TLS_PORT if secure else PORT),
+                virtual_host=unquote(parts.path[1:]) or "/",
+                credentials=credentials,
+                heartbeat=max(1, heartbeat // 1000),
+                socket_timeout=connect_timeout / 1000,
+                stack_timeout=connect_timeout / 1000,
+                connection_attempts=1,
+                ssl_options=pika.SSLOptions(context, where.hostname) if context is not None else None,
+                client_properties={"connection_name": name},
+            )
+        )
+    return found

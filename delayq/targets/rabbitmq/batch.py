@@ -1,0 +1,114 @@
+"""Messages on their way to RabbitMQ, and what became of each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+import pika
+
+from delayq.clock import Clock
+from delayq.targets import Result
+
+__all__ = ["Batch", "Group", "Outgoing"]
+
+#: ms that a batch waits for its confirms once the broker has said that it reads no more.
+WHEN_BLOCKED: Final = 500
+
+
+class Outgoing:
+    """One message, ready to be published."""
+
+    __slots__ = ("body", "exchange", "id", "properties", "routing_key", "weight")
+
+    def __init__(
+        self,
+        id: str,
+        exchange: str,
+        routing_key: str,
+        properties: pika.BasicProperties,
+        body: bytes,
+        weight: int,
+    ) -> None:
+        self.id = id
+        self.weight = weight  # of the properties, roughly, bytes
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.properties = properties
+        self.body = body
+
+
+#: Messages of one exchange with their places in the batch.
+Group = Sequence[tuple[int, Outgoing]]
+
+
+class Batch:
+    """Messages on their way, and what became of each. Filled by the link's thread, waited for by the sender's."""
+
+    def __init__(self, groups: Sequence[Group], size: int) -> None:
+        self.groups = groups  # each over a channel of its own
+        self.results: list[Result | None] = [None] * size
+        self.published = [False] * size
+        self._left = sum(map(len, groups))
+        self._condition = threading.Condition()
+        self._over = self._left == 0
+        self._blocked_at: int | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self._over
+
+    def settle(self, place: int, result: Result) -> None:
+        """Say what became of the message at this place; the first word counts."""
+        if self.results[place] is None:
+            self.results[place] = result
+            self._left -= 1
+            if not self._left:
+                with self._condition:
+                    self._over = True
+                    self._condition.notify_all()
+
+    def settle_rest_as(self, places: Sequence[int], result: Result) -> None:
+        """Say the same of several."""
+        for place in places:
+            self.settle(place, result)
+
+    def settle_rest(self, places: Sequence[int], reason: str) -> None:
+        """The connection or the channel is gone: what was published is unknown, the rest was not taken."""
+        for place in places:
+            self.settle(place, Result.unknown(reason) if self.published[place] else Result.unavailable(reason))
+
+    def blocked(self, clock: Clock) -> None:
+        """The broker reads no more: wait a moment for what it has read already."""
+        with self._condition:
+            if self._blocked_at is None:
+                self._blocked_at = clock.monotonic()
+                self._condition.notify_all()
+
+    def wait(self, clock: Clock, deadline: int) -> bool:
+        """Wait until all are settled, at most until the deadline (monotonic ms); whether they are."""
+        with self._condition:
+            while not self._over:
+                if self._blocked_at is not None:
+                    deadline = min(deadline, self._blocked_at + WHEN_BLOCKED)
+                left = deadline - clock.monotonic()
+                if left <= 0:
+                    break
+                clock.wait(self._condition, left)
+            done, self._over = self._over, True
+            return done
+
+    def publishing(self, group: Group) -> bool:
+        """Say that a group goes out now; False if nobody waits for it any more."""
+        with self._condition:
+            if not self._over:
+                for place, _ in group:
+                    self.published[place] = True
+            return not self._over
+
+    @property
+    def places(self) -> list[int]:
+        """The places of all that it has to send."""
+        return [place for group in self.groups for place, _ in group]

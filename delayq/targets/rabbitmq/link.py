@@ -1,0 +1,211 @@
+"""A connection to RabbitMQ with a thread of its own, for batches from several threads: one round trip a batch.
+
+Each batch has its channels for itself, one for each exchange, so that a channel that the broker closes takes nothing of
+another batch with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pika
+from pika.adapters.select_connection import IOLoop
+from pika.exceptions import AMQPError, StreamLostError
+
+from delayq.clock import Clock
+from delayq.targets import Result
+from delayq.targets.rabbitmq.batch import Batch
+from delayq.targets.rabbitmq.publisher import Learned, Publisher
+from delayq.targets.rabbitmq.words import words_of
+
+__all__ = ["Link"]
+
+#: Channels that are kept open for each exchange, and for all.
+MOST_IDLE: Final = 8
+MOST_IDLE_OF_ALL: Final = 64
+CLOSE_SECONDS: Final = 5.0
+
+
+class Link:
+    """The connection: made when it is wanted, kept by heartbeats while it is idle, made anew when it is lost."""
+
+    def __init__(self, parameters: Sequence[pika.ConnectionParameters], name: str, clock: Clock) -> None:
+        logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it has to say is in the results
+        self.learned = Learned()
+        self._parameters = parameters
+        self._clock = clock
+        self._loop = IOLoop()
+        self._connection: Any = None
+        self._workflow: Any = None
+        self._blocked = ""
+        self._waiting: list[Batch] = []
+        self._publishers: set[Publisher] = set()
+        self._idle: dict[str, list[Publisher]] = {}
+        self._heard = 0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"rabbitmq-{name}", daemon=True)
+        self._start = threading.Lock()
+
+    # -- for senders ---------------------------------------------------------------------------------------------------
+
+    def send(self, batch: Batch, deadline: int) -> None:
+        """Send it; returns when all is settled or the deadline (monotonic ms) has passed, with a result for each."""
+        if batch.over:
+            return
+        with self._start:
+            if not self._stopping and self._thread.ident is None:
+                self._thread.start()
+        if not self._call(lambda: self._begin(batch)):
+            batch.settle_rest(batch.places, "the target is closed")
+            return
+        heard = self._heard
+        if not batch.wait(self._clock, deadline):
+            reason = "no answer in time" if any(batch.published) else "no connection in time"
+            reason = f"blocked: {self._blocked}" if self._blocked else reason
+            batch.settle_rest(batch.places, reason)
+            silent = heard == self._heard and not self._blocked
+            self._call(lambda: self._abandon(batch, silent))
+
+    def close(self) -> None:
+        """Close the connection in order and end the thread; what is under way is unknown."""
+        with self._start:
+            self._stopping = True
+        if self._thread.ident is not None:
+            self._call(self._close)
+            self._thread.join(CLOSE_SECONDS)
+
+    def _call(self, function: Callable[[], None]) -> bool:
+        try:
+            self._loop.add_callback_threadsafe(function)
+        except Exception:  # the loop is closed
+            return False
+        return True
+
+    # -- in its own thread ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._loop.start()
+                break
+            except Exception as error:  # of a callback; the loop itself is whole
+                self._lost(f"{type(error).__name__}: {error}")
+        self._lost("the target is closed")
+        self._loop.close()
+
+    def _begin(self, batch: Batch) -> None:
+        if batch.over:
+            return
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            self._waiting.append(batch)
+            self._connect()
+        elif self._blocked:
+            batch.settle_rest_as(batch.places, Result.unavailable(f"blocked: {self._blocked}"))
+        else:
+            try:
+                for group in batch.groups:
+                    self._publisher(group[0][1].exchange).begin(batch, group)
+            except AMQPError as error:  # as many channels as the broker allows are open
+                batch.settle_rest(batch.places, words_of(error))
+
+    def _publisher(self, exchange: str) -> Publisher:
+        if idle := self._idle.get(exchange):
+            return idle.pop()
+        publisher: Publisher
+        channel = self._connection.channel(on_open_callback=lambda _: publisher.confirm())
+        publisher = Publisher(exchange, channel, self.learned, free=self._give_back, gone=self._forget)
+        self._publishers.add(publisher)
+        return publisher
+
+    def _give_back(self, publisher: Publisher) -> None:
+        """Its group is done: keep the channel, or close it if confirms may still come for what was given up."""
+        self._heard += 1
+        idle = self._idle.setdefault(publisher.exchange, [])
+        room = len(idle) < MOST_IDLE and sum(map(len, self._idle.values())) < MOST_IDLE_OF_ALL
+        if publisher.usable and room:
+            idle.append(publisher)
+        elif publisher.channel.is_open:
+            publisher.channel.close()
+
+    def _forget(self, publisher: Publisher) -> None:
+        """Its channel is closed."""
+        self._heard += 1
+        self._publishers.discard(publisher)
+        idle = self._idle.get(publisher.exchange, [])
+        if publisher in idle:
+            idle.remove(publisher)
+
+    def _abandon(self, batch: Batch, silent: bool) -> None:
+        """Nobody waits for it any more. A broker that said nothing at all meanwhile is looked for again."""
+        if batch in self._waiting:
+            self._waiting.remove(batch)
+        if silent:
+            self._lost("the broker said nothing")
+            return
+        for publisher in [publisher for publisher in self._publishers if publisher.batch is batch]:
+            if publisher.channel.is_open:
+                publisher.channel.close()
+
+    def _connect(self) -> None:
+        if self._workflow is not None or self._stopping:
+            return
+        self._workflow = pika.SelectConnection.create_connection(
+            self._parameters, on_done=self._connected, custom_ioloop=self._loop
+        )
+
+    def _connected(self, outcome: Any) -> None:
+        self._workflow = None
+        waiting, self._waiting = self._waiting, []
+        if isinstance(outcome, BaseException):
+            reason = f"no connection: {words_of(outcome)}"
+            for batch in waiting:
+                batch.settle_rest(batch.places, reason)
+            return
+        self._connection, self._blocked = outcome, ""
+        self.learned.most, self.learned.frame = None, outcome.params.frame_max
+        outcome.add_on_close_callback(self._on_close)
+        outcome.add_on_connection_blocked_callback(self._on_blocked)
+        outcome.add_on_connection_unblocked_callback(self._on_unblocked)
+        for batch in waiting:
+            self._begin(batch)
+
+    def _on_close(self, connection: Any, error: BaseException) -> None:
+        if connection is self._connection:
+            self._lost(words_of(error))
+
+    def _on_blocked(self, _: Any, frame: Any) -> None:
+        self._blocked = frame.method.reason or "the broker takes nothing"
+        for publisher in self._publishers:
+            if publisher.batch is not None:
+                publisher.batch.blocked(self._clock)
+
+    def _on_unblocked(self, _: Any, __: Any) -> None:
+        self._blocked = ""
+
+    def _lost(self, reason: str) -> None:
+        """Let the connection go, if it is not gone yet, and say so to whoever waits for something on it."""
+        connection, self._connection, self._blocked = self._connection, None, ""
+        publishers, self._publishers = self._publishers, set()
+        self._idle.clear()
+        for batch in {publisher.batch for publisher in publishers if publisher.batch is not None}:
+            batch.settle_rest(batch.places, f"the connection was lost: {reason}")
+        if connection is not None and not connection.is_closed:
+            # There is no public way to let go of a broker that does not answer.
+            connection._terminate_stream(StreamLostError(reason))
+
+    def _close(self) -> None:
+        for batch in self._waiting:
+            batch.settle_rest(batch.places, "the target is closed")
+        if self._workflow is not None:
+            self._workflow.abort()
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            self._loop.stop()
+            return
+        connection.add_on_close_callback(lambda *_: self._loop.stop())
+        self._loop.call_later(CLOSE_SECONDS / 2, self._loop.stop)
+        connection.close()

@@ -1,0 +1,192 @@
+"""A channel in confirm mode, which publishes one group of messages after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import pika
+from pika.exceptions import AMQPError, ChannelClosedByBroker
+
+from delayq.targets import OK, Result
+from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
+from delayq.targets.rabbitmq.words import words_of
+
+__all__ = ["Learned", "Publisher"]
+
+PRECONDITION_FAILED: Final = 406
+_TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
+
+
+class Learned:
+    """What the broker has let be known of what it takes, on this connection."""
+
+    def __init__(self) -> None:
+        #: The largest body that it takes, bytes, once it has said so.
+        self.most: int | None = None
+        #: The bytes that fit into a frame.
+        self.frame: int = 4_096
+        #: Ids of messages of which one made it close a channel. Smaller and smaller groups find out which.
+        self.suspects: set[str] = set()
+
+    def refused(self, one: Outgoing) -> Result | None:
+        """What it would close the channel, or the connection, for."""
+        if self.most is not None and len(one.body) > self.most:
+            return _too_large(one.body, self.most)
+        if one.weight > self.frame // 2 and (size := _size(one.properties)) > self.frame:
+            return Result.rejected(
+                f"its headers take {size} bytes, and a frame of this broker no more than {self.frame}"
+            )
+        return None
+
+
+class Publisher:
+    """A channel in confirm mode for one exchange; at most one group of a batch uses it at a time."""
+
+    def __init__(
+        self,
+        exchange: str,
+        channel: Any,
+        learned: Learned,
+        *,
+        free: Callable[[Publisher], None],
+        gone: Callable[[Publisher], None],
+    ) -> None:
+        self.exchange = exchange
+        self.channel = channel
+        self._learned = learned
+        self._free = free
+        self._gone = gone
+        self._tag = 0
+        self._batch: Batch | None = None
+        self._group: Group = ()
+        self._sent: list[Outgoing] = []  # of the group, those that went out: the last `len` tags
+        self._pending: dict[int, int] = {}  # delivery tag to place
+        self._returned: dict[str, str] = {}  # id to the broker's words
+        channel.add_on_close_callback(self._closed)
+        channel.add_on_return_callback(self._on_return)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, and nothing is on its way that somebody has given up."""
+        return not self._pending and bool(self.channel.is_open)
+
+    @property
+    def batch(self) -> Batch | None:
+        """What it is sending."""
+        return self._batch
+
+    def begin(self, batch: Batch, group: Group) -> None:
+        """Take a group; published at once if the channel is ready."""
+        self._batch, self._group = batch, group
+        if self._tag:
+            self._publish()
+
+    def confirm(self) -> None:
+        """The channel is open: have it confirm, then publish."""
+        self.channel.confirm_delivery(self._confirmed, callback=self._ready)
+
+    def _ready(self, _: object) -> None:
+        self._tag = 1
+        self._publish()
+
+    def _publish(self) -> None:
+        batch = self._batch
+        if batch is None or not batch.publishing(self._group):
+            self._end()
+            return
+        channel, pending, tag = self.channel, self._pending, self._tag
+        sent: list[Outgoing] = []
+        for place, one in self._group:
+            try:
+                if refused := self._learned.refused(one):
+                    batch.settle(place, refused)
+                    continue
+                channel.basic_publish(one.exchange, one.routing_key, one.body, one.properties, mandatory=True)
+            except (ValueError, AMQPError) as error:  # it cannot be written down; nothing of it went out
+                batch.settle(place, Result.rejected(str(error) or type(error).__name__))
+                continue
+            pending[tag] = place
+            sent.append(one)
+            tag += 1
+        self._tag, self._sent = tag, sent
+        if not pending:
+            self._end()
+
+    def _on_return(self, _: Any, method: Any, properties: Any, __: bytes) -> None:
+        self._returned[properties.message_id] = f"{method.reply_code} {method.reply_text}"
+
+    def _confirmed(self, frame: Any) -> None:
+        method = frame.method
+        tag: int = method.delivery_tag
+        tags = [one for one in self._pending if one <= tag] if method.multiple else [tag]
+        acked = isinstance(method, pika.spec.Basic.Ack)
+        batch = self._batch
+        for one in tags:
+            place = self._pending.pop(one, None)
+            if place is not None and batch is not None:
+                batch.settle(place, self._judge(one) if acked else Result.unavailable("the broker said nack"))
+        if not self._pending:
+            self._end()
+
+    def _judge(self, tag: int) -> Result:
+        if not self._returned:
+            return OK
+        one = self._sent[tag - self._tag]
+        said = self._returned.pop(one.id, None)
+        if said is None:
+            return OK
+        where = f"exchange {one.exchange!r}, routing key {one.routing_key!r}"
+        return Result.unavailable(f"unroutable: {said} ({where})")
+
+    def _end(self) -> None:
+        """All of the group have their word, or nobody waits for them: free for the next one."""
+        self._batch, self._group = None, ()
+        self._returned.clear()
+        self._free(self)
+
+    def _closed(self, _: Any, error: BaseException) -> None:
+        batch, group = self._batch, self._group
+        self._batch, self._group = None, ()
+        self._gone(self)
+        if batch is None:
+            return
+        places = [place for place, _ in group if batch.results[place] is None]
+        if not isinstance(error, ChannelClosedByBroker):
+            batch.settle_rest(places, f"the connection was lost: {words_of(error)}")
+            return
+        reason = f"{error.reply_code} {error.reply_text}"
+        if error.reply_code == PRECONDITION_FAILED:
+            self._poisoned(batch, group, places, reason)
+            return
+        # Not for one message: no such exchange, no right to it. So it took none, unless it has taken some before.
+        if len(places) == len(group):
+            batch.settle_rest_as(places, Result.unavailable(reason))
+        batch.settle_rest(places, reason)
+
+    def _poisoned(self, batch: Batch, group: Group, places: list[int], reason: str) -> None:
+        """One of the messages was not to the broker's liking, and it looked at none behind it."""
+        if found := _TOO_LARGE.search(reason):
+            limit = self._learned.most = int(found.group(1))
+            guilty = next((index for index, (_, one) in enumerate(group) if len(one.body) > limit), len(group))
+            for index, (place, one) in enumerate(group):
+                if len(one.body) > limit:
+                    batch.settle(place, _too_large(one.body, limit))
+                elif index > guilty:
+                    batch.settle(place, Result.unavailable(f"a message before it was refused: {reason}"))
+        elif len(group) == 1:
+            batch.settle_rest_as(places, Result.rejected(reason))
+        else:
+            self._learned.suspects.update(one.id for place, one in group if batch.results[place] is None)
+        batch.settle_rest(places, f"one of the messages was refused: {reason}")
+
+
+def _too_large(body: bytes, limit: int) -> Result:
+    """The result of a message that is larger than the broker takes."""
+    return Result.rejected(f"{len(body)} bytes, and the broker takes no more than {limit}")
+
+
+def _size(properties: pika.BasicProperties) -> int:
+    """Bytes of the frame that carries them."""
+    return sum(map(len, properties.encode())) + 22

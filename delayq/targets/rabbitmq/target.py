@@ -1,0 +1,156 @@
+"""RabbitMQ: each message is published to an exchange, with publisher confirms, persistent and mandatory."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pika
+
+from delayq.clock import Clock, SystemClock
+from delayq.errors import ConfigError
+from delayq.routes import Route
+from delayq.targets import Delivery, Result
+from delayq.targets.rabbitmq.address import parameters_of
+from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
+from delayq.targets.rabbitmq.link import Link
+from delayq.targets.secrets import revealed
+
+__all__ = ["RabbitMQTarget"]
+
+PERSISTENT: Final = 2
+#: A short string of AMQP: exchanges, routing keys, names of headers. Bytes.
+SHORT: Final = 255
+MOST_SUSPECTS: Final = 10_000
+MOST_APART: Final = 16
+#: Headers that delayq or the broker understands; a property of that name goes under another one, or not at all.
+OWN_PREFIX: Final = "delayq-"
+BROKERS: Final = frozenset({"CC", "BCC"})
+
+
+class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What a route may say in `options`. `password` is 'env:NAME', 'file:PATH', or itself. Times are ms."""
+
+    exchange: str = ""
+    routing_key: str = "{topic}"
+    property_prefix: str = ""
+    user: str = ""
+    password: str = ""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    connect_timeout: int = 5_000
+    heartbeat: int = 10_000
+
+
+class RabbitMQTarget:
+    """Publishes batches; a confirm of the broker is what counts, and a message that it returns is not delivered.
+
+    At least once: a message whose confirm was lost is published again, with the same `message_id`.
+    """
+
+    max_batch = 500
+
+    def __init__(self, url: str, route: Route, redis_url: str, *, clock: Clock | None = None) -> None:
+        self._clock = clock if clock is not None else SystemClock()
+        try:
+            options = msgspec.convert(route.options, _Options)
+            for name, text in (("exchange", options.exchange), ("routingKey", options.routing_key)):
+                if "{topic}" not in text and len(text.encode()) > SHORT:
+                    raise ValueError(f"{name} is longer than {SHORT} bytes")
+            if options.connect_timeout < 1 or options.heartbeat < 1_000:
+                raise ValueError("connectTimeout is at least 1 and heartbeat at least 1000 (ms)")
+            parameters = parameters_of(
+                url,
+                user=options.user,
+                password=revealed(options.password, "password"),
+                tls=_tls(options),
+                connect_timeout=options.connect_timeout,
+                heartbeat=options.heartbeat,
+                name=f"delayq {route.name}",
+            )
+        except (ValueError, OSError, msgspec.ValidationError) as error:
+            raise ConfigError(f"route {route.name}: RabbitMQ cannot be used: {error}") from None
+        self._exchange = options.exchange
+        self._routing_key = options.routing_key
+        self._prefix = options.property_prefix
+        self._link = Link(parameters, route.name, self._clock)
+
+    def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
+        """Publish a batch and wait for its confirms."""
+        deadline = self._clock.monotonic() + int(timeout * 1000)
+        suspects = self._link.learned.suspects
+        refused: dict[int, Result] = {}
+        groups: dict[str, list[tuple[int, Outgoing]]] = {}
+        for place, one in enumerate(batch):
+            try:
+                ready = self._outgoing(one)
+            except ValueError as error:
+                refused[place] = Result.rejected(str(error))
+                continue
+            groups.setdefault(ready.exchange, []).append((place, ready))
+        sending = Batch(_apart(groups.values(), suspects) if suspects else list(groups.values()), len(batch))
+        self._link.send(sending, deadline)
+        if suspects:
+            done = {one.id for one, result in zip(batch, sending.results, strict=True) if _is_final(result)}
+            suspects.difference_update(done if len(suspects) < MOST_SUSPECTS else set(suspects))
+        return [result or refused[place] for place, result in enumerate(sending.results)]
+
+    def _outgoing(self, one: Delivery) -> Outgoing:
+        exchange = self._exchange.replace("{topic}", one.topic)
+        routing_key = self._routing_key.replace("{topic}", one.topic)
+        if len(exchange.encode()) > SHORT or len(routing_key.encode()) > SHORT:
+            raise ValueError(f"its exchange or routing key is longer than {SHORT} bytes")
+        headers: dict[str, Any] = {"delayq-due": one.due, "delayq-attempt": one.attempt}
+        if one.tags:
+            headers["delayq-tags"] = one.tags
+        if one.keys:
+            headers["delayq-keys"] = " ".join(one.keys)
+        if one.ordering_key:
+            headers["delayq-ordering-key"] = one.ordering_key
+        weight = 2_500
+        for name, value in one.properties.items():
+            header = self._prefix + name
+            if header in BROKERS or header.startswith(OWN_PREFIX) or len(header.encode()) > SHORT:
+                raise ValueError(f"the property {name!r} cannot be a header; give the route another propertyPrefix")
+            headers[header] = value
+            weight += 4 * (len(name) + len(value))
+        properties = pika.BasicProperties(
+            content_type=one.content_type,
+            delivery_mode=PERSISTENT,
+            message_id=one.id,
+            timestamp=one.due // 1000,
+            type=one.topic,
+            app_id="delayq",
+            headers=headers,
+        )
+        return Outgoing(one.id, exchange, routing_key, properties, one.payload, weight)
+
+    def close(self) -> None:
+        """Close the connection and end its thread."""
+        self._link.close()
+
+
+def _apart(groups: Iterable[Group], suspects: set[str]) -> list[Group]:
+    """The same messages, with those that may make the broker close a channel in small groups of their own."""
+    found: list[Group] = []
+    for group in groups:
+        doubtful = [entry for entry in group if entry[1].id in suspects]
+        step = -(-len(doubtful) // MOST_APART)
+        found += [doubtful[start : start + step] for start in range(0, len(doubtful), step or 1)]
+        if len(doubtful) < len(group):
+            found.append([entry for entry in group if entry[1].id not in suspects])
+    return found
+
+
+def _is_final(result: Result | None) -> bool:
+    return result is not None and result.outcome in ("ok", "rejected")
+
+
+def _tls(options: _Options) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=options.ca or None)
+    if options.certificate:
+        context.load_cert_chain(options.certificate, options.key or None)
+    return context

@@ -1,0 +1,62 @@
+"""RabbitMQ: each topic has an exchange of its name, and a queue behind it that takes everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pika
+
+from delayq.routes import Route
+from servers.rabbitmq import RabbitMQ
+from tests.support.waiting import eventually
+from tests.targets.adapters import Seen
+
+__all__ = ["RabbitMQAdapter", "seen"]
+
+
+class RabbitMQAdapter:
+    """The queues of a broker."""
+
+    def __init__(self, server: RabbitMQ) -> None:
+        self.server = server
+        self._parameters = pika.URLParameters(server.amqp_url)
+
+    def route(self, topic: str) -> Route:
+        with pika.BlockingConnection(self._parameters) as connection:
+            channel = connection.channel()
+            channel.exchange_declare(topic, "fanout", durable=True)
+            channel.queue_declare(topic, durable=True)
+            channel.queue_bind(topic, topic)
+        return Route(name=topic, match=f"{topic}*", target=self.server.url, options={"exchange": topic})
+
+    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+        found: list[Seen] = []
+        with pika.BlockingConnection(self._parameters) as connection:
+            channel = connection.channel()
+
+            def enough() -> bool:
+                while True:
+                    method, properties, body = channel.basic_get(topic, auto_ack=True)
+                    if method is None:
+                        return len(found) >= count
+                    found.append(seen(properties, body))
+
+            eventually(enough, f"{count} messages in {topic}", seconds)
+        return found
+
+    def refuse(self, topic: str) -> Mapping[str, Any]:
+        """A message with a header that means something else to the broker."""
+        return {"properties": {"CC": topic}}
+
+
+def seen(properties: pika.BasicProperties, body: bytes) -> Seen:
+    """A message as its consumer has it."""
+    headers = properties.headers
+    return Seen(
+        id=properties.message_id, topic=properties.type, tags=headers.get("delayq-tags", ""),
+        keys=tuple(headers.get("delayq-keys", "").split()),
+        properties={name: value for name, value in headers.items() if not name.startswith("delayq-")},
+        ordering_key=headers.get("delayq-ordering-key", ""), payload=body, due=headers["delayq-due"],
+        attempt=headers["delayq-attempt"],
+    )  # fmt: skip
