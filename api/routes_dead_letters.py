@@ -73,7 +73,7 @@ def _limit(text: str) -> int:
 async def redrive(service: Service, request: Request) -> Answer:
     """Put dead letters back, due now
 
-    A result for each id, in order: `scheduled`, `not_dead`, or `corrupt`.
+    A result for each id, in order: `scheduled`, `not_dead`, `no_route`, or `corrupt`.
     """
     ids = decode(_ids, await request.json(service.settings.request_limit)).ids
     valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)

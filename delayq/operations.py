@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from delayq.asking import by_id, every_queue
+from delayq.codec import CorruptRecord
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
-from delayq.message import MAX_DUE, Limits, Message, check_id, check_key
+from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key
 from delayq.nodes import NodeLine, read_nodes
 from delayq.plan import Context, Plan
 from delayq.scheduling import Scheduled, level_delay, schedule
@@ -28,6 +30,8 @@ __all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Sch
 FIND_LIMIT: Final = 1_000
 #: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
 MOST_PAGES: Final = 1_000
+#: Messages that are read at once to look at their topics.
+READ_STEP: Final = 25
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -190,11 +194,34 @@ def _read_token(token: str | None) -> tuple[int, tuple[int, str] | None]:
 
 
 def redrive(context: Context, ids: Sequence[str]) -> Plan[list[str | StoreError]]:
-    """Put dead letters back, due now: 'scheduled', 'not_dead' or 'corrupt' of each, in order."""
+    """Put dead letters back, due now: 'scheduled', 'not_dead', 'no_route' or 'corrupt' of each, in order.
+
+    One whose topic no route takes any more stays a dead letter.
+    """
     for id in ids:
         check_id(id)
-    results = yield from by_id(context, ids, commands.redrive, _moved)
-    return [results[id] for id in ids]
+    refused: set[str] = set()
+    if not context.routes.take_all:
+        refused = yield from _without_route(context, ids)
+    results = yield from by_id(context, [id for id in ids if id not in refused], commands.redrive, _moved)
+    return ["no_route" if id in refused else results[id] for id in ids]
+
+
+def _without_route(context: Context, ids: Sequence[str]) -> Plan[set[str]]:
+    """Those whose topic no route takes; a step of few at a time, as bodies may be large."""
+    refused: set[str] = set()
+    for start in range(0, len(ids), READ_STEP):
+        found = yield from by_id(
+            context, ids[start : start + READ_STEP],
+            lambda keys, some: commands.get(keys, some, retention=context.retention),
+            lambda one: one is not None and one.state == MOVED,
+        )  # fmt: skip
+        for id, one in found.items():
+            if isinstance(one, Found) and one.state == State.DEAD and one.record is not None:
+                with suppress(CorruptRecord):  # the script says so
+                    if context.routes.find(one.record.topic) is None:
+                        refused.add(id)
+    return refused
 
 
 def discard(context: Context, id: str) -> Plan[bool]:

@@ -89,6 +89,8 @@ class Routes:
             raise ConfigError("two routes have the same name")
         self._patterns = [(re.compile(translate(route.match)), route) for route in self.table]
         self._known: dict[str, Route | None] = {}
+        #: Whether there is a route for whatever topic.
+        self.take_all = any(route.match == "*" for route in self.table)
 
     def allowing(self, more: Sequence[str]) -> Routes:
         """The same table, with these networks and names allowed to every route, too."""

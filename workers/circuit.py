@@ -1,8 +1,13 @@
-"""A target's circuit: after several failed sends in a row nothing is sent but a few probes, until one succeeds."""
+"""A target's circuit: after several failed sends in a row nothing is sent but a few probes, until one succeeds.
+
+Failures of very few messages leave open whether they are at fault or the target; so a few others may try at once.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from itertools import islice
 
 from delayq.clock import Clock
 
@@ -10,6 +15,7 @@ __all__ = ["PROBES", "Circuit"]
 
 FAILURES = 3
 PROBES = 3
+SUSPECTS = 3  # different messages that have to fail, before it can only be the target
 FIRST_PAUSE = 1_000
 LONGEST_PAUSE = 30_000
 
@@ -24,20 +30,30 @@ class Circuit:
         self._pause = FIRST_PAUSE
         self._probe_at: int | None = None  # monotonic ms of the next permit; None = closed
         self._probing = False  # a permit was given, and no send has ended since
+        self._suspects: set[str] = set()  # ids that have failed, or were let in to try, since a send succeeded
+        self._told = False  # the target asked for a pause: so it is the target
 
     @property
     def open(self) -> bool:
         """Whether the target is held for broken."""
         return self._probe_at is not None
 
-    def sent(self, ok: bool, after: int = 0) -> bool:
-        """Count a send; True if that opened or closed the circuit. A failed one asked for a pause of `after` ms."""
+    def sent(self, ok: bool, after: int = 0, ids: Iterable[str] = ()) -> bool:
+        """Count a send of these messages; True if that opened or closed the circuit.
+
+        A failed one asked for a pause of `after` ms.
+        """
         with self._lock:
             was_open = self._probe_at is not None
             if ok:
                 self._failures, self._pause, self._probe_at, self._probing = 0, FIRST_PAUSE, None, False
+                self._suspects.clear()
+                self._told = False
                 return was_open
             self._failures += 1
+            self._told = self._told or after > 0
+            if len(self._suspects) < SUSPECTS:
+                self._suspects.update(islice(ids, SUSPECTS))
             now = self._clock.monotonic()
             if self._probe_at is not None:
                 if self._probing:  # not one that was on its way when the circuit opened
@@ -58,3 +74,12 @@ class Circuit:
             self._probe_at = self._clock.monotonic() + self._pause
             self._probing = True
             return PROBES
+
+    def may_try(self, id: str) -> bool:
+        """Whether this message may be sent although the circuit is open; it counts as one that was tried then."""
+        with self._lock:
+            certain = self._told or len(self._suspects) >= SUSPECTS
+            if self._probe_at is None or certain or id in self._suspects:
+                return False
+            self._suspects.add(id)
+            return True

@@ -145,8 +145,9 @@ class Dispatch:
         if not go and self._probes.get(name, 0) > 0:
             self._probes[name] -= 1
             held.probe = True
-            return True
-        return go
+        elif not go and self._forwarders[name].circuit.may_try(held.id):
+            held.probe = True
+        return go or held.probe
 
     # -- out -----------------------------------------------------------------------------------------------------
 
@@ -205,6 +206,10 @@ class Dispatch:
         """Whether the target behind a parked set is held for broken."""
         forwarder = self._forwarders.get(name[2:])
         return forwarder is not None and forwarder.circuit.open
+
+    def probe_failed(self, name: str) -> None:
+        """Let no more of the permitted probes go: the next pause has begun."""
+        self._probes.pop(name, None)
 
     def may_come_back(self, name: str, ramp: int) -> int:
         """How many messages parked for a target may come back now."""

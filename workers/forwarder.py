@@ -188,7 +188,7 @@ class Forwarder:
             self._sends.discard(send)
             self._done(send)
         if results is not None:
-            self._count(results, self._clock.monotonic() - send.since)
+            self._count(send, results, self._clock.monotonic() - send.since)
         start = 0
         for group in send.groups:
             end = start + len(group.batch)
@@ -200,10 +200,14 @@ class Forwarder:
         self._pending -= sum(len(group.batch) for group in send.groups)
         self._progress = self._clock.monotonic()
 
-    def _count(self, results: Sequence[Result], took: int) -> None:
+    def _count(self, send: _Send, results: Sequence[Result], took: int) -> None:
         reached = any(result is OK or result.outcome in ("ok", "rejected") for result in results)
-        if self.circuit.sent(reached, max((result.after for result in results), default=0)):
-            log.warning("circuit_open" if self.circuit.open else "circuit_closed", route=self.route.name)
+        ids = (held.id for group in send.groups for held in group.batch)
+        if self.circuit.sent(reached, max((result.after for result in results), default=0), ids):
+            if self.circuit.open:
+                log.warning("circuit_open", route=self.route.name, reason=results[0].reason)
+            else:
+                log.warning("circuit_closed", route=self.route.name)
             if self._observer is not None:
                 self._observer.circuit(self.route.name, self.circuit.open)
         if self._observer is not None:
@@ -226,7 +230,7 @@ class Forwarder:
         for send in hung:
             log.error("send_hung", route=self.route.name, messages=sum(len(group.batch) for group in send.groups))
             unknown = Result.unknown(f"no answer within {self.timeout} ms")
-            self._count([unknown], now - send.since)
+            self._count(send, [unknown], now - send.since)
             for group in send.groups:
                 group.report(group.batch, [unknown] * len(group.batch))
 

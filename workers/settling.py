@@ -52,6 +52,7 @@ class Settling:
             elif result.outcome == "rejected":
                 work.settlement.bury(held, result.reason)
             elif broken or held.probe:
+                work.probe_failed(route.name)
                 work.park_lane(held, aside)
             else:
                 self._failed(held, route, result, now)

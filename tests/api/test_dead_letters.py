@@ -6,7 +6,8 @@ import httpx2
 import pytest
 
 from api import routes_dead_letters
-from tests.api.conftest import Worker
+from delayq.config import Settings
+from tests.api.conftest import Serving, Worker
 
 
 async def bury(api: httpx2.AsyncClient, worker: Worker, *ids: str, **message: Any) -> None:
@@ -79,3 +80,17 @@ async def test_a_live_message_is_no_dead_letter(api: httpx2.AsyncClient) -> None
     await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000, "id": "alive"})
     assert (await api.delete("/v1/dead-letters/alive")).status_code == 404
     assert (await api.get("/v1/messages/alive")).json()["state"] == "scheduled"
+
+
+async def test_one_whose_route_is_gone_is_not_put_back(
+    api: httpx2.AsyncClient, worker: Worker, settings: Settings, asgi: Serving
+) -> None:
+    await bury(api, worker, "gone", topic="parcels")
+    await bury(api, worker, "here", topic="orders.paid")
+    routes = '[{"name": "orders", "match": "orders*"}]'
+    async with asgi(settings.model_copy(update={"routes": routes})) as later:
+        answer = await later.post("/v1/dead-letters:redrive", json={"ids": ["gone", "here", "nobody"]})
+        assert [(one["status"], one["result"]) for one in answer.json()["results"]] == [
+            (409, "no_route"), (200, "scheduled"), (409, "not_dead"),
+        ]  # fmt: skip
+        assert (await later.get("/v1/messages/gone")).json()["state"] == "dead"

@@ -7,8 +7,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from delayq.config import Settings
 from delayq.times import parse_instant
-from tests.api.conftest import Worker
+from tests.api.conftest import Serving, Worker
 
 HOUR = 3_600_000
 
@@ -197,3 +198,11 @@ async def test_many_single_calls_at_once_each_get_their_own_outcome(api: httpx2.
     answers = await asyncio.gather(*[post(api, **message) for _, message in calls])
     assert [answer.status_code for answer in answers] == [status for status, _ in calls]
     assert (await api.get("/v1/stats")).json()["depth"] == 62
+
+
+async def test_a_topic_without_a_route_is_refused_with_the_field(settings: Settings, asgi: Serving) -> None:
+    async with asgi(settings.model_copy(update={"routes": '[{"name": "orders", "match": "orders*"}]'})) as api:
+        answer = await api.post("/v1/messages", json={"topic": "parcels", "delayTime": 60_000, "id": "a"})
+        assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
+        assert (answer.json()["field"], "no route takes 'parcels'" in answer.json()["detail"]) == ("topic", True)
+        assert (await api.get("/v1/messages/a")).status_code == 404

@@ -112,3 +112,11 @@ def test_version_says_which_delayq_it_is(cli: Cli, option: tuple[str, ...]) -> N
     ran = cli("version", *option)
     assert ran.code == 0
     assert version("delayq") in ran.out
+
+
+def test_redrive_leaves_what_has_no_route_any_more(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    given.dead_letter("a")  # of the topic 'demo'
+    monkeypatch.setenv("DELAYQ_ROUTES", '[{"name": "orders", "match": "orders.*"}]')
+    ran = cli("dead-letters", "redrive", "--all")
+    assert (ran.code, ran.rows) == (1, [["a", "no_route"]])
+    assert dict(cli("stats").rows)["dead"] == "1"

@@ -1,0 +1,65 @@
+"""Redis Streams elsewhere: another server, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from delayq.routes import Route
+from tests.support.proxy import FaultProxy
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+from tests.targets.adapters import Seen
+
+
+class RedisStreamAdapter:
+    """The streams of a server; a proxy before a single one can swallow everything."""
+
+    def __init__(self, server: ServerUnderTest) -> None:
+        self._server = server
+        self._proxy: FaultProxy | None = None
+        if server.kind != "cluster":
+            self._proxy = FaultProxy(server.port)
+            self._proxy.__enter__()
+        self.url = "redis+stream:" + (self._proxy.url if self._proxy else server.url)
+
+    def route(self, topic: str) -> Route:
+        return Route(name=topic, match=f"{topic}*", target=self.url, path="general")
+
+    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+        eventually(lambda: self._server.admin.xlen(topic) >= count, f"{count} entries in {topic}", seconds)
+        return [_seen(entry) for _, entry in self._server.admin.xrange(topic)]
+
+    def refuse(self, topic: str) -> Mapping[str, Any]:
+        """A message of a topic whose key is no stream."""
+        self._server.admin.set(f"{topic}-wrong", "a string")
+        return {"topic": f"{topic}-wrong"}
+
+    @property
+    def can_hang(self) -> bool:
+        """Whether `hang` works."""
+        return self._proxy is not None
+
+    def hang(self) -> None:
+        """From now on take what comes and answer nothing."""
+        assert self._proxy is not None
+        self._proxy.black_hole()
+
+    def heal(self) -> None:
+        """Be well again."""
+        assert self._proxy is not None
+        self._proxy.heal()
+
+    def close(self) -> None:
+        if self._proxy is not None:
+            self._proxy.__exit__(None, None, None)
+
+
+def _seen(entry: Mapping[bytes, bytes]) -> Seen:
+    fields = {name.decode(): value for name, value in entry.items()}
+    text = {name: value.decode() for name, value in fields.items() if name != "body"}
+    return Seen(
+        id=text["id"], topic=text["topic"], tags=text["tags"], keys=tuple(text["keys"].split()),
+        properties={name[2:]: value for name, value in text.items() if name.startswith("p:")}, ordering_key=None,
+        payload=fields["body"], due=int(text["due"]), attempt=int(text["attempt"]),
+    )  # fmt: skip

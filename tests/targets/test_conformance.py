@@ -1,0 +1,250 @@
+"""What every target has to keep to, shown by the same cases on each of them."""
+
+from __future__ import annotations
+
+import threading
+import tomllib
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from delayq import Client, Message, Settings
+from delayq.config import load_settings
+from delayq.targets import Result, Target, open_target
+from delayq.testing import MemoryTarget
+from tests.docs.blocks import ROOT
+from tests.support.deliveries import delivery, outcomes
+from tests.support.nodes import RunningNode
+from tests.support.servers import ServerUnderTest, real_server
+from tests.support.waiting import eventually
+from tests.targets.adapters import Seen
+from tests.targets.conformance import KINDS, NOWHERE, Adapter, Kind, fields, hanging, put_flaky_before
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 60.0
+TIMEOUT = 20.0
+
+
+@pytest.fixture(scope="module")
+def elsewhere_server() -> Iterator[ServerUnderTest]:
+    with real_server("valkey", appendonly=False) as server:
+        yield server
+
+
+@pytest.fixture
+def elsewhere(elsewhere_server: ServerUnderTest) -> ServerUnderTest:
+    """Another Redis than delayq's own."""
+    return elsewhere_server
+
+
+@pytest.fixture
+def memory_target() -> MemoryTarget:
+    return MemoryTarget()
+
+
+class Bench:
+    """A kind of target, what it is made of, and a topic of this test alone."""
+
+    def __init__(self, kind: Kind, server: Any) -> None:
+        self.kind = kind
+        self.server = server
+        self.adapter: Adapter = kind.adapt(server)
+        self.topic = f"conf-{uuid.uuid4().hex[:12]}"
+        self.route = self.adapter.route(self.topic)
+        self._opened: list[Target] = []
+
+    def open(self) -> Target:
+        """The target; it is closed at the end."""
+        self._opened.append(open_target(self.route, NOWHERE))
+        return self._opened[-1]
+
+    def delivery(self, id: str, body: Any = "x", attempts: int = 0, **more: Any) -> Any:
+        """A message of the topic."""
+        return delivery(id, body, attempts, **({"topic": self.topic} | more))
+
+    def send(self, batch: Sequence[Any]) -> list[Result]:
+        """Send by a target of its own, which is closed then."""
+        target = open_target(self.route, NOWHERE)
+        try:
+            return [
+                result
+                for start in range(0, len(batch), target.max_batch)
+                for result in target.send(batch[start : start + target.max_batch], TIMEOUT)
+            ]
+        finally:
+            target.close()
+
+    def read(self, count: int) -> list[Seen]:
+        """What arrived in the topic."""
+        return self.adapter.read(self.topic, count, SECONDS)
+
+    def settings(self, redis: ServerUnderTest, **given: Any) -> Settings:
+        """Of a node with this route alone."""
+        values: dict[str, Any] = {"queues": 2, "redis_timeout": 2_000, "retry_base": 20, "retry_cap": 100}
+        routes = msgspec.json.encode([self.route]).decode()
+        return load_settings(**{"redis_url": redis.url, "routes": routes, **values, **given})
+
+    def close(self) -> None:
+        for target in self._opened:
+            target.close()
+        if close := getattr(self.adapter, "close", None):
+            close()
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    kind: Kind = request.param
+    if not kind.there:
+        pytest.skip(f"no adapter tests/targets/adapters/{kind.module}.py")
+    made = Bench(kind, request.getfixturevalue(kind.server))
+    yield made
+    made.close()
+
+
+def test_every_target_of_the_package_has_an_adapter() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["delayq.targets"]
+    assert set(declared) <= {scheme for kind in KINDS if kind.there for scheme in kind.schemes}
+
+
+# -- what arrives --------------------------------------------------------------------------------------------------------
+
+
+def test_every_field_that_is_carried_arrives_as_it_was(bench: Bench) -> None:
+    one = bench.delivery(
+        "order-42.unpaid_1:a", "two\nlines", 2, tags="unpaid", keys=("order-42", "customer-7"), ordering_key="shop 7",
+        properties={"region": "eu", "empty": "", "with spaces": "a  b"},
+    )  # fmt: skip
+    (result,) = bench.send([one])
+    assert result.outcome == "ok", result
+    (seen,) = bench.read(1)
+    assert seen == fields(bench.kind, one)
+
+
+def test_letters_of_all_alphabets_arrive(bench: Bench) -> None:
+    one = bench.delivery(
+        "a", "naïve 逾期 🕰", tags="überfällig", keys=("заказ-42", "注文"), ordering_key="größe/🗝",
+        properties={"clé": "valeur ✓", "名前": "値", "%41": "100 %", '"': "=;,&\\"},
+    )  # fmt: skip
+    assert outcomes(bench.send([one])) == ["ok"]
+    (seen,) = bench.read(1)
+    assert seen == fields(bench.kind, one)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", "", b"\0", bytes(range(256)), b"\xff\xfe\r\n\r\n\0", "\ud7ff\ue000", "{not json", b" \t ", b"x" * 100_000],
+    ids=["no bytes", "no text", "nul", "every byte", "no text at all", "edges", "brace", "blanks", "100 kB"],
+)
+def test_a_body_arrives_byte_for_byte(bench: Bench, body: Any) -> None:
+    one = bench.delivery("a", body)
+    assert outcomes(bench.send([one])) == ["ok"]
+    (seen,) = bench.read(1)
+    assert seen.payload == fields(bench.kind, one).payload
+
+
+def test_a_json_body_arrives_as_compact_text(bench: Bench) -> None:
+    assert outcomes(bench.send([bench.delivery("a", {"order": 42, "text": "é", "none": None})])) == ["ok"]
+    (seen,) = bench.read(1)
+    assert seen.payload == '{"order":42,"text":"é","none":null}'.encode()
+
+
+def test_odd_ids_arrive(bench: Bench) -> None:
+    ids = ["0", "-", "a" * 128, "A:b", "..", "1e5", "None", "01995c6e-0000-7000-8000-000000000000", "x_y.z-1"]
+    assert outcomes(bench.send([bench.delivery(id) for id in ids])) == ["ok"] * len(ids)
+    assert sorted(seen.id for seen in bench.read(len(ids))) == sorted(ids)
+
+
+# -- batches, threads, the end -------------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_the_most_messages_arrives_once(bench: Bench) -> None:
+    target = bench.open()
+    batch = [bench.delivery(f"m{number}", str(number)) for number in range(min(target.max_batch, 500))]
+    assert outcomes(target.send(batch, TIMEOUT)) == ["ok"] * len(batch)
+    target.close()
+    seen = bench.read(len(batch))
+    assert sorted((one.id, one.payload) for one in seen) == sorted((one.id, one.payload) for one in batch)
+
+
+def test_each_message_of_a_batch_has_an_outcome_of_its_own(bench: Bench) -> None:
+    refuse: Callable[[str], dict[str, Any]] | None = getattr(bench.adapter, "refuse", None)
+    if refuse is None:
+        pytest.skip(f"{bench.kind.name} takes every message or none")
+    wrong = bench.delivery(**{"id": "wrong", "body": "y", **refuse(bench.topic)})
+    results = bench.send([bench.delivery("first"), wrong, bench.delivery("last")])
+    assert outcomes(results) == ["ok", "rejected", "ok"]
+    assert results[1].reason
+    assert sorted(seen.id for seen in bench.read(2)) == ["first", "last"]
+
+
+def test_several_threads_send_at_once(bench: Bench) -> None:
+    target = bench.open()
+    size = min(20, target.max_batch)
+    results: list[Result] = []
+
+    def send(thread: int) -> None:
+        for number in range(5):
+            results.extend(target.send([bench.delivery(f"{thread}-{number}-{n}") for n in range(size)], TIMEOUT))
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * TIMEOUT)
+    assert outcomes(results) == ["ok"] * 20 * size
+    counts = Counter(seen.id for seen in bench.read(20 * size))
+    assert counts == {f"{thread}-{number}-{n}": 1 for thread in range(4) for number in range(5) for n in range(size)}
+
+
+def test_what_is_confirmed_is_there_after_the_end_and_no_thread_is_left(bench: Bench) -> None:
+    before = set(threading.enumerate())
+    target = open_target(bench.route, NOWHERE)
+    assert outcomes(target.send([bench.delivery("a")], TIMEOUT)) == ["ok"]
+    during = set(threading.enumerate()) - before
+    target.close()
+    assert [seen.id for seen in bench.read(1)] == ["a"]
+    eventually(lambda: not any(one.is_alive() for one in during if "target" in one.name), "its threads have ended")
+
+
+# -- through a node ------------------------------------------------------------------------------------------------------
+
+
+def test_within_an_ordering_key_nothing_overtakes_although_sends_fail_in_between(
+    bench: Bench, valkey: ServerUnderTest
+) -> None:
+    ids = [f"{key}-{number}" for number in range(8) for key in "abcd"]
+    faults = {id: ["unavailable"] for id in ids[1::4]} | {id: ["unknown"] for id in ids[2::7]}
+    bench.route = put_flaky_before(bench.route, faults)
+    settings = bench.settings(valkey)
+    with RunningNode(settings), Client(settings=settings) as client:
+        for due, id in enumerate(ids, start=1_000):
+            client.schedule(Message(topic=bench.topic, id=id, ordering_key=id[0], expect_date=due))
+        eventually(
+            lambda: sum(queue.scheduled + queue.parked for queue in client.stats()) == 0, "all are sent", SECONDS
+        )
+        assert client.dead_letters().letters == []
+    seen = [one.id.partition(".")[0] for one in bench.read(len(ids) + len(faults.keys() - set(ids[1::4])))]
+    assert set(seen) == set(ids)
+    for key in "abcd":
+        of_key = [id for id in seen if id.startswith(key)]
+        assert of_key == sorted(of_key), "one overtook another"
+
+
+def test_a_message_whose_answer_does_not_come_is_sent_again_with_the_same_id(
+    bench: Bench, valkey: ServerUnderTest
+) -> None:
+    if not getattr(bench.adapter, "can_hang", True):
+        pytest.skip(f"{bench.kind.name} cannot be made to hang")
+    settings = bench.settings(valkey, send_timeout=1_000)
+    with RunningNode(settings), Client(settings=settings) as client:
+        with hanging(bench.adapter, bench.server):
+            client.schedule(Message(topic=bench.topic, id="a", body="once at least", delay_time=0))
+            eventually(lambda: (found := client.get("a")) is not None and found.attempts > 0, "it timed out", SECONDS)
+        eventually(lambda: (found := client.get("a")) is not None and found.state == "delivered", "it is sent", SECONDS)
+        seen = bench.read(1)
+    assert {(one.id, one.payload) for one in seen} == {("a", b"once at least")}

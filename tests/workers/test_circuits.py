@@ -1,0 +1,121 @@
+"""Who is at fault, a message or its target; and which messages share a circuit."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.routes import Route
+from delayq.targets import OK, Result
+from tests.workers.conftest import Worlds
+from tests.workers.one_queue import Hand, OneQueue
+from workers.circuit import PROBES
+from workers.dispatch import Policy
+from workers.held import Held
+from workers.retry import Backoff
+
+BROKEN = Result.unknown("answered 500")
+POLICY = Policy(window=300, look=50, max_attempts=8, backoff=Backoff(100, 1_000))
+
+
+@pytest.fixture
+def world(worlds: Worlds) -> OneQueue:
+    return worlds(policy=POLICY)
+
+
+def fail_alone(world: OneQueue, *ids: str) -> Hand:
+    """Messages that are refused for as long as there are no others, until the circuit is open and they are parked."""
+    hand = world.take_over()
+    for id in ids:
+        world.add(id)
+    hand.run(1_500, lambda held: BROKEN)
+    assert hand.forwarders["general"].circuit.open
+    assert {world.state_of(id) for id in ids} == {"parked"}
+    return hand
+
+
+@pytest.mark.parametrize("poison", [("p0",), ("p0", "p1")], ids=["one", "two"])
+def test_few_messages_that_never_get_through_make_no_neighbour_late_and_are_buried(
+    world: OneQueue, poison: tuple[str, ...]
+) -> None:
+    hand = fail_alone(world, *poison)
+    good = 0
+    while len(world.dead()) < len(poison):
+        world.add(f"n{good}", at=world.elapsed)
+        assert f"n{good}" in hand.settle(), "it is sent when it is due"
+        hand.run(400, lambda held: BROKEN if held.id in poison else OK)
+        assert f"n{good}" not in world.records()
+        good += 1
+        assert good < 50
+    dead = world.dead()
+    assert sorted(dead) == sorted(poison)
+    assert {(one.attempts, one.reason) for one in dead.values()} == {(8, "gave up after 8 attempts: answered 500")}
+    assert max(hand.sent.count(f"n{number}") for number in range(good)) == 1
+
+
+def test_alone_a_message_is_kept_and_tried_now_and_then_without_burning_attempts(world: OneQueue) -> None:
+    hand = fail_alone(world, "p0")
+    burnt = world.attempts_of("p0")
+    tries = len(hand.run(600_000, lambda held: BROKEN))
+    assert 10 < tries < 40
+    assert (world.attempts_of("p0"), world.dead()) == (burnt, {})
+    hand.run(60_000, lambda held: OK)
+    assert world.records() == {}
+
+
+def test_after_three_different_messages_it_is_the_target(world: OneQueue) -> None:
+    hand = fail_alone(world, "m0")
+    for number in (1, 2):
+        world.add(f"m{number}", at=world.elapsed)
+        assert f"m{number}" in hand.settle()
+        hand.answer(f"m{number}", BROKEN)
+    world.add("m3", at=world.elapsed)
+    assert "m3" not in hand.settle()
+    assert {id: (world.state_of(id), world.attempts_of(id)) for id in ("m1", "m2", "m3")} == {
+        id: ("parked", 0) for id in ("m1", "m2", "m3")
+    }
+
+
+def test_of_many_at_once_only_as_many_try_as_it_takes(world: OneQueue) -> None:
+    hand = fail_alone(world, "m0")
+    for number in range(30):
+        world.add(f"n{number:02}", at=world.elapsed)
+    tried = hand.settle()
+    assert tried[:2] == ["n00", "n01"]
+    assert len(tried) <= 2 + PROBES
+    hand.answer_all(OK)
+    hand.run(100, lambda held: BROKEN if held.id == "m0" else OK)
+    assert sorted(world.records()) == ["m0"]
+
+
+def test_a_target_that_asked_for_a_pause_gets_it(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("m0")
+    hand.run(70_000, lambda held: Result.unavailable("busy", 20_000))
+    assert hand.forwarders["general"].circuit.open
+    world.add("m1", at=world.elapsed)
+    assert hand.settle() == []
+    assert world.state_of("m1") == "parked"
+
+
+def test_two_routes_to_one_target_have_a_circuit_and_parked_messages_each(worlds: Worlds) -> None:
+    table = [
+        Route(name="deleted", match="g.deleted", target="manual:"),
+        Route(name="general", match="g.*", target="manual:"),
+    ]
+    world = worlds(table=table, policy=POLICY)
+    hand = world.take_over()
+
+    def answer(held: Held) -> Result:
+        return Result.unavailable("there is no such topic") if held.topic == "g.deleted" else OK
+
+    for number in range(20):
+        world.add(f"d{number}", topic="g.deleted", at=number)
+    hand.run(1_500, answer)
+    assert hand.forwarders["deleted"].circuit.open
+    assert not hand.forwarders["general"].circuit.open
+    world.add("other", at=world.elapsed)
+    assert "other" in hand.settle()
+    hand.run(1_000_000, answer)
+    assert hand.parked == ["t:deleted"]
+    assert sorted(world.records()) == sorted(f"d{number}" for number in range(20))
+    assert world.dead() == {}
