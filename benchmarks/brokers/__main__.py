@@ -31,4 +31,7 @@ def read(name: str, url: str, topic: str, count: str, path: str) -> None:
 
 
 if __name__ == "__main__":
-    {"alone": alone, "read": read}[sys.argv[1]](*sys.argv[2:])
+    if sys.argv[1] == "alone":
+        alone(*sys.argv[2:])
+    else:
+        read(*sys.argv[2:])

@@ -8,11 +8,12 @@ from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-from servers.kafka import Kafka
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.brokers import Broker, Note, Plain
 from benchmarks.errors import BenchmarkError
+from servers.kafka import Kafka
 
 __all__ = ["KIT"]
 
@@ -48,7 +49,7 @@ class KafkaKit:
 
         began = time.perf_counter()
         for one in messages:
-            headers = [("tags", one.tags), ("keys", one.key), *one.more]
+            headers: list[tuple[str, str | bytes | None]] = [("tags", one.tags), ("keys", one.key), *one.more]
             while True:
                 try:
                     producer.produce(one.topic, one.body, one.key, headers=headers, on_delivery=report)
@@ -74,7 +75,8 @@ class KafkaKit:
                     break
                 if message.error():
                     continue
-                note(int(dict(message.headers())["due"]), message.timestamp()[1])
+                headers: Any = message.headers()
+                note(int(dict(headers)["due"]), message.timestamp()[1])
                 seen += 1
 
 
