@@ -31,9 +31,8 @@ class KafkaKit:
         """A broker whose topics note when they had a message."""
         with Kafka() as server:
             stamped = {"message.timestamp.type": "LogAppendTime"}
-            made = AdminClient({"bootstrap.servers": _servers(server.url)}).create_topics(
-                [NewTopic(topic, 1, 1, config=stamped) for topic in topics]
-            )
+            admin = AdminClient({"bootstrap.servers": _servers(server.url)})
+            made = admin.create_topics([NewTopic(topic, 1, 1, config=stamped) for topic in topics])
             for future in made.values():
                 future.result(30)
             yield server
