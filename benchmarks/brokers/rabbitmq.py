@@ -1,0 +1,130 @@
+"""RabbitMQ, by pika."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, Final
+
+import pika
+from pika.adapters.select_connection import SelectConnection
+
+from benchmarks.brokers import Broker, Note, Plain
+from benchmarks.errors import BenchmarkError
+from servers.rabbitmq import RabbitMQ
+
+__all__ = ["KIT"]
+
+PATIENCE: Final = 10.0
+WINDOW: Final = 1_000
+WITHIN: Final = 300.0
+
+
+class RabbitMQKit:
+    """One broker, a durable queue a topic."""
+
+    messages = 100_000
+    quick = 20_000
+
+    @contextmanager
+    def running(self, topics: Sequence[str]) -> Iterator[Broker]:
+        """A broker with queues that lie behind the default exchange."""
+        with RabbitMQ() as server:
+            with closing(pika.BlockingConnection(pika.URLParameters(server.amqp_url))) as connection:
+                channel = connection.channel()
+                for topic in topics:
+                    channel.queue_declare(topic, durable=True)
+            yield server
+
+    def alone(self, url: str, messages: Sequence[Plain]) -> float:
+        """Persistent messages on a channel with confirms, of which as many are under way as delayq sends at once."""
+        return _Publishing(url, messages).run()
+
+    def read(self, url: str, topic: str, count: int, note: Note) -> None:
+        """From the queue, which keeps nothing that was read."""
+        seen = 0
+
+        def arrived(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+            nonlocal seen
+            note(int(properties.headers["delayq-due"]), 0)
+            seen += 1
+
+        with closing(pika.BlockingConnection(pika.URLParameters(_amqp(url)))) as connection:
+            connection.channel().basic_consume(topic, arrived, auto_ack=True)
+            patience, before = 60.0, -1
+            while before < seen < count:
+                before = seen
+                connection.process_data_events(patience)
+                patience = PATIENCE
+
+
+class _Publishing:
+    """One run of the asynchronous client."""
+
+    def __init__(self, url: str, messages: Sequence[Plain]) -> None:
+        self._messages = messages
+        self._sent = 0
+        self._open: dict[int, None] = {}  # delivery tags, in order
+        self._began = self._ended = 0.0
+        self._channel: Any = None
+        self._wrong = ""
+        self._connection: Any = SelectConnection(pika.URLParameters(_amqp(url)), on_open_callback=self._opened)
+
+    def run(self) -> float:
+        """Seconds."""
+        self._connection.ioloop.call_later(WITHIN, lambda: self._end("it took too long"))
+        self._connection.ioloop.start()
+        if self._wrong:
+            raise BenchmarkError(
+                f"RabbitMQ confirmed {self._sent - len(self._open)} of {len(self._messages)}: {self._wrong}"
+            )
+        return self._ended - self._began
+
+    def _opened(self, connection: Any) -> None:
+        connection.channel(on_open_callback=self._prepare)
+
+    def _prepare(self, channel: Any) -> None:
+        self._channel = channel
+        channel.add_on_return_callback(lambda *_: self._end("a message was returned"))
+        channel.confirm_delivery(ack_nack_callback=self._told, callback=self._begin)
+
+    def _begin(self, _: Any) -> None:
+        self._began = time.perf_counter()
+        self._publish()
+
+    def _publish(self) -> None:
+        while self._sent < len(self._messages) and len(self._open) < WINDOW:
+            one = self._messages[self._sent]
+            properties = pika.BasicProperties(
+                delivery_mode=2, headers={"tags": one.tags, "keys": one.key, **dict(one.more)}
+            )
+            self._channel.basic_publish("", one.topic, one.body, properties, mandatory=True)
+            self._sent += 1
+            self._open[self._sent] = None
+
+    def _told(self, frame: Any) -> None:
+        if isinstance(frame.method, pika.spec.Basic.Nack):
+            self._end("a message was refused")
+            return
+        tag = frame.method.delivery_tag
+        done = [tag]
+        if frame.method.multiple:
+            done = [one for one in self._open if one <= tag]
+        for one in done:
+            self._open.pop(one, None)
+        if self._sent == len(self._messages) and not self._open:
+            self._end()
+        elif len(self._open) <= WINDOW // 2:
+            self._publish()
+
+    def _end(self, wrong: str = "") -> None:
+        self._ended, self._wrong = time.perf_counter(), wrong
+        self._connection.ioloop.stop()
+
+
+def _amqp(url: str) -> str:
+    return url.replace("rabbitmq://", "amqp://", 1)
+
+
+KIT: Final = RabbitMQKit()
