@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def ids(kafka: Kafka, topic: str, count: int) -> list[str]:
     return [one.id for one in KafkaAdapter(kafka).read(topic, count, SECONDS)]
 
 
-def send_until_ok(target: KafkaTarget, topic: str, id: str, seconds: float = SHORT, **fields: str) -> list[str]:
+def send_until_ok(target: KafkaTarget, topic: str, id: str, seconds: float = SHORT, **fields: Any) -> list[str]:
     """Try a message until it is forwarded, as a worker does; the outcomes on the way."""
     told: list[str] = []
     deadline = time.monotonic() + SECONDS

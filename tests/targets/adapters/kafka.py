@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -75,8 +76,14 @@ def _partitions(consumer: Consumer, topic: str, deadline: float) -> list[TopicPa
 
 def _size(consumer: Consumer, partitions: Sequence[TopicPartition]) -> int:
     """How many records there are now: no transactions are in use, nor is anything deleted."""
-    marks = [consumer.get_watermark_offsets(one, timeout=10) for one in partitions]
-    return sum(mark[1] - mark[0] for mark in marks if mark is not None)
+    size = 0
+    for one in partitions:
+        try:
+            low, high = consumer.get_watermark_offsets(one, timeout=10)
+        except KafkaException:  # its leader is just being chosen: nobody knows
+            return sys.maxsize
+        size += high - low
+    return size
 
 
 def seen(record: Message) -> Seen:
