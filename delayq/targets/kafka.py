@@ -107,6 +107,8 @@ class KafkaTarget:
         for place in taken:
             if sent.reported[place]:
                 results[place] = OK
+        if not sent.errors:
+            producing.trouble = ""
         doubtful = []
         for place, error in tuple(sent.errors):
             if error.code() in FAULTS and not alone:

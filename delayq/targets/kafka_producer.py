@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from delayq.errors import MissingExtra
 
 try:
-    from confluent_kafka import KafkaError, KafkaException, Message, Producer
+    from confluent_kafka import KafkaError, Message, Producer
 except ModuleNotFoundError:
     raise MissingExtra("a kafka target", "kafka") from None
 
@@ -119,8 +119,8 @@ class Producing:
         while not (self._ending and not self._users):
             try:
                 producer.poll(POLL_SECONDS)
-            except KafkaException as error:
-                _log.warning("poll: %s", error)
+            except Exception:
+                _log.exception("poll")  # and go on: sends wait for what it reports
         if len(producer):
             producer.purge()
             producer.flush(PURGE_SECONDS)

@@ -26,13 +26,14 @@ OPTIONS: Final = frozenset({
     "ssl.keystore.location", "ssl.keystore.password",
 })  # fmt: skip
 #: What is not said otherwise. Java's partitioner: a key lies in the same partition whoever writes it. How large a
-#: message may be, the broker decides. A broker that is back is found within a second.
+#: message may be, the broker decides. A broker that is back, or a topic that was made, is found within some seconds.
 DEFAULTS: Final[Mapping[str, Any]] = {
     "client.id": "delayq",
     "linger.ms": 1,
     "message.max.bytes": 16 * 1024 * 1024,
     "partitioner": "murmur2_random",
     "reconnect.backoff.max.ms": 1_000,
+    "topic.metadata.refresh.interval.ms": 10_000,
 }
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")

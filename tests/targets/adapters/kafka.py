@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -47,29 +49,41 @@ def make_topic(servers: str, topic: str, settings: Mapping[str, str], replicas: 
 
 
 def consume(servers: str, topic: str, count: int, seconds: float) -> list[Message]:
-    """So many records of a topic from its beginning, as soon as they are there."""
+    """All records of a topic, as soon as there are so many."""
     deadline = time.monotonic() + seconds
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "tests", "enable.auto.commit": False, "log_level": 2}
     )
     try:
-        partitions: list[int] = []
-        while not partitions and time.monotonic() < deadline:
-            try:
-                found = consumer.list_topics(topic, timeout=5).topics[topic]
-            except KafkaException:
-                continue
-            partitions = list(found.partitions)
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        partitions = _partitions(consumer, topic, deadline)
+        consumer.assign(partitions)
         records: list[Message] = []
-        while len(records) < count and (left := deadline - time.monotonic()) > 0:
-            records += [one for one in consumer.consume(count - len(records), min(left, 0.5)) if one.error() is None]
-        assert len(records) >= count, (
-            f"not within {seconds:.0f} s: {count} records in {topic}; {len(records)} were there"
-        )
+        while len(records) < count or len(records) < _size(consumer, partitions):
+            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {count} records; {len(records)} are there"
+            records += [one for one in consumer.consume(1_000, 0.2) if one.error() is None]
         return records
     finally:
         consumer.close()
+
+
+def _partitions(consumer: Consumer, topic: str, deadline: float) -> list[TopicPartition]:
+    while True:
+        with suppress(KafkaException):  # a broker that was just started
+            if numbers := list(consumer.list_topics(topic, timeout=5).topics[topic].partitions):
+                return [TopicPartition(topic, number, 0) for number in numbers]
+        assert time.monotonic() < deadline, f"there is no topic {topic}"
+
+
+def _size(consumer: Consumer, partitions: Sequence[TopicPartition]) -> int:
+    """How many records there are now: no transactions are in use, nor is anything deleted."""
+    size = 0
+    for one in partitions:
+        try:
+            low, high = consumer.get_watermark_offsets(one, timeout=10)
+        except KafkaException:  # its leader is just being chosen: nobody knows
+            return sys.maxsize
+        size += high - low
+    return size
 
 
 def seen(record: Message) -> Seen:
