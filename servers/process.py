@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -76,8 +77,11 @@ class ServerProcess:
         return "\n".join(text.splitlines()[-lines:])
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
+        """SIGSTOP: it keeps its connections and says nothing. Returns when all its threads stand still."""
+        pid = self.pid
         self.send(signal.SIGSTOP)
+        if pid is not None and hasattr(os, "waitid"):
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT."""

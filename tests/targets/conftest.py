@@ -1,4 +1,4 @@
-"""A receiver of webhooks, and targets that send to it."""
+"""A receiver of webhooks, a broker, and targets that send to them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 
 from delayq.routes import Route
+from delayq.targets.rabbitmq import RabbitMQTarget
 from delayq.targets.webhook import WebhookTarget
+from servers.rabbitmq import RabbitMQ
+from tests.support.amqp import Amqp, amqp
 from tests.support.receiver import Receiver
 
 Webhooks = Callable[..., WebhookTarget]
+Rabbits = Callable[..., RabbitMQTarget]
 Names = dict[str, list[str]]
 
 
@@ -54,3 +58,25 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     return known
+
+
+@pytest.fixture
+def rabbits() -> Iterator[Rabbits]:
+    """Opens RabbitMQ targets, closes them."""
+    opened: list[RabbitMQTarget] = []
+
+    def open_one(url: str, **options: Any) -> RabbitMQTarget:
+        route = Route(name="rabbits", target=url, options=options)
+        opened.append(RabbitMQTarget(url, route, ""))
+        return opened[-1]
+
+    yield open_one
+    for target in opened:
+        target.close()
+
+
+@pytest.fixture
+def broker(rabbitmq: RabbitMQ) -> Iterator[Amqp]:
+    """A connection to the broker beside the one under test."""
+    with amqp(rabbitmq) as one:
+        yield one

@@ -27,6 +27,7 @@ __all__ = ["Link"]
 MOST_IDLE: Final = 8
 MOST_IDLE_OF_ALL: Final = 64
 CLOSE_SECONDS: Final = 5.0
+CLOSED: Final = "the target is closed"
 
 
 class Link:
@@ -37,9 +38,10 @@ class Link:
         self.learned = Learned()
         self._parameters = parameters
         self._clock = clock
-        self._loop = IOLoop()
+        self._loop: Any = None  # there is none before the first send
         self._connection: Any = None
         self._workflow: Any = None
+        self._opening: Any = None
         self._blocked = ""
         self._waiting: list[Batch] = []
         self._publishers: set[Publisher] = set()
@@ -47,7 +49,7 @@ class Link:
         self._heard = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"rabbitmq-{name}", daemon=True)
-        self._start = threading.Lock()
+        self._starting = threading.Lock()
 
     # -- for senders ---------------------------------------------------------------------------------------------------
 
@@ -55,11 +57,12 @@ class Link:
         """Send it; returns when all is settled or the deadline (monotonic ms) has passed, with a result for each."""
         if batch.over:
             return
-        with self._start:
-            if not self._stopping and self._thread.ident is None:
+        with self._starting:
+            if not self._stopping and self._loop is None:
+                self._loop = IOLoop()
                 self._thread.start()
-        if not self._call(lambda: self._begin(batch)):
-            batch.settle_rest(batch.places, "the target is closed")
+        if self._stopping or not self._call(lambda: self._begin(batch)):
+            batch.settle_rest(batch.places, CLOSED)
             return
         heard = self._heard
         if not batch.wait(self._clock, deadline):
@@ -71,9 +74,9 @@ class Link:
 
     def close(self) -> None:
         """Close the connection in order and end the thread; what is under way is unknown."""
-        with self._start:
+        with self._starting:
             self._stopping = True
-        if self._thread.ident is not None:
+        if self._loop is not None:
             self._call(self._close)
             self._thread.join(CLOSE_SECONDS)
 
@@ -93,7 +96,6 @@ class Link:
                 break
             except Exception as error:  # of a callback; the loop itself is whole
                 self._lost(f"{type(error).__name__}: {error}")
-        self._lost("the target is closed")
         self._loop.close()
 
     def _begin(self, batch: Batch) -> None:
@@ -153,13 +155,21 @@ class Link:
     def _connect(self) -> None:
         if self._workflow is not None or self._stopping:
             return
-        self._workflow = pika.SelectConnection.create_connection(
-            self._parameters, on_done=self._connected, custom_ioloop=self._loop
-        )
+
+        class Opening(pika.SelectConnection):  # type: ignore[misc]
+            """Known before it is open: a workflow that has begun to speak with the broker cannot be aborted."""
+
+            def __init__(connection, *given: Any, **named: Any) -> None:
+                super().__init__(*given, **named)
+                self._opening = connection
+
+        self._workflow = Opening.create_connection(self._parameters, on_done=self._connected, custom_ioloop=self._loop)
 
     def _connected(self, outcome: Any) -> None:
-        self._workflow = None
+        self._workflow = self._opening = None
         waiting, self._waiting = self._waiting, []
+        if self._stopping and isinstance(outcome, BaseException):
+            self._loop.stop()
         if isinstance(outcome, BaseException):
             reason = f"no connection: {words_of(outcome)}"
             for batch in waiting:
@@ -198,14 +208,17 @@ class Link:
             connection._terminate_stream(StreamLostError(reason))
 
     def _close(self) -> None:
-        for batch in self._waiting:
-            batch.settle_rest(batch.places, "the target is closed")
-        if self._workflow is not None:
-            self._workflow.abort()
-        connection = self._connection
-        if connection is None or not connection.is_open:
-            self._loop.stop()
-            return
-        connection.add_on_close_callback(lambda *_: self._loop.stop())
         self._loop.call_later(CLOSE_SECONDS / 2, self._loop.stop)
-        connection.close()
+        for batch in self._waiting:
+            batch.settle_rest(batch.places, CLOSED)
+        connection = self._connection
+        if connection is not None and connection.is_open:
+            connection.add_on_close_callback(lambda *_: self._loop.stop())
+            connection.close()
+            self._loop.call_later(CLOSE_SECONDS / 4, lambda: self._lost(CLOSED))
+        elif self._opening is not None:
+            self._opening.close()
+        elif self._workflow is not None:
+            self._workflow.abort()
+        else:
+            self._loop.stop()

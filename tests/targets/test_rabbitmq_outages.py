@@ -1,0 +1,213 @@
+"""A RabbitMQ that is away, mute, out of memory, or lets nobody in; a broker of these tests' own."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from delayq.processes import LOCALHOST, free_port
+from servers.errors import ServerMissing
+from servers.rabbitmq import RabbitMQ
+from tests.support.amqp import amqp
+from tests.support.deliveries import delivery, outcomes
+from tests.support.waiting import eventually
+from tests.targets.conftest import Rabbits
+
+pytestmark = pytest.mark.slow
+
+TIMEOUT = 30.0
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[RabbitMQ]:
+    server = RabbitMQ()
+    try:
+        server.start()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def queue(own: RabbitMQ) -> str:
+    with amqp(own) as other:
+        return other.queue()
+
+
+@contextmanager
+def paused(server: RabbitMQ) -> Iterator[None]:
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
+
+
+def names_of_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+def test_a_broker_that_was_killed_is_found_again(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(own.url)
+    assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+    own.kill()
+    try:
+        for _ in range(2):
+            (result,) = target.send([delivery("b", topic=queue)], TIMEOUT)
+            assert result.outcome in ("unavailable", "unknown")
+        assert result.outcome == "unavailable" and "refused" in result.reason.lower()
+    finally:
+        own.start()
+    eventually(lambda: target.send([delivery("c", topic=queue)], TIMEOUT)[0].outcome == "ok", "it takes messages again")
+    with amqp(own) as other:
+        assert other.ids(queue, 2) == ["a", "c"]
+
+
+def test_a_message_without_a_confirm_is_unknown_and_the_next_is_not_sent(
+    own: RabbitMQ, queue: str, rabbits: Rabbits
+) -> None:
+    target = rabbits(own.url, connectTimeout=500)
+    assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+    with paused(own):
+        results = target.send([delivery("b", topic=queue), delivery("c", topic=queue)], 1.0)
+        assert [(result.outcome, result.reason) for result in results] == [("unknown", "no answer in time")] * 2
+        for _ in range(2):  # it is asked first whether it is there
+            (result,) = target.send([delivery("d", topic=queue)], 1.0)
+            assert result.outcome == "unavailable" and "connection" in result.reason
+    eventually(lambda: target.send([delivery("e", topic=queue)], TIMEOUT)[0].outcome == "ok", "it takes messages again")
+    with amqp(own) as other:
+        assert set(other.ids(queue, 2)) - {"b", "c"} == {"a", "e"}
+
+
+def test_a_broker_out_of_memory_takes_nothing_and_nobody_hangs(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(own.url)
+    assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+    own.block()
+    try:
+        # Far longer than this test may take: what it has to show is that none of these sends waits for so long.
+        refused = eventually(
+            lambda: [
+                result
+                for result in target.send([delivery("b", topic=queue), delivery("c", topic=queue)], 1_000.0)
+                if result.outcome == "unavailable"
+            ],
+            "it is blocked",
+        )
+        assert {result.reason for result in refused} == {"blocked: low on memory"}
+        told: list[str] = []
+        threads = [
+            threading.Thread(
+                target=lambda: told.extend(outcomes(target.send([delivery("d", topic=queue)] * 5, 1_000.0))),
+                daemon=True,
+            )
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(TIMEOUT)
+        assert told == ["unavailable"] * 40
+    finally:
+        own.unblock()
+    eventually(lambda: target.send([delivery("z", topic=queue)], TIMEOUT)[0].outcome == "ok", "it takes messages again")
+    with amqp(own) as other:
+        assert not {"d"} & set(other.ids(queue, 2))
+
+
+def test_a_wrong_password_is_no_fault_of_the_message(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(own.url.replace(":guest@", ":canary-word@"))
+    (result,) = target.send([delivery("a", topic=queue)], TIMEOUT)
+    assert result.outcome == "unavailable"
+    assert "403" in result.reason and "ACCESS_REFUSED" in result.reason
+    assert "canary" not in result.reason
+
+
+def test_a_virtual_host_that_is_not_there_is_no_fault_of_the_message(own: RabbitMQ, rabbits: Rabbits) -> None:
+    (result,) = rabbits(own.url.replace("%2F", "nowhere")).send([delivery("a")], TIMEOUT)
+    assert result.outcome == "unavailable" and "nowhere" in result.reason
+
+
+def test_the_password_may_stand_in_the_environment(
+    own: RabbitMQ, queue: str, rabbits: Rabbits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RABBIT_PASSWORD", "guest")
+    url = own.url.replace("guest:guest@", "")
+    target = rabbits(url, user="guest", password="env:RABBIT_PASSWORD")
+    assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+
+
+def test_a_right_that_was_taken_away_is_no_fault_of_the_message(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    own.control("add_user", "carol", "word")
+    own.control("set_permissions", "carol", ".*", ".*", ".*")
+    target = rabbits(own.url.replace("guest:guest@", "carol:word@"))
+    assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+    own.control("set_permissions", "carol", "", "", "")
+    own.control("close_all_user_connections", "carol", "test")  # a channel keeps what it was allowed for a while
+    refused = eventually(
+        lambda: [one for one in target.send([delivery("b", topic=queue)] * 2, TIMEOUT) if "403" in one.reason],
+        "refused",
+    )
+    assert {one.outcome for one in refused} == {"unavailable"} and "ACCESS_REFUSED" in refused[0].reason
+    own.control("set_permissions", "carol", ".*", ".*", ".*")
+    eventually(lambda: target.send([delivery("c", topic=queue)], TIMEOUT)[0].outcome == "ok", "it may again")
+
+
+def test_of_several_hosts_one_that_is_there_is_found(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(own.url.replace("@", f"@{LOCALHOST}:{free_port()},"))
+    assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+
+
+def test_a_connection_that_the_broker_closed_is_made_anew(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(own.url)
+    assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+    own.control("close_all_connections", "test")
+    eventually(lambda: target.send([delivery("b", topic=queue)], TIMEOUT)[0].outcome == "ok", "it is made anew")
+
+
+def test_one_who_accepts_and_says_nothing_is_unavailable(rabbits: Rabbits) -> None:
+    with socket.create_server((LOCALHOST, 0)) as mute:
+        target = rabbits(f"rabbitmq://{LOCALHOST}:{mute.getsockname()[1]}/", connectTimeout=60_000)
+        (result,) = target.send([delivery("a")], 0.3)
+        assert (result.outcome, result.reason) == ("unavailable", "no connection in time")
+        target.close()  # also while it is still connecting
+    assert "rabbitmq-rabbits" not in names_of_threads()
+
+
+def test_closing_ends_the_thread_and_what_comes_after_is_unavailable(
+    own: RabbitMQ, queue: str, rabbits: Rabbits, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        target = rabbits(own.url)
+        assert (
+            outcomes(target.send([delivery(str(number), topic=queue) for number in range(500)], TIMEOUT))
+            == ["ok"] * 500
+        )
+        assert "rabbitmq-rabbits" in names_of_threads()
+        target.close()
+        target.close()
+        assert "rabbitmq-rabbits" not in names_of_threads()
+        (result,) = target.send([delivery("late", topic=queue)], TIMEOUT)
+    assert (result.outcome, result.reason) == ("unavailable", "the target is closed")
+    assert [record for record in caplog.records if record.name.startswith("pika")] == []
+    with amqp(own) as other:
+        assert other.ids(queue, 500) == [str(number) for number in range(500)]
+
+
+def test_closing_does_not_wait_for_a_broker_that_says_nothing(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(own.url)
+    assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+    with paused(own):
+        target.close()
+        assert "rabbitmq-rabbits" not in names_of_threads()
+
+
+def test_a_target_that_was_never_used_has_no_thread(rabbits: Rabbits) -> None:
+    target = rabbits("rabbitmq://127.0.0.1:1/")
+    assert "rabbitmq-rabbits" not in names_of_threads()
+    target.close()

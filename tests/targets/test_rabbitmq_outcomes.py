@@ -1,0 +1,212 @@
+"""What RabbitMQ says of each message, and what is told of it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from delayq.targets import OK
+from servers.rabbitmq import RabbitMQ
+from tests.support.amqp import Amqp
+from tests.support.deliveries import delivery, outcomes
+from tests.targets.adapters.rabbitmq import RabbitMQAdapter
+from tests.targets.conftest import Rabbits
+
+pytestmark = pytest.mark.slow
+
+TIMEOUT = 30.0
+
+
+def test_every_field_arrives(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:
+    queue = broker.queue()
+    body = bytes(range(256)) * 2_000  # several frames
+    given = {"tags": "blå", "keys": ("order-42", "user-7"), "ordering_key": "k", "properties": {"größe": "ü", "b": ""}}
+    one = delivery("a.1", body, attempts=2, topic=queue, **given)
+    assert rabbits(rabbitmq.url).send([one], TIMEOUT) == [OK]
+    ((properties, payload),) = broker.take(queue, 1)
+    assert payload == body
+    assert properties.headers == {
+        "delayq-due": 20_000, "delayq-attempt": 3, "delayq-tags": "blå", "delayq-keys": "order-42 user-7",
+        "delayq-ordering-key": "k", "größe": "ü", "b": "",
+    }  # fmt: skip
+    assert (properties.message_id, properties.type, properties.app_id) == ("a.1", queue, "delayq")
+    assert (properties.content_type, properties.timestamp) == ("application/octet-stream", 20)
+    assert properties.delivery_mode == 2
+
+
+def test_what_is_not_there_is_left_out(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:
+    queue = broker.queue()
+    assert rabbits(rabbitmq.url).send([delivery("a", "", topic=queue)], TIMEOUT) == [OK]
+    ((properties, payload),) = broker.take(queue, 1)
+    assert payload == b""
+    assert properties.headers == {"delayq-due": 20_000, "delayq-attempt": 1}
+
+
+def test_the_route_says_exchange_and_routing_key(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:
+    exchange, queue = broker.exchange(), broker.queue()
+    broker.channel.queue_bind(queue, exchange, "later.#")
+    target = rabbits(rabbitmq.url, exchange=exchange, routingKey="later.{topic}", propertyPrefix="p-")
+    assert target.send([delivery("a", properties={"CC": "x"}), delivery("b")], TIMEOUT) == [OK, OK]
+    first, second = broker.take(queue, 2)
+    assert (first[0].message_id, first[0].headers["p-CC"], second[0].message_id) == ("a", "x", "b")
+
+
+def test_a_message_that_no_queue_takes_is_a_failure_and_its_neighbours_are_not(
+    rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits
+) -> None:
+    queue = broker.queue()
+    batch = [delivery(f"m{number}", topic="nowhere" if number % 3 == 1 else queue) for number in range(30)]
+    results = rabbits(rabbitmq.url).send(batch, TIMEOUT)
+    assert [result.outcome for result in results] == ["ok", "unavailable", "ok"] * 10
+    assert results[1].reason == "unroutable: 312 NO_ROUTE (exchange '', routing key 'nowhere')"
+    assert broker.ids(queue, 20) == [one.id for one in batch if one.topic == queue]
+
+
+def test_a_queue_that_is_full_takes_no_more_and_says_so(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:
+    full = broker.queue(x_max_length=2, x_overflow="reject-publish")
+    fine = broker.queue()
+    target = rabbits(rabbitmq.url)
+    assert outcomes(target.send([delivery("a", topic=full), delivery("b", topic=full)], TIMEOUT)) == ["ok", "ok"]
+    batch = [delivery("c", topic=fine), delivery("d", topic=full), delivery("e", topic=fine)]
+    results = target.send(batch, TIMEOUT)
+    assert outcomes(results) == ["ok", "unavailable", "ok"]
+    assert "nack" in results[1].reason
+    assert broker.ids(fine, 2) == ["c", "e"]
+    assert broker.ids(full, 2) == ["a", "b"]
+    assert outcomes(target.send([delivery("d", topic=full)], TIMEOUT)) == ["ok"]
+
+
+def test_an_exchange_that_is_not_there_fails_its_own_messages_only(
+    rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits
+) -> None:
+    exchange, queue = broker.exchange("fanout"), broker.queue()
+    broker.channel.queue_bind(queue, exchange)
+    target = rabbits(rabbitmq.url, exchange="{topic}")
+    batch = [delivery("a", topic=exchange), delivery("b", topic="gone"), delivery("c", topic=exchange)]
+    for _ in range(3):
+        results = target.send(batch, TIMEOUT)
+        assert outcomes(results) == ["ok", "unavailable", "ok"]
+        assert "404" in results[1].reason and "no exchange 'gone'" in results[1].reason
+        assert broker.ids(queue, 2) == ["a", "c"]
+    broker.channel.exchange_delete(exchange)
+    assert outcomes(target.send(batch, TIMEOUT)) == ["unavailable"] * 3
+
+
+def test_a_message_that_is_too_large_is_rejected_and_its_neighbours_arrive(
+    rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits
+) -> None:
+    queue = broker.queue()
+    rabbitmq.control("eval", "application:set_env(rabbit, max_message_size, 10000).")
+    try:
+        target = rabbits(rabbitmq.url)
+        batch = [delivery(f"m{number}", "x" * (20_000 if number == 5 else 10), topic=queue) for number in range(10)]
+        first = target.send(batch, TIMEOUT)
+        assert first[5].outcome == "rejected"
+        assert first[5].reason == "20000 bytes, and the broker takes no more than 10000"
+        assert outcomes(first[6:]) == ["unavailable"] * 4
+        assert set(outcomes(first[:5])) <= {"ok", "unknown"}
+        assert outcomes(target.send(batch, TIMEOUT)) == ["ok"] * 5 + ["rejected"] + ["ok"] * 4
+        assert {one.id for one in batch} - {"m5"} == set(broker.ids(queue, 9))
+    finally:
+        rabbitmq.control("eval", "application:set_env(rabbit, max_message_size, 134217728).")
+
+
+def test_whom_the_broker_cannot_bear_is_found_among_its_neighbours(
+    rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that delayq sends should make a broker close a channel, so one message is spoilt behind its back."""
+    queue = broker.queue()
+    target = rabbits(rabbitmq.url)
+    ready = target._outgoing
+
+    def spoilt(one: object) -> object:
+        found = ready(one)  # type: ignore[arg-type]
+        if found.id == "m70":
+            found.properties.expiration = "no number"
+        return found
+
+    monkeypatch.setattr(target, "_outgoing", spoilt)
+    left = [delivery(f"m{number}", topic=queue) for number in range(100)]
+    for _ in range(4):
+        results = target.send(left, TIMEOUT)
+        assert set(outcomes(results)) <= {"ok", "unknown", "rejected"}
+        rejected = [
+            (one.id, result.reason) for one, result in zip(left, results, strict=True) if result.outcome == "rejected"
+        ]
+        if rejected:
+            break
+        left = [one for one, result in zip(left, results, strict=True) if result.outcome != "ok"]
+    ((id, reason),) = rejected
+    assert id == "m70" and "406 PRECONDITION_FAILED" in reason
+    assert outcomes(target.send([delivery("after", topic=queue)], TIMEOUT)) == ["ok"]
+    assert {f"m{number}" for number in range(100)} - {"m70"} <= set(broker.ids(queue, 100))
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "reason"),
+    [
+        ({"routingKey": "x{topic}"}, {"topic": "t" * 255}, "its exchange or routing key is longer than 255 bytes"),
+        (
+            {},
+            {"properties": {"CC": "a"}},
+            "the property 'CC' cannot be a header; give the route another propertyPrefix",
+        ),
+        ({}, {"properties": {"delayq-due": "a"}}, "the property 'delayq-due' cannot be a header"),
+        ({"propertyPrefix": "p"}, {"properties": {"n" * 255: "a"}}, "cannot be a header"),
+    ],
+)
+def test_what_amqp_cannot_carry_is_rejected(
+    rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits, options: dict[str, str], fields: dict[str, Any], reason: str
+) -> None:
+    queue = broker.queue()
+    target = rabbits(rabbitmq.url, **({"routingKey": queue} | options))
+    bad, good = target.send([delivery("bad", **fields), delivery("good", topic=queue)], TIMEOUT)
+    assert bad.outcome == "rejected" and reason in bad.reason
+    assert good.outcome == ("ok" if "routingKey" not in options else "unavailable")
+
+
+def test_headers_that_do_not_fit_into_a_frame_are_rejected(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:
+    queue = broker.queue()
+    rabbitmq.control("eval", "application:set_env(rabbit, frame_max, 8192).")
+    try:
+        target = rabbits(rabbitmq.url)
+        good = delivery("good", topic=queue, properties={"a": "x" * 4_000})
+        bad = delivery("bad", topic=queue, properties={"a": "x" * 8_192})
+        results = target.send([good, bad, delivery("too", topic=queue)], TIMEOUT)
+        assert outcomes(results) == ["ok", "rejected", "ok"]
+        assert "a frame of this broker no more than 8192" in results[1].reason
+    finally:
+        rabbitmq.control("eval", "application:set_env(rabbit, frame_max, 131072).")
+
+
+def test_several_threads_send_at_once(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:
+    queue = broker.queue()
+    target = rabbits(rabbitmq.url)
+    told: list[str] = []
+
+    def work(name: str) -> None:
+        for turn in range(5):
+            batch = [delivery(f"{name}-{turn}-{number}", topic=queue) for number in range(100)]
+            told.extend(outcomes(target.send(batch, TIMEOUT)))
+
+    threads = [threading.Thread(target=work, args=(f"t{number}",)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told == ["ok"] * 3_000
+    assert len(set(broker.ids(queue, 3_000))) == 3_000
+
+
+def test_the_adapter_of_the_conformance_suite_reads_what_was_sent(rabbitmq: RabbitMQ, rabbits: Rabbits) -> None:
+    adapter = RabbitMQAdapter(rabbitmq)
+    route = adapter.route("adapted")
+    one = delivery("a", b"\xff", topic="adapted", tags="t", keys=("k", "l"), properties={"p": "v"}, ordering_key="o")
+    target = rabbits(route.target, **route.options)
+    assert outcomes(target.send([one, delivery("b", **adapter.refuse("adapted"))], TIMEOUT)) == ["ok", "rejected"]
+    (found,) = adapter.read("adapted", 1, TIMEOUT)
+    assert (found.id, found.topic, found.tags, found.keys) == ("a", "adapted", "t", ("k", "l"))
+    assert (found.properties, found.ordering_key, found.payload) == ({"p": "v"}, "o", b"\xff")
+    assert (found.due, found.attempt) == (20_000, 1)
