@@ -70,9 +70,9 @@ def test_after_three_different_messages_it_is_the_target(world: OneQueue) -> Non
         hand.answer(f"m{number}", BROKEN)
     world.add("m3", at=world.elapsed)
     assert "m3" not in hand.settle()
-    assert {id: (world.state_of(id), world.attempts_of(id)) for id in ("m1", "m2", "m3")} == {
-        id: ("parked", 0) for id in ("m1", "m2", "m3")
-    }
+    assert {id: (world.state_of(id), world.attempts_of(id)) for id in ("m1", "m2", "m3")} == dict.fromkeys(
+        ("m1", "m2", "m3"), ("parked", 0)
+    )
 
 
 def test_of_many_at_once_only_as_many_try_as_it_takes(world: OneQueue) -> None:
