@@ -27,7 +27,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
     `match` is a topic pattern with `*` and `?`. `target` is a target's URL; `redis+stream:` without a host is a
     stream in delayq's own Redis, into which messages go exactly once, unless `path` is 'general'. `stream` names
-    the stream, `{topic}` in it stands for the topic; `max_length` trims it (by default it never is). `per_queue`
+    the stream, `{topic}` in it stands for the topic; `max_length` trims it (by default it never is). `max_backlog` bounds
+    what its consumers have yet to do: beyond it messages wait here; it takes the general path. `per_queue`
     makes one stream of it in each queue, beside the queue's own keys: so it is exactly once in a Redis Cluster, too.
     `max_attempts` and `send_timeout` (ms) override the worker's. `options` are the target's own; there may be secrets
     among them. `allow` are the networks and names to which a target that checks its addresses may connect although
@@ -39,6 +40,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     target: str = LOCAL
     stream: str = "{topic}"
     max_length: int | None = None
+    max_backlog: int | None = None
     path: str = "auto"
     per_queue: bool = False
     max_attempts: int | None = None
@@ -64,10 +66,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
             raise ConfigError(f"route {self.name}: path is 'auto' or 'general', not {self.path!r}")
         if self.per_queue and (self.path == "general" or self.target != LOCAL):
             raise ConfigError(f"route {self.name}: perQueue is for streams in delayq's own Redis ({LOCAL}, path auto)")
+        if self.max_backlog is not None and (self.per_queue or urlsplit(self.target).scheme != "redis+stream"):
+            raise ConfigError(f"route {self.name}: maxBacklog is for streams ({LOCAL}), and not with perQueue")
         if self.stream.startswith("delayq:"):
             raise ConfigError(f"route {self.name}: a stream's name must not begin with 'delayq:'")
         for field, value in (
-            ("maxLength", self.max_length), ("maxAttempts", self.max_attempts), ("sendTimeout", self.send_timeout)
+            ("maxLength", self.max_length), ("maxBacklog", self.max_backlog), ("maxAttempts", self.max_attempts),
+            ("sendTimeout", self.send_timeout),
         ):  # fmt: skip
             if value is not None and value < 1:
                 raise ConfigError(f"route {self.name}: {field} is at least 1")

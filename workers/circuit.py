@@ -31,17 +31,17 @@ class Circuit:
         self._probe_at: int | None = None  # monotonic ms of the next permit; None = closed
         self._probing = False  # a permit was given, and no send has ended since
         self._suspects: set[str] = set()  # ids that have failed, or were let in to try, since a send succeeded
-        self._told = False  # the target asked for a pause: so it is the target
+        self._told = False  # the target asked for a pause, or is full: so it is the target
 
     @property
     def open(self) -> bool:
         """Whether the target is held for broken."""
         return self._probe_at is not None
 
-    def sent(self, ok: bool, after: int = 0, ids: Iterable[str] = ()) -> bool:
+    def sent(self, ok: bool, after: int = 0, ids: Iterable[str] = (), full: bool = False) -> bool:
         """Count a send of these messages; True if that opened or closed the circuit.
 
-        A failed one asked for a pause of `after` ms.
+        A failed one asked for a pause of `after` ms. One that found the target `full` opens it at once.
         """
         with self._lock:
             was_open = self._probe_at is not None
@@ -51,7 +51,7 @@ class Circuit:
                 self._told = False
                 return was_open
             self._failures += 1
-            self._told = self._told or after > 0
+            self._told = self._told or full or after > 0
             if len(self._suspects) < SUSPECTS:
                 self._suspects.update(islice(ids, SUSPECTS))
             now = self._clock.monotonic()
@@ -61,7 +61,7 @@ class Circuit:
                     self._pause = min(LONGEST_PAUSE, self._pause * 2)
                     self._probe_at = now + self._pause
                 self._probe_at = max(self._probe_at, now + after)
-            elif self._failures >= FAILURES:
+            elif full or self._failures >= FAILURES:
                 self._probe_at = now + max(self._pause, after)
                 return True
             return False

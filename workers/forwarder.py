@@ -202,10 +202,12 @@ class Forwarder:
 
     def _count(self, send: _Send, results: Sequence[Result], took: int) -> None:
         reached = any(result is OK or result.outcome in ("ok", "rejected") for result in results)
+        full = any(result.outcome == "full" for result in results)
         ids = (held.id for group in send.groups for held in group.batch)
-        if self.circuit.sent(reached, max((result.after for result in results), default=0), ids):
+        after = max((result.after for result in results), default=0)
+        if self.circuit.sent(reached and not full, after, ids, full):
             if self.circuit.open:
-                log.warning("circuit_open", route=self.route.name, reason=results[0].reason)
+                log.warning("circuit_open", route=self.route.name, reason=_reason(results))
             else:
                 log.warning("circuit_closed", route=self.route.name)
             if self._observer is not None:
@@ -245,3 +247,7 @@ class Forwarder:
         end = self._clock.monotonic() + timeout_ms
         for worker in list(self._workers):
             worker.join(max(0, end - self._clock.monotonic()) / 1000)
+
+
+def _reason(results: Sequence[Result]) -> str:
+    return next((result.reason for result in results if result.reason), "")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from delayq.store.commands import Pulled
 from delayq.targets import Result
@@ -63,7 +65,7 @@ class Metrics:
         self._open.labels(route).set(1 if open else 0)
 
     def failed(self) -> None:
-        """A pull job met an unexpected error; it forgot what it held, and goes on."""
+        """A pull job met an unexpected error, or Redis refused what it was told; it goes on."""
         self._failed.inc()
 
     def acked(self, messages: Sequence[Held], now: int) -> None:
@@ -88,6 +90,10 @@ class Metrics:
         self._watched(
             "delayq_went_back", "Times that Redis had lost its last changes", node, lambda watch: watch.went_back
         )
+        self._watched(
+            "delayq_parked", "Messages set aside in all queues, at the last look", node, lambda watch: watch.parked
+        )
+        self.registry.register(_Backlogs(node))
         Gauge(
             "delayq_stuck_queues", "Queues that hand out messages and have none confirmed", registry=self.registry
         ).set_function(lambda: sum(job.stuck for job in list(node.jobs.values())))
@@ -98,3 +104,19 @@ class Metrics:
     def _watched(self, name: str, text: str, node: Node, figure: Callable[[Watch], int]) -> None:
         gauge = Gauge(name, text, registry=self.registry)
         gauge.set_function(lambda: figure(node.watch) if node.watch is not None else 0)
+
+
+class _Backlogs(Collector):
+    """What consumers of streams in this Redis have yet to do: of each route the fullest, as the watch saw it last."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterable[Metric]:
+        """What the registry asks for."""
+        text = "Entries that the slowest consumers of a stream have yet to read or to acknowledge"
+        found = GaugeMetricFamily("delayq_stream_backlog", text, labels=["route"])
+        if self._node.watch is not None:
+            for route, backlog in self._node.watch.backlogs.items():
+                found.add_metric([route], backlog)
+        yield found

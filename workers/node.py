@@ -120,7 +120,7 @@ class Node:
         queues = numbers_of(meta.layouts)
         listener = WakeListener(self.store, queues, self._wake)
         janitor = Janitor(self.store, queues, self._clock)
-        watch = self.watch = Watch(self.store, queues, self._clock)
+        watch = self.watch = Watch(self.store, queues, self._clock, self._streams)
 
         def share(queues: Sequence[int]) -> None:
             coordinator.share(queues)
@@ -223,6 +223,9 @@ class Node:
                 self._redis_answered = False
                 log.warning("redis_trouble", error=str(error))
         return self._redis_answered
+
+    def _streams(self) -> Mapping[str, str]:
+        return {stream: route for job in self.jobs.values() for stream, route in job.streams.items()}
 
     def _make_job(self, claim: Claim) -> PullJob:
         return PullJob(

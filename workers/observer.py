@@ -25,7 +25,7 @@ class Observer(Protocol):
         """A circuit opened or closed."""
 
     def failed(self) -> None:
-        """A pull job met an unexpected error; it forgot what it held, and goes on."""
+        """A pull job met an unexpected error, or Redis refused what it was told; it goes on."""
 
     def acked(self, messages: Sequence[Held], now: int) -> None:
         """Forwarded messages left the queue."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
 
 from delayq.clock import Clock
-from delayq.errors import StoreError
+from delayq.errors import StoreError, StoreUnavailable
 from delayq.store.commands import Command, Now, Retention
 from delayq.store.keys import QueueKeys
 from delayq.store.store import Store
@@ -51,6 +51,7 @@ class PullJob:
         self.fenced = False
         self.ticked_at = clock.monotonic()
         self.dispatch = dispatch(self.report)
+        self._topics = topics
         self._store = store
         self._clock = clock
         self._pulse = pulse
@@ -73,6 +74,11 @@ class PullJob:
         self._thread: threading.Thread | None = None
         self._troubles = 0
         self._progress = Progress(keys.tag, clock, policy.stuck_after)
+
+    @property
+    def streams(self) -> Mapping[str, str]:
+        """The streams in this Redis that it appends to, each with the name of its route."""
+        return self._topics.streams(self.keys)
 
     def now(self) -> int:
         """Unix ms by the clock that the last pull went by."""
@@ -234,6 +240,8 @@ class PullJob:
         self._progress.see(confirmed=confirmed, outstanding=self.dispatch.outstanding)
         if failed is not None:
             log.warning("redis_trouble", queue=self.keys.tag, error=str(failed))
+            if self._observer is not None and not isinstance(failed, StoreUnavailable):
+                self._observer.failed()  # it answers, and refuses: nobody but people can mend that
             return self._trouble()
         self._troubles = 0
         if self.fenced:

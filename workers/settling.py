@@ -51,7 +51,7 @@ class Settling:
                 acks.append(held)
             elif result.outcome == "rejected":
                 work.settlement.bury(held, result.reason)
-            elif broken or held.probe:
+            elif broken or held.probe or result.outcome == "full":
                 work.probe_failed(route.name)
                 work.park_lane(held, aside)
             else:

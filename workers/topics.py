@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from delayq.routes import Routes
 from delayq.store.commands import Known
+from delayq.store.keys import QueueKeys
 from delayq.targets.redis_stream import is_local
 
 __all__ = ["MOST", "Topics"]
@@ -31,6 +32,15 @@ class Topics:
     def known(self) -> Sequence[Known]:
         """What to tell the next pull."""
         return self._as_list
+
+    def streams(self, keys: QueueKeys) -> dict[str, str]:
+        """The streams of the known topics in this Redis, each with the name of its route."""
+        found: dict[str, str] = {}
+        for one in list(self._as_list):
+            route = self._routes.find(one.topic)
+            if route is not None and one.stream is not None:
+                found[keys.stream(one.stream) if one.per_queue else one.stream] = route.name
+        return found
 
     def learn(self, topics: Iterable[str]) -> None:
         """Find the routes of topics that a pull did not know; at most MOST of them are kept."""

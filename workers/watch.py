@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 import structlog
 
@@ -11,25 +12,36 @@ from delayq.clock import Clock
 from delayq.store import checks, commands
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
+from delayq.targets.backlog import backlogs
 
 __all__ = ["Watch"]
 
 EVERY = 30_000  # ms between two looks
+MOST_STREAMS = 256  # at a look
 log = structlog.get_logger()
 
 
 class Watch:
-    """`tick` is called by the node's thread. What is wrong is logged once when it begins and once when it is over."""
+    """`tick` is called by the node's thread. What is wrong is logged once when it begins and once when it is over.
 
-    def __init__(self, store: Store, queues: Sequence[int], clock: Clock) -> None:
+    `streams` tells of which streams the backlog is wanted: their keys, and the route of each.
+    """
+
+    def __init__(
+        self, store: Store, queues: Sequence[int], clock: Clock,
+        streams: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:  # fmt: skip
         self._store = store
         self.queues = queues
         self._clock = clock
+        self._streams = streams
         self._audit = Audit()
         self._next = clock.monotonic()
         self.alarms: dict[str, str] = {}
         self.missing = 0
         self.went_back = 0
+        self.parked = 0
+        self.backlogs: dict[str, int] = {}  # of the fullest stream of each route
 
     def tick(self) -> None:
         """Look, if it is time; raises StoreError."""
@@ -37,12 +49,22 @@ class Watch:
             return
         self._next = self._clock.monotonic() + EVERY
         complaints = checks.complaints(self._store.run(checks.server()))
-        found = self._audit.look(self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues))
+        stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)
+        self.parked = sum(one.parked for one in stats)
+        self._look_at_streams()
+        found = self._audit.look(stats)
         self.missing = found.missing
         self.went_back += len(found.went_back)
         for text in found.went_back:
             log.error("went_back", text=text)
         self._tell({text: text for text in complaints} | found.lost)
+
+    def _look_at_streams(self) -> None:
+        routes = dict(islice(self._streams().items(), MOST_STREAMS))
+        fullest: dict[str, int] = {}
+        for stream, backlog in backlogs(self._store, list(routes)).items():
+            fullest[routes[stream]] = max(backlog, fullest.get(routes[stream], 0))
+        self.backlogs = fullest
 
     def _tell(self, alarms: dict[str, str]) -> None:
         for about, text in alarms.items():

@@ -23,7 +23,7 @@ LONGEST_AFTER: Final = 600_000
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of one message: 'ok', 'rejected' (this message's fault), 'unavailable' or 'unknown'.
+    """What became of one message: 'ok', 'rejected' (this message's fault), 'unavailable', 'full' or 'unknown'.
 
     `reason` is for people: the broker's own words. `after` is the pause that the target asked for, ms: the message is
     not sent again before it is over, and no probe while the circuit is open. More than `LONGEST_AFTER` counts as that.
@@ -42,6 +42,11 @@ class Result(msgspec.Struct, frozen=True):
     def unavailable(reason: str, after: int = 0) -> Result:
         """The target took nothing: the message is tried again."""
         return Result("unavailable", reason, min(after, LONGEST_AFTER))
+
+    @staticmethod
+    def full(reason: str, after: int = 0) -> Result:
+        """The target wants nothing now, whatever it is: its messages wait, and burn no attempt."""
+        return Result("full", reason, min(after, LONGEST_AFTER))
 
     @staticmethod
     def unknown(reason: str, after: int = 0) -> Result:

@@ -16,6 +16,7 @@ from delayq.store.address import CLUSTER, SINGLE, parse
 from delayq.store.commands import Command, plain
 from delayq.store.store import Store
 from delayq.targets import OK, Delivery, Result
+from delayq.targets.backlog import backlogs
 
 __all__ = ["RedisStreamTarget", "is_local"]
 
@@ -34,9 +35,10 @@ def redis_url_of(target: str, redis_url: str) -> str:
 def is_local(route: Route, redis_url: str) -> bool:
     """Whether the pull script can append to the route's streams itself.
 
-    They lie in delayq's own Redis; in a cluster they lie in the slot of the queue only if each queue has its own.
+    They lie in delayq's own Redis, and have no bound, which would have to be looked at; in a cluster they lie in the slot
+    of the queue only if each queue has its own.
     """
-    if route.path == "general" or urlsplit(route.target).scheme != "redis+stream":
+    if route.path == "general" or route.max_backlog is not None or urlsplit(route.target).scheme != "redis+stream":
         return False
     ours = parse(redis_url)
     if ours.kind == CLUSTER and not route.per_queue:
@@ -56,8 +58,11 @@ class RedisStreamTarget:
     def __init__(self, url: str, route: Route, redis_url: str) -> None:
         self._route = route
         self._store: Store | None = None
+        self._asking: Store | None = None  # how full streams are
         where = redis_url_of(url, redis_url)
         try:
+            if route.max_backlog is not None:
+                self._asking = Store(where)
             if parse(where).kind != SINGLE:
                 self._store = Store(where)
                 return
@@ -68,7 +73,30 @@ class RedisStreamTarget:
             raise ConfigError(f"route {route.name}: the target's URL is wrong: {error}") from None
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
-        """Append a batch in one round trip (to each primary, whose time-outs are then the store's)."""
+        """Append a batch in one round trip (to each primary, whose time-outs are then the store's).
+
+        Where the route bounds the backlog, in two: the first asks for it.
+        """
+        if self._asking is None or self._route.max_backlog is None:
+            return self._append(batch, timeout)
+        streams = sorted({self._route.stream_of(one.topic) for one in batch})
+        try:
+            found = backlogs(self._asking, streams)
+        except StoreUnavailable as error:
+            return [Result.unavailable(str(error))] * len(batch)
+        full = {
+            stream: Result.full(
+                f"the consumers of {stream} have {count} entries before them, and maxBacklog is reached"
+            )
+            for stream, count in found.items()
+            if count >= self._route.max_backlog
+        }
+        places = [full.get(self._route.stream_of(one.topic)) for one in batch]
+        ready = [one for one, place in zip(batch, places, strict=True) if place is None]
+        appended = iter(self._append(ready, timeout) if ready else ())
+        return [next(appended) if place is None else place for place in places]
+
+    def _append(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
         if self._store is not None:
             return self._send_by(self._store, batch)
         try:
@@ -117,6 +145,8 @@ class RedisStreamTarget:
 
     def close(self) -> None:
         """Close the connections."""
+        if self._asking is not None:
+            self._asking.close()
         if self._store is not None:
             self._store.close()
         else:

@@ -62,10 +62,10 @@ class MemoryTarget:
     ) -> None:
         """From now on, answer messages (of this id, of this topic) so, at most `times` times.
 
-        `outcome` is 'ok', 'rejected', 'unavailable', 'unknown', or 'hang': a send with such a message blocks until
+        `outcome` is 'ok', 'rejected', 'unavailable', 'full', 'unknown', or 'hang': a send with such a message blocks until
         `release`, then goes on by the other rules. An 'unknown' one `arrives` or not. The rule told last counts.
         """
-        if outcome not in ("ok", "rejected", "unavailable", "unknown", "hang"):
+        if outcome not in ("ok", "rejected", "unavailable", "full", "unknown", "hang"):
             raise ValueError(f"there is no outcome {outcome!r}")
         result = None if outcome == "hang" else OK if outcome == "ok" else Result(outcome, reason or f"told: {outcome}")
         with self._condition:

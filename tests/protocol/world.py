@@ -87,7 +87,7 @@ class ManualForwarder(Forwarder):
     def answer(self, index: int, result: Result) -> Held:
         report, batch = self.outbox.pop(index)
         self._pending -= 1
-        self.circuit.sent(result.outcome in ("ok", "rejected"), result.after, [batch[0].id])
+        self.circuit.sent(result.outcome in ("ok", "rejected"), result.after, [batch[0].id], result.outcome == "full")
         report(batch, [result])
         return batch[0]
 

@@ -16,10 +16,11 @@ for i = 3, #ARGV, 5 do
   local how = as_pulled(queue, attempts, ticket, ARGV[i + 1], ARGV[i + 2])
   if how == 'ok' then
     local id = string.sub(ticket, 1, -9)
+    -- In this order: if Redis refuses one of the first two, the message still stands in its queue.
+    redis.call('HSET', reasons, id, now .. ' ' .. ARGV[i + 3] .. ' ' .. ARGV[i + 4])
+    redis.call('ZADD', dead, now, id)
     redis.call('ZREM', queue, ticket)
     redis.call('HDEL', attempts, id)
-    redis.call('ZADD', dead, now, id)
-    redis.call('HSET', reasons, id, now .. ' ' .. ARGV[i + 3] .. ' ' .. ARGV[i + 4])
     buried = buried + 1
   end
   answer[#answer + 1] = how

@@ -1,0 +1,346 @@
+"""What goes wrong with targets, as far as it is the worker's: each broker's own faults are in tests/targets/."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from prometheus_client import generate_latest
+
+from delayq import Client, Message, Scheduled
+from delayq.config import load_settings
+from delayq.embedded import EmbeddedServer
+from delayq.store.keys import queue_keys
+from delayq.testing import MemoryTarget, register_memory_target
+from tests.support.nodes import RunningNode
+from tests.support.receiver import Answer, Receiver, Request
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+from workers.metrics import Metrics
+from workers.watch import EVERY
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 60.0
+STREAMS: dict[str, Any] = {"name": "streams", "match": "s.*"}
+
+
+class Running:
+    """A node, a client of the same Redis, and what a test looks at."""
+
+    def __init__(self, server: ServerUnderTest, client: Client, node: RunningNode, metrics: Metrics) -> None:
+        self.server = server
+        self.client = client
+        self.node = node.node
+        self._metrics = metrics
+
+    def schedule(self, topic: str, count: int, name: str = "m", **fields: Any) -> list[str]:
+        """Messages that are due now, one after the other; their ids."""
+        messages = [
+            Message(topic=topic, id=f"{name}{number}", body=str(number), expect_date=1_000 + number, **fields)
+            for number in range(count)
+        ]
+        accepted = [one for one in self.client.schedule_many(messages) if isinstance(one, Scheduled)]
+        assert len(accepted) == count
+        return [one.id for one in accepted]
+
+    def parked(self) -> int:
+        """How many are parked."""
+        return sum(queue.parked for queue in self.client.stats())
+
+    def pending(self) -> int:
+        """How many have not ended; dead letters have."""
+        return sum(queue.parked + queue.scheduled for queue in self.client.stats())
+
+    def drained(self) -> None:
+        """Until all have ended."""
+        eventually(lambda: self.pending() == 0, "every message has ended", SECONDS)
+
+    def states(self, ids: list[str]) -> Counter[str]:
+        """The states of these messages."""
+        return Counter(found.state if found else "unknown" for found in self.client.get_many(ids))
+
+    def attempts(self, ids: list[str]) -> Counter[int]:
+        """How many attempts were burnt, by how many messages."""
+        return Counter(found.attempts for found in self.client.get_many(ids) if found is not None)
+
+    def metric(self, name: str) -> float:
+        """The value of a metric; `name` with its labels."""
+        lines = generate_latest(self._metrics.registry).decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+
+
+@contextmanager
+def running(server: ServerUnderTest, *routes: Mapping[str, Any], **given: Any) -> Iterator[Running]:
+    """A node with these routes."""
+    values: dict[str, Any] = {"queues": 2, "redis_timeout": 2_000, "retry_base": 20, "retry_cap": 100}
+    values |= {"redis_url": server.url, "routes": json.dumps(routes), "egress_allow": "127.0.0.0/8"}
+    settings = load_settings(**{**values, **given})
+    metrics = Metrics()
+    node = RunningNode(settings)
+    node.node._observer = metrics
+    with node, Client(settings=settings) as client:
+        metrics.watch(node.node)
+        yield Running(server, client, node, metrics)
+
+
+@pytest.fixture
+def target() -> MemoryTarget:
+    return MemoryTarget()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as one:
+        yield one
+
+
+def memory(target: MemoryTarget, name: str = "memory") -> dict[str, Any]:
+    """A route of the topics m.* into a memory target."""
+    return {"name": name, "match": "m.*", "target": register_memory_target(target, name)}
+
+
+def hook(receiver: Receiver, **fields: Any) -> dict[str, Any]:
+    """A route of the topics h.* to a receiver."""
+    return {"name": "hook", "match": "h.*", "target": receiver.url(), **fields}
+
+
+# -- E1 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_e1_a_target_that_is_away_burns_no_attempts_and_gets_everything_when_it_is_back(
+    valkey: ServerUnderTest, tmp_path: Path
+) -> None:
+    with EmbeddedServer(data_dir=tmp_path / "target") as broker:
+        there = {"name": "there", "match": "t.*", "target": f"redis+stream:{broker.url}", "sendTimeout": 1_000}
+        with running(valkey, there, STREAMS) as one:
+            broker.kill()
+            first = one.schedule("t.x", 20, "first")
+            eventually(lambda: one.parked() > 0, "its circuit opens", SECONDS)
+            assert one.metric('delayq_circuit_open{route="there"}') == 1
+            ids = one.schedule("t.x", 400)
+            eventually(lambda: one.parked() == 420, "all are parked", SECONDS)
+            assert one.attempts(ids) == {0: 400}
+            assert max(one.attempts(first)) <= 3  # the sends that opened it
+            others = one.schedule("s.x", 50, "other")
+            eventually(lambda: valkey.admin.xlen("s.x") == 50, "the others go on", SECONDS)
+            assert one.states(others) == {"delivered": 50}
+            broker.start()
+            one.drained()
+            with redis.Redis.from_url(broker.url, protocol=2) as admin:
+                arrived = [entry[b"id"].decode() for _, entry in admin.xrange("t.x")]
+            assert sorted(set(arrived)) == sorted(first + ids)
+            assert one.client.dead_letters().letters == []
+            eventually(lambda: one.metric('delayq_circuit_open{route="there"}') == 0, "the circuit is closed")
+
+
+# -- E2 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_e2_a_slow_target_gets_its_share_of_the_window_and_others_are_not_held_up(valkey: ServerUnderTest) -> None:
+    slow = MemoryTarget(max_batch=1, latency=2_000)
+    with running(valkey, memory(slow), STREAMS, window=300) as one:
+        ids = one.schedule("m.slow", 3_000)
+        slow.wait_for_attempts(4, SECONDS)  # as many as there are threads
+        eventually(lambda: one.parked() > 0, "there is back-pressure", SECONDS)
+        one.schedule("s.x", 500, "other")
+        eventually(lambda: valkey.admin.xlen("s.x") == 500, "the others go on", SECONDS)
+        assert len(slow.deliveries) < 1_000
+        in_flight = sum(len(job.dispatch.flight) for job in one.node.jobs.values())
+        assert in_flight <= 2 * 150  # of two queues, half of the window each
+        slow.latency = 0
+        one.drained()
+        assert one.attempts(ids) == {0: 3_000}
+    assert Counter(slow.ids) == dict.fromkeys(ids, 1)
+
+
+# -- E3 ------------------------------------------------------------------------------------------------------------------
+
+
+def test_e3_one_poisoned_message_is_buried_with_the_targets_words_and_its_neighbours_go_on(
+    valkey: ServerUnderTest, receiver: Receiver
+) -> None:
+    def answer(request: Request) -> Answer:
+        if request.headers["ce-id"] == "poisoned":
+            return Answer(500, body=b"cannot read that order")
+        return Answer(422, body=b"no such order") if request.headers["ce-id"] == "wrong" else Answer()
+
+    receiver.answer = answer
+    with running(valkey, hook(receiver, maxAttempts=6)) as one:
+        one.client.schedule(Message(topic="h.x", id="wrong", delay_time=0))
+        one.client.schedule(Message(topic="h.x", id="poisoned", delay_time=0))
+        neighbours = 0
+        while len(one.client.dead_letters().letters) < 2:
+            one.client.schedule(Message(topic="h.x", id=f"n{neighbours}", delay_time=0))
+            wanted = f"n{neighbours}"
+            eventually(lambda wanted=wanted: wanted in receiver.ids, "its neighbours go on", SECONDS)  # type: ignore[misc]  # a default binds it
+            neighbours += 1
+            assert neighbours < 2_000
+        letters = {letter.id: letter for letter in one.client.dead_letters().letters}
+        assert letters["wrong"].reason == f"127.0.0.1:{receiver.port} answered 422: no such order"
+        words = f"gave up after 6 attempts: 127.0.0.1:{receiver.port} answered 500: cannot read that order"
+        assert (letters["poisoned"].attempts, letters["poisoned"].reason) == (6, words)
+        counts = Counter(receiver.ids)
+        assert [counts[f"n{number}"] for number in range(neighbours)] == [1] * neighbours
+
+
+# -- E4, E5 --------------------------------------------------------------------------------------------------------------
+
+
+def test_e4_of_a_batch_that_failed_in_part_only_the_failed_ones_come_again(
+    valkey: ServerUnderTest, target: MemoryTarget
+) -> None:
+    with running(valkey, memory(target)) as one:
+        for number in (3, 17, 40):
+            target.answer("unavailable", id=f"m{number}", times=1)
+        target.answer("rejected", id="m25", reason="not that one")
+        ids = one.schedule("m.x", 100)
+        one.drained()
+        (letter,) = one.client.dead_letters().letters
+        assert (letter.id, letter.reason) == ("m25", "not that one")
+    assert max(target.batches) > 1
+    assert Counter(target.ids) == {id: 1 for id in ids if id != "m25"}
+    again = {id: count for id, count in Counter(one.id for one in target.attempted).items() if count > 1}
+    assert again == {"m3": 2, "m17": 2, "m40": 2}
+
+
+def test_e5_a_message_that_arrived_although_nothing_was_answered_in_time_comes_once_more_with_its_id(
+    valkey: ServerUnderTest, receiver: Receiver
+) -> None:
+    def answer(request: Request) -> Answer:
+        if request.headers["ce-attempt"] == "1":
+            receiver.over.wait(2)  # longer than the worker waits
+        return Answer()
+
+    receiver.answer = answer
+    with running(valkey, hook(receiver, sendTimeout=500)) as one:
+        one.client.schedule(Message(topic="h.x", id="a", body="order 42", delay_time=0))
+        one.drained()
+        assert one.states(["a"]) == {"delivered": 1}
+    assert [(each.headers["ce-id"], each.headers["ce-attempt"], each.body) for each in receiver.requests] == [
+        ("a", "1", b"order 42"), ("a", "2", b"order 42"),
+    ]  # fmt: skip
+
+
+# -- E11 -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["the command", "the topic"])
+def test_e11_revoked_rights_open_the_circuit_bury_nothing_and_raise_an_alarm(
+    valkey: ServerUnderTest, tmp_path: Path, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rights = {"the command": ("-xadd", "+xadd"), "the topic": ("resetkeys", "~*")}[how]
+    with EmbeddedServer(data_dir=tmp_path / "target") as broker, redis.Redis.from_url(broker.url, protocol=2) as admin:
+        admin.execute_command("ACL", "SETUSER", "shop", "on", ">secret-of-shop", "~*", "+@all")
+        url = broker.url.replace("://", "://shop:secret-of-shop@")
+        there = {"name": "there", "match": "t.*", "target": f"redis+stream:{url}"}
+        with running(valkey, there, max_attempts=5) as one:
+            before = one.schedule("t.x", 10, "before")
+            one.drained()
+            admin.execute_command("ACL", "SETUSER", "shop", rights[0])
+            ids = one.schedule("t.x", 600)
+            eventually(lambda: one.parked() == 600, "all are parked", SECONDS)
+            assert one.metric('delayq_circuit_open{route="there"}') == 1
+            assert one.client.dead_letters().letters == []
+            assert max(one.attempts(ids)) <= 3  # the sends that opened the circuit
+            admin.execute_command("ACL", "SETUSER", "shop", rights[1])
+            one.drained()
+            assert Counter(entry[b"id"].decode() for _, entry in admin.xrange("t.x")) == dict.fromkeys(before + ids, 1)
+            assert one.client.dead_letters().letters == []
+    (told,) = {line for line in capfd.readouterr().out.splitlines() if "circuit_open" in line}
+    assert "permission" in told and "there" in told and "secret-of-shop" not in told
+
+
+# -- E13 -----------------------------------------------------------------------------------------------------------------
+
+
+def test_e13_a_full_redis_still_takes_dead_letters(valkey: ServerUnderTest, target: MemoryTarget) -> None:
+    target.answer("rejected", topic="m.bad", reason="no such field")
+    with running(valkey, memory(target)) as one:
+        with Client(settings=one.node.settings) as client:
+            ids = [
+                client.schedule(Message(topic="m.bad", id=f"bad{number}", delay_time=1_500)).id for number in range(50)
+            ]
+        valkey.admin.config_set("maxmemory", "1")
+        try:
+            eventually(lambda: len(one.client.dead_letters().letters) == 50, "all are dead letters", SECONDS)
+        finally:
+            valkey.admin.config_set("maxmemory", "0")
+        assert {letter.reason for letter in one.client.dead_letters().letters} == {"no such field"}
+        assert one.states(ids) == {"dead": 50}
+    assert len(target.attempted) == 50
+
+
+def test_e13_a_dead_letter_that_redis_does_not_take_stays_a_message_until_it_does(
+    valkey: ServerUnderTest, target: MemoryTarget, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target.answer("rejected", topic="m.bad", reason="no such field")
+    with running(valkey, memory(target), queues=1) as one:
+        dead = queue_keys(0).dead
+        valkey.admin.set(dead, "not what belongs here")
+        one.client.schedule(Message(topic="m.bad", id="bad", delay_time=0))
+        eventually(lambda: "bad" in {each.id for each in target.attempted}, "it was rejected", SECONDS)
+        alarms = "delayq_pull_job_failures_total"
+        eventually(lambda: one.metric(alarms) >= 2, "an alarm", SECONDS)
+        good = one.schedule("m.good", 200, "good")
+        target.wait_for_ids(good, SECONDS)
+        assert valkey.admin.hexists(queue_keys(0).pool, "bad"), "it is kept"
+        valkey.admin.delete(dead)
+        (letter,) = eventually(lambda: one.client.dead_letters().letters, "it is a dead letter", SECONDS)
+        assert (letter.id, letter.reason) == ("bad", "no such field")
+    assert [each.id for each in target.attempted].count("bad") == 1
+    assert "redis_trouble" in capfd.readouterr().out
+
+
+# -- E14 -----------------------------------------------------------------------------------------------------------------
+
+
+def test_e14_how_far_consumers_are_behind_is_told(valkey: ServerUnderTest) -> None:
+    with running(valkey, STREAMS) as one:
+        one.schedule("s.x", 30)
+        eventually(lambda: valkey.admin.xlen("s.x") == 30, "they are in the stream", SECONDS)
+        gauge = 'delayq_stream_backlog{route="streams"}'
+        watch = one.node.watch
+        assert watch is not None
+
+        def looked() -> float:
+            watch._next -= EVERY  # as if the time had come
+            return one.metric(gauge)
+
+        eventually(lambda: looked() == 30, "nobody has read anything: all of it", SECONDS)
+        valkey.admin.xgroup_create("s.x", "shop", "0")
+        taken = valkey.admin.xreadgroup("shop", "c1", {"s.x": ">"}, count=20)
+        eventually(lambda: looked() == 30, "20 to acknowledge and 10 to read", SECONDS)
+        valkey.admin.xack("s.x", "shop", *[number for number, _ in taken[0][1]])
+        eventually(lambda: looked() == 10, "10 to read", SECONDS)
+        valkey.admin.xgroup_destroy("s.x", "shop")
+        eventually(lambda: looked() == 30, "the group is lost: all of it again", SECONDS)
+
+
+def test_e14_at_its_bound_a_stream_takes_no_more_until_its_consumers_have_caught_up(valkey: ServerUnderTest) -> None:
+    bounded = {"name": "bounded", "match": "b.*", "maxBacklog": 100}
+    with running(valkey, bounded, STREAMS, max_attempts=2, window=200) as one:
+        valkey.admin.xgroup_create("b.x", "shop", "0", mkstream=True)
+        ids = one.schedule("b.x", 1_000)
+        eventually(lambda: one.parked() > 0 and valkey.admin.xlen("b.x") >= 100, "it is full", SECONDS)
+        assert valkey.admin.xlen("b.x") < 1_000
+        one.schedule("s.x", 100, "other")
+        eventually(lambda: valkey.admin.xlen("s.x") == 100, "others go on", SECONDS)
+        assert one.metric('delayq_circuit_open{route="bounded"}') == 1
+
+        def consume() -> bool:
+            for _, entries in valkey.admin.xreadgroup("shop", "c1", {"b.x": ">"}, count=500) or []:
+                valkey.admin.xack("b.x", "shop", *[number for number, _ in entries])
+            return one.pending() == 0
+
+        eventually(consume, "all arrive as they are worked on", SECONDS)
+        arrived = Counter(entry[b"id"].decode() for _, entry in valkey.admin.xrange("b.x"))
+        assert arrived == dict.fromkeys(ids, 1)
+        assert {entry[b"attempt"] for _, entry in valkey.admin.xrange("b.x")} == {b"1"}
+        assert one.client.dead_letters().letters == []
