@@ -23,7 +23,7 @@ def complaints(node: Node) -> list[str]:
     found = []
     if not node.ready:
         found.append("this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper")
-    if not node.skew.answers:
+    if not node.glance.answers:
         found.append("Redis does not answer")
     if node.skew.far:
         off = f"{abs(node.skew.ms)} ms {'behind' if node.skew.ms > 0 else 'ahead of'} that of Redis"

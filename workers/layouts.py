@@ -17,8 +17,7 @@ from delayq.store.store import Store
 
 __all__ = ["RETIRE_EVERY", "LayoutWatch", "numbers_of"]
 
-READ_EVERY = 2_000  # ms
-RETIRE_EVERY = 10_000
+RETIRE_EVERY = 10_000  # ms
 AT_ONCE = 64
 log = structlog.get_logger()
 
@@ -40,26 +39,24 @@ class LayoutWatch:
         self._clock = clock
         self._retention = retention
         self._changed = changed
-        self._read_at = self._retired_at = clock.monotonic()
+        self._retired_at = clock.monotonic()
         self._done: dict[Layout, int] = {}  # how many of its first queues are done with: they stay so
 
     def tick(self) -> None:
-        """Read the list, and see whether an old layout is done with, if it is time; raises StoreError."""
+        """See whether an old layout is done with, if it is time; raises StoreError."""
         now = self._clock.monotonic()
-        if now - self._read_at >= READ_EVERY:
-            self._read_at = now
-            self._take(self._store.run(commands.layouts()))
         if len(self._layouts) > 1 and now - self._retired_at >= RETIRE_EVERY:
             self._retired_at = now
             for layout in self._layouts[:-1]:
                 if self._is_done(layout):
                     self._drop(layout)
 
-    def _take(self, listed: tuple[Layout, ...]) -> None:
-        if not listed or listed == self._layouts:  # a Redis that lost everything has no queues to own
+    def take(self, listed: Sequence[Layout]) -> None:
+        """These are listed now."""
+        if not listed or tuple(listed) == self._layouts:  # a Redis that lost everything has no queues to own
             return
         log.info("layouts", queues=[layout.queues for layout in listed])
-        self._layouts = listed
+        self._layouts = tuple(listed)
         self._changed(numbers_of(listed))
 
     def _is_done(self, layout: Layout) -> bool:
@@ -85,4 +82,4 @@ class LayoutWatch:
         if listed == rest:
             log.info("layout_dropped", queues=layout.queues, first=layout.first)
         self._done.pop(layout, None)
-        self._take(listed)
+        self.take(listed)

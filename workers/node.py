@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
-from coordinator import REDIS_AWAY, Claim, Coordinator, CoordinatorError
+from coordinator import Claim, Coordinator, CoordinatorError
 from coordinator.choice import coordinator_for
 from delayq.agreement import DEFAULT_QUEUES, check_layouts
 from delayq.clock import Clock, SystemClock
@@ -21,6 +21,7 @@ from delayq.store.store import Store
 from delayq.targets import open_target
 from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Forwarder, Report
+from workers.glance import Glance
 from workers.janitor import Janitor
 from workers.layouts import LayoutWatch, numbers_of
 from workers.line import Line
@@ -38,7 +39,8 @@ __all__ = ["Node"]
 
 ROUND = 500
 SHORT_ROUND = 10  # while a queue is on its way to another node
-LOOK_AT_REDIS_EVERY = 1_000
+GLANCE_EVERY = 1_000  # where others can have the queues of a node that cannot reach Redis
+GLANCE_EVERY_ALONE = 2_000
 BACKLOGS_AT_ONCE = 6
 APPENDS_AT_ONCE = 4
 RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no bound any more
@@ -60,7 +62,10 @@ class Node:
         )
         self.routes: Routes = settings.route_table()
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
-        self.skew = Skew(self.store, self._clock)
+        self.skew = Skew(self._clock)
+        self.glance = Glance(
+            self.store, self.skew, self._clock, every=GLANCE_EVERY if settings.zookeeper else GLANCE_EVERY_ALONE
+        )
         self._line = Line(self.store, settings, self.skew, self._clock)
         self.ready = False
         self.watch: Watch | None = None
@@ -78,8 +83,6 @@ class Node:
         self._condition = threading.Condition()
         self._stopping = False
         self._look = False
-        self._redis_asked_at = self._redis_seen_at = self._clock.monotonic()
-        self._redis_answered = True
 
     def stop(self) -> None:
         """Ask `run` to let go of everything and return; safe from any thread."""
@@ -192,12 +195,9 @@ class Node:
         """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
         try:
             self._give_up_hung()
-            answers = self._redis_answers()
-            if answers:
-                self.skew.tick()
-            coordinator.redis_reachable(answers, behind=self.skew.behind)
-            reachable = answers or self._clock.monotonic() - self._redis_seen_at < REDIS_AWAY
-            changed = ownership.adjust(reachable=reachable)
+            layouts.take(self.glance.tick())
+            coordinator.redis_reachable(self.glance.answers, behind=self.skew.behind)
+            changed = ownership.adjust(reachable=self.glance.reachable)
             self.ready = True
             layouts.tick()
             janitor.tick()
@@ -209,20 +209,6 @@ class Node:
             log.warning("coordinator_trouble", error=str(error))
         except Exception:
             log.exception("round_failed")
-
-    def _redis_answers(self) -> bool:
-        """Whether Redis answered when it was asked last. A node alone has nobody to leave its queues to."""
-        now = self._clock.monotonic()
-        if self.settings.zookeeper and now - self._redis_asked_at >= LOOK_AT_REDIS_EVERY:
-            self._redis_asked_at = now
-            try:
-                self.store.run(commands.layouts())
-                self._redis_answered = True
-                self._redis_seen_at = self._clock.monotonic()
-            except StoreError as error:
-                self._redis_answered = False
-                log.warning("redis_trouble", error=str(error))
-        return self._redis_answered
 
     def _streams(self) -> Mapping[str, str]:
         return {stream: route for job in self.jobs.values() for stream, route in job.streams.items()}

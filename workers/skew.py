@@ -9,13 +9,9 @@ from __future__ import annotations
 import structlog
 
 from delayq.clock import Clock
-from delayq.errors import StoreError
-from delayq.store import commands
-from delayq.store.store import Store
 
 __all__ = ["FAR", "Skew"]
 
-EVERY = 2_000  # ms between two looks
 #: A difference of so many ms counts; below NEAR for all of STEADY it does not any more.
 FAR = 2_000
 NEAR = 1_000
@@ -24,15 +20,12 @@ log = structlog.get_logger()
 
 
 class Skew:
-    """Compares the clocks now and then; `tick` is called by the node's thread."""
+    """Told now and then what the clock of Redis says; belongs to the node's thread."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.ms = 0  # the clock of Redis minus this node's
         self.far = False
-        self.answers = True  # whether Redis did when it was asked last
-        self._store = store
         self._clock = clock
-        self._next = clock.monotonic()
         self._near_since: int | None = None
 
     @property
@@ -40,19 +33,9 @@ class Skew:
         """Whether this node would deliver late: its clock is far behind that of Redis."""
         return self.far and self.ms > 0
 
-    def tick(self) -> None:
-        """Compare, if it is time."""
-        before = self._clock.monotonic()
-        if before < self._next:
-            return
-        self._next = before + EVERY
-        try:
-            theirs = self._store.run(commands.redis_now())
-        except StoreError:
-            self.answers = False
-            return
-        self.answers = True
-        after, took = self._clock.now(), self._clock.monotonic() - before
+    def compare(self, theirs: int, took: int) -> None:
+        """Redis has just said that it is `theirs` (Unix ms), on a trip that took so many ms."""
+        after = self._clock.now()
         # Redis looked at its clock at some moment of the trip: the difference lies between the two ends.
         least, most = theirs - after, theirs - after + took
         self.ms = least + took // 2

@@ -59,10 +59,11 @@ def _count(store: Store, queue: int) -> tuple[int, int, int]:
     A parked ticket may have lost its message by a cancel.
     """
     keys = queue_keys(queue)
-    waiting = dead = pool = 0
+    stats = store.run(commands.stats(keys))
+    pool, waiting, dead = stats.pool, stats.scheduled, stats.dead
+    names = sorted(stats.parked_sets)
     parked: list[int] = []
-    for _ in range(TRIES):
-        names = store.run(_parked_names(queue))
+    for _ in range(TRIES if names else 0):
         counts = [plain("HLEN", keys.pool, read=_same), plain("ZCARD", keys.queue, read=_same)]
         counts += [plain("ZCARD", keys.dead, read=_same), plain("HKEYS", keys.state, read=_same)]
         counts += [plain("ZCARD", keys.parked(name), read=_same) for name in names]
@@ -72,6 +73,7 @@ def _count(store: Store, queue: int) -> tuple[int, int, int]:
         pool, waiting, dead, fields, *parked = answers[-1]
         if _names(fields) == names:  # else a set came or went between the two looks
             break
+        names = _names(fields)
     return pool, waiting + dead, sum(parked)
 
 

@@ -37,6 +37,8 @@ class House:
     def look(self, watch: LayoutWatch) -> tuple[Layout, ...]:
         """What is listed when it has looked."""
         self.clock.advance(RETIRE_EVERY)
+        listed = self.store.run(commands.layouts())
+        watch.take(listed)
         watch.tick()
         return self.store.run(commands.layouts())
 

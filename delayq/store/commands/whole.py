@@ -12,8 +12,8 @@ from delayq.store.keys import META, NODES, Layout, QueueKeys
 from delayq.store.layouts import read_layouts, write_layouts
 
 __all__ = [
-    "LAYOUT_VERSION", "Meta", "bump_era", "close", "era", "forget_node", "layout", "layouts", "nodes", "publish_node",
-    "redis_now", "relist", "retire",
+    "LAYOUT_VERSION", "Meta", "bump_era", "close", "era", "forget_node", "glance", "layout", "layouts", "nodes",
+    "publish_node", "redis_now", "relist", "retire",
 ]  # fmt: skip
 
 LAYOUT_VERSION: Final = "1"
@@ -45,6 +45,11 @@ def layout(queues: int) -> Command[Meta]:
 def layouts() -> Command[tuple[Layout, ...]]:
     """The layouts as they are listed now; none in a Redis that nobody has used yet."""
     return plain("HGET", META, "layouts", read=lambda reply: read_layouts((reply or b"").decode()))
+
+
+def glance(*, now: Now = "") -> Command[tuple[int, tuple[Layout, ...]]]:
+    """The time of Redis (Unix ms), and the layouts as they are listed now, in one question."""
+    return Command("glance", (META,), (now,), lambda reply: (int(reply[0]), read_layouts(reply[1].decode())))
 
 
 def relist(before: Sequence[Layout], after: Sequence[Layout]) -> Command[tuple[Layout, ...]]:

@@ -1,0 +1,87 @@
+"""One question tells a node whether Redis answers, what time it has there, and which layouts are listed."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from coordinator import REDIS_AWAY
+from delayq.errors import StoreUnavailable
+from delayq.store import commands
+from delayq.store.keys import Layout
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from tests.support.servers import ServerUnderTest
+from workers.glance import Glance
+from workers.skew import FAR, Skew
+
+EVERY = 1_000
+LISTED = (Layout(16), Layout(4, 16))
+
+
+class Redis:
+    """A Redis whose clock is far ahead, and which takes `trip` ms to answer."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.skew = Skew(self.clock)
+        self.trip = 0
+        self.away = False
+        self.asked = 0
+
+    def run(self, command: Any) -> tuple[int, tuple[Layout, ...]]:
+        self.asked += 1
+        self.clock.advance(self.trip)
+        if self.away:
+            raise StoreUnavailable("away")
+        return self.clock.now() + FAR, LISTED
+
+
+@pytest.fixture
+def redis() -> Redis:
+    return Redis()
+
+
+@pytest.fixture
+def glance(redis: Redis) -> Glance:
+    return Glance(cast(Store, redis), redis.skew, redis.clock, every=EVERY)
+
+
+def test_it_asks_at_once_and_then_when_it_is_time(glance: Glance, redis: Redis) -> None:
+    assert glance.tick() == LISTED
+    redis.clock.advance(EVERY - 1)
+    assert glance.tick() == (), "no news, so that what was listed since by this node is not taken back"
+    assert redis.asked == 1
+    redis.clock.advance(1)
+    assert glance.tick() == LISTED
+
+
+def test_the_clocks_are_compared_by_the_length_of_the_trip(glance: Glance, redis: Redis) -> None:
+    redis.trip = 100
+    glance.tick()
+    assert (redis.skew.far, redis.skew.ms) == (True, FAR + 50)
+
+
+def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while(glance: Glance, redis: Redis) -> None:
+    glance.tick()
+    redis.away = True
+    redis.clock.advance(EVERY)
+    assert glance.tick() == ()
+    assert (glance.answers, glance.reachable, redis.skew.far) == (False, True, True)
+    redis.clock.advance(REDIS_AWAY)
+    assert not glance.reachable
+    redis.away = False
+    glance.tick()
+    assert (glance.answers, glance.reachable) == (True, True)
+
+
+def test_what_the_script_says(valkey: ServerUnderTest) -> None:
+    store = Store(valkey.url)
+    assert store.run(commands.glance(now=7)) == (7, ()), "nobody has used it yet"
+    store.run(commands.layout(16))
+    store.run(commands.relist(LISTED[:1], LISTED))
+    now, layouts = store.run(commands.glance())
+    assert layouts == LISTED
+    assert abs(now - store.run(commands.redis_now())) < 60_000
+    store.close()
