@@ -37,18 +37,20 @@ _PROXY_MAIN: Final = "org.apache.rocketmq.proxy.ProxyStartup"
 _BROKER_SETTINGS: Final = {
     "brokerClusterName": _CLUSTER, "brokerName": "broker", "brokerId": 0, "brokerIP1": LOCALHOST,
     "bindAddress": LOCALHOST, "mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 600_000,
-    "maxHashSlotNum": 100_000, "maxIndexNum": 400_000, "timerWheelEnable": "false", "diskMaxUsedSpaceRatio": 99,
+    "maxHashSlotNum": 100_000, "maxIndexNum": 400_000, "mappedFileSizeTimerLog": 4 << 20, "diskMaxUsedSpaceRatio": 99,
     "waitTimeMillsInSendQueue": 10_000, "osPageCacheBusyTimeOutMills": 30_000,
 }  # fmt: skip
-# A topic that was made after somebody asked for it is found within a second, not after twenty.
+# A topic that was made after somebody asked for it is found within a second, not after twenty; who finds no messages is
+# told so as soon as it wants, not after five.
 _PROXY_SETTINGS: Final = {
     "rocketMQClusterName": _CLUSTER, "localServeAddr": LOCALHOST, "topicRouteServiceCacheRefreshSeconds": 1,
-    "topicConfigCacheRefreshSeconds": 1,
+    "topicConfigCacheRefreshSeconds": 1, "grpcClientConsumerMinLongPollingTimeoutMillis": 100,
 }  # fmt: skip
 # Requests of the remoting protocol, and the permission to read and to write.
 _QUERY_MESSAGE: Final = 12
 _MAKE_TOPIC: Final = 17
 _CLUSTER_INFO: Final = 106
+_MAKE_GROUP: Final = 200
 _DELETE_TOPIC: Final = 215
 _READ_AND_WRITE: Final = 6
 
@@ -151,6 +153,11 @@ class RocketMQ:
             "attributes": f"+message.type={'FIFO' if fifo else 'NORMAL'}",
         }  # fmt: skip
         ask(self._ports.broker, _MAKE_TOPIC, fields)
+
+    def create_group(self, name: str, *, fifo: bool = False) -> None:
+        """Make a consumer group: consumers of one that there is not are refused."""
+        group = {"groupName": name, "consumeMessageOrderly": fifo, "retryQueueNums": 1, "retryMaxTimes": 16}
+        ask(self._ports.broker, _MAKE_GROUP, body=json.dumps(group).encode())
 
     def delete_topic(self, name: str) -> None:
         """Remove it from the broker."""

@@ -18,7 +18,9 @@ _JSON: Final = 0
 _SUCCESS: Final = 0
 
 
-def ask(port: int, code: int, fields: Mapping[str, object] | None = None, *, seconds: float = _SECONDS) -> bytes:
+def ask(
+    port: int, code: int, fields: Mapping[str, object] | None = None, *, body: bytes = b"", seconds: float = _SECONDS
+) -> bytes:
     """Send a request of this code; the body of its answer. Raises OSError, or ServerError with the server's words.
 
     A request is its length, the length of its head (whose first byte tells how that is written), the head and a body.
@@ -29,7 +31,7 @@ def ask(port: int, code: int, fields: Mapping[str, object] | None = None, *, sec
     }  # fmt: skip
     text = json.dumps(head).encode()
     with socket.create_connection((LOCALHOST, port), timeout=seconds) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(text), _JSON << 24 | len(text)) + text)
+        connection.sendall(struct.pack(">ii", 4 + len(text) + len(body), _JSON << 24 | len(text)) + text + body)
         (length,) = struct.unpack(">i", _exactly(connection, 4))
         answer = _exactly(connection, length)
     (size,) = struct.unpack_from(">i", answer)

@@ -11,6 +11,8 @@ import pytest
 
 from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
+from servers.errors import ServerMissing
+from servers.rocketmq import RocketMQ
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
@@ -104,6 +106,20 @@ def zookeeper() -> Iterator[ZooKeeperServer]:
 def zookeeper_root() -> str:
     """A path in ZooKeeper that no other test uses."""
     return f"/delayq-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def rocketmq() -> Iterator[RocketMQ]:
+    """A RocketMQ for all tests; each of them takes topics of its own."""
+    server = RocketMQ()
+    try:
+        server.start()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture
