@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Sequence
@@ -110,20 +111,17 @@ class RocketMQTarget:
         return call if isinstance(call, Result) else self._proxies.learn(topic, call, self._left(deadline))
 
     def _begin(self, one: Delivery, topic: str, way: Way, deadline: int) -> Call | Result:
-        for name, value in one.properties.items():
-            if name.startswith(OWN):
-                return Result.rejected(f"property {name}: names that begin with {OWN} are delayq's own")
-            if not value:
-                return Result.rejected(f"property {name}: RocketMQ loses one without a value")
+        properties = self._properties(one)
+        if isinstance(properties, Result):
+            return properties
+        if not one.payload:  # a proxy that may be told to take it could not give it to a consumer
+            return Result.rejected("RocketMQ has no messages without a body")
         request = SendMessageRequest()
         message = request.messages.add()
         message.topic.name = topic
         message.topic.resource_namespace = self._namespace
         message.body = one.payload
-        message.user_properties.update(one.properties)
-        message.user_properties.update({
-            f"{OWN}id": one.id, f"{OWN}topic": one.topic, f"{OWN}due": str(one.due), f"{OWN}attempt": str(one.attempt),
-        })  # fmt: skip
+        message.user_properties.update(properties)
         system = message.system_properties
         if one.tags:
             system.tag = one.tags
@@ -139,9 +137,18 @@ class RocketMQTarget:
         system.message_type = MessageType.FIFO if group else MessageType.NORMAL
         if group:
             system.message_group = group
-        key = group or one.ordering_key
-        queue = way.queues.select_queue_by_hash_key(key) if key else way.queues.select_next_queue()
+        queue = way.queues.select_queue_by_hash_key(group) if group else way.queues.select_next_queue()
         return self._proxies.send(queue, request, self._left(deadline))
+
+    def _properties(self, one: Delivery) -> dict[str, str] | Result:
+        taken = next((name for name in one.properties if name.startswith(OWN)), None)
+        if taken is not None:
+            return Result.rejected(f"property {taken}: names that begin with {OWN} are delayq's own")
+        found = {name: value for name, value in one.properties.items() if value}
+        if len(found) < len(one.properties):  # RocketMQ loses those without a value
+            found[f"{OWN}empty"] = json.dumps([name for name, value in one.properties.items() if not value])
+        own = {"id": one.id, "topic": one.topic, "due": str(one.due), "attempt": str(one.attempt)}
+        return found | {f"{OWN}{name}": value for name, value in own.items()}
 
     def _group(self, one: Delivery, topic: str, way: Way, id: str) -> str | Result:
         """The message group: the ordering key; in a topic of groups a message without a key is one by itself."""

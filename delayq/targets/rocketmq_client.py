@@ -25,7 +25,9 @@ def _keep_it_quiet() -> None:
     """The client opens a log file below the user's home as it is imported, and cannot be imported where it may not.
 
     Stand in for its module that does. What its logger says goes where logging sends it, if somebody sets its level.
+    gRPC, too, would write on standard error that a connection was closed.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     logger = logging.getLogger(_LOGGER)
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
@@ -27,7 +28,7 @@ class RocketMQAdapter:
 
     def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
         with Consumer(self.server, topic) as consumer:
-            return [seen(one) for one in consumer.read(count, seconds)]
+            return [seen(one, self.server) for one in consumer.read(count, seconds)]
 
     def refuse(self, topic: str) -> Mapping[str, Any]:
         """A message with a tag that means two."""
@@ -79,14 +80,31 @@ class Consumer:
         self._consumer.shutdown()
 
 
-def seen(one: Any) -> Seen:
+def seen(one: Any, server: RocketMQ) -> Seen:
     """A message as its consumer has it."""
     properties = dict(one.properties)
     properties.pop("__SHARDINGKEY", None)  # where RocketMQ keeps the group
-    id = properties.pop("delayq_id")
+    own = {name: properties.pop(f"delayq_{name}", "") for name in ("id", "topic", "due", "attempt", "empty")}
+    properties.update(dict.fromkeys(json.loads(own["empty"] or "[]"), ""))
     group = one.message_group or ""
     return Seen(
-        id=id, topic=properties.pop("delayq_topic"), tags=one.tag or "", keys=tuple(sorted(one.keys)),
+        id=own["id"], topic=own["topic"], tags=one.tag or "", keys=_keys(one, server), properties=properties,
         ordering_key="" if group == one.message_id else group, payload=one.body,
-        due=int(properties.pop("delayq_due")), attempt=int(properties.pop("delayq_attempt")), properties=properties,
+        due=int(own["due"]), attempt=int(own["attempt"]),
     )  # fmt: skip
+
+
+def _keys(one: Any, server: RocketMQ) -> tuple[str, ...]:
+    """The keys in their order, which this client's messages do not keep, as a search for one of them finds it."""
+    if not one.keys:
+        return ()
+
+    def stored() -> list[str]:
+        for record in server.find_by_key(one.topic, next(iter(one.keys))).split(b"UNIQ_KEY\1"):
+            if record.startswith(one.message_id.encode()):
+                return record.partition(b"KEYS\1")[2].partition(b"\2")[0].decode().split()
+        return []
+
+    keys = tuple(eventually(stored, f"{one.message_id} is found by its key"))
+    assert set(keys) == one.keys
+    return keys
