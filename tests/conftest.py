@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import hypothesis
 import pytest
@@ -13,6 +15,7 @@ from delayq.embedded import EmbeddedServer
 from servers.errors import ServerMissing
 from servers.kafka import Kafka
 from servers.rabbitmq import RabbitMQ
+from servers.rocketmq import RocketMQ
 from servers.zookeeper import ZooKeeperServer
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy
@@ -25,6 +28,7 @@ hypothesis.settings.register_profile("delayq", deadline=None)
 hypothesis.settings.load_profile("delayq")
 
 KINDS = ("fakeredis", "valkey", "redis7")
+Server = TypeVar("Server", Kafka, RabbitMQ, RocketMQ)
 
 
 @pytest.fixture(scope="session")
@@ -109,22 +113,9 @@ def zookeeper_root() -> str:
     return f"/delayq-{uuid.uuid4().hex}"
 
 
-@pytest.fixture(scope="session")
-def kafka() -> Iterator[Kafka]:
-    """A Kafka for all tests; each of them takes topics with names of its own."""
-    server = Kafka()
-    try:
-        server.start()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def rabbitmq() -> Iterator[RabbitMQ]:
-    """A RabbitMQ for all tests; each of them takes names of its own."""
-    server = RabbitMQ()
+@contextmanager
+def _running(server: Server) -> Iterator[Server]:
+    """A broker, while tests run; skips where there is none, and says how to get it."""
     try:
         server.start()
     except ServerMissing as error:
@@ -133,6 +124,27 @@ def rabbitmq() -> Iterator[RabbitMQ]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A Kafka for all tests; each of them takes topics with names of its own."""
+    with _running(Kafka()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    """A RabbitMQ for all tests; each of them takes names of its own."""
+    with _running(RabbitMQ()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rocketmq() -> Iterator[RocketMQ]:
+    """A RocketMQ for all tests; each of them takes topics of its own."""
+    with _running(RocketMQ()) as server:
+        yield server
 
 
 @pytest.fixture

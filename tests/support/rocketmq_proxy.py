@@ -1,0 +1,125 @@
+"""Something that speaks as RocketMQ's proxy does, and answers what a test wants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+
+from delayq.processes import LOCALHOST, free_port
+from delayq.targets.rocketmq_client import AddressScheme, Code, MessageType, grpc
+
+NORMAL_AND_FIFO = (MessageType.NORMAL, MessageType.FIFO)
+
+
+class FakeProxy:
+    """`answer` says which code a message is answered with; `types` which messages a topic takes, None: there is none.
+
+    `hold` keeps back the answers to messages until `release`. `with FakeProxy() as proxy:`
+    """
+
+    def __init__(self, *, credentials: Any | None = None) -> None:
+        self.port = free_port()
+        self.answer: Callable[[Any], int] = lambda message: Code.OK
+        self.types: Callable[[str], tuple[int, ...] | None] = lambda topic: NORMAL_AND_FIFO
+        self.messages: list[Any] = []
+        self.metadata: list[dict[str, str]] = []
+        self.asked: list[str] = []
+        self.queues = 4
+        self._credentials = credentials
+        self._free = threading.Event()
+        self._free.set()
+        self._server: Any = None
+
+    @property
+    def url(self) -> str:
+        return f"rocketmq://{LOCALHOST}:{self.port}"
+
+    def hold(self) -> None:
+        """Take messages and say nothing."""
+        self._free.clear()
+
+    def release(self) -> None:
+        """Say it."""
+        self._free.set()
+
+    def start(self) -> None:
+        """Listen, on the same port again."""
+        from rocketmq.grpc_protocol.service_pb2_grpc import add_MessagingServiceServicer_to_server
+
+        self._server = grpc.server(ThreadPoolExecutor(32), options=[("grpc.so_reuseport", 0)])
+        add_MessagingServiceServicer_to_server(_Service(self), self._server)
+        where = f"{LOCALHOST}:{self.port}"
+        if self._credentials is None:
+            self._server.add_insecure_port(where)
+        else:
+            self._server.add_secure_port(where, self._credentials)
+        self._server.start()
+
+    def stop(self) -> None:
+        """Break every connection."""
+        self.release()
+        if self._server is not None:
+            self._server.stop(grace=None).wait(10)
+            self._server = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- what it is asked ----------------------------------------------------------------------------------------------
+
+    def route(self, request: Any, answer: Any) -> None:
+        """The queues of a topic."""
+        self.asked.append(request.topic.name)
+        types = self.types(request.topic.name)
+        answer.status.code = Code.OK if types is not None else Code.TOPIC_NOT_FOUND
+        answer.status.message = "" if types is not None else f"no topic {request.topic.name}"
+        for number in range(self.queues if types is not None else 0):
+            queue = answer.message_queues.add(id=number, permission=3, accept_message_types=types)
+            queue.topic.CopyFrom(request.topic)
+            queue.broker.name = "fake"
+            queue.broker.endpoints.scheme = AddressScheme.IPv4
+            queue.broker.endpoints.addresses.add(host=LOCALHOST, port=self.port)
+
+    def send(self, request: Any, answer: Any) -> None:
+        """A message."""
+        (message,) = request.messages
+        self.messages.append(message)
+        self._free.wait(60)
+        code = self.answer(message)
+        answer.status.code = code
+        answer.status.message = "said by the test"
+        answer.entries.add(message_id=message.system_properties.message_id)
+
+
+class _Service:
+    """The calls of a proxy that a target makes."""
+
+    def __init__(self, proxy: FakeProxy) -> None:
+        self._proxy = proxy
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda request, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, name)
+
+    def QueryRoute(self, request: Any, context: Any) -> Any:
+        from rocketmq.grpc_protocol.service_pb2 import QueryRouteResponse
+
+        answer = QueryRouteResponse()
+        self._proxy.route(request, answer)
+        return answer
+
+    def SendMessage(self, request: Any, context: Any) -> Any:
+        from rocketmq.grpc_protocol.service_pb2 import SendMessageResponse
+
+        self._proxy.metadata.append(dict(context.invocation_metadata()))
+        answer = SendMessageResponse()
+        self._proxy.send(request, answer)
+        return answer

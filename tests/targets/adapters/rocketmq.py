@@ -1,0 +1,110 @@
+"""RocketMQ: each topic of a test is one of its broker's, of groups, and read by a consumer group of its own."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from delayq.routes import Route
+from servers.rocketmq import RocketMQ
+from tests.support.waiting import eventually
+from tests.targets.adapters import Seen
+
+__all__ = ["Consumer", "RocketMQAdapter", "seen"]
+
+
+class RocketMQAdapter:
+    """The topics of a broker."""
+
+    def __init__(self, server: RocketMQ) -> None:
+        self.server = server
+
+    def route(self, topic: str) -> Route:
+        self.server.create_topic(topic, fifo=True)
+        return Route(name=topic, match=f"{topic}*", target=self.server.url, options={"topic": topic})
+
+    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+        with Consumer(self.server, topic) as consumer:
+            return [seen(one, self.server) for one in consumer.read(count, seconds)]
+
+    def refuse(self, topic: str) -> Mapping[str, Any]:
+        """A message with a tag that means two."""
+        return {"tags": "a||b"}
+
+
+class Consumer:
+    """The client's own consumer, of a group of its own, from the beginning of the topic."""
+
+    def __init__(self, server: RocketMQ, topic: str, tag: str = "*") -> None:
+        # Before anything else of the client, which would write its log elsewhere.
+        from delayq.targets.rocketmq_client import ClientConfiguration, Credentials
+
+        group = f"group-{uuid.uuid4().hex}"
+        server.create_group(group, fifo=True)
+        from rocketmq import FilterExpression, SimpleConsumer
+
+        self._consumer = SimpleConsumer(
+            ClientConfiguration(server.endpoints, Credentials(), request_timeout=10),
+            group, {topic: FilterExpression(tag)}, await_duration=1,
+        )  # fmt: skip
+
+    def read(self, count: int, seconds: float) -> list[Any]:
+        """So many messages, or more; fails without them after so many seconds."""
+        from rocketmq.v5.exception import ClientException
+
+        found: list[Any] = []
+
+        def enough() -> bool:
+            try:
+                got = self._consumer.receive(32, 60) or []
+            except ClientException:  # it has not told the proxy of itself yet
+                got = []
+            for one in got:
+                self._consumer.ack(one)
+            found.extend(got)
+            return len(found) >= count
+
+        eventually(enough, f"{count} messages", seconds)
+        return found
+
+    def __enter__(self) -> Self:
+        self._consumer.startup()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.shutdown()
+
+
+def seen(one: Any, server: RocketMQ) -> Seen:
+    """A message as its consumer has it."""
+    properties = dict(one.properties)
+    properties.pop("__SHARDINGKEY", None)  # where RocketMQ keeps the group
+    own = {name: properties.pop(f"delayq_{name}", "") for name in ("id", "topic", "due", "attempt", "empty")}
+    properties.update(dict.fromkeys(json.loads(own["empty"] or "[]"), ""))
+    group = one.message_group or ""
+    return Seen(
+        id=own["id"], topic=own["topic"], tags=one.tag or "", keys=_keys(one, server), properties=properties,
+        ordering_key="" if group == one.message_id else group, payload=one.body,
+        due=int(own["due"]), attempt=int(own["attempt"]),
+    )  # fmt: skip
+
+
+def _keys(one: Any, server: RocketMQ) -> tuple[str, ...]:
+    """The keys in their order, which this client's messages do not keep, as a search for one of them finds it."""
+    if not one.keys:
+        return ()
+
+    def stored() -> list[str]:
+        for record in server.find_by_key(one.topic, next(iter(one.keys))).split(b"UNIQ_KEY\1"):
+            if record.startswith(one.message_id.encode()):
+                return record.partition(b"KEYS\1")[2].partition(b"\2")[0].decode().split()
+        return []
+
+    keys = tuple(eventually(stored, f"{one.message_id} is found by its key"))
+    assert set(keys) == one.keys
+    return keys

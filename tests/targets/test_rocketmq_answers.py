@@ -1,0 +1,282 @@
+"""What the target makes of a proxy's answers, and of its silence."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq import ConfigError
+from delayq.routes import Route
+from delayq.targets.rocketmq import RocketMQTarget
+from delayq.targets.rocketmq_client import Code, MessageIds, MessageType
+from tests.support.deliveries import delivery, outcomes
+from tests.support.rocketmq_proxy import FakeProxy
+from tests.support.waiting import eventually
+
+Open = Callable[..., RocketMQTarget]
+
+LATER = ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
+CODES = (Code.MASTER_PERSISTENCE_TIMEOUT, Code.SLAVE_PERSISTENCE_TIMEOUT, Code.HA_NOT_AVAILABLE)
+
+
+@pytest.fixture
+def proxy() -> Iterator[FakeProxy]:
+    with FakeProxy() as running:
+        yield running
+
+
+@pytest.fixture
+def opened(proxy: FakeProxy) -> Iterator[Open]:
+    """Opens a target with these options; it is closed at the end."""
+    targets: list[RocketMQTarget] = []
+
+    def open(**options: Any) -> RocketMQTarget:
+        targets.append(RocketMQTarget(proxy.url, Route(name="r", target=proxy.url, options=options), ""))
+        return targets[-1]
+
+    yield open
+    proxy.release()
+    for target in targets:
+        target.close()
+
+
+def test_a_message_becomes_one_of_rocketmq(proxy: FakeProxy, opened: Open) -> None:
+    one = delivery(
+        "a", b"\0\xff", 2, topic="orders.unpaid", tags="unpaid", keys=("k1", "k2"), ordering_key="customer 7",
+        properties={"region": "eu", "none": ""},
+    )  # fmt: skip
+    assert outcomes(opened(namespace="ns").send([one], 10)) == ["ok"]
+    (message,) = proxy.messages
+    system = message.system_properties
+    assert (message.topic.name, message.topic.resource_namespace, message.body) == ("orders-unpaid", "ns", b"\0\xff")
+    assert (system.tag, list(system.keys), system.message_group) == ("unpaid", ["k1", "k2"], "customer 7")
+    assert system.message_type == MessageType.FIFO
+    assert dict(message.user_properties) == {
+        "region": "eu", "delayq_empty": '["none"]', "delayq_id": "a", "delayq_topic": "orders.unpaid",
+        "delayq_due": "20000", "delayq_attempt": "3",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("template", "topic"),
+    [("{topic}", "orders-unpaid"), ("fixed", "fixed"), ("%prod%{topic}_x", "%prod%orders-unpaid_x")],
+)
+def test_the_route_names_the_topic(proxy: FakeProxy, opened: Open, template: str, topic: str) -> None:
+    assert outcomes(opened(topic=template).send([delivery("a", topic="orders.unpaid")], 10)) == ["ok"]
+    assert [message.topic.name for message in proxy.messages] == [topic]
+
+
+def test_a_topic_of_groups_takes_messages_without_an_ordering_key(proxy: FakeProxy, opened: Open) -> None:
+    proxy.types = lambda topic: (MessageType.FIFO,)
+    assert outcomes(opened().send([delivery("a"), delivery("b")], 10)) == ["ok", "ok"]
+    groups = {message.system_properties.message_group for message in proxy.messages}
+    assert len(groups) == 2 and "" not in groups
+
+
+def test_an_ordering_key_wants_a_topic_of_groups_unless_the_route_does_without(proxy: FakeProxy, opened: Open) -> None:
+    proxy.types = lambda topic: (MessageType.NORMAL,)
+    batch = [delivery("a", ordering_key="k"), delivery("b")]
+    first, second = opened().send(batch, 10)
+    assert first.outcome == "unavailable" and "no message groups" in first.reason
+    assert second.outcome == "ok"
+    assert outcomes(opened(groups=False).send(batch, 10)) == ["ok", "ok"]
+    assert [message.system_properties.message_group for message in proxy.messages] == ["", "", ""]
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_is_not_kept_as_safely_as_it_should_be_is_a_failure_unless_the_route_accepts_it(
+    proxy: FakeProxy, opened: Open, name: str
+) -> None:
+    code = CODES[LATER.index(name)]
+    proxy.answer = lambda message: code
+    (result,) = opened().send([delivery("a")], 10)
+    assert result.outcome == "unknown"
+    assert result.reason == f"{Code.Name(code)}: said by the test"
+    assert outcomes(opened(accept=[name]).send([delivery("a")], 10)) == ["ok"]
+    others = [other for other in LATER if other != name]
+    assert outcomes(opened(accept=others).send([delivery("a")], 10)) == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (Code.ILLEGAL_MESSAGE_TAG, "rejected"), (Code.MESSAGE_BODY_TOO_LARGE, "rejected"),
+        (Code.MESSAGE_BODY_EMPTY, "rejected"), (Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "rejected"),
+        (Code.TOPIC_NOT_FOUND, "unavailable"), (Code.FORBIDDEN, "unavailable"), (Code.UNAUTHORIZED, "unavailable"),
+        (Code.TOO_MANY_REQUESTS, "unavailable"), (Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, "unavailable"),
+        (Code.PROXY_TIMEOUT, "unknown"), (Code.INTERNAL_SERVER_ERROR, "unknown"), (0, "unknown"), (49_999, "unknown"),
+    ],
+)  # fmt: skip
+def test_every_answer_but_ok_is_a_failure_of_its_kind(proxy: FakeProxy, opened: Open, code: int, outcome: str) -> None:
+    proxy.answer = lambda message: code if message.body == b"bad" else Code.OK
+    target = opened()
+    batch = [delivery("a"), delivery("b", "bad"), delivery("c")]
+    results = target.send(batch, 10)
+    assert outcomes(results) == ["ok", outcome, "ok"]
+    assert "said by the test" in results[1].reason
+    assert len(proxy.messages) == 3  # nothing was sent again by itself
+
+
+def test_a_topic_that_there_is_not_is_no_fault_of_the_message_and_its_neighbours_are_sent(
+    proxy: FakeProxy, opened: Open
+) -> None:
+    proxy.types = lambda topic: None if topic == "gone" else (MessageType.NORMAL,)
+    target = opened()
+    results = target.send([delivery("a", topic="gone"), delivery("b"), delivery("c", topic="gone")], 10)
+    assert outcomes(results) == ["unavailable", "ok", "unavailable"]
+    assert "no topic gone" in results[0].reason
+    proxy.types = lambda topic: (MessageType.NORMAL,)  # somebody makes it
+    assert outcomes(target.send([delivery("a", topic="gone")], 10)) == ["ok"]
+    assert proxy.asked.count("orders") == 1
+
+
+def test_a_topic_without_queues_takes_nothing(proxy: FakeProxy, opened: Open) -> None:
+    proxy.queues = 0
+    (result,) = opened().send([delivery("a")], 10)
+    assert (result.outcome, result.reason) == ("unavailable", "topic orders has no queue that can be written to")
+
+
+def test_without_an_answer_in_time_it_may_have_arrived(proxy: FakeProxy, opened: Open) -> None:
+    target = opened()
+    assert outcomes(target.send([delivery("a")], 10)) == ["ok"]
+    proxy.hold()
+    results = target.send([delivery("b"), delivery("c")], 0.5)
+    assert outcomes(results) == ["unknown", "unknown"]
+    assert results[0].reason == f"127.0.0.1:{proxy.port}: no answer in time"
+    proxy.release()
+    assert outcomes(target.send([delivery("d")], 10)) == ["ok"]
+    assert [message.user_properties["delayq_id"] for message in proxy.messages].count("b") == 1
+
+
+def test_a_message_whose_answer_is_late_keeps_no_other_one_waiting(proxy: FakeProxy, opened: Open) -> None:
+    late = threading.Event()
+    proxy.answer = lambda message: Code.OK if message.body == b"x" or late.wait(60) else 0
+    results: list[Any] = []
+    target = opened()
+    sending = threading.Thread(target=lambda: results.extend(target.send([delivery("a", "late"), delivery("b")], 30)))
+    sending.start()
+    eventually(lambda: len(proxy.messages) == 2, "both are sent")
+    assert outcomes(target.send([delivery("c")], 10)) == ["ok"]
+    late.set()
+    sending.join(30)
+    assert outcomes(results) == ["ok", "ok"]
+
+
+def test_while_the_proxy_is_away_nothing_is_taken_and_then_it_goes_on_at_once(proxy: FakeProxy, opened: Open) -> None:
+    target = opened()
+    assert outcomes(target.send([delivery("a")], 10)) == ["ok"]
+    proxy.stop()
+    eventually(lambda: outcomes(target.send([delivery("b")], 10)) == ["unavailable"], "it is away")
+    for _ in range(5):
+        (result,) = target.send([delivery("b")], 10)
+        assert result.outcome == "unavailable" and "failed to connect" in result.reason
+    proxy.start()
+    eventually(lambda: outcomes(target.send([delivery("b")], 10)) == ["ok"], "it is back")
+
+
+def test_a_proxy_that_dies_over_a_message_may_have_taken_it(proxy: FakeProxy, opened: Open) -> None:
+    target = opened()
+    target.send([delivery("a")], 10)
+    proxy.answer = lambda message: threading.Event().wait(2) or Code.OK
+    results: list[Any] = []
+    sending = threading.Thread(target=lambda: results.extend(target.send([delivery("b")], 30)))
+    sending.start()
+    eventually(lambda: len(proxy.messages) == 2, "it is sent")
+    proxy.stop()
+    sending.join(30)
+    assert outcomes(results) == ["unknown"]
+
+
+def test_no_time_left_is_nothing_sent(proxy: FakeProxy, opened: Open) -> None:
+    (result,) = opened().send([delivery("a")], 0)
+    assert result.outcome == "unavailable" and "no time was left" in result.reason
+    assert proxy.messages == []
+
+
+def test_closing_waits_for_what_is_under_way_and_then_nothing_is_sent(proxy: FakeProxy, opened: Open) -> None:
+    target = opened()
+    target.send([delivery("a")], 10)
+    proxy.hold()
+    results: list[Any] = []
+    sending = threading.Thread(target=lambda: results.extend(target.send([delivery("b")], 30)))
+    sending.start()
+    eventually(lambda: len(proxy.messages) == 2, "it is sent")
+    closing = threading.Thread(target=target.close)
+    closing.start()
+    eventually(lambda: outcomes(target.send([delivery("c")], 10)) == ["unavailable"], "it takes nothing new")
+    assert closing.is_alive()
+    proxy.release()
+    for thread in (sending, closing):
+        thread.join(30)
+    assert outcomes(results) == ["ok"]
+    assert len(proxy.messages) == 2
+
+
+def test_property_names_of_delayq_are_refused(proxy: FakeProxy, opened: Open) -> None:
+    results = opened().send([delivery("a", properties={"delayq_id": "b"}), delivery("c")], 10)
+    assert outcomes(results) == ["rejected", "ok"]
+    assert "delayq_id" in results[0].reason
+
+
+# -- settings ------------------------------------------------------------------------------------------------------------
+
+
+def test_requests_are_signed_with_the_keys_and_the_secret_one_is_not_sent(
+    proxy: FakeProxy, opened: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ROCKETMQ_KEY", "canary-access")
+    (tmp_path / "secret").write_text("canary-secret\n")
+    target = opened(accessKey="env:ROCKETMQ_KEY", secretKey=f"file:{tmp_path / 'secret'}")
+    assert outcomes(target.send([delivery("a")], 10)) == ["ok"]
+    ((metadata),) = proxy.metadata
+    assert "Credential=canary-access," in metadata["authorization"]
+    assert "canary-secret" not in str(metadata)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "complaint"),
+    [
+        ("rocketmq://here", {}, "rocketmq://HOST:PORT"),
+        ("rocketmq://here:1/topic", {}, "rocketmq://HOST:PORT"),
+        ("rocketmq://user:canary@here:1", {}, "do not go into the URL"),
+        ("rocketmq://here:1,there:2", {}, "IPv4"),
+        ("rocketmq://here:1", {"tpoic": "x"}, "tpoic"),
+        ("rocketmq://here:1", {"accept": ["NEVER"]}, "FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE"),
+        ("rocketmq://here:1", {"accessKey": "x"}, "go together"),
+        ("rocketmq://here:1", {"accessKey": "env:NO_SUCH", "secretKey": "x"}, "NO_SUCH"),
+        ("rocketmq://here:1", {"ca": "/x"}, "ca is for tls"),
+        ("rocketmq://here:1", {"tls": True, "ca": "/no/such/file"}, "/no/such/file"),
+    ],
+)
+def test_wrong_settings_are_told(url: str, options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match="route shop: RocketMQ cannot be used: ") as told:
+        RocketMQTarget(url, Route(name="shop", target=url, options=options), "")
+    assert complaint in str(told.value)
+    assert "canary" not in str(told.value)
+
+
+def test_ids_differ_and_go_on_after_the_greatest_number() -> None:
+    ids = MessageIds()
+    first = ids.next(1_700_000_000_000)
+    assert len(first) == 34 and first.startswith("01") and first != ids.next(1_700_000_000_000)
+    ids._numbers = itertools.count(2**32 - 1)
+    assert [ids.next(0)[-8:] for _ in range(2)] == ["FFFFFFFF", "00000000"]
+
+
+def test_the_client_leaves_nothing_in_the_home_folder_and_says_nothing(tmp_path: Path) -> None:
+    code = "import delayq.targets.rocketmq as r; from rocketmq import Producer; from rocketmq.v5.log import logger\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", code + "logger.error('said')"], env={"HOME": str(tmp_path), "PYTHONPATH": "."},
+        cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=True, timeout=100,
+    )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+    assert ran.stderr == ""
+    assert not logging.getLogger("rocketmq-python-client").handlers
