@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import hypothesis
 import pytest
@@ -159,3 +159,11 @@ def proxy(valkey: ServerUnderTest) -> Iterator[FaultProxy]:
     """A proxy in front of the embedded Valkey."""
     with FaultProxy(valkey.port) as running:
         yield running
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    """Tests on the same broker share a process; without xdist nobody asks."""
+    from tests.support.processes_of_tests import Scheduling
+
+    return Scheduling(config, log)
