@@ -72,6 +72,7 @@ class RocketMQKit:
 
     def read(self, url: str, topic: str, count: int, note: Note) -> None:
         """From the topic's beginning, by a thread for each of its queues."""
+        import grpc
         from rocketmq import FilterExpression, SimpleConsumer
         from rocketmq.v5.exception import ClientException
 
@@ -86,7 +87,7 @@ class RocketMQKit:
             while len(seen) < count and time.monotonic() < last + PATIENCE:
                 try:
                     got = consumer.receive(32, _VISIBLE_AGAIN) or []
-                except ClientException:  # nothing new, or it has not told the proxy of itself yet
+                except (ClientException, grpc.RpcError):  # nothing new, or it has not told the proxy of itself yet
                     continue
                 with lock:
                     for one in got:
