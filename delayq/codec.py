@@ -242,6 +242,8 @@ class Record:
     def properties(self) -> dict[str, str]:
         """The properties, sorted by name."""
         at, end = self._at[4], self._at[5]
+        if at == end:
+            return {}  # most have none
         texts = []
         while at < end:
             (size,) = _TWO.unpack_from(self._raw, at)

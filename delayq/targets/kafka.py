@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from delayq.clock import Clock, SystemClock
@@ -122,19 +123,21 @@ class KafkaTarget:
         self, producing: Producing, batch: Sequence[Delivery], places: Sequence[int], sent: Sent, results: list[Result]
     ) -> Sequence[int]:
         """The places of those that the producer has taken; the results of the others are written down."""
-        produce, topics = producing.produce, self._topics
+        produce, report, topics = producing.produce, sent.report, self._topics
         taken = []
         for place in places:
             one = batch[place]
-            topic = topics.get(one.topic) or self._topic_of(one.topic)
+            asked = one.topic
+            topic = topics.get(asked) or self._topic_of(asked)
             if not topic:
                 results[place] = Result.rejected(
-                    f"{self._settings.template.replace('{topic}', one.topic)!r} is no name for a Kafka topic: that has "
+                    f"{self._settings.template.replace('{topic}', asked)!r} is no name for a Kafka topic: that has "
                     "1 to 249 characters of A-Z a-z 0-9 . _ - (the route's URL may name another one)"
                 )
                 continue
             try:
-                produce(topic, one.payload, _key(one), headers=_headers(one), on_delivery=sent.at(place))
+                key, headers = _key_and_headers(one, topic != asked)
+                produce(topic, one.payload, key, headers=headers, on_delivery=partial(report, place))
             except BufferError:
                 results[place] = Result.unavailable("the producer's queue is full")
             except KafkaException as failure:
@@ -215,28 +218,24 @@ class KafkaTarget:
             one.join(CLOSING_SECONDS)
 
 
-def _key(one: Delivery) -> str | None:
-    """The record's key: records with the same one lie in the same partition, in order."""
-    if one.ordering_key:
-        return one.ordering_key
-    keys = one.keys
-    return keys[0] if keys else None
-
-
-def _headers(one: Delivery) -> list[tuple[str, str | bytes | None]]:
-    headers: list[tuple[str, str | bytes | None]] = [
-        ("id", one.id), ("topic", one.topic), ("due", str(one.due)), ("attempt", str(one.attempt)),
-        ("content-type", one.content_type),
-    ]  # fmt: skip
+def _key_and_headers(one: Delivery, other_name: bool) -> tuple[str | None, dict[str, str | bytes | None]]:
+    """The record's key, by which it finds its partition, and its headers; the topic if that has another name here."""
+    ordering_key, keys = one.ordering_key, one.keys
+    headers: dict[str, str | bytes | None] = {
+        "id": one.id, "due": str(one.due), "attempt": str(one.attempt), "content-type": one.content_type
+    }  # fmt: skip
+    if other_name:
+        headers["topic"] = one.topic
     if tags := one.tags:
-        headers.append(("tags", tags))
-    if keys := one.keys:
-        headers.append(("keys", " ".join(keys)))
-    if ordering_key := one.ordering_key:
-        headers.append(("ordering-key", ordering_key))
+        headers["tags"] = tags
+    if keys:
+        headers["keys"] = keys[0] if len(keys) == 1 else " ".join(keys)
+    if ordering_key:
+        headers["ordering-key"] = ordering_key
     if properties := one.properties:
-        headers += [(f"p:{name}", value) for name, value in properties.items()]
-    return headers
+        for name, value in properties.items():
+            headers[f"p:{name}"] = value
+    return ordering_key or (keys[0] if keys else None), headers
 
 
 def _judge(error: KafkaError, trouble: str) -> Result:

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, Self
 
 from delayq.errors import MissingExtra
@@ -20,7 +19,6 @@ __all__ = ["Make", "Producing", "Sent"]
 
 #: Makes a producer of its settings.
 Make = Callable[..., Producer]
-Report = Callable[[KafkaError | None, Message], None]
 
 POLL_SECONDS: Final = 0.2
 #: librdkafka tells what became of purged messages at once; this is for a busy machine.
@@ -43,11 +41,8 @@ class Sent:
         self._wanted = -1
         self._done = threading.Event()
 
-    def at(self, place: int) -> Report:
+    def report(self, place: int, error: KafkaError | None, message: Message) -> None:
         """What librdkafka is to call for the message at this place."""
-        return partial(self._report, place)
-
-    def _report(self, place: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.errors.append((place, error))
         self.reported[place] = True

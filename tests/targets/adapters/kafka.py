@@ -91,7 +91,7 @@ def seen(record: Message) -> Seen:
     headers = {name: value.decode() for name, value in dict(record.headers() or {}).items() if isinstance(value, bytes)}
     return Seen(
         id=headers["id"],
-        topic=headers["topic"],
+        topic=headers.get("topic", record.topic()),
         tags=headers.get("tags", ""),
         keys=tuple(headers["keys"].split(" ")) if "keys" in headers else (),
         properties={name[2:]: value for name, value in headers.items() if name.startswith("p:")},
