@@ -17,6 +17,8 @@ from delayq.clock import SystemClock
 
 __all__ = ["rabbitmq"]
 
+#: ms; more than the calls of Redis take between two heartbeats.
+HEARTBEAT = 60_000
 URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
 
 
@@ -54,7 +56,9 @@ def rabbitmq(
 
     settings = settings_of(redis_url)
     try:
-        brokers = parameters_of(revealed(url, "--url"), name=f"delayq bridge {queue}", schemes=("amqp", "amqps"))
+        brokers = parameters_of(
+            revealed(url, "--url"), heartbeat=HEARTBEAT, name=f"delayq bridge {queue}", schemes=("amqp", "amqps")
+        )
         reader = Reader(topic, settings.limits(), say, by_timestamp=by_timestamp)
     except (ValueError, OSError) as error:
         raise BadUse(str(error)) from None

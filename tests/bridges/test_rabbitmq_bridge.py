@@ -40,6 +40,16 @@ def stopped(bridge: OneProcess) -> dict[str, int]:
     return found
 
 
+def works(client: Client, before: int, most: int) -> None:
+    """Wait until more are scheduled than before, or all."""
+    eventually(lambda: before < pending(client) or pending(client) == most, "it works")
+
+
+def ended(bridge: OneProcess) -> None:
+    """Wait until it ends by itself."""
+    eventually(lambda: not bridge.alive, "it ends")
+
+
 def test_a_message_is_scheduled_and_then_acknowledged(
     rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges
 ) -> None:
@@ -52,8 +62,8 @@ def test_a_message_is_scheduled_and_then_acknowledged(
     bridge = bridges(rabbitmq, queue, valkey.url, "--json")
     with Client(valkey.url) as client:
         found = eventually(lambda: client.get("a"), "it is scheduled")
+        assert found is not None and found.record is not None
         record = found.record
-        assert record is not None
         assert (record.topic, record.payload, record.keys) == ("orders.unpaid", b"\0\xff", ("order-42",))
         assert record.properties == {"color": "blue", "amqp-content-type": "image/png"}
         assert found.state == "scheduled"
@@ -150,8 +160,7 @@ def test_a_bridge_that_is_killed_loses_nothing_and_repeats_nothing_that_has_an_i
     with Client(own_valkey.url) as client:
         for _ in range(3):
             bridge = bridges(rabbitmq, queue, own_valkey.url, "--prefetch", "200")
-            seen = pending(client)
-            eventually(lambda seen=seen: pending(client) > seen or pending(client) == 3_000, "it works")
+            works(client, pending(client), 3_000)
             bridge.kill()
         last = bridges(rabbitmq, queue, own_valkey.url)
         eventually(lambda: unanswered(broker, queue) == 0, "all are acknowledged")
@@ -178,6 +187,23 @@ def test_the_broker_is_killed_and_comes_back(own_valkey: EmbeddedServer, bridges
         assert stopped(bridge)["refused"] == 0
 
 
+def test_a_queue_that_was_deleted_is_looked_for_again(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges
+) -> None:
+    queue = broker.queue()
+    broker.publish(queue, message_id="before", headers={"x-delay": HOUR})
+    bridge = bridges(rabbitmq, queue, valkey.url, "--json")
+    with Client(valkey.url) as client:
+        eventually(lambda: client.get("before"), "it works")
+        broker.channel.queue_delete(queue)
+        eventually(lambda: f"the queue '{queue}' was deleted; trying again" in bridge.said(), "it notices")
+        broker.queue(queue)
+        broker.publish(queue, message_id="after", headers={"x-delay": HOUR})
+        eventually(lambda: client.get("after"), "it goes on")
+    assert "going on" in bridge.said()
+    assert stopped(bridge)["scheduled"] == 2
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(
     rabbitmq: RabbitMQ, broker: Amqp, own_valkey: EmbeddedServer, bridges: Bridges, number: signal.Signals
@@ -191,10 +217,9 @@ def test_a_signal_ends_it_in_order(
         bridge.signal(number)
         eventually(lambda: not bridge.alive, "it ends")
         assert bridge.returncode == 0
-        left = eventually(
-            lambda: unanswered(broker, queue) == broker.count(queue) and [broker.count(queue)], "put back"
-        )
-        assert pending(client) + left[0] == 500  # each is scheduled, or in the queue still, and none is both
+        eventually(lambda: unanswered(broker, queue) == broker.count(queue), "the rest is put back")
+        # Each is scheduled, or in the queue still, and none is both.
+        assert pending(client) + broker.count(queue) == 500
 
 
 @pytest.mark.parametrize(
@@ -209,7 +234,7 @@ def test_bad_use_is_one_sentence(
     rabbitmq: RabbitMQ, valkey: ServerUnderTest, bridges: Bridges, more: list[str], sentence: str
 ) -> None:
     bridge = bridges(rabbitmq, "q", valkey.url, *more)
-    eventually(lambda: not bridge.alive, "it ends")
+    ended(bridge)
     assert bridge.returncode == 2
     (line,) = bridge.said().splitlines()
     assert line.startswith("delayq: ") and sentence in line
@@ -224,7 +249,7 @@ def test_a_queue_that_is_not_there_and_a_wrong_password_end_it(
     second = bridges(rabbitmq, "q", valkey.url, "--url", wrong)
     third = bridges(rabbitmq, "q", valkey.url, "--url", nowhere)
     for bridge, word in ((first, "no queue 'not-there'"), (second, "ACCESS_REFUSED"), (third, "nowhere")):
-        eventually(lambda bridge=bridge: not bridge.alive, "it ends")
+        ended(bridge)
         assert bridge.returncode == 2
         (line,) = bridge.said().splitlines()
         assert word in line and "canary" not in line
