@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import typer
 from typer.main import get_command
 
-from delayq.cli import dead_letters, doctor, era, messages, queues, tail
+from delayq.cli import bridge, dead_letters, doctor, era, messages, queues, tail
 from delayq.cli.options import BadUse
 from delayq.cli.output import say
 from delayq.cli.reshard import reshard
@@ -42,6 +42,7 @@ def _group(help: str) -> typer.Typer:
 def _app() -> typer.Typer:
     app = _group("Schedule messages for later, look after them, and see how delayq is.")
     letters = _group("Messages that were given up: look at them, put them back, delete them.")
+    bridges = _group("Ways into delayq from other systems.")
     eras = _group("The era of the epochs under which queues are owned: look at it, begin a new one.")
     first: tuple[Callable[..., int], ...] = (
         schedule, messages.cancel, messages.reschedule, messages.get, messages.find, queues.stats, queues.queues,
@@ -57,6 +58,8 @@ def _app() -> typer.Typer:
     eras.command()(era.show)
     eras.command()(era.bump)
     app.add_typer(eras, name="era")
+    bridges.command()(bridge.rabbitmq)
+    app.add_typer(bridges, name="bridge")
     for command in last:
         app.command()(command)
     return app

@@ -41,7 +41,12 @@ class Amqp:
 
     def publish(self, queue: str, body: bytes = b"x", *, exchange: str = "", **properties: Any) -> None:
         """Publish a message and wait for its confirm."""
-        self.channel.basic_publish(exchange, queue, body, pika.BasicProperties(delivery_mode=2, **properties))
+        self.channel.basic_publish(exchange, queue, body, self.properties(**properties))
+
+    @staticmethod
+    def properties(**given: Any) -> pika.BasicProperties:
+        """Of a message that outlives the broker."""
+        return pika.BasicProperties(delivery_mode=2, **given)
 
     def count(self, queue: str) -> int:
         """How many messages are ready in a queue."""

@@ -199,6 +199,25 @@ def test_closing_ends_the_thread_and_what_comes_after_is_unavailable(
         assert other.ids(queue, 500) == [str(number) for number in range(500)]
 
 
+def test_closing_lets_what_is_on_its_way_arrive(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(own.url)
+    assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+    told: list[str] = []
+    batch = [delivery(str(number), b"x" * 10_000, topic=queue) for number in range(500)]
+    with paused(own):  # so that it is on its way for certain
+        sending = threading.Thread(target=lambda: told.extend(outcomes(target.send(batch, TIMEOUT))), daemon=True)
+        sending.start()
+        link = target._link
+        eventually(lambda: any(one.batch is not None for one in [*link._publishers]), "it is on its way")
+        closing = threading.Thread(target=target.close, daemon=True)
+        closing.start()
+    closing.join(TIMEOUT)
+    sending.join(TIMEOUT)
+    assert told == ["ok"] * 500
+    with amqp(own) as other:
+        assert other.ids(queue, 501)[-1] == "499"
+
+
 def test_closing_does_not_wait_for_a_broker_that_says_nothing(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
     target = rabbits(own.url)
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]

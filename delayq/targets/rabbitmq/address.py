@@ -23,20 +23,21 @@ def parameters_of(
     connect_timeout: int = 5_000,
     heartbeat: int = 10_000,
     name: str = "delayq",
+    schemes: tuple[str, str] = ("rabbitmq", "rabbitmqs"),
 ) -> list[pika.ConnectionParameters]:
     """How to reach each host of `scheme://[user:password@]host[:port][,host…][/vhost]`. Times are ms.
 
-    A scheme that ends in 's' is with TLS. Raises ValueError.
+    The second of the schemes is with TLS. Raises ValueError.
     """
     parts = urlsplit(url)
     given, _, hosts = parts.netloc.rpartition("@")
-    if not hosts or parts.query or parts.fragment:
-        raise ValueError(f"the URL is {parts.scheme}://[user:password@]host:port[,host:port…]/virtual-host")
+    if not hosts or parts.query or parts.fragment or parts.scheme not in schemes:
+        raise ValueError(f"the URL is {schemes[0]}[s]://[user:password@]host:port[,host:port…]/virtual-host")
     given_user, _, given_password = given.partition(":")
     credentials = pika.PlainCredentials(
         user or unquote(given_user) or "guest", password or unquote(given_password) or "guest"
     )
-    secure = parts.scheme.endswith("s")
+    secure = parts.scheme == schemes[1]
     found = []
     for host in hosts.split(","):
         where = urlsplit(f"//{host}")

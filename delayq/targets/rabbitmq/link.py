@@ -23,10 +23,10 @@ from delayq.targets.rabbitmq.words import words_of
 
 __all__ = ["Link"]
 
-#: Channels that are kept open for each exchange, and for all.
-MOST_IDLE: Final = 8
-MOST_IDLE_OF_ALL: Final = 64
+#: Channels that are kept open while nothing is sent over them.
+MOST_IDLE: Final = 64
 CLOSE_SECONDS: Final = 5.0
+FLUSH_STEP: Final = 0.02  # s
 CLOSED: Final = "the target is closed"
 
 
@@ -45,8 +45,7 @@ class Link:
         self._blocked = ""
         self._waiting: list[Batch] = []
         self._publishers: set[Publisher] = set()
-        self._idle: dict[str, list[Publisher]] = {}
-        self._heard = 0
+        self._idle: list[Publisher] = []  # the one that was used last is the last
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"rabbitmq-{name}", daemon=True)
         self._starting = threading.Lock()
@@ -64,12 +63,12 @@ class Link:
         if self._stopping or not self._call(lambda: self._begin(batch)):
             batch.settle_rest(batch.places, CLOSED)
             return
-        heard = self._heard
+        heard = self.learned.heard
         if not batch.wait(self._clock, deadline):
             reason = "no answer in time" if any(batch.published) else "no connection in time"
             reason = f"blocked: {self._blocked}" if self._blocked else reason
             batch.settle_rest(batch.places, reason)
-            silent = heard == self._heard and not self._blocked
+            silent = heard == self.learned.heard and not self._blocked
             self._call(lambda: self._abandon(batch, silent))
 
     def close(self) -> None:
@@ -115,8 +114,9 @@ class Link:
                 batch.settle_rest(batch.places, words_of(error))
 
     def _publisher(self, exchange: str) -> Publisher:
-        if idle := self._idle.get(exchange):
-            return idle.pop()
+        for place in range(len(self._idle) - 1, -1, -1):
+            if self._idle[place].exchange == exchange:
+                return self._idle.pop(place)
         publisher: Publisher
         channel = self._connection.channel(on_open_callback=lambda _: publisher.confirm())
         publisher = Publisher(exchange, channel, self.learned, free=self._give_back, gone=self._forget)
@@ -125,21 +125,19 @@ class Link:
 
     def _give_back(self, publisher: Publisher) -> None:
         """Its group is done: keep the channel, or close it if confirms may still come for what was given up."""
-        self._heard += 1
-        idle = self._idle.setdefault(publisher.exchange, [])
-        room = len(idle) < MOST_IDLE and sum(map(len, self._idle.values())) < MOST_IDLE_OF_ALL
-        if publisher.usable and room:
-            idle.append(publisher)
-        elif publisher.channel.is_open:
+        if publisher.usable:
+            self._idle.append(publisher)
+            if len(self._idle) <= MOST_IDLE:
+                return
+            publisher = self._idle.pop(0)
+        if publisher.channel.is_open:
             publisher.channel.close()
 
     def _forget(self, publisher: Publisher) -> None:
         """Its channel is closed."""
-        self._heard += 1
         self._publishers.discard(publisher)
-        idle = self._idle.get(publisher.exchange, [])
-        if publisher in idle:
-            idle.remove(publisher)
+        if publisher in self._idle:
+            self._idle.remove(publisher)
 
     def _abandon(self, batch: Batch, silent: bool) -> None:
         """Nobody waits for it any more. A broker that said nothing at all meanwhile is looked for again."""
@@ -168,12 +166,12 @@ class Link:
     def _connected(self, outcome: Any) -> None:
         self._workflow = self._opening = None
         waiting, self._waiting = self._waiting, []
-        if self._stopping and isinstance(outcome, BaseException):
-            self._loop.stop()
         if isinstance(outcome, BaseException):
             reason = f"no connection: {words_of(outcome)}"
             for batch in waiting:
                 batch.settle_rest(batch.places, reason)
+            if self._stopping:
+                self._loop.stop()
             return
         self._connection, self._blocked = outcome, ""
         self.learned.most, self.learned.frame = None, outcome.params.frame_max
@@ -182,6 +180,8 @@ class Link:
         outcome.add_on_connection_unblocked_callback(self._on_unblocked)
         for batch in waiting:
             self._begin(batch)
+        if self._stopping:
+            self._disconnect()
 
     def _on_close(self, connection: Any, error: BaseException) -> None:
         if connection is self._connection:
@@ -208,17 +208,29 @@ class Link:
             connection._terminate_stream(StreamLostError(reason))
 
     def _close(self) -> None:
-        self._loop.call_later(CLOSE_SECONDS / 2, self._loop.stop)
+        self._loop.call_later(CLOSE_SECONDS * 0.8, self._loop.stop)
         for batch in self._waiting:
             batch.settle_rest(batch.places, CLOSED)
-        connection = self._connection
-        if connection is not None and connection.is_open:
-            connection.add_on_close_callback(lambda *_: self._loop.stop())
-            connection.close()
-            self._loop.call_later(CLOSE_SECONDS / 4, lambda: self._lost(CLOSED))
-        elif self._opening is not None:
+        if self._opening is not None:
             self._opening.close()
         elif self._workflow is not None:
             self._workflow.abort()
         else:
+            self._flush(self._clock.monotonic() + int(CLOSE_SECONDS * 400))
+
+    def _flush(self, deadline: int) -> None:
+        """Let what is on its way have its confirms, until the deadline (monotonic ms); then disconnect."""
+        busy = any(publisher.batch is not None for publisher in self._publishers)
+        if busy and not self._blocked and self._clock.monotonic() < deadline:
+            self._loop.call_later(FLUSH_STEP, lambda: self._flush(deadline))
+        else:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection = self._connection
+        if connection is None or not connection.is_open:
             self._loop.stop()
+            return
+        connection.add_on_close_callback(lambda *_: self._loop.stop())
+        connection.close()
+        self._loop.call_later(CLOSE_SECONDS / 5, lambda: self._lost(CLOSED))

@@ -25,6 +25,8 @@ class Learned:
     def __init__(self) -> None:
         #: The largest body that it takes, bytes, once it has said so.
         self.most: int | None = None
+        #: Counts whatever the broker says of messages.
+        self.heard = 0
         #: The bytes that fit into a frame.
         self.frame: int = 4_096
         #: Ids of messages of which one made it close a channel. Smaller and smaller groups find out which.
@@ -63,7 +65,7 @@ class Publisher:
         self._group: Group = ()
         self._sent: list[Outgoing] = []  # of the group, those that went out: the last `len` tags
         self._pending: dict[int, int] = {}  # delivery tag to place
-        self._returned: dict[str, str] = {}  # id to the broker's words
+        self._returned: dict[str, list[str]] = {}  # id to the broker's words
         channel.add_on_close_callback(self._closed)
         channel.add_on_return_callback(self._on_return)
 
@@ -88,6 +90,7 @@ class Publisher:
         self.channel.confirm_delivery(self._confirmed, callback=self._ready)
 
     def _ready(self, _: object) -> None:
+        self._learned.heard += 1
         self._tag = 1
         self._publish()
 
@@ -115,9 +118,11 @@ class Publisher:
             self._end()
 
     def _on_return(self, _: Any, method: Any, properties: Any, __: bytes) -> None:
-        self._returned[properties.message_id] = f"{method.reply_code} {method.reply_text}"
+        words = f"{method.reply_code} {method.reply_text}"
+        self._returned.setdefault(properties.message_id, []).append(words)
 
     def _confirmed(self, frame: Any) -> None:
+        self._learned.heard += 1
         method = frame.method
         tag: int = method.delivery_tag
         tags = [one for one in self._pending if one <= tag] if method.multiple else [tag]
@@ -134,11 +139,11 @@ class Publisher:
         if not self._returned:
             return OK
         one = self._sent[tag - self._tag]
-        said = self._returned.pop(one.id, None)
-        if said is None:
+        said = self._returned.get(one.id)
+        if not said:
             return OK
         where = f"exchange {one.exchange!r}, routing key {one.routing_key!r}"
-        return Result.unavailable(f"unroutable: {said} ({where})")
+        return Result.unavailable(f"unroutable: {said.pop()} ({where})")
 
     def _end(self) -> None:
         """All of the group have their word, or nobody waits for them: free for the next one."""

@@ -15,6 +15,7 @@ from delayq.routes import Route
 from delayq.targets import Delivery, Result
 from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
+from delayq.targets.rabbitmq.carried import CARRIED, OWN_PREFIX, carried_out
 from delayq.targets.rabbitmq.link import Link
 from delayq.targets.secrets import revealed
 
@@ -25,8 +26,7 @@ PERSISTENT: Final = 2
 SHORT: Final = 255
 MOST_SUSPECTS: Final = 10_000
 MOST_APART: Final = 16
-#: Headers that delayq or the broker understands; a property of that name goes under another one, or not at all.
-OWN_PREFIX: Final = "delayq-"
+#: Headers that the broker understands.
 BROKERS: Final = frozenset({"CC", "BCC"})
 
 
@@ -111,20 +111,19 @@ class RabbitMQTarget:
         if one.ordering_key:
             headers["delayq-ordering-key"] = one.ordering_key
         weight = 2_500
+        given: dict[str, Any] = {}
         for name, value in one.properties.items():
+            if name in CARRIED:
+                given[CARRIED[name]] = carried_out(name, value)
+                continue
             header = self._prefix + name
             if header in BROKERS or header.startswith(OWN_PREFIX) or len(header.encode()) > SHORT:
                 raise ValueError(f"the property {name!r} cannot be a header; give the route another propertyPrefix")
             headers[header] = value
             weight += 4 * (len(name) + len(value))
+        fields = {"content_type": one.content_type, "type": one.topic, "app_id": "delayq", **given}
         properties = pika.BasicProperties(
-            content_type=one.content_type,
-            delivery_mode=PERSISTENT,
-            message_id=one.id,
-            timestamp=one.due // 1000,
-            type=one.topic,
-            app_id="delayq",
-            headers=headers,
+            delivery_mode=PERSISTENT, message_id=one.id, timestamp=one.due // 1000, headers=headers, **fields
         )
         return Outgoing(one.id, exchange, routing_key, properties, one.payload, weight)
 

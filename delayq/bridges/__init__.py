@@ -1,0 +1,1 @@
+"""Ways into delayq from other systems."""

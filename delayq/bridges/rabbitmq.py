@@ -1,0 +1,214 @@
+"""The door for producers who write to RabbitMQ: a queue's messages are scheduled as their `x-delay` headers say.
+
+A message is acknowledged when delayq has accepted it, and not before; what delayq can never accept goes to the
+dead-letter exchange of the queue. At least once: a message that has a `message_id` is scheduled once, however often the
+broker delivers it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pika
+from pika.exceptions import AMQPError, ChannelClosedByBroker
+
+from delayq.bridges.amqp_messages import Reader
+from delayq.client import Client
+from delayq.clock import Clock
+from delayq.errors import ConfigError, Conflict, DelayqError, InvalidMessage, StoreError
+from delayq.message import Message
+from delayq.scheduling import Scheduled
+from delayq.targets.rabbitmq.words import words_of
+
+__all__ = ["Bridge", "Counts"]
+
+MOST: Final = 500  # in one call
+LOOK: Final = 0.2  # s that it waits for messages before it looks whether to stop
+FIRST_PAUSE: Final = 100
+LONGEST_PAUSE: Final = 5_000
+#: Of the broker's answers: no right, no such queue, no such virtual host. Trying again changes nothing.
+HOPELESS: Final = frozenset({403, 404, 405, 530})
+
+
+class Counts(msgspec.Struct):
+    """What became of the messages so far; `repeated` are those that had been scheduled before."""
+
+    scheduled: int = 0
+    repeated: int = 0
+    refused: int = 0
+
+
+class _Taken(msgspec.Struct):
+    """A message that the broker waits for an answer to."""
+
+    tag: int
+    message: Message
+    redelivered: bool
+    since: int  # monotonic ms
+
+
+class Bridge:
+    """Takes messages from one queue and schedules them. `run` in one thread, `stop` from any, or from a signal."""
+
+    def __init__(
+        self,
+        client: Client,
+        brokers: Sequence[pika.ConnectionParameters],
+        queue: str,
+        reader: Reader,
+        tell: Callable[[str], None],
+        *,
+        clock: Clock,
+        prefetch: int = 1_000,
+    ) -> None:
+        logging.getLogger("pika").setLevel(logging.CRITICAL)  # what it has to say is told
+        self.counts = Counts()
+        self._client = client
+        self._brokers = brokers
+        self._queue = queue
+        self._reader = reader
+        self._tell = tell
+        self._clock = clock
+        self._prefetch = prefetch
+        self._stopping = False
+        self._condition = threading.Condition()
+        self._served = False  # whether the broker has ever let it read the queue
+        self._taken: deque[_Taken] = deque()  # in the order of their tags
+        self._channel: Any = None
+        self._trouble = ""
+
+    def stop(self) -> None:
+        """Let `run` finish what it is at, and return."""
+        self._stopping = True
+
+    def run(self) -> Counts:
+        """Take messages until `stop`. Raises ConfigError if it was never let to the queue, and LayoutMismatch."""
+        pause = FIRST_PAUSE
+        while not self._stopping:
+            try:
+                with pika.BlockingConnection(self._brokers) as connection:
+                    self._consume(connection)
+                    pause = FIRST_PAUSE
+                    self._work(connection)
+                    self._channel.close()  # what was not answered goes back to the queue
+            except (AMQPError, OSError) as error:
+                self._lost(error)
+                self._wait(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+        return self.counts
+
+    def _lost(self, error: BaseException) -> None:
+        """The broker has all that was not answered, and delivers it again."""
+        self._taken.clear()
+        code = getattr(error, "reply_code", None)
+        words = words_of(error)
+        if not self._served and (code in HOPELESS or any(f"({one})" in words for one in HOPELESS)):
+            raise ConfigError(f"RabbitMQ does not let the bridge read the queue {self._queue!r}: {words}") from None
+        self._troubled(f"RabbitMQ: {words}; trying again")
+
+    def _consume(self, connection: Any) -> None:
+        self._channel = connection.channel()
+        self._channel.basic_qos(prefetch_count=self._prefetch)
+        self._channel.basic_consume(self._queue, self._take)
+        self._channel.add_on_cancel_callback(lambda _: self._cancelled())
+        if self._served:
+            self._untroubled()
+        self._served = True
+
+    def _cancelled(self) -> None:
+        raise ChannelClosedByBroker(404, f"the queue {self._queue!r} was deleted")
+
+    def _work(self, connection: Any) -> None:
+        pause = again_at = 0
+        while not self._stopping:
+            # Also while Redis is away, for the heartbeats; what is taken meanwhile is bounded by the prefetch.
+            left = again_at - self._clock.monotonic()
+            connection.process_data_events(min(LOOK, left / 1000) if left > 0 else 0 if self._taken else LOOK)
+            if not self._taken or self._clock.monotonic() < again_at:
+                continue
+            error = self._schedule([self._taken[place] for place in range(min(MOST, len(self._taken)))])
+            if error is None:
+                self._untroubled()
+                pause = 0
+            else:
+                self._troubled(f"{str(error).rstrip('.')}; trying again")
+                pause = min(LONGEST_PAUSE, pause * 2) if pause else FIRST_PAUSE
+                again_at = self._clock.monotonic() + pause
+
+    def _take(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
+        """A delivery: read, and kept for the next call; or refused at once."""
+        try:
+            message = self._reader.read(method, properties, body, self._clock.now())
+        except InvalidMessage as error:
+            self._refuse(method.delivery_tag, properties.message_id, error)
+            return
+        since = self._clock.monotonic()
+        self._taken.append(_Taken(method.delivery_tag, message, bool(method.redelivered), since))
+
+    def _schedule(self, batch: Sequence[_Taken]) -> StoreError | None:
+        """Schedule the first of what was taken, and answer for all that have their word; what kept the others."""
+        now = self._clock.monotonic()
+        outcomes = self._client.schedule_many([_since(one, now) for one in batch])
+        failure: StoreError | None = None
+        left: list[_Taken] = []
+        accepted: list[int] = []
+        for one, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Scheduled):
+                accepted.append(one.tag)
+                if outcome.created:
+                    self.counts.scheduled += 1
+                else:
+                    self.counts.repeated += 1
+            elif isinstance(outcome, Conflict) and outcome.cancelled and one.redelivered:
+                accepted.append(one.tag)  # it was scheduled, and cancelled before the broker heard of it
+                self.counts.repeated += 1
+            elif isinstance(outcome, InvalidMessage | Conflict):
+                self._refuse(one.tag, one.message.id, outcome)
+            elif isinstance(outcome, StoreError):
+                failure = outcome
+                left.append(one)
+            else:
+                raise outcome
+        for _ in batch:
+            self._taken.popleft()
+        self._taken.extendleft(reversed(left))
+        if len(accepted) == len(batch):  # and nothing before them waits for an answer
+            self._channel.basic_ack(accepted[-1], multiple=True)
+        else:
+            for tag in accepted:
+                self._channel.basic_ack(tag)
+        return failure
+
+    def _refuse(self, tag: int, id: str | None, error: DelayqError) -> None:
+        self.counts.refused += 1
+        self._channel.basic_reject(tag, requeue=False)
+        self._tell(f"refused {id or 'a message without an id'} of the queue {self._queue}: {error}")
+
+    def _troubled(self, trouble: str) -> None:
+        """Say it once."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._tell(trouble)
+
+    def _untroubled(self) -> None:
+        if self._trouble:
+            self._trouble = ""
+            self._tell("going on")
+
+    def _wait(self, pause: int) -> None:
+        end = self._clock.monotonic() + pause
+        with self._condition:
+            while not self._stopping and (left := end - self._clock.monotonic()) > 0:
+                self._clock.wait(self._condition, min(left, LOOK * 1000))
+
+
+def _since(one: _Taken, now: int) -> Message:
+    """The message, with what is left of its delay."""
+    waited = now - one.since
+    delay = one.message.delay_time or 0
+    return msgspec.structs.replace(one.message, delay_time=max(0, delay - waited)) if waited and delay else one.message

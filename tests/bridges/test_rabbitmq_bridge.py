@@ -1,0 +1,255 @@
+"""`delayq bridge rabbitmq` between a real broker and a real Redis."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from delayq import Client, Message
+from delayq.embedded import EmbeddedServer
+from servers.rabbitmq import RabbitMQ
+from tests.bridges.conftest import Bridges
+from tests.support.amqp import Amqp, amqp
+from tests.support.proxy import FaultProxy
+from tests.support.servers import ServerUnderTest
+from tests.support.service import OneProcess
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+HOUR = 3_600_000
+
+
+def pending(client: Client) -> int:
+    """How many messages are scheduled."""
+    return sum(one.scheduled for one in client.stats())
+
+
+def unanswered(broker: Amqp, queue: str) -> int:
+    """Messages of the queue that nobody has acknowledged."""
+    listed = broker.server.control("list_queues", "name", "messages", "--no-table-headers")
+    return next(int(line.split("\t")[1]) for line in listed.splitlines() if line.split("\t")[0] == queue)
+
+
+def stopped(bridge: OneProcess) -> dict[str, int]:
+    """End it in order; what it counted."""
+    assert bridge.stop() == 0, bridge.said()
+    found: dict[str, int] = json.loads(bridge.said().splitlines()[-1])
+    return found
+
+
+def works(client: Client, before: int, most: int) -> None:
+    """Wait until more are scheduled than before, or all."""
+    eventually(lambda: before < pending(client) or pending(client) == most, "it works")
+
+
+def ended(bridge: OneProcess) -> None:
+    """Wait until it ends by itself."""
+    eventually(lambda: not bridge.alive, "it ends")
+
+
+def test_a_message_is_scheduled_and_then_acknowledged(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges
+) -> None:
+    exchange, queue = broker.exchange("direct"), broker.queue()
+    broker.channel.queue_bind(queue, exchange, "orders.unpaid")
+    headers = {"x-delay": HOUR, "color": "blue", "delayq-keys": "order-42"}
+    broker.publish(
+        "orders.unpaid", b"\0\xff", exchange=exchange, message_id="a", headers=headers, content_type="image/png"
+    )
+    bridge = bridges(rabbitmq, queue, valkey.url, "--json")
+    with Client(valkey.url) as client:
+        found = eventually(lambda: client.get("a"), "it is scheduled")
+        assert found is not None and found.record is not None
+        record = found.record
+        assert (record.topic, record.payload, record.keys) == ("orders.unpaid", b"\0\xff", ("order-42",))
+        assert record.properties == {"color": "blue", "amqp-content-type": "image/png"}
+        assert found.state == "scheduled"
+    eventually(lambda: unanswered(broker, queue) == 0, "it is acknowledged")
+    assert stopped(bridge) == {"scheduled": 1, "repeated": 0, "refused": 0}
+
+
+def test_what_can_never_be_scheduled_goes_to_the_dead_letter_exchange_and_its_neighbours_do_not(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges
+) -> None:
+    dead = broker.queue()
+    queue = broker.queue(x_dead_letter_exchange="", x_dead_letter_routing_key=dead)
+    with Client(valkey.url) as client:
+        client.schedule(Message(topic="x", id="taken", delay_time=HOUR))
+        client.cancel(client.schedule(Message(topic="x", id="cancelled", delay_time=HOUR)).id)
+        broker.publish(queue, message_id="no-number", headers={"x-delay": "soon"})
+        broker.publish(queue, message_id="far", headers={"x-delay": 10**15})
+        broker.publish(queue, b"x" * 2_000, message_id="large", headers={"x-delay": HOUR})
+        broker.publish(queue, message_id="taken", headers={"x-delay": HOUR})
+        broker.publish(queue, message_id="cancelled", headers={"x-delay": HOUR})
+        broker.publish(queue, message_id="good", headers={"x-delay": HOUR})
+        bridge = bridges(rabbitmq, queue, valkey.url, "--json", body_limit="1000")
+        eventually(lambda: client.get("good"), "the good one is scheduled")
+        found = broker.take(dead, 5)
+    assert {properties.message_id for properties, _ in found} == {"no-number", "far", "large", "taken", "cancelled"}
+    assert found[0][0].headers["x-death"][0]["reason"] == "rejected"
+    eventually(lambda: unanswered(broker, queue) == 0, "all are answered")
+    assert stopped(bridge) == {"scheduled": 1, "repeated": 0, "refused": 5}
+    said = bridge.said()
+    assert f"delayq: refused no-number of the queue {queue}: x-delay: is a number of ms, not 'soon'" in said
+    for id in ("far", "large", "taken", "cancelled"):
+        assert f"refused {id} of the queue" in said
+
+
+def test_a_topic_that_has_no_name_in_delayq_is_refused(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges
+) -> None:
+    dead = broker.queue()
+    queue = broker.queue(x_dead_letter_exchange="", x_dead_letter_routing_key=dead)
+    exchange = broker.exchange("fanout")
+    broker.channel.queue_bind(queue, exchange)
+    broker.publish("no topic!", exchange=exchange, message_id="a")
+    bridge = bridges(rabbitmq, queue, valkey.url)
+    assert broker.ids(dead, 1) == ["a"]
+    assert bridge.stop() == 0
+    assert "refused a of the queue" in bridge.said() and "topic: 1 to 255 characters" in bridge.said()
+
+
+def test_while_redis_is_away_nothing_is_acknowledged_and_later_all_is_scheduled(
+    rabbitmq: RabbitMQ, broker: Amqp, own_valkey: EmbeddedServer, bridges: Bridges
+) -> None:
+    queue = broker.queue()
+    with FaultProxy(own_valkey.port) as proxy:
+        proxy.refuse()
+        bridge = bridges(rabbitmq, queue, f"redis://127.0.0.1:{proxy.port}/0", "--json", "--prefetch", "50")
+        for number in range(120):
+            broker.publish(queue, message_id=f"m{number}" if number % 2 else None, headers={"x-delay": HOUR})
+        eventually(lambda: "trying again" in bridge.said(), "it says that Redis is away")
+        assert unanswered(broker, queue) == 120
+        assert broker.count(queue) >= 70  # no more are taken than the prefetch allows
+        proxy.heal()
+        with Client(own_valkey.url) as client:
+            eventually(lambda: pending(client) >= 120, "all are scheduled")
+            eventually(lambda: unanswered(broker, queue) == 0, "all are acknowledged")
+            assert pending(client) == 120
+        assert "going on" in bridge.said()
+        assert stopped(bridge)["refused"] == 0
+    assert bridge.said().count("trying again") <= 3
+
+
+def test_replies_of_redis_that_are_lost_schedule_nothing_twice(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, proxy: FaultProxy, bridges: Bridges
+) -> None:
+    queue = broker.queue()
+    for number in range(100):
+        broker.publish(queue, str(number).encode(), headers={"x-delay": HOUR})  # without ids
+    proxy.drop_reply("schedule", 4)
+    bridge = bridges(rabbitmq, queue, proxy.url, "--json")
+    with Client(valkey.url) as client:
+        eventually(lambda: unanswered(broker, queue) == 0, "all are acknowledged")
+        assert pending(client) == 100
+    counts = stopped(bridge)
+    assert counts["scheduled"] + counts["repeated"] == 100 and counts["repeated"] > 0
+
+
+def test_a_bridge_that_is_killed_loses_nothing_and_repeats_nothing_that_has_an_id(
+    rabbitmq: RabbitMQ, broker: Amqp, own_valkey: EmbeddedServer, bridges: Bridges
+) -> None:
+    queue = broker.queue()
+    for number in range(3_000):
+        broker.channel.basic_publish(
+            "", queue, b"x", broker.properties(message_id=f"m{number}", headers={"x-delay": HOUR})
+        )
+    with Client(own_valkey.url) as client:
+        for _ in range(3):
+            bridge = bridges(rabbitmq, queue, own_valkey.url, "--prefetch", "200")
+            works(client, pending(client), 3_000)
+            bridge.kill()
+        last = bridges(rabbitmq, queue, own_valkey.url)
+        eventually(lambda: unanswered(broker, queue) == 0, "all are acknowledged")
+        assert pending(client) == 3_000
+        assert all(client.get_many([f"m{number}" for number in range(3_000)]))
+        assert last.stop() == 0
+
+
+def test_the_broker_is_killed_and_comes_back(own_valkey: EmbeddedServer, bridges: Bridges) -> None:
+    with RabbitMQ() as server:
+        with amqp(server) as broker:
+            queue = broker.queue()
+            broker.publish(queue, message_id="before", headers={"x-delay": HOUR})
+        bridge = bridges(server, queue, own_valkey.url, "--json")
+        with Client(own_valkey.url) as client:
+            eventually(lambda: client.get("before"), "it works")
+            server.kill()
+            eventually(lambda: "trying again" in bridge.said(), "it notices")
+            server.start()
+            with amqp(server) as broker:
+                broker.publish(queue, message_id="after", headers={"x-delay": HOUR})
+            eventually(lambda: client.get("after"), "it goes on", 60)
+            assert pending(client) == 2
+        assert stopped(bridge)["refused"] == 0
+
+
+def test_a_queue_that_was_deleted_is_looked_for_again(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges
+) -> None:
+    queue = broker.queue()
+    broker.publish(queue, message_id="before", headers={"x-delay": HOUR})
+    bridge = bridges(rabbitmq, queue, valkey.url, "--json")
+    with Client(valkey.url) as client:
+        eventually(lambda: client.get("before"), "it works")
+        broker.channel.queue_delete(queue)
+        eventually(lambda: f"the queue '{queue}' was deleted; trying again" in bridge.said(), "it notices")
+        broker.queue(queue)
+        broker.publish(queue, message_id="after", headers={"x-delay": HOUR})
+        eventually(lambda: client.get("after"), "it goes on")
+    assert "going on" in bridge.said()
+    assert stopped(bridge)["scheduled"] == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(
+    rabbitmq: RabbitMQ, broker: Amqp, own_valkey: EmbeddedServer, bridges: Bridges, number: signal.Signals
+) -> None:
+    queue = broker.queue()
+    for _ in range(500):
+        broker.channel.basic_publish("", queue, b"x", broker.properties(headers={"x-delay": HOUR}))
+    bridge = bridges(rabbitmq, queue, own_valkey.url, "--json", "--prefetch", "20")
+    with Client(own_valkey.url) as client:
+        eventually(lambda: pending(client) > 0, "it works")
+        bridge.signal(number)
+        eventually(lambda: not bridge.alive, "it ends")
+        assert bridge.returncode == 0
+        eventually(lambda: unanswered(broker, queue) == broker.count(queue), "the rest is put back")
+        # Each is scheduled, or in the queue still, and none is both.
+        assert pending(client) + broker.count(queue) == 500
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--url", "http://x"], "the URL is amqp[s]://"),
+        (["--url", "env:NOT_THERE"], "--url: there is no variable NOT_THERE"),
+        (["--topic", "{queue}"], "not of {queue}"),
+    ],
+)
+def test_bad_use_is_one_sentence(
+    rabbitmq: RabbitMQ, valkey: ServerUnderTest, bridges: Bridges, more: list[str], sentence: str
+) -> None:
+    bridge = bridges(rabbitmq, "q", valkey.url, *more)
+    ended(bridge)
+    assert bridge.returncode == 2
+    (line,) = bridge.said().splitlines()
+    assert line.startswith("delayq: ") and sentence in line
+
+
+def test_a_queue_that_is_not_there_and_a_wrong_password_end_it(
+    rabbitmq: RabbitMQ, valkey: ServerUnderTest, bridges: Bridges
+) -> None:
+    wrong = rabbitmq.amqp_url.replace(":guest@", ":canary-word@")
+    nowhere = rabbitmq.amqp_url.replace("%2F", "nowhere")
+    first = bridges(rabbitmq, "not-there", valkey.url)
+    second = bridges(rabbitmq, "q", valkey.url, "--url", wrong)
+    third = bridges(rabbitmq, "q", valkey.url, "--url", nowhere)
+    for bridge, word in ((first, "no queue 'not-there'"), (second, "ACCESS_REFUSED"), (third, "nowhere")):
+        ended(bridge)
+        assert bridge.returncode == 2
+        (line,) = bridge.said().splitlines()
+        assert word in line and "canary" not in line

@@ -1,0 +1,92 @@
+"""What a RabbitMQ route may say; no broker is asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq.errors import ConfigError
+from delayq.routes import Route
+from delayq.targets.rabbitmq import RabbitMQTarget
+from delayq.targets.rabbitmq.address import parameters_of
+
+
+def opened(url: str = "rabbitmq://h", **options: Any) -> RabbitMQTarget:
+    return RabbitMQTarget(url, Route(name="r", target=url, options=options), "")
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("rabbitmq://h", [("h", 5672, "/", "guest", "guest")]),
+        ("rabbitmq://h/", [("h", 5672, "/", "guest", "guest")]),
+        ("rabbitmq://h/%2F", [("h", 5672, "/", "guest", "guest")]),
+        ("rabbitmq://u:p%40ss@h:1/v%2Fw", [("h", 1, "v/w", "u", "p@ss")]),
+        (
+            "rabbitmq://u:p@a:1,b,[::1]:3/v",
+            [("a", 1, "v", "u", "p"), ("b", 5672, "v", "u", "p"), ("::1", 3, "v", "u", "p")],
+        ),
+        ("rabbitmqs://h", [("h", 5671, "/", "guest", "guest")]),
+    ],
+)
+def test_a_url_names_hosts_user_and_virtual_host(url: str, found: list[tuple[object, ...]]) -> None:
+    ways = parameters_of(url)
+    assert [
+        (way.host, way.port, way.virtual_host, way.credentials.username, way.credentials.password) for way in ways
+    ] == found
+    assert all((way.ssl_options is not None) == url.startswith("rabbitmqs") for way in ways)
+    for way in ways:
+        if way.ssl_options is not None:
+            assert way.ssl_options.server_hostname == way.host
+            assert way.ssl_options.context.check_hostname
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("rabbitmq:", {}, r"the URL is rabbitmq\[s\]://"),
+        ("rabbitmq:///v", {}, r"the URL is rabbitmq\[s\]://"),
+        ("rabbitmq://h/v?heartbeat=1", {}, r"the URL is rabbitmq\[s\]://"),
+        ("rabbitmq://h,,g", {}, "a host is missing"),
+        ("rabbitmq://h:port", {}, "port"),
+        ("rabbitmq://h", {"exchnge": "x"}, "exchnge"),
+        ("rabbitmq://h", {"exchange": "x" * 256}, "exchange is longer than 255 bytes"),
+        ("rabbitmq://h", {"routingKey": "ü" * 128}, "routingKey is longer than 255 bytes"),
+        ("rabbitmq://h", {"heartbeat": 5}, "heartbeat at least 1000"),
+        ("rabbitmq://h", {"connectTimeout": 0}, "connectTimeout is at least 1"),
+        ("rabbitmq://h", {"password": "env:NOT_THERE"}, "password: there is no variable NOT_THERE"),
+        ("rabbitmq://h", {"password": "file:/not/there"}, "password: /not/there cannot be read"),
+        ("rabbitmqs://h", {"ca": "/not/there"}, "No such file"),
+    ],
+)
+def test_what_makes_no_sense_ends_the_worker_at_its_start(url: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=f"route r: RabbitMQ cannot be used: .*{words}"):
+        opened(url, **options)
+
+
+def test_the_password_is_in_no_error_and_in_no_picture_of_the_target(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("canary-word\n")
+    target = opened("rabbitmq://u:canary-word@h", password=f"file:{secret}")
+    assert "canary" not in repr(target) + repr(vars(target)) + repr(vars(target._link))
+    with pytest.raises(ConfigError) as caught:
+        opened("rabbitmq://u:canary-word@h:port")
+    assert "canary" not in str(caught.value)
+
+
+def test_without_its_extra_the_target_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["pika"] = None
+from delayq.errors import MissingExtra
+try:
+    import delayq.targets.rabbitmq
+except MissingExtra as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "a RabbitMQ target needs the extra [rabbitmq]: pip install 'delayq[rabbitmq]'\n"
