@@ -49,7 +49,7 @@ class Kind:
     schemes: tuple[str, ...]
     lacks: frozenset[str] = frozenset()
     text_only: bool = False  # bodies arrive as text, what is none replaced
-    empty_bodies: bool = True  # it takes them
+    no_empty: bool = False  # a message without a body is refused
 
     @property
     def there(self) -> bool:
@@ -70,7 +70,7 @@ KINDS = (
     Kind("log", "log", "LogAdapter", "capsys", ("log",), NO_KEY, text_only=True),
     Kind("memory", "memory", "MemoryAdapter", "memory_target", ()),
     Kind("kafka", "kafka", "KafkaAdapter", "kafka", ("kafka",)),
-    Kind("rocketmq", "rocketmq", "RocketMQAdapter", "rocketmq", ("rocketmq",), empty_bodies=False),
+    Kind("rocketmq", "rocketmq", "RocketMQAdapter", "rocketmq", ("rocketmq",), no_empty=True),
     Kind("rabbitmq", "rabbitmq", "RabbitMQAdapter", "rabbitmq", ("rabbitmq", "rabbitmqs")),
 )
 

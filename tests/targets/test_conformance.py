@@ -142,10 +142,10 @@ def test_letters_of_all_alphabets_arrive(bench: Bench) -> None:
 )
 def test_a_body_arrives_byte_for_byte(bench: Bench, body: Any) -> None:
     one = bench.delivery("a", body)
-    if not body and not bench.kind.empty_bodies:
-        assert outcomes(bench.send([one])) == ["rejected"]
+    refused = bench.kind.no_empty and not body
+    assert outcomes(bench.send([one])) == ["rejected" if refused else "ok"]
+    if refused:
         return
-    assert outcomes(bench.send([one])) == ["ok"]
     (seen,) = bench.read(1)
     assert seen.payload == fields(bench.kind, one).payload
 
@@ -226,7 +226,7 @@ def test_within_an_ordering_key_nothing_overtakes_although_sends_fail_in_between
     settings = bench.settings(valkey)
     with RunningNode(settings), Client(settings=settings) as client:
         for due, id in enumerate(ids, start=1_000):
-            client.schedule(Message(topic=bench.topic, id=id, ordering_key=id[0], body=id, expect_date=due))
+            client.schedule(Message(topic=bench.topic, body=id, id=id, ordering_key=id[0], expect_date=due))
         eventually(
             lambda: sum(queue.scheduled + queue.parked for queue in client.stats()) == 0, "all are sent", SECONDS
         )

@@ -119,3 +119,24 @@ def test_two_routes_to_one_target_have_a_circuit_and_parked_messages_each(worlds
     assert hand.parked == ["t:deleted"]
     assert sorted(world.records()) == sorted(f"d{number}" for number in range(20))
     assert world.dead() == {}
+
+
+def test_a_full_target_opens_its_circuit_at_once_and_burns_nothing_however_often_it_is_full(world: OneQueue) -> None:
+    hand = world.take_over()
+    for number in range(30):
+        world.add(f"m{number:02}", at=number)
+    world.advance(30)
+    hand.settle()
+    hand.answer("m00", Result.full("no room"))
+    assert hand.forwarders["general"].circuit.open
+    hand.run(300_000, lambda held: Result.full("no room"))
+    assert {(world.state_of(id), world.attempts_of(id)) for id in world.records()} == {("parked", 0)}
+    for _ in range(40):  # room for few at a time
+        room = [3]
+
+        def answer(held: Held, room: list[int] = room) -> Result:
+            room[0] -= 1
+            return OK if room[0] >= 0 else Result.full("no room")
+
+        hand.run(31_000, answer)
+    assert (world.records(), world.dead()) == ({}, {})
