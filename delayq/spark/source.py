@@ -1,0 +1,100 @@
+"""The data source `delayq`, as Spark asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from delayq.config import Settings, load_settings
+from delayq.errors import ConfigError, MissingExtra
+from delayq.spark.options import ReadOptions, WriteOptions
+
+try:
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import StructType
+except ImportError:
+    raise MissingExtra("Spark", "spark") from None
+
+if TYPE_CHECKING:
+    from delayq.spark.reading import MessageReader
+    from delayq.spark.writing import BatchWriter, Job, StreamWriter
+
+__all__ = ["SCHEMA", "DefaultSource"]
+
+#: `due` is that of the next attempt, `asked_due` that which was asked for (docs/glossary.md), `first_due` that which was
+#: asked for before it was moved. `body` is text, compact JSON, or bytes in base 64; `body_type` says which.
+SCHEMA: Final = (
+    "id STRING, topic STRING, tags STRING, keys ARRAY<STRING>, body STRING, body_type STRING, "
+    "properties MAP<STRING, STRING>, ordering_key STRING, due TIMESTAMP, asked_due TIMESTAMP, first_due TIMESTAMP, "
+    "attempts INT, queue INT, state STRING, max_attempts INT, expire_after BIGINT, reason STRING, dead_time TIMESTAMP"
+)
+
+
+class DefaultSource(DataSource):
+    """`spark.read.format("delayq")`, `df.write.format("delayq")` and `df.writeStream.format("delayq")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "delayq"
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A writer of batches; raises ConfigError before anything is written."""
+        if overwrite:
+            raise ConfigError(
+                "mode 'overwrite' would have to cancel all messages that are there: use .mode('append'); "
+                "rows with an id that is there already are not scheduled again"
+            )
+        _need_pyarrow()
+        from delayq.spark.writing import BatchWriter
+
+        return BatchWriter(self._job(schema, stream=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """A writer of micro-batches; raises ConfigError before anything is written."""
+        if overwrite:
+            raise ConfigError("outputMode 'complete' would schedule everything again and again: use 'append'")
+        _need_pyarrow()
+        from delayq.spark.writing import StreamWriter
+
+        return StreamWriter(self._job(schema, stream=True))
+
+    def _job(self, schema: StructType, *, stream: bool) -> Job:
+        from delayq.spark.columns import check_columns
+        from delayq.spark.types import arrow_schema
+        from delayq.spark.writing import Job
+
+        options = WriteOptions.parse(self.options)
+        check_columns(arrow_schema(schema), options.id_columns, options.topic)
+        job = Job(options, _settings(options.redis_url))
+        job.begin(stream=stream)
+        return job
+
+    def schema(self) -> str:
+        """What `spark.read` gives."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> MessageReader:
+        """A reader; raises ConfigError."""
+        _need_pyarrow()
+        from delayq.spark.reading import MessageReader, PushingReader
+
+        options = ReadOptions.parse(self.options)
+        settings = _settings(options.redis_url)
+        return (PushingReader if options.push_filters else MessageReader)(schema, options, settings)
+
+
+def _need_pyarrow() -> None:
+    try:
+        import pyarrow  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise MissingExtra("the data source", "spark") from None
+
+
+def _settings(url: str) -> Settings:
+    """The settings of the driver, which all tasks work by; of the routes, only which topics they take."""
+    given: dict[str, Any] = {"redis_url": url} if url else {}
+    settings = load_settings(**given)
+    table = [{"name": route.name, "match": route.match} for route in settings.route_table().table]
+    return settings.model_copy(update={"routes": msgspec.json.encode(table).decode()})
