@@ -20,11 +20,14 @@ from delayq.cli.options import BadUse
 from delayq.cli.output import say
 from delayq.cli.reshard import reshard
 from delayq.cli.schedule import schedule
+from delayq.cli.undo import undo
 from delayq.errors import Conflict, DelayqError, InvalidMessage
 
 __all__ = ["main"]
 
 LONGEST_SENTENCE = 1_000
+#: One command of two words: the first alone is a command, too, and takes a word behind it.
+UNDO = "backfill undo"
 
 #: How the fields that errors name are written on the command line.
 _OPTIONS = {
@@ -57,6 +60,7 @@ def _app() -> typer.Typer:
     eras.command()(era.show)
     eras.command()(era.bump)
     app.add_typer(eras, name="era")
+    app.command(UNDO)(undo)
     for command in last:
         app.command()(command)
     return app
@@ -71,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = list(sys.argv[1:] if argv is None else argv)
         for arg in args:
             _check_text(arg)
+        if args[:2] == UNDO.split():
+            args[:2] = [UNDO]
         command = get_command(_app())
         with command.make_context("delayq", args) as context:  # not command(): that has its own ways to fail
             code: int = command.invoke(context)
