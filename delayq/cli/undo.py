@@ -12,7 +12,7 @@ from delayq.cli.output import Output, say
 from delayq.cli.progress import Line
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import Message
-from delayq.undo import RUN_PROPERTY, Undone
+from delayq.undo import Undone
 from delayq.undo import undo as steps_of
 
 __all__ = ["undo"]
