@@ -70,8 +70,10 @@ class Agreement:
         if not isinstance(listed, StoreError):
             layouts.take(listed)
 
-    def schedule(self, context: Context, messages: Iterable[Message]) -> Plan[list[Scheduled | DelayqError]]:
-        return operations.schedule(context, messages, self.clock.now())
+    def schedule(
+        self, context: Context, messages: Iterable[Message], refuse_past: bool = False
+    ) -> Plan[list[Scheduled | DelayqError]]:
+        return operations.schedule(context, messages, self.clock.now(), refuse_past=refuse_past)
 
     def unreachable(self, messages: Iterable[Message], error: StoreError) -> list[Scheduled | DelayqError]:
         """What becomes of messages when not even the layout can be read: each is checked and gets its id all the same,

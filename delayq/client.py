@@ -67,13 +67,18 @@ class Client:
         scheduled: Scheduled = _only(self.schedule_many((message,)))
         return scheduled
 
-    def schedule_many(self, messages: Iterable[Message]) -> list[Scheduled | DelayqError]:
-        """Schedule any number of messages: in order, what became of each. A bad one never stops the others."""
+    def schedule_many(
+        self, messages: Iterable[Message], *, refuse_past: bool = False
+    ) -> list[Scheduled | DelayqError]:
+        """Schedule any number of messages: in order, what became of each. A bad one never stops the others.
+
+        With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
+        """
         try:
             context = self.context()
         except StoreError as error:
             return self._setup.unreachable(messages, error)
-        return self._run(self._setup.schedule(context, messages))
+        return self._run(self._setup.schedule(context, messages, refuse_past))
 
     def cancel(self, id: str) -> Cancelled:
         """Cancel one message."""
@@ -177,13 +182,18 @@ class AsyncClient:
         scheduled: Scheduled = _only(await self.schedule_many((message,)))
         return scheduled
 
-    async def schedule_many(self, messages: Iterable[Message]) -> list[Scheduled | DelayqError]:
-        """Schedule any number of messages: in order, what became of each. A bad one never stops the others."""
+    async def schedule_many(
+        self, messages: Iterable[Message], *, refuse_past: bool = False
+    ) -> list[Scheduled | DelayqError]:
+        """Schedule any number of messages: in order, what became of each. A bad one never stops the others.
+
+        With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
+        """
         try:
             context = await self.context()
         except StoreError as error:
             return self._setup.unreachable(messages, error)
-        return await self._run(self._setup.schedule(context, messages))
+        return await self._run(self._setup.schedule(context, messages, refuse_past))
 
     async def cancel(self, id: str) -> Cancelled:
         """Cancel one message."""

@@ -274,6 +274,16 @@ class Record:
         return bool(self.mark & 2)
 
     @property
+    def content(self) -> bytes:
+        """What two calls have in common that are the same call, but for the due."""
+        return self._raw[CONTENT : self._at[6]]
+
+    @property
+    def first_asked(self) -> int:
+        """The due that was asked for first, before it was moved."""
+        return int(self._raw[self._at[6] :]) if self.mark & 1 else self.asked
+
+    @property
     def keyed(self) -> bool:
         """Whether it has an ordering key."""
         return bool(self.flags & KEYED)

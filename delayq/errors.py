@@ -12,6 +12,7 @@ __all__ = [
     "LayoutMismatch",
     "MissingExtra",
     "NotDurable",
+    "PastDue",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
@@ -24,6 +25,7 @@ class DelayqError(Exception):
     DelayqError
     ├── InvalidMessage      a field of a message (or of a request) is wrong
     ├── Conflict            the id is taken by another message, or was cancelled
+    ├── PastDue             its time had passed, and the caller did not want it then
     ├── ConfigError         a setting is wrong
     │   └── MissingExtra    a package that an option needs is not installed
     ├── LayoutMismatch      this process and the Redis disagree about the layout
@@ -56,6 +58,14 @@ class Conflict(DelayqError):
         self.id = id
         self.cancelled = cancelled
         self.reason = reason
+
+
+class PastDue(DelayqError):
+    """Its time had passed, and the caller did not want it then. Nothing was scheduled."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"id {id}: its due has passed")
+        self.id = id
 
 
 class ConfigError(DelayqError):

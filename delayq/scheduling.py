@@ -12,7 +12,7 @@ import msgspec
 
 from delayq.asking import CHUNK, find_places
 from delayq.codec import due_head, encode, ids_ending, new_id
-from delayq.errors import Conflict, DelayqError, InvalidMessage, StoreError
+from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError
 from delayq.message import Message, State
 from delayq.plan import Context, Plan
 from delayq.store import commands
@@ -78,12 +78,18 @@ class _Batch:
         return len(self.places) >= CHUNK or self.size >= CHUNK_BYTES
 
 
-def schedule(context: Context, messages: Iterable[Message], now: int) -> Plan[list[Outcome]]:
-    """Schedule messages; in order, what became of each. A bad one never stops the others."""
+def schedule(
+    context: Context, messages: Iterable[Message], now: int, *, refuse_past: bool = False
+) -> Plan[list[Outcome]]:
+    """Schedule messages; in order, what became of each. A bad one never stops the others.
+
+    With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
+    """
     outcomes: list[Any] = []
     sent: list[_Batch] = []
     moved: list[_Moved] = []
-    answers = yield _commands(context, messages, now, outcomes, sent, moved)
+    at = "p" if refuse_past else "a"
+    answers = yield _commands(context, messages, now, at, outcomes, sent, moved)
     _place_errors(sent, answers, outcomes)
     while moved:
         context.layouts.shut.update(one.queue for one in moved)
@@ -120,7 +126,7 @@ def _regroup(moved: list[_Moved], places: list[int | StoreError], outcomes: list
 
 
 def _commands(
-    context: Context, messages: Iterable[Message], now: int, outcomes: list[Any], sent: list[_Batch],
+    context: Context, messages: Iterable[Message], now: int, at: str, outcomes: list[Any], sent: list[_Batch],
     moved: list[_Moved],
 ) -> Iterator[Command[Any]]:  # fmt: skip
     limits, routes = context.limits, context.routes
@@ -138,7 +144,7 @@ def _commands(
             routes.check(message.topic)
             id = message.id
             when = message.expect_date
-            kind = "a"
+            kind = at
             if when is None:
                 kind = "r"
                 when = message.delay_time
@@ -190,7 +196,7 @@ def _command(batch: _Batch, context: Context, outcomes: list[Any], moved: list[_
 def _place(batch: _Batch, answers: Answers, outcomes: list[Any], moved: list[_Moved]) -> None:
     queue, now = batch.queue, answers.now
     for kind, id, (index, when) in zip(batch.kinds, batch.ids, batch.places, strict=True):
-        absolute = kind == "a" or kind == "A"
+        absolute = kind in "aApP"
         outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
     for position, (status, due) in answers.others.items():
         (index, when), id = batch.places[position], batch.ids[position]
@@ -200,6 +206,8 @@ def _place(batch: _Batch, answers: Answers, outcomes: list[Any], moved: list[_Mo
             outcomes[index] = Scheduled(id, queue, None, State.DELIVERED, created=False)
         elif status == "invalid":
             outcomes[index] = InvalidMessage("delayTime", "the due lies too far ahead")
+        elif status == "past":
+            outcomes[index] = PastDue(id)
         elif status == MOVED:
             moved.append(_Moved(queue, batch.kinds[position], id, batch.bodies[position], index, when))
         else:

@@ -1,10 +1,11 @@
 -- Schedule messages of one queue: each into the pool, its ticket into the queue, its keys into the index.
 -- KEYS: state queue pool keys final
 -- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms), kinds: a letter for each
---       message ('a' at, 'r' after; in upper case if the caller gave the id), then all ids, then all bodies:
+--       message ('a' at, 'p' at, but not once that has passed, 'r' after; in upper case if the caller gave the id),
+--       then all ids, then all bodies:
 --       the due or delay (13 digits), '0', content
 -- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
---          'live' (scheduled before by the same call), 'conflict', 'delivered', 'cancelled', 'invalid',
+--          'live' (scheduled before by the same call), 'conflict', 'delivered', 'cancelled', 'invalid', 'past',
 --          'moved' (the queue is closed: ask the next layout)
 -- @include clock record generation wake final
 local state, queue, pool, index, final = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -57,6 +58,9 @@ local function weigh(i, id, body, kind)
   end
   if closed then
     return say(i, 'moved', '')
+  end
+  if due < now and (kind == 112 or kind == 80) then
+    return say(i, 'past', '')
   end
   generation = generation or next_generation(state)
   local moved = due < now

@@ -1,0 +1,194 @@
+"""The options of the data source: all of them, with what they mean, in this one place.
+
+Spark gives options as texts and does not tell apart upper and lower case in their names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta, timezone, tzinfo
+from pathlib import Path
+from typing import Final, Literal, Self, TypeVar
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from delayq.errors import ConfigError, InvalidMessage
+from delayq.message import check_topic
+from delayq.times import parse_duration, parse_instant
+
+__all__ = ["IGNORED", "RUN_PROPERTY", "ReadOptions", "WriteOptions", "zone"]
+
+#: The property that says which run scheduled a message, so that the run can be undone.
+RUN_PROPERTY: Final = "backfill"
+#: What Spark itself puts among the options of a stream.
+IGNORED: Final = ("checkpointlocation", "queryname")
+
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d)(?::(\d\d))?)?")
+_NAME = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `df.write` and `df.writeStream` take.
+
+    Columns of the same name win over `topic` and `tags`.
+    """
+
+    #: Where Redis is; in place of the DELAYQ_REDIS_URL of the driver. 'env:NAME' and 'file:PATH' keep a password out of
+    #: Spark's own pages: the driver reads them.
+    redis_url: str = ""
+    #: The topic of rows that have none in a column `topic`.
+    topic: str = ""
+    #: The tags of rows that have none in a column `tags`.
+    tags: str = ""
+    #: Comma-separated columns: the id is a hash of the topic and these, in place of a column `id`.
+    id_columns: tuple[str, ...] = ()
+    #: What becomes of a row whose `expect_date` has passed and whose id is not there: 'reject' it, 'skip' it (counted,
+    #: not rejected), or schedule it for 'now'.
+    past: Literal["reject", "skip", "now"] = "reject"
+    #: The id of the run: messages get it as their property `backfill`, unless a row has one.
+    run: str = ""
+    #: A folder for the rejected rows, as Parquet, with the columns `reject_reason` and `reject_detail`. Every executor
+    #: and the driver must see the same folder: a path on a shared file system, or a URI that pyarrow opens (s3://,
+    #: hdfs://, gs://). Without it, a write that rejected rows fails at its end.
+    rejects: str = ""
+    #: Most messages per second, over all tasks together; 0 is no bound.
+    rate: int = 0
+    #: A name under which the tasks write their counters into Redis, and the driver the totals: see `report`.
+    report: str = ""
+    #: The zone of timestamps that have none (TIMESTAMP_NTZ); by default spark.sql.session.timeZone.
+    time_zone: str = ""
+    #: How long a task goes on trying while Redis is away or full, in ms.
+    retry_for: int = 60_000
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """What was given; raises ConfigError for the first option that is wrong."""
+        options = _convert(cls, given)
+        if options.topic:
+            try:
+                check_topic(options.topic)
+            except InvalidMessage as error:
+                raise ConfigError(f"option {error}") from None
+        for name, value in (("run", options.run), ("report", options.report)):
+            if value and not _NAME.fullmatch(value):
+                raise ConfigError(f"option {name}: 1 to 128 characters of A-Z a-z 0-9 . _ : -, not {value!r}")
+        if options.rate < 0:
+            raise ConfigError("option rate: a number of messages per second, or 0 for no bound")
+        if options.time_zone:
+            zone(options.time_zone)
+        return options
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `spark.read` takes."""
+
+    #: As for writing.
+    redis_url: str = ""
+    #: Only messages of this topic; the others are looked at all the same.
+    topic: str = ""
+    #: Only messages due from then on (Unix ms, or RFC 3339): the others cost nothing.
+    due_from: int | None = None
+    #: Only messages due before then.
+    due_to: int | None = None
+    #: Only these queues, by number: '0,3,5-7'.
+    queues: tuple[int, ...] = ()
+    #: 'pending': what will be forwarded, parked messages too. 'dead': dead letters, with their reasons. Or 'all'.
+    state: Literal["pending", "dead", "all"] = "pending"
+    #: The same as state 'dead'.
+    dead: bool = False
+    #: Most messages in one trip to Redis.
+    page: int = 1_000
+    #: Let Spark hand filters on topic, queue and due down, as if they were options. It needs
+    #: spark.sql.python.filterPushdown.enabled=true.
+    push_filters: bool = False
+    #: How long a task goes on trying while Redis is away, in ms.
+    retry_for: int = 60_000
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """What was given; raises ConfigError for the first option that is wrong."""
+        options = _convert(cls, given)
+        if options.dead and "state" in {name.lower() for name in given} and options.state != "dead":
+            raise ConfigError(f"option dead: it means state 'dead', but state is {options.state!r}; give one of them")
+        if not 1 <= options.page <= 10_000:
+            raise ConfigError("option page: 1 to 10000 messages")
+        return msgspec.structs.replace(options, state="dead") if options.dead else options
+
+
+Options = TypeVar("Options", WriteOptions, ReadOptions)
+
+
+def _convert(cls: type[Options], given: Mapping[str, str]) -> Options:
+    """The options by what their types say; raises ConfigError for unknown ones and for wrong values."""
+    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(cls)}
+    values = {}
+    for name, text in given.items():
+        field = fields.get(name.lower())
+        if field is not None:
+            values[field.name] = _read(field, text)
+        elif name.lower() not in IGNORED:
+            known = ", ".join(field.encode_name for field in fields.values())
+            raise ConfigError(f"option {name}: there is no such option; there are {known}")
+    return cls(**values)
+
+
+def _read(field: msgspec.structs.FieldInfo, text: str) -> object:
+    name = field.encode_name
+    try:
+        if name == "redisUrl":
+            return _secret(text)
+        if name in ("dueFrom", "dueTo"):
+            return int(text) if re.fullmatch(r"\d{1,13}", text) else parse_instant(text)
+        if name == "retryFor":
+            return int(text) if text.isdecimal() else parse_duration(text)
+        if name == "idColumns":
+            return tuple(column for part in text.split(",") if (column := part.strip()))
+        if name == "queues":
+            return _numbers(text)
+        return msgspec.convert(text.strip(), field.type, strict=False)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise ConfigError(f"option {name}: {error}") from None
+
+
+def _secret(text: str) -> str:
+    kind, _, where = text.partition(":")
+    if kind == "env":
+        if where not in os.environ:
+            raise ValueError(f"the environment of the driver has no {where}")
+        return os.environ[where]
+    if kind == "file":
+        try:
+            return Path(where).read_text().strip()
+        except OSError as error:
+            raise ValueError(f"{where} cannot be read on the driver: {error.strerror}") from None
+    return text
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip())
+        if match is None:
+            raise ValueError("write queues like '0,3,5-7'")
+        first = int(match.group(1))
+        last = int(match.group(2) or first)
+        if last - first > 100_000:
+            raise ValueError("there are not so many queues")
+        numbers.update(range(first, last + 1))
+    return tuple(sorted(numbers))
+
+
+def zone(name: str) -> tzinfo:
+    """The zone of a name as Spark writes it ('Europe/Berlin', 'UTC', '+09:00', 'GMT-3'); raises ConfigError."""
+    offset = _OFFSET.fullmatch(name)
+    if offset is not None:
+        sign, hours, minutes, seconds = offset.groups()
+        away = timedelta(hours=int(hours), minutes=int(minutes or 0), seconds=int(seconds or 0))
+        return timezone(-away if sign == "-" else away)
+    try:
+        return ZoneInfo("UTC" if name == "Z" else name)
+    except (ValueError, OSError, KeyError):  # KeyError: it is not known
+        raise ConfigError(f"{name!r} is no time zone that this machine knows") from None

@@ -1,0 +1,66 @@
+"""The data source `delayq`, as Spark asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from delayq.config import Settings, load_settings
+from delayq.errors import ConfigError, MissingExtra
+from delayq.spark.options import WriteOptions
+
+if TYPE_CHECKING:
+    from delayq.spark.writing import BatchWriter, Job
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """`spark.read.format("delayq")`, `df.write.format("delayq")` and `df.writeStream.format("delayq")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "delayq"
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """A writer of batches; raises ConfigError before anything is written."""
+        if overwrite:
+            raise ConfigError(
+                "mode 'overwrite' would have to cancel all messages that are there: use .mode('append'); "
+                "rows with an id that is there already are not scheduled again"
+            )
+        _need_pyarrow()
+        from delayq.spark.writing import BatchWriter
+
+        return BatchWriter(self._job(schema))
+
+    def _job(self, schema: StructType) -> Job:
+        from delayq.spark.columns import check_columns
+        from delayq.spark.types import arrow_schema
+        from delayq.spark.writing import Job
+
+        options = WriteOptions.parse(self.options)
+        check_columns(arrow_schema(schema), options.id_columns, options.topic)
+        job = Job(options, _settings(options.redis_url))
+        if job.rejects is not None:
+            job.rejects.make()
+        return job
+
+
+def _need_pyarrow() -> None:
+    try:
+        import pyarrow  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise MissingExtra("the data source", "spark") from None
+
+
+def _settings(url: str) -> Settings:
+    """The settings of the driver, which all tasks work by; of the routes, only which topics they take."""
+    given: dict[str, Any] = {"redis_url": url} if url else {}
+    settings = load_settings(**given)
+    table = [{"name": route.name, "match": route.match} for route in settings.route_table().table]
+    return settings.model_copy(update={"routes": msgspec.json.encode(table).decode()})
