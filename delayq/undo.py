@@ -8,15 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from delayq.plan import Context
+from delayq.spark.options import RUN_PROPERTY
 from delayq.store import commands
 from delayq.store.commands import plain
 from delayq.store.keys import QueueKeys, queue_keys
 from delayq.store.store import Store
 
-__all__ = ["RUN_PROPERTY", "UndoProgress", "Undone", "undo"]
-
-#: The property by which a message says of which run it is.
-RUN_PROPERTY: Final = "backfill"
+__all__ = ["UndoProgress", "Undone", "undo"]
 
 #: Messages that one look begins with, at least and at most, and the bytes of records that it is to come to: the server
 #: reads them all at once, and does nothing else meanwhile.

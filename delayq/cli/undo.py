@@ -12,6 +12,7 @@ from delayq.cli.output import Output, say
 from delayq.cli.progress import Line
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import Message
+from delayq.spark.options import RUN_PROPERTY
 from delayq.undo import Undone
 from delayq.undo import undo as steps_of
 
