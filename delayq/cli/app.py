@@ -16,6 +16,7 @@ import typer
 from typer.main import get_command
 
 from delayq.cli import dead_letters, doctor, era, messages, queues, tail
+from delayq.cli.backfill import backfill
 from delayq.cli.options import BadUse
 from delayq.cli.output import say
 from delayq.cli.reshard import reshard
@@ -60,6 +61,7 @@ def _app() -> typer.Typer:
     eras.command()(era.show)
     eras.command()(era.bump)
     app.add_typer(eras, name="era")
+    app.command()(backfill)
     app.command(UNDO)(undo)
     for command in last:
         app.command()(command)

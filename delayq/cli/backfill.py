@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from delayq.cli import tables
-from delayq.cli.forecast import print_forecast
-from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
+from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
+from delayq.cli.options import AsJson, RedisUrl, option, settings_of
 from delayq.cli.output import Output, say
 from delayq.cli.progress import Bar
 from delayq.client import Client
 from delayq.config import Settings
-from delayq.times import format_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,21 +69,52 @@ def backfill(
     }  # fmt: skip
     wanted = WriteOptions.parse({name: text for name, text in options.items() if text})
     with Client(settings=settings) as client:
-        client.context()  # a Redis that is away, or full of other things, is better known before Spark starts
+        client.context()  # a Redis that is away is better known before Spark starts
         with session("delayq backfill", master=master, conf=dict(tables.pairs("--conf", "NAME=VALUE", conf))) as spark:
             frame = mapped(read(spark, table), table)
             _warn_if_relative(frame, settings)
             if dry_run or strict:
                 found = forecast(frame, wanted, settings)
-                if strict and not found.counts.rejected and (conflicts := twice(frame, wanted)):
+                if not found.counts.rejected and (conflicts := twice(frame, wanted)):
                     found.counts.rejected["conflict"] = conflicts
                 if dry_run:
                     print_forecast(found, room(client.store), json)
                     return 1 if found.counts.rejected else 0
                 if found.counts.rejected:
+                    found.counts.scheduled = 0
                     _print(run, found.counts, "", json)
-                    raise BadUse("nothing was scheduled, as --strict wants it of a table with rows that are rejected")
-            if not json:
-                say(f"this is run {run}; delayq backfill undo {run} takes it back.")
-            ...
-    return 0
+                    say("nothing was scheduled, as --strict wants it of a table that has such rows.")
+                    return 1
+            say(f"this is run {run}: delayq backfill undo {run} takes it back.")
+            counts = _schedule(client, frame, options)
+    _print(run, counts, rejects if counts.rejected else "", json)
+    return 1 if counts.rejected else 0
+
+
+def _schedule(client: Client, frame: DataFrame, options: dict[str, str]) -> Counts:
+    from delayq.spark.job import rows_in, run_job
+
+    total = rows_in(frame) if sys.stderr.isatty() else None
+    with Bar(sys.stderr, total) as bar:
+
+        def show(counts: Counts) -> None:
+            rejected = f"{counts.all_rejected:,} rejected" if counts.rejected else ""
+            bar.show(counts.read, rejected)
+
+        return run_job(frame, options, client.store, show)
+
+
+def _warn_if_relative(frame: DataFrame, settings: Settings) -> None:
+    if any(name in frame.columns for name in ("delay_time", "delay_level")):
+        say(
+            "the dues count from the moment when a row is scheduled: the same again is harmless only while its message "
+            f"lives, or is remembered as ended (for {settings.final_window // 1000} s, DELAYQ_FINAL_WINDOW)."
+        )
+
+
+def _print(run: str, counts: Counts, rejects: str, json: bool) -> None:
+    if json:
+        Output().json({"run": run, **counts_shape(counts), "rejects": rejects or None})
+        return
+    rows = [("run", run), *counts_rows(counts)]
+    Output().fields([*rows, ("rejects", rejects)] if rejects else rows)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any, Final
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
@@ -32,7 +32,7 @@ from delayq.store.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Forecast", "Room", "forecast", "room"]
+__all__ = ["Forecast", "Room", "forecast", "room", "twice"]
 
 #: Bytes that a server keeps of a message beside its record, and of a business key; as `./dev bench memory` finds them.
 OVERHEAD: Final = {"valkey": (169, 111), "redis": (280, 155)}
@@ -89,8 +89,7 @@ def room(store: Store) -> Room:
 
 def forecast(frame: DataFrame, options: WriteOptions, settings: Settings) -> Forecast:
     """Look at every row, in Spark's tasks."""
-    name = options.time_zone or frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
-    here = zone(name)
+    here = _zone(frame, options)
 
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(_look(batches, options, settings, here))]})
@@ -98,30 +97,28 @@ def forecast(frame: DataFrame, options: WriteOptions, settings: Settings) -> For
     whole = Forecast()
     for row in frame.mapInArrow(look, "found binary").toLocalIterator():
         whole.merge(msgspec.json.decode(bytes(row.found), type=Forecast))
-    whole.counts.rejected = dict(whole.counts.rejected)
     return whole
 
 
-def twice(frame: DataFrame, options: WriteOptions, settings: Settings) -> int:
-    """How many ids stand in more than one row with different messages: all but one of each would be a conflict."""
+def twice(frame: DataFrame, options: WriteOptions) -> int:
+    """How many ids stand in several rows that are different messages: all but the first of each would be a conflict."""
     from pyspark.sql import functions
 
-    here = zone(options.time_zone or frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC")
+    here = _zone(frame, options)
 
     def digest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from hashlib import blake2b
-
         for batch in windows(batches):
             rows = [one for one in messages_of(batch, options, lambda: here) if isinstance(one, Message)]
-            digests = [blake2b(repr(_told(one)).encode(), digest_size=16).digest() for one in rows]
-            yield pa.RecordBatch.from_pydict({"id": [one.id for one in rows], "digest": digests})
+            digests = [blake2b(repr(msgspec.structs.astuple(one)).encode(), digest_size=16).digest() for one in rows]
+            ids = pa.array([one.id for one in rows], pa.string())
+            yield pa.RecordBatch.from_arrays([ids, pa.array(digests, pa.binary())], ["id", "digest"])
 
-    differ = functions.min("digest") != functions.max("digest")
-    return frame.mapInArrow(digest, "id string, digest binary").groupBy("id").agg(differ.alias("d")).where("d").count()
+    ids = frame.mapInArrow(digest, "id string, digest binary").groupBy("id")
+    return ids.agg((functions.min("digest") != functions.max("digest")).alias("differ")).where("differ").count()
 
 
-def _told(message: Message) -> Any:
-    return msgspec.structs.astuple(message)
+def _zone(frame: DataFrame, options: WriteOptions) -> tzinfo:
+    return zone(options.time_zone or frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC")
 
 
 # -- in a task -----------------------------------------------------------------------------------------------------------
@@ -129,9 +126,9 @@ def _told(message: Message) -> Any:
 
 def _look(
     batches: Iterable[pa.RecordBatch], options: WriteOptions, settings: Settings, here: tzinfo
-) -> Forecast:  # fmt: skip
+) -> Forecast:
     found = Forecast()
-    with closing(Client(settings=settings)) as client:
+    with Client(settings=settings) as client:
         context = client.context()
         for batch in windows(batches):
             now = client.store.run(commands.redis_now())

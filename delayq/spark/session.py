@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,15 @@ def session(name: str, *, master: str = "", conf: Mapping[str, str] | None = Non
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtra(name, "spark") from None
+    with warnings.catch_warnings():
+        # Of pandas nothing is used here.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        yield from _session(name, SparkSession, master, conf or {})
+
+
+def _session(
+    name: str, SparkSession: type[SparkSession], master: str, conf: Mapping[str, str]
+) -> Iterator[SparkSession]:  # fmt: skip
     there = SparkSession.getActiveSession()
     if there is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         if master:
@@ -59,7 +69,7 @@ def session(name: str, *, master: str = "", conf: Mapping[str, str] | None = Non
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the first python3 of the PATH
     builder = SparkSession.builder.appName(name)
-    for key, value in (_defaults(master) | dict(conf or {})).items():
+    for key, value in (_defaults(master) | dict(conf)).items():
         builder = builder.config(key, value)
     handle, path = tempfile.mkstemp(prefix="delayq-spark-", suffix=".log")
     log = Path(path)
