@@ -17,8 +17,10 @@ from typer.main import get_command
 
 from delayq.cli import dead_letters, doctor, era, messages, queues, tail
 from delayq.cli.backfill import backfill
+from delayq.cli.export import export
 from delayq.cli.options import BadUse
 from delayq.cli.output import say
+from delayq.cli.reconcile import reconcile
 from delayq.cli.reshard import reshard
 from delayq.cli.schedule import schedule
 from delayq.cli.undo import undo
@@ -63,6 +65,8 @@ def _app() -> typer.Typer:
     app.add_typer(eras, name="era")
     app.command()(backfill)
     app.command(UNDO)(undo)
+    app.command()(reconcile)
+    app.command()(export)
     for command in last:
         app.command()(command)
     return app

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from delayq.spark.counts import Counts
 
-__all__ = ["backfill"]
+__all__ = ["backfill", "schedule_rows"]
 
 
 def backfill(
@@ -39,7 +39,9 @@ def backfill(
     rate: tables.Rate = 0,
     rejects: tables.Rejects = "",
     strict: Annotated[bool, option("--strict", help="Look first; schedule nothing if a row is rejected.")] = False,
-    dry_run: Annotated[bool, option("--dry-run", help="Only say what would be done, when, and in how much memory.")] = False,
+    dry_run: Annotated[
+        bool, option("--dry-run", help="Only say what would be done, when, and in how much memory.")
+    ] = False,
     run: tables.Run = "",
     master: tables.Master = "",
     conf: tables.Conf = None,
@@ -50,10 +52,11 @@ def backfill(
 
     Exit 1 if a row is rejected. The same again schedules nothing twice; delayq backfill undo RUN takes it back.
     """
-    tables.need_spark("delayq backfill")
+    from delayq.spark.session import need_spark, session
+
+    need_spark("delayq backfill")
     from delayq.spark.forecast import forecast, room, twice
     from delayq.spark.options import WriteOptions
-    from delayq.spark.session import session
     from delayq.spark.tables import mapped, read
 
     table = tables.table_of(
@@ -63,14 +66,11 @@ def backfill(
     )  # fmt: skip
     settings = settings_of(redis_url)
     run = run or tables.new_run()
-    options = {
-        "redisUrl": settings.redis_url, "topic": topic, "tags": tags, "idColumns": ",".join(table.id_columns),
-        "past": past, "run": run, "rejects": rejects, "rate": str(rate),
-    }  # fmt: skip
-    wanted = WriteOptions.parse({name: text for name, text in options.items() if text})
+    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run)
+    wanted = WriteOptions.parse(options)
     with Client(settings=settings) as client:
         client.context()  # a Redis that is away is better known before Spark starts
-        with session("delayq backfill", master=master, conf=dict(tables.pairs("--conf", "NAME=VALUE", conf))) as spark:
+        with session("delayq backfill", master=master, conf=tables.conf_of(conf)) as spark:
             frame = mapped(read(spark, table), table)
             _warn_if_relative(frame, settings)
             if dry_run or strict:
@@ -86,12 +86,13 @@ def backfill(
                     say("nothing was scheduled, as --strict wants it of a table that has such rows.")
                     return 1
             say(f"this is run {run}: delayq backfill undo {run} takes it back.")
-            counts = _schedule(client, frame, options)
+            counts = schedule_rows(client, frame, options)
     _print(run, counts, rejects if counts.rejected else "", json)
     return 1 if counts.rejected else 0
 
 
-def _schedule(client: Client, frame: DataFrame, options: dict[str, str]) -> Counts:
+def schedule_rows(client: Client, frame: DataFrame, options: dict[str, str]) -> Counts:
+    """Schedule the rows of a table of fields, with a bar on a terminal; what became of them."""
     from delayq.spark.job import rows_in, run_job
 
     total = rows_in(frame) if sys.stderr.isatty() else None
@@ -101,7 +102,7 @@ def _schedule(client: Client, frame: DataFrame, options: dict[str, str]) -> Coun
             rejected = f"{counts.all_rejected:,} rejected" if counts.rejected else ""
             bar.show(counts.read, rejected)
 
-        return run_job(frame, options, client.store, show)
+        return run_job(frame, options, client, show)
 
 
 def _warn_if_relative(frame: DataFrame, settings: Settings) -> None:

@@ -45,7 +45,9 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
         )  # fmt: skip
     else:
         output.fields(counts_rows(found.counts))
-        output.fields((("memory", _bytes(size)), ("used by Redis", _bytes(room.used)), ("maxmemory", _bytes(room.most))))
+        output.fields(
+            (("memory", _bytes(size)), ("used by Redis", _bytes(room.used)), ("maxmemory", _bytes(room.most)))
+        )
         if rows:
             most = max(count for _, count in rows)
             output.table(("due from", "messages", ""), ((one, str(n), "█" * (BAR * n // most)) for one, n in rows))
@@ -60,10 +62,8 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
 def _bytes(size: int) -> str:
     if not size:
         return "-"
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 10_000:
-            break
+    units = ["B", "KB", "MB", "GB", "TB"]
+    while size >= 10_000 and len(units) > 1:
         size //= 1000
-    else:
-        unit = "TB"
-    return f"{size} {unit}"
+        units.pop(0)
+    return f"{size} {units[0]}"

@@ -11,15 +11,15 @@ import typer
 
 from delayq.cli.options import BadUse, duration, option
 from delayq.clock import SystemClock
-from delayq.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from delayq.config import Settings
     from delayq.spark.tables import Table
 
 __all__ = [
     "Conf", "DateColumn", "DelayColumn", "DelayLevel", "DelayTime", "Format", "IdColumn", "IdColumns", "LevelColumn",
-    "Map", "Master", "Past", "Rate", "ReaderOptions", "Rejects", "Run", "Source", "Tags", "Topic", "need_spark",
-    "new_run", "pairs", "table_of",
+    "Map", "Master", "Past", "Rate", "ReaderOptions", "Rejects", "Run", "Source", "Tags", "Topic", "conf_of",
+    "new_run", "pairs", "table_of", "write_options",
 ]  # fmt: skip
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The table: a path or URI, or its name for jdbc, table.")]
@@ -33,7 +33,8 @@ DelayColumn = Annotated[str | None, option("--delay-time-column", metavar="C", h
 LevelColumn = Annotated[str | None, option("--delay-level-column", metavar="C", help="Delay levels, 1 to 18.")]
 DelayTime = Annotated[str | None, option("--delay-time", metavar="DURATION", help="From now, for all rows.")]
 DelayLevel = Annotated[
-    int | None, typer.Option("--delay-level", metavar="N", min=1, help="A delay level for all rows.", show_default=False)
+    int | None,
+    typer.Option("--delay-level", metavar="N", min=1, help="A delay level for all rows.", show_default=False),
 ]
 IdColumn = Annotated[str | None, option("--id-column", metavar="C", help="The column of ids, if it is not id.")]
 IdColumns = Annotated[
@@ -45,23 +46,18 @@ Map = Annotated[
 ReaderOptions = Annotated[
     list[str] | None, option("--option", metavar="K=V", help="An option of Spark's reader; more than once.")
 ]
-Master = Annotated[str, option("--master", metavar="URL", help="Spark's master; local[*] unless Spark is set otherwise.")]
+Master = Annotated[
+    str, option("--master", metavar="URL", help="Spark's master; local[*] unless Spark is set otherwise.")
+]
 Conf = Annotated[list[str] | None, option("--conf", metavar="K=V", help="A setting of Spark; more than once.")]
 Past = Annotated[
     str, typer.Option("--past", metavar="HOW", help="Rows whose date has passed: reject, skip, or schedule them now.")
 ]
-Rate = Annotated[int, typer.Option("--rate", metavar="N", min=0, help="At most so many messages/s in all; 0: no bound.")]
+Rate = Annotated[
+    int, typer.Option("--rate", metavar="N", min=0, help="At most so many messages/s in all; 0: no bound.")
+]
 Rejects = Annotated[str, option("--rejects", metavar="DIR", help="Where rejected rows are put, as Parquet.")]
 Run = Annotated[str, option("--run", metavar="RUN", help="The run's name, to undo it by; one is made without.")]
-
-
-def need_spark(what: str) -> None:
-    """Raise MissingExtra unless the extra is installed."""
-    try:
-        import pyarrow  # noqa: F401  # only whether it is there
-        import pyspark  # noqa: F401  # the same
-    except ImportError:
-        raise MissingExtra(what, "spark") from None
 
 
 def table_of(
@@ -101,6 +97,23 @@ def pairs(option: str, form: str, given: Sequence[str] | None, *, last: bool = F
             raise BadUse(f"{option}: write it as {form}, not {pair!r}")
         found.append((left, right))
     return found
+
+
+def conf_of(given: Sequence[str] | None) -> dict[str, str]:
+    """Settings of Spark; raises BadUse."""
+    return dict(pairs("--conf", "NAME=VALUE", given))
+
+
+def write_options(
+    table: Table, settings: Settings, *, past: str, rate: int, rejects: str, run: str
+) -> dict[str, str]:  # fmt: skip
+    """What the data source is told."""
+    options = {
+        "redisUrl": settings.redis_url, "topic": table.topic, "tags": table.tags,
+        "idColumns": ",".join(table.id_columns), "past": past, "run": run, "rejects": rejects,
+        "rate": str(rate) if rate else "",
+    }  # fmt: skip
+    return {name: text for name, text in options.items() if text}
 
 
 def new_run() -> str:

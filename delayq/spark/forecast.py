@@ -32,7 +32,7 @@ from delayq.store.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Forecast", "Room", "forecast", "room", "twice"]
+__all__ = ["Forecast", "Room", "forecast", "room", "twice", "zone_of"]
 
 #: Bytes that a server keeps of a message beside its record, and of a business key; as `./dev bench memory` finds them.
 OVERHEAD: Final = {"valkey": (169, 111), "redis": (280, 155)}
@@ -89,7 +89,7 @@ def room(store: Store) -> Room:
 
 def forecast(frame: DataFrame, options: WriteOptions, settings: Settings) -> Forecast:
     """Look at every row, in Spark's tasks."""
-    here = _zone(frame, options)
+    here = zone_of(frame, options)
 
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(_look(batches, options, settings, here))]})
@@ -104,7 +104,7 @@ def twice(frame: DataFrame, options: WriteOptions) -> int:
     """How many ids stand in several rows that are different messages: all but the first of each would be a conflict."""
     from pyspark.sql import functions
 
-    here = _zone(frame, options)
+    here = zone_of(frame, options)
 
     def digest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in windows(batches):
@@ -117,16 +117,15 @@ def twice(frame: DataFrame, options: WriteOptions) -> int:
     return ids.agg((functions.min("digest") != functions.max("digest")).alias("differ")).where("differ").count()
 
 
-def _zone(frame: DataFrame, options: WriteOptions) -> tzinfo:
+def zone_of(frame: DataFrame, options: WriteOptions) -> tzinfo:
+    """The zone of a table's timestamps that have none."""
     return zone(options.time_zone or frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC")
 
 
 # -- in a task -----------------------------------------------------------------------------------------------------------
 
 
-def _look(
-    batches: Iterable[pa.RecordBatch], options: WriteOptions, settings: Settings, here: tzinfo
-) -> Forecast:
+def _look(batches: Iterable[pa.RecordBatch], options: WriteOptions, settings: Settings, here: tzinfo) -> Forecast:
     found = Forecast()
     with Client(settings=settings) as client:
         context = client.context()
@@ -167,7 +166,8 @@ def _count(
     elif not outcome.created:
         counts.present += 1
     else:
-        assert isinstance(row, Message) and outcome.due is not None
+        assert isinstance(row, Message)
+        assert outcome.due is not None
         counts.scheduled += 1
         found.dues.add(outcome.due)
         found.records += CONTENT + len(encode(row, limits))
@@ -189,7 +189,9 @@ def _outcome(
         return Scheduled(id, before.queue, before.due, before.state, created=False)
     due = row.expect_date
     if due is None:
-        due = now + (row.delay_time if row.delay_time is not None else level_delay(limits.delay_levels, row.delay_level))
+        due = now + (
+            row.delay_time if row.delay_time is not None else level_delay(limits.delay_levels, row.delay_level)
+        )
     if due < now and past != "now":
         return PastDue(id)
     return Scheduled(id, 0, max(due, now))

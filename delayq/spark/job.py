@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from delayq.client import Client
 from delayq.clock import Clock, SystemClock
 from delayq.errors import DelayqError, StoreError
 from delayq.spark.counts import Counts
-from delayq.spark.report import forget_report, read_report
+from delayq.spark.report import read_report
 from delayq.spark.source import DefaultSource
-from delayq.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,11 +28,15 @@ def rows_in(frame: DataFrame) -> int:
 
 
 def run_job(
-    frame: DataFrame, options: Mapping[str, str], store: Store, show: Callable[[Counts], None], clock: Clock | None = None
+    frame: DataFrame,
+    options: Mapping[str, str],
+    client: Client,
+    show: Callable[[Counts], None],
+    clock: Clock | None = None,
 ) -> Counts:
     """Schedule the rows; `show` is told now and then, from another thread, what has become of them so far."""
     name = secrets.token_hex(8)
-    watch = _Watch(store, name, show, clock or SystemClock())
+    watch = _Watch(client, name, show, clock or SystemClock())
     frame.sparkSession.dataSource.register(DefaultSource)  # also where nobody has installed pyspark_delayq
     writer = frame.write.format("delayq").mode("append").option("report", name)
     for option, value in options.items():
@@ -41,20 +45,34 @@ def run_job(
     watch.start()
     try:
         writer.save()
+    except Exception:
+        # Rejected rows that no folder takes make a write fail at its very end: here their counts are the answer.
+        total = _total(client, name)
+        if total is None or not total.rejected or options.get("rejects"):
+            raise
+        return total
     finally:
         watch.stop()
-    counts = read_report(store, name)
-    forget_report(store, name)
-    if counts is None:
-        raise DelayqError("Spark says that all is done, but Redis has lost the report of what; run the same again")
-    return counts
+    total = _total(client, name)
+    if total is None:
+        raise DelayqError(
+            "Spark has done it all, but what it reported of it cannot be read from Redis; run the same again"
+        )
+    return total
+
+
+def _total(client: Client, name: str) -> Counts | None:
+    try:
+        return read_report(client, name).total
+    except StoreError:
+        return None
 
 
 class _Watch:
     """A thread that looks at the report now and then; what it cannot read it shows later."""
 
-    def __init__(self, store: Store, name: str, show: Callable[[Counts], None], clock: Clock) -> None:
-        self._store, self._name, self._show, self._clock = store, name, show, clock
+    def __init__(self, client: Client, name: str, show: Callable[[Counts], None], clock: Clock) -> None:
+        self._client, self._name, self._show, self._clock = client, name, show, clock
         self._condition = threading.Condition()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="backfill progress", daemon=True)
@@ -76,8 +94,7 @@ class _Watch:
                 if self._stopped:
                     return
             try:
-                counts = read_report(self._store, self._name)
+                report = read_report(self._client, self._name)
             except StoreError:
                 continue
-            if counts is not None:
-                self._show(counts)
+            self._show(report.total or report.running)

@@ -23,7 +23,7 @@ from delayq.errors import ConfigError, DelayqError, MissingExtra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkFailed", "check_java", "needed_java", "session"]
+__all__ = ["SparkFailed", "check_java", "need_spark", "needed_java", "session"]
 
 #: A JVM says its version within this, even on a busy machine (s).
 JAVA_SECONDS: Final = 60
@@ -45,11 +45,9 @@ def session(name: str, *, master: str = "", conf: Mapping[str, str] | None = Non
 
     Raises MissingExtra, ConfigError for a Java that will not do, and SparkFailed for what Spark raises meanwhile.
     """
-    try:
-        import pyarrow  # noqa: F401  # Spark asks for it only in the middle of a job
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise MissingExtra(name, "spark") from None
+    need_spark(name)
+    from pyspark.sql import SparkSession
+
     with warnings.catch_warnings():
         # Of pandas nothing is used here.
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -82,6 +80,16 @@ def _session(
             with suppress(Exception):  # whatever is wrong with it by now, it is given up
                 made.stop()
     log.unlink(missing_ok=True)
+
+
+def need_spark(what: str) -> None:
+    """Raise MissingExtra unless the extra is installed."""
+    try:
+        import pandas  # noqa: F401  # only whether it is there: Spark asks in the middle of a job
+        import pyarrow  # noqa: F401  # the same
+        import pyspark  # noqa: F401  # the same
+    except ImportError:
+        raise MissingExtra(what, "spark") from None
 
 
 def _defaults(master: str) -> dict[str, str]:
@@ -128,7 +136,9 @@ def check_java() -> None:
     else:
         found = shutil.which("java")
         if found is None:
-            raise ConfigError(f"there is no java on PATH, and JAVA_HOME is not set; {needs}: install it or set JAVA_HOME")
+            raise ConfigError(
+                f"there is no java on PATH, and JAVA_HOME is not set; {needs}: install it or set JAVA_HOME"
+            )
         java = found
     try:
         ran = subprocess.run(
@@ -152,8 +162,7 @@ def needed_java() -> int:
 
     for jar in sorted(Path(_find_spark_home(), "jars").glob("spark-core_*.jar")):
         with suppress(OSError, KeyError, BadZipFile), ZipFile(jar) as classes:
-            with classes.open("org/apache/spark/SparkContext.class") as one:
-                return int.from_bytes(one.read(8)[6:], "big") - _CLASS_FILE
+            return int.from_bytes(classes.read("org/apache/spark/SparkContext.class")[6:8], "big") - _CLASS_FILE
     return _OLDEST_KNOWN
 
 

@@ -67,7 +67,12 @@ def test_the_memory_is_about_what_they_really_take(spark: Any, given: Given, len
 
 def test_ids_that_stand_twice_are_found_if_their_messages_differ(spark: Any, given: Given) -> None:
     due = soon()
-    rows = [("a", "t", "x", due, None), ("a", "t", "x", due, None), ("b", "t", "x", due, None), ("b", "t", "y", due, None)]
+    rows = [
+        ("a", "t", "x", due, None),
+        ("a", "t", "x", due, None),
+        ("b", "t", "x", due, None),
+        ("b", "t", "y", due, None),
+    ]
     frame = spark.createDataFrame(rows, SCHEMA).repartition(3)
     assert twice(frame, WriteOptions()) == 1
 
