@@ -67,9 +67,7 @@ class Client:
         scheduled: Scheduled = _only(self.schedule_many((message,)))
         return scheduled
 
-    def schedule_many(
-        self, messages: Iterable[Message], *, refuse_past: bool = False
-    ) -> list[Scheduled | DelayqError]:
+    def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Scheduled | DelayqError]:
         """Schedule any number of messages: in order, what became of each. A bad one never stops the others.
 
         With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.

@@ -89,7 +89,9 @@ def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) ->
         if name not in names:
             raise ConfigError(f"option idColumns: there is no column {name}; there are {', '.join(names)}")
         if not hashable(schema.field(name).type):
-            raise ConfigError(f"option idColumns: {name} is {schema.field(name).type}; take plain values, no nested ones")
+            raise ConfigError(
+                f"option idColumns: {name} is {schema.field(name).type}; take plain values, no nested ones"
+            )
     if id_columns and "id" in names and "id" not in id_columns:
         raise ConfigError("there is a column id, and the option idColumns makes ids of others: leave one of them out")
     unknown = [name for name in names if name not in FIELDS and name not in id_columns]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta, timezone, tzinfo
 from pathlib import Path
-from typing import Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -63,10 +63,10 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: How long a task goes on trying while Redis is away or full, in ms.
     retry_for: int = 60_000
 
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
+    @staticmethod
+    def parse(given: Mapping[str, str]) -> WriteOptions:
         """What was given; raises ConfigError for the first option that is wrong."""
-        options = _convert(cls, given)
+        options = _convert(WriteOptions, given)
         if options.topic:
             try:
                 check_topic(options.topic)
@@ -107,10 +107,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     #: How long a task goes on trying while Redis is away, in ms.
     retry_for: int = 60_000
 
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
+    @staticmethod
+    def parse(given: Mapping[str, str]) -> ReadOptions:
         """What was given; raises ConfigError for the first option that is wrong."""
-        options = _convert(cls, given)
+        options = _convert(ReadOptions, given)
         if options.dead and "state" in {name.lower() for name in given} and options.state != "dead":
             raise ConfigError(f"option dead: it means state 'dead', but state is {options.state!r}; give one of them")
         if not 1 <= options.page <= 10_000:
@@ -124,7 +124,7 @@ Options = TypeVar("Options", WriteOptions, ReadOptions)
 def _convert(cls: type[Options], given: Mapping[str, str]) -> Options:
     """The options by what their types say; raises ConfigError for unknown ones and for wrong values."""
     fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(cls)}
-    values = {}
+    values: dict[str, Any] = {}
     for name, text in given.items():
         field = fields.get(name.lower())
         if field is not None:
@@ -148,6 +148,8 @@ def _read(field: msgspec.structs.FieldInfo, text: str) -> object:
             return tuple(column for part in text.split(",") if (column := part.strip()))
         if name == "queues":
             return _numbers(text)
+        if get_origin(field.type) is Literal and text not in get_args(field.type):
+            raise ValueError(f"is one of {', '.join(get_args(field.type))}, not {text!r}")
         return msgspec.convert(text.strip(), field.type, strict=False)
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(f"option {name}: {error}") from None

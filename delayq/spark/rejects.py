@@ -16,7 +16,7 @@ import pyarrow.fs
 import pyarrow.parquet
 
 from delayq.errors import ConfigError, DelayqError
-from delayq.spark.sending import GivenUp
+from delayq.spark.patience import GivenUp
 
 __all__ = ["DETAIL", "REASON", "RejectsFile", "RejectsFolder"]
 
@@ -72,7 +72,7 @@ class RejectsFolder:
         Those that begin with `instead_of` make room first: what an earlier try of the same commit has left.
         """
         system, path = self._open()
-        for there, name in names.items():
+        for there in names:
             source = f"{self._mine(path)}/{there}"
             if system.get_file_info(source).type == pyarrow.fs.FileType.NotFound:
                 raise DelayqError(

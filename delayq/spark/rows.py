@@ -75,7 +75,9 @@ def _typed(bodies: list[Any], types: list[str | None], errors: Errors) -> list[A
             typed.append(body if body is None or type is None else _READERS[type](body))
         except (KeyError, TypeError):
             typed.append(None)
-            errors.setdefault(number, InvalidMessage("bodyType", "is 'text', 'json' or 'base64', of a body that is text"))
+            errors.setdefault(
+                number, InvalidMessage("bodyType", "is 'text', 'json' or 'base64', of a body that is text")
+            )
         except ValueError as error:
             typed.append(None)
             errors.setdefault(number, InvalidMessage("body", f"is not {type}: {error}"))

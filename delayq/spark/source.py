@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pyspark.sql.datasource import DataSource
@@ -10,12 +10,21 @@ from pyspark.sql.types import StructType
 
 from delayq.config import Settings, load_settings
 from delayq.errors import ConfigError, MissingExtra
-from delayq.spark.options import WriteOptions
+from delayq.spark.options import ReadOptions, WriteOptions
 
 if TYPE_CHECKING:
-    from delayq.spark.writing import BatchWriter, Job
+    from delayq.spark.reading import MessageReader
+    from delayq.spark.writing import BatchWriter, Job, StreamWriter
 
-__all__ = ["DefaultSource"]
+__all__ = ["SCHEMA", "DefaultSource"]
+
+#: `due` is that of the next attempt, `asked_due` that which was asked for (docs/glossary.md), `first_due` that which was
+#: asked for before it was moved. `body` is text, compact JSON, or bytes in base 64; `body_type` says which.
+SCHEMA: Final = (
+    "id STRING, topic STRING, tags STRING, keys ARRAY<STRING>, body STRING, body_type STRING, "
+    "properties MAP<STRING, STRING>, ordering_key STRING, due TIMESTAMP, asked_due TIMESTAMP, first_due TIMESTAMP, "
+    "attempts INT, queue INT, state STRING, max_attempts INT, expire_after BIGINT, reason STRING, dead_time TIMESTAMP"
+)
 
 
 class DefaultSource(DataSource):
@@ -36,9 +45,18 @@ class DefaultSource(DataSource):
         _need_pyarrow()
         from delayq.spark.writing import BatchWriter
 
-        return BatchWriter(self._job(schema))
+        return BatchWriter(self._job(schema, stream=False))
 
-    def _job(self, schema: StructType) -> Job:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """A writer of micro-batches; raises ConfigError before anything is written."""
+        if overwrite:
+            raise ConfigError("outputMode 'complete' would schedule everything again and again: use 'append'")
+        _need_pyarrow()
+        from delayq.spark.writing import StreamWriter
+
+        return StreamWriter(self._job(schema, stream=True))
+
+    def _job(self, schema: StructType, *, stream: bool) -> Job:
         from delayq.spark.columns import check_columns
         from delayq.spark.types import arrow_schema
         from delayq.spark.writing import Job
@@ -46,9 +64,21 @@ class DefaultSource(DataSource):
         options = WriteOptions.parse(self.options)
         check_columns(arrow_schema(schema), options.id_columns, options.topic)
         job = Job(options, _settings(options.redis_url))
-        if job.rejects is not None:
-            job.rejects.make()
+        job.begin(stream=stream)
         return job
+
+    def schema(self) -> str:
+        """What `spark.read` gives."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> MessageReader:
+        """A reader; raises ConfigError."""
+        _need_pyarrow()
+        from delayq.spark.reading import MessageReader, PushingReader
+
+        options = ReadOptions.parse(self.options)
+        settings = _settings(options.redis_url)
+        return (PushingReader if options.push_filters else MessageReader)(schema, options, settings)
 
 
 def _need_pyarrow() -> None:

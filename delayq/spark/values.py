@@ -63,9 +63,7 @@ def _instant(ms: int, zone: tzinfo) -> int:
         return ms  # beyond all limits, with or without a zone
 
 
-def _whole_or_text(
-    column: pa.Array, field: str, parse: Callable[[str], int], errors: Errors
-) -> list[int | None]:
+def _whole_or_text(column: pa.Array, field: str, parse: Callable[[str], int], errors: Errors) -> list[int | None]:
     values: list[Any] = column.to_pylist()
     if pa.types.is_integer(column.type):
         return values

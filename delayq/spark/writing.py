@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
+from functools import partial
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from delayq.client import Client
-from delayq.clock import SystemClock
+from delayq.clock import Clock, SystemClock
 from delayq.config import Settings
-from delayq.errors import Conflict, DelayqError, PastDue
+from delayq.errors import DelayqError, PastDue
 from delayq.operations import Scheduled
 from delayq.spark.counts import Counts
 from delayq.spark.options import WriteOptions, zone
+from delayq.spark.patience import GivenUp, Patience, pause
 from delayq.spark.rejects import RejectsFile, RejectsFolder
+from delayq.spark.report import begun_line, task_line, total_line
 from delayq.spark.rows import messages_of
-from delayq.spark.sending import GivenUp, Outcome, Sender, reason_of
+from delayq.spark.sending import Outcome, Sender, reason_of
+from delayq.store import commands
+from delayq.store.commands import Command
 
 __all__ = ["BatchWriter", "Job", "RowsRejected", "StreamWriter", "Written", "windows"]
 
 #: So many rows, or bytes, of a task are grouped by queue at a time: its memory does not grow with its rows.
 WINDOW_ROWS: Final = 32_000
 WINDOW_BYTES: Final = 16 * 1024 * 1024
+#: With a rate, what goes out at a time is what may go within so many ms: live traffic never waits for long.
+STEP: Final = 50
+#: A task says how far it is at most so often, in ms.
+REPORT_EVERY: Final = 1_000
 
 
 class RowsRejected(DelayqError):
@@ -42,15 +43,18 @@ class RowsRejected(DelayqError):
 
 
 class Written(WriterCommitMessage):
-    """What one task has done: its counts, and the file of its rejected rows ('' for none)."""
+    """What one task has done: its counts, and the file of its rejected rows ('' for none) in the job's own folder."""
 
-    def __init__(self, partition: int, counts: Counts, file: str) -> None:
+    def __init__(self, job: str, partition: int, counts: Counts, file: str) -> None:
+        self.job = job
         self.partition = partition
         self.counts = counts
         self.file = file
 
 
-def windows(batches: Iterable[pa.RecordBatch], rows: int = WINDOW_ROWS, size: int = WINDOW_BYTES) -> Iterator[pa.RecordBatch]:
+def windows(
+    batches: Iterable[pa.RecordBatch], rows: int = WINDOW_ROWS, size: int = WINDOW_BYTES
+) -> Iterator[pa.RecordBatch]:
     """The rows in pieces of about so many, however they came."""
     waiting: list[pa.RecordBatch] = []
     have = have_bytes = 0
@@ -83,33 +87,49 @@ class Job:
         self.id = uuid.uuid4().hex
         self.rejects = RejectsFolder(options.rejects, self.id) if options.rejects else None
 
+    def begin(self, *, stream: bool) -> None:
+        """On the driver, before any task; raises ConfigError or GivenUp."""
+        if self.rejects is not None:
+            self.rejects.make()
+        if self.options.report and not stream:
+            self._tell(begun_line(self.options.report, self.id))
+
+    def _tell(self, lines: list[Command[Any]]) -> None:
+        patience = Patience(SystemClock(), self.options.retry_for)
+        with Client(settings=self.settings) as client:
+            patience.through(lambda: client.store.run_all(lines))
+
     # -- in a task -------------------------------------------------------------------------------------------------------
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         """Schedule the rows of one task; raises GivenUp."""
         context = TaskContext.get()
         partition, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
-        task = _Task(self, f"part-{partition:05d}-{attempt}.parquet")
-        with ExitStack() as stack:
-            client = stack.enter_context(Client(settings=self.settings))
-            task.write(client, windows(batches))
-        return Written(partition, task.counts, task.close())
+        with Client(settings=self.settings) as client:
+            task = _Task(self, client, SystemClock(), partition, attempt)
+            return Written(self.id, partition, task.write(batches), task.close())
 
     # -- on the driver ---------------------------------------------------------------------------------------------------
 
-    def commit(self, messages: Sequence[Any], name: Callable[[Written], str], instead_of: str = "") -> Counts:
+    def commit(self, messages: Sequence[Any], batch: int | None = None) -> None:
         """Sum up what the tasks have done; raises RowsRejected if rows were rejected and nobody will see them."""
         written = [message for message in messages if isinstance(message, Written)]
         counts = Counts.total(message.counts for message in written)
+        if self.options.report:
+            self._tell(total_line(self.options.report, self.id, counts, batch))
         if self.rejects is not None:
-            files = {message.file: name(message) for message in written if message.file}
-            self.rejects.publish(files, instead_of)
+            # A micro-batch that is replayed takes the place of its files, a batch has files of its own.
+            head, tail = ("", f"-{self.id}") if batch is None else (f"batch-{batch:010d}-", "")
+            names = {one.file: f"{head}part-{one.partition:05d}{tail}.parquet" for one in written if one.file}
+            # Of a stream, another process than that which sent the tasks out makes the commit, under another id.
+            there = RejectsFolder(self.options.rejects, written[0].job) if written else self.rejects
+            there.publish(names, instead_of=head)
+            self.rejects.clear()
         elif counts.rejected:
             raise RowsRejected(
                 f"{counts.sentence}. What was scheduled stays. For the rejected rows with their reasons give a folder: "
                 f".option('rejects', DIR). The first of them: {'; '.join(counts.examples)}"
             )
-        return counts
 
     def abort(self) -> None:
         """Clear up what a failed write has left; what was scheduled stays."""
@@ -120,22 +140,47 @@ class Job:
 class _Task:
     """One task's way through its rows."""
 
-    def __init__(self, job: Job, name: str) -> None:
-        self.counts = Counts()
+    def __init__(self, job: Job, client: Client, clock: Clock, partition: int, attempt: int) -> None:
         self._job = job
-        self._name = name
+        self._client = client
+        self._clock = clock
+        self._options = options = job.options
+        self._partition = partition
+        self._attempt = attempt
+        self._sender = Sender(client, clock, retry_for=options.retry_for, refuse_past=options.past != "now")
+        self._counts = Counts()
+        self._told: int | None = None
         self._file: RejectsFile | None = None
         self._zone: tzinfo | None = None
 
-    def write(self, client: Client, batches: Iterator[pa.RecordBatch]) -> None:
-        options = self._job.options
-        sender = Sender(client, SystemClock(), retry_for=options.retry_for, refuse_past=options.past != "now")
-        for batch in batches:
-            rows = messages_of(batch, options, lambda: self._zone_of(batch.schema))
-            self._count(batch, sender.send(rows))
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Counts:
+        most = WINDOW_ROWS
+        if self._options.rate:
+            most = max(1, min(most, self._options.rate * STEP // 1000))
+        for batch in windows(batches, most):
+            self._keep_to_rate(batch.num_rows)
+            rows = messages_of(batch, self._options, partial(self._zone_of, batch.schema))
+            self._count(batch, self._sender.send(rows))
+            self._tell()
+        self._tell(at_once=True)
+        return self._counts
+
+    def _keep_to_rate(self, count: int) -> None:
+        rate = self._options.rate
+        if rate:
+            spend = commands.spend(self._options.run or self._job.id, rate, count)
+            wait = Patience(self._clock, self._options.retry_for).through(lambda: self._client.store.run(spend))
+            pause(self._clock, wait)
+
+    def _tell(self, at_once: bool = False) -> None:
+        name, now = self._options.report, self._clock.monotonic()
+        if name and (at_once or self._told is None or now - self._told >= REPORT_EVERY):
+            self._told = now
+            # Nobody needs every line: the totals are made of what tasks commit.
+            self._client.store.run_many(task_line(name, self._job.id, self._partition, self._attempt, self._counts))
 
     def _count(self, batch: pa.RecordBatch, outcomes: list[Outcome]) -> None:
-        counts = self.counts
+        counts = self._counts
         counts.read += len(outcomes)
         places: list[int] = []
         reasons: list[str] = []
@@ -146,7 +191,7 @@ class _Task:
                     counts.scheduled += 1
                 else:
                     counts.present += 1
-            elif isinstance(outcome, PastDue) and self._job.options.past == "skip":
+            elif isinstance(outcome, PastDue) and self._options.past == "skip":
                 counts.skipped += 1
             else:
                 reason = reason_of(outcome)
@@ -156,7 +201,8 @@ class _Task:
                 details.append(str(outcome))
         if places and self._job.rejects is not None:
             if self._file is None:
-                self._file = self._job.rejects.begin(self._name, batch.schema)
+                name = f"part-{self._partition:05d}-{self._attempt}.parquet"
+                self._file = self._job.rejects.begin(name, batch.schema)
             self._file.add(batch, places, reasons, details)
 
     def _zone_of(self, schema: pa.Schema) -> tzinfo:
@@ -165,7 +211,7 @@ class _Task:
             context = TaskContext.get()
             session = context.getLocalProperty("spark.sql.session.timeZone") if context is not None else None
             others = [field.type.tz for field in schema if pa.types.is_timestamp(field.type) and field.type.tz]
-            name = self._job.options.time_zone or session or next(iter(others), "")
+            name = self._options.time_zone or session or next(iter(others), "")
             if not name:
                 raise GivenUp(
                     "the column expect_date has timestamps without a time zone (TIMESTAMP_NTZ), and nothing says which is "
@@ -187,14 +233,33 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, job: Job) -> None:
         self._job = job
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Schedule the rows of one task."""
         return self._job.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """When all tasks are done."""
-        self._job.commit(messages, lambda one: f"part-{one.partition:05d}-{self._job.id}.parquet")
+        self._job.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """When one has failed for good."""
+        self._job.abort()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The micro-batches of a stream. One that is replayed has the same rows, so the same ids: nothing is sent twice."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Schedule the rows of one task."""
+        return self._job.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """When all tasks of a micro-batch are done."""
+        self._job.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """When one has failed for good."""
         self._job.abort()

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["META", "NODES", "Layout", "QueueKeys", "queue_keys"]
+__all__ = ["META", "NODES", "Layout", "QueueKeys", "queue_keys", "rate_key", "report_key"]
 
 META: Final = "delayq:meta"
 NODES: Final = "delayq:nodes"
@@ -62,6 +62,16 @@ class QueueKeys:
 def queue_keys(queue: int) -> QueueKeys:
     """The keys of queue number `queue`."""
     return QueueKeys(str(queue))
+
+
+def rate_key(job: str) -> str:
+    """When a job may send again that keeps to a rate."""
+    return f"delayq:rate:{job}"
+
+
+def report_key(name: str) -> str:
+    """How far a job is that reports under this name."""
+    return f"delayq:report:{name}"
 
 
 class Layout(msgspec.Struct, frozen=True):

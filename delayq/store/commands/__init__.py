@@ -4,6 +4,7 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 (Unix ms) that a test hands in.
 """
 
+from delayq.store.commands.bulk import Page, keep_report, page, report, reported, spend
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
 from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, stored_epoch
@@ -42,6 +43,7 @@ __all__ = [
     "Known",
     "Meta",
     "Now",
+    "Page",
     "Pulled",
     "QueueStats",
     "Replies",
@@ -61,9 +63,11 @@ __all__ = [
     "find",
     "forget_node",
     "get",
+    "keep_report",
     "layout",
     "layouts",
     "nodes",
+    "page",
     "park",
     "plain",
     "publish_node",
@@ -72,11 +76,14 @@ __all__ = [
     "redrive",
     "relist",
     "repair",
+    "report",
+    "reported",
     "reschedule",
     "retire",
     "retry",
     "schedule",
     "search",
+    "spend",
     "stats",
     "stored_epoch",
     "unpark",

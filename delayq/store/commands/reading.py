@@ -13,9 +13,19 @@ from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retent
 from delayq.store.keys import QueueKeys
 
 __all__ = [
-    "COUNTERS", "Found", "QueueStats", "Searched", "find", "get", "read_reason", "read_record", "search", "stats",
+    "COUNTERS",
+    "Found",
+    "QueueStats",
+    "Searched",
+    "find",
+    "found",
+    "get",
+    "read_reason",
+    "read_record",
+    "search",
+    "stats",
     "write_off",
-]  # fmt: skip
+]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +51,7 @@ def get(
 
     def read(reply: list[Any]) -> list[Found | None]:
         when, watermark = int(reply[0]), int(reply[1]) if reply[1] else -1
-        return [_found(id, keys.number, one, when, watermark) for id, one in zip(ids, reply[2:], strict=True)]
+        return [found(id, keys.number, one, when, watermark) for id, one in zip(ids, reply[2:], strict=True)]
 
     return Command(
         "get",
@@ -51,7 +61,8 @@ def get(
     )
 
 
-def _found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | None:
+def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | None:
+    """What the reply of a script says of an id: record, place, score, attempts and reason; or how it ended."""
     if not reply:
         return None
     if isinstance(reply, bytes):

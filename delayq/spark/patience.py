@@ -1,0 +1,62 @@
+"""Trying again while Redis is away or full, for a bounded time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from delayq.clock import Clock
+from delayq.errors import DelayqError, StoreError, StoreFull, StoreUnavailable
+
+__all__ = ["GivenUp", "Patience", "pause"]
+
+T = TypeVar("T")
+#: How long to wait before a further try, in ms; the last one again and again.
+PAUSES: Final = (100, 300, 1_000, 2_000, 5_000)
+
+
+class GivenUp(DelayqError):
+    """A task could not go on; what it had scheduled stays, and a rerun completes the rest."""
+
+
+def pause(clock: Clock, ms: float) -> None:
+    """Wait for so many ms."""
+    never = threading.Condition()
+    with never:
+        clock.wait(never, ms)
+
+
+class Patience:
+    """One wait for Redis: at most `retry_for` ms without any progress. Begin a new one for each thing to be done."""
+
+    def __init__(self, clock: Clock, retry_for: int) -> None:
+        self._clock = clock
+        self._retry_for = retry_for
+        self.progress()
+
+    def progress(self) -> None:
+        """Something went well: the time begins anew."""
+        self._since = self._clock.monotonic()
+        self._tries = 0
+
+    def bear(self, error: StoreError) -> None:
+        """Wait a little before the next try; raises GivenUp if that is no use, or took too long."""
+        if not isinstance(error, (StoreUnavailable, StoreFull)):
+            raise GivenUp(f"Redis does not do what it is asked: {error}") from None
+        waited = self._clock.monotonic() - self._since
+        if waited >= self._retry_for:
+            raise GivenUp(
+                f"{error}; this task gave up after {waited / 1000:.0f} s without progress (option retryFor). What it had "
+                "scheduled stays; run the same job again to complete it, nothing is scheduled twice"
+            ) from None
+        pause(self._clock, min(PAUSES[min(self._tries, len(PAUSES) - 1)], self._retry_for - waited))
+        self._tries += 1
+
+    def through(self, step: Callable[[], T]) -> T:
+        """What `step` returns; raises GivenUp."""
+        while True:
+            try:
+                return step()
+            except StoreError as error:
+                self.bear(error)

@@ -1,0 +1,70 @@
+"""Messages that are there, as rows of a table."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from delayq.codec import BODY_BYTES, BODY_JSON, Record
+from delayq.store.commands import Found
+
+__all__ = ["COLUMNS", "batch_of"]
+
+
+def _body(record: Record) -> str:
+    if record.flags & BODY_BYTES:
+        return base64.b64encode(record.payload).decode()
+    return record.payload.decode(errors="replace")  # it is valid, unless a hand was in Redis
+
+
+def _body_type(record: Record) -> str:
+    if record.flags & BODY_BYTES:
+        return "base64"
+    return "json" if record.flags & BODY_JSON else "text"
+
+
+def _micro(ms: int | None) -> int | None:
+    return None if ms is None else ms * 1000
+
+
+_OF_RECORD: Final[Mapping[str, Callable[[Record], Any]]] = {
+    "topic": lambda record: record.topic,
+    "tags": lambda record: record.tags or None,
+    "keys": lambda record: list(record.keys),
+    "body": _body,
+    "body_type": _body_type,
+    "properties": lambda record: list(record.properties.items()),
+    "ordering_key": lambda record: record.ordering_key or None,
+    "asked_due": lambda record: _micro(record.asked),
+    "first_due": lambda record: _micro(record.first_asked),
+    "max_attempts": lambda record: record.max_attempts,
+    "expire_after": lambda record: record.expire_after,
+}
+_OF_FOUND: Final[Mapping[str, Callable[[Found], Any]]] = {
+    "id": lambda one: one.id,
+    "due": lambda one: _micro(one.due),
+    "attempts": lambda one: one.attempts,
+    "queue": lambda one: one.queue,
+    "state": lambda one: one.state,
+    "reason": lambda one: one.reason if one.record is not None else one.reason or "corrupt record",
+    "dead_time": lambda one: _micro(one.ended),
+}
+#: The columns that there are. Those of the record are null where it is damaged.
+COLUMNS: Final = frozenset((*_OF_RECORD, *_OF_FOUND))
+
+
+def batch_of(messages: Sequence[Found], schema: pa.Schema) -> pa.RecordBatch:
+    """The messages, with the columns of the schema."""
+    columns = []
+    for field in schema:
+        if field.name in _OF_FOUND:
+            of_found = _OF_FOUND[field.name]
+            values = [of_found(one) for one in messages]
+        else:
+            of_record = _OF_RECORD[field.name]
+            values = [None if one.record is None else of_record(one.record) for one in messages]
+        columns.append(pa.array(values, type=field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,100 @@
+"""A Spark of one's own: local, small, in time zones that nobody expects."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delayq import Client
+from delayq.config import load_settings
+from delayq.spark.options import WriteOptions
+from tests.house.processes import ROOT
+from tests.support.servers import ServerUnderTest
+
+#: The zone of the session, and that of the machine: neither is UTC, and they differ by more than half a day.
+SESSION_ZONE, MACHINE_ZONE = "Asia/Tokyo", "America/New_York"
+NO_JAVA = "no java on PATH, nor JAVA_HOME: install Java 17 or 21 (apt install openjdk-17-jre-headless)"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session of a local Spark with two threads."""
+    pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip(NO_JAVA)
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    environment = {
+        "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "TZ": MACHINE_ZONE,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "SPARK_LOCAL_DIRS": str(folder),
+    }  # fmt: skip
+    options = {
+        "spark.ui.enabled": "false", "spark.driver.memory": "1g", "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": SESSION_ZONE, "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.python.worker.reuse": "true", "spark.log.level": "ERROR",
+    }  # fmt: skip
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PySpark's own, about pandas
+            builder = SparkSession.builder.master("local[2]").appName("delayq tests")
+            for name, value in options.items():
+                builder = builder.config(name, value)
+            session = builder.getOrCreate()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name)
+            else:
+                os.environ[name] = value
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def client(valkey: ServerUnderTest) -> Iterator[Client]:
+    """A client of the embedded Valkey."""
+    with Client(settings=load_settings(redis_url=valkey.url)) as made:
+        yield made
+
+
+Write = Callable[..., Any]
+
+
+@pytest.fixture
+def write(valkey: ServerUnderTest) -> Write:
+    """What a task and the driver do with rows, without Spark: the job, and what its task committed."""
+    pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
+    from delayq.spark.writing import Job
+
+    def run(rows: list[dict[str, Any]] | pa.RecordBatch, *, commit: bool = False, **options: str) -> Any:
+        batch = pa.RecordBatch.from_pylist(rows) if isinstance(rows, list) else rows
+        given = {"topic": "orders", "retryFor": "0", **options}
+        settings = load_settings(redis_url=given.pop("redisUrl", valkey.url))
+        job = Job(WriteOptions.parse(given), settings)
+        job.begin(stream=False)
+        written = job.write([batch])
+        if commit:
+            job.commit([written])
+        return written.counts
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder for rejected rows."""
+    return tmp_path / "rejects"
