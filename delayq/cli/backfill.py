@@ -77,17 +77,21 @@ def backfill(
                 found = forecast(frame, wanted, settings)
                 if not found.counts.rejected and (conflicts := twice(frame, wanted)):
                     found.counts.rejected["conflict"] = conflicts
+                    found.counts.examples.append(f"{conflicts} ids stand in rows that are different messages")
                 if dry_run:
                     print_forecast(found, room(client.store), json)
                     return 1 if found.counts.rejected else 0
                 if found.counts.rejected:
                     found.counts.scheduled = 0
                     _print(run, found.counts, "", json)
-                    say("nothing was scheduled, as --strict wants it of a table that has such rows.")
+                    first = "; ".join(found.counts.examples)
+                    say(f"nothing was scheduled, as --strict wants it; the first rows that are rejected: {first}.")
                     return 1
             say(f"this is run {run}: delayq backfill undo {run} takes it back.")
             counts = schedule_rows(client, frame, options)
     _print(run, counts, rejects if counts.rejected else "", json)
+    if counts.rejected and not rejects:
+        say(f"rejected rows are kept with --rejects DIR; the first of them: {'; '.join(counts.examples)}.")
     return 1 if counts.rejected else 0
 
 
