@@ -67,7 +67,7 @@ def reconcile(
         client.context()
         with session("delayq reconcile", master=master, conf=tables.conf_of(conf)) as spark:
             frame = mapped(read(spark, table), table)
-            with compare(frame, wanted, client.store) as found:
+            with compare(frame, wanted, client) as found:
                 if report:
                     _save(found, report)
                 if fix and (found.compared.missing or found.compared.past or found.compared.wrong):

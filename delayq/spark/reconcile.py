@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from delayq.client import Client
 from delayq.errors import ConfigError, InvalidMessage
+from delayq.message import Limits, Message
 from delayq.scheduling import whole_id
 from delayq.spark.forecast import zone_of
 from delayq.spark.options import WriteOptions
@@ -18,7 +19,6 @@ from delayq.spark.rows import messages_of
 from delayq.spark.source import DefaultSource
 from delayq.spark.writing import windows
 from delayq.store import commands
-from delayq.store.store import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,14 +77,15 @@ class Comparison:
 
 
 @contextmanager
-def compare(frame: DataFrame, options: WriteOptions, store: Store) -> Iterator[Comparison]:
+def compare(frame: DataFrame, options: WriteOptions, client: Client) -> Iterator[Comparison]:
     """Compare a table of fields with what is there now. Raises ConfigError for one without dates."""
     from pyspark import StorageLevel
     from pyspark.sql import functions
 
     if "expect_date" not in frame.columns or {"delay_time", "delay_level"} & {*frame.columns}:
         raise ConfigError("only dates can be compared: give --expect-date-column, and no delays")
-    expected = _expected(frame, options)
+    store = client.store
+    expected = _expected(frame, options, client.context().limits, store.run(commands.redis_now()))
     found = _found(expected, options)
     sides = expected.select(functions.col(_ID).alias("id"), functions.struct("*").alias("row")).join(
         found.select(functions.col("id"), functions.struct("*").alias("found")), "id", "full_outer"
@@ -109,36 +110,43 @@ case when row is null then (case when found.state = 'dead' then 'gone' else 'ext
 """
 
 
-def _expected(frame: DataFrame, options: WriteOptions) -> DataFrame:
+def _expected(frame: DataFrame, options: WriteOptions, limits: Limits, now: int) -> DataFrame:
     """The table, and beside each row which message it stands for."""
-    from pyspark.sql.types import LongType, StringType
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     here = zone_of(frame, options)
 
     def identify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in windows(batches):
-            yield _identified(batch, options, here)
+            yield _identified(batch, messages_of(batch, options, lambda: here), limits, now)
 
-    schema = frame.schema
-    for name, type in ((_ID, StringType()), (_DUE, LongType()), (_WRONG, StringType()), (_TOPIC, StringType())):
-        schema = schema.add(name, type)
-    return frame.mapInArrow(identify, schema)
+    more = ((_ID, StringType()), (_DUE, LongType()), (_WRONG, StringType()), (_TOPIC, StringType()))
+    fields = [StructField(name, type) for name, type in more]
+    return frame.mapInArrow(identify, StructType([*frame.schema.fields, *fields]))
 
 
-def _identified(batch: pa.RecordBatch, options: WriteOptions, here: tzinfo) -> pa.RecordBatch:
-    told: list[tuple[str | None, int | None, str | None, str | None]] = []
-    for row in messages_of(batch, options, lambda: here):
-        if isinstance(row, InvalidMessage):
-            told.append((None, None, str(row), None))
-        elif row.expect_date is None:
-            told.append((row.id, None, "expectDate: is null", row.topic))
-        else:
-            told.append((whole_id(row.id, row.ordering_key), row.expect_date, None, row.topic))
+def _identified(
+    batch: pa.RecordBatch, rows: Iterable[Message | InvalidMessage], limits: Limits, now: int
+) -> pa.RecordBatch:
+    told = [_told(row, limits, now) for row in rows]
     ids, dues, wrong, topics = zip(*told, strict=True)
     more: list[Any] = [pa.array(ids, pa.string()), pa.array(dues, pa.int64())]
     more += [pa.array(texts, pa.string()) for texts in (wrong, topics)]
     names = [*batch.schema.names, _ID, _DUE, _WRONG, _TOPIC]
     return pa.RecordBatch.from_arrays([*batch.columns, *more], names)
+
+
+def _told(
+    row: Message | InvalidMessage, limits: Limits, now: int
+) -> tuple[str | None, int | None, str | None, str | None]:
+    """Id, due, what is wrong, topic."""
+    if isinstance(row, InvalidMessage):
+        return None, None, str(row), None
+    try:
+        row.validate(limits, now)
+        return whole_id(row.id, row.ordering_key), row.expect_date, None, row.topic
+    except InvalidMessage as error:
+        return row.id, None, str(error), row.topic
 
 
 def _found(expected: DataFrame, options: WriteOptions) -> DataFrame:
