@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -20,8 +21,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
-
-import msgspec
 
 from delayq.clock import SystemClock
 from delayq.config import Settings
@@ -38,11 +37,17 @@ from delayq.store.store import Store
 __all__ = ["MessageReader", "PushingReader", "QueuePartition"]
 
 
-class QueuePartition(InputPartition):
-    """One queue."""
+#: With more queues than that, a task reads several of them.
+MOST_TASKS: Final = 256
+#: Dead letters are read with their bodies, however large: so many at a time.
+MOST_DEAD: Final = 100
 
-    def __init__(self, queue: int) -> None:
-        super().__init__(queue)
+
+class QueuePartition(InputPartition):
+    """Some queues."""
+
+    def __init__(self, queues: Sequence[int]) -> None:
+        super().__init__(tuple(queues))
 
 
 class MessageReader(DataSourceReader):
@@ -84,21 +89,23 @@ class MessageReader(DataSourceReader):
             raise ConfigError(
                 f"option queues: there is no queue {unknown[0]}; there are {len(queues)}: {_span(queues)}"
             )
-        return [QueuePartition(queue) for queue in queues if queue in wanted or not wanted]
+        queues = [queue for queue in queues if queue in wanted or not wanted]
+        tasks = min(len(queues), MOST_TASKS)
+        return [QueuePartition(queues[n::tasks]) for n in range(tasks)]
 
     # -- in a task -------------------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The messages of one queue as Arrow batches."""
-        queue = partition.value
-        if queue is None:  # there is no queue, for nobody has used this Redis yet
+        """The messages of some queues as Arrow batches."""
+        if partition.value is None:  # there is no queue, for nobody has used this Redis yet
             return
         schema = _arrow(self._schema)
         store = self._store()
         try:
-            for page in self._pages(store, queue):
-                if page:
-                    yield batch_of(page, schema)
+            for queue in partition.value:
+                for page in self._pages(store, queue):
+                    if page:
+                        yield batch_of(page, schema)
         finally:
             store.close()
 
@@ -133,10 +140,6 @@ class MessageReader(DataSourceReader):
             if len(letters) < most:
                 return
             after = (letters[-1].buried, letters[-1].id)
-
-
-#: Dead letters are read with their bodies, however large: so many at a time.
-MOST_DEAD: Final = 100
 
 
 def _dead_letter(one: DeadLetter) -> Found:
@@ -188,7 +191,7 @@ class PushingReader(MessageReader):
         return False
 
     def _narrow(self, queues: set[int]) -> bool:
-        there = {partition.value for partition in super().partitions()}
+        there = {queue for partition in super().partitions() for queue in partition.value or ()}
         if not queues & there:
             return False  # nothing is left: Spark will find that out
         self._options = msgspec.structs.replace(self._options, queues=tuple(sorted(queues & there)))

@@ -21,12 +21,14 @@ from tests.support.servers import ServerUnderTest
 
 #: The zone of the session, and that of the machine: neither is UTC, and they differ by more than half a day.
 SESSION_ZONE, MACHINE_ZONE = "Asia/Tokyo", "America/New_York"
+#: Few, so that a read has few tasks.
+QUEUES = 4
 NO_JAVA = "no java on PATH, nor JAVA_HOME: install Java 17 or 21 (apt install openjdk-17-jre-headless)"
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session of a local Spark with two threads."""
+    """A session of a local Spark with two threads; a task is tried three times."""
     pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip(NO_JAVA)
@@ -43,23 +45,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": SESSION_ZONE, "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.python.worker.reuse": "true", "spark.log.level": "ERROR",
+        "spark.python.worker.reuse": "true", "spark.log.level": "OFF",
     }  # fmt: skip
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PySpark's own, about pandas
-            builder = SparkSession.builder.master("local[2]").appName("delayq tests")
+            builder = SparkSession.builder.master("local[2,3]").appName("delayq tests")
             for name, value in options.items():
                 builder = builder.config(name, value)
             session = builder.getOrCreate()
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
     yield session
     session.stop()
 
@@ -67,7 +63,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture
 def client(valkey: ServerUnderTest) -> Iterator[Client]:
     """A client of the embedded Valkey."""
-    with Client(settings=load_settings(redis_url=valkey.url)) as made:
+    with Client(settings=load_settings(redis_url=valkey.url, queues=QUEUES)) as made:
+        made.context()
         yield made
 
 

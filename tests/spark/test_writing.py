@@ -84,7 +84,12 @@ def test_each_row_is_rejected_for_its_own_reason_and_the_others_are_scheduled(
     }
     rows = [row | {"id": id} | changes for id, (changes, _) in wrong.items()]
     counts = write([*rows, row, row | {"id": None}], rejects=str(folder), commit=True)
-    assert (counts.read, counts.scheduled, counts.present, counts.all_rejected) == (len(wrong) + 2, 1, 0, len(wrong) + 1)
+    assert (counts.read, counts.scheduled, counts.present, counts.all_rejected) == (
+        len(wrong) + 2,
+        1,
+        0,
+        len(wrong) + 1,
+    )
     assert rejected(folder) == {id: reason for id, (_, reason) in wrong.items()} | {None: "id"}
     assert client.get("good") is not None
     assert [path.name for path in folder.iterdir() if path.name.startswith("_")] == []

@@ -1,0 +1,311 @@
+"""The data source on a real Spark and a real Valkey."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+
+from delayq import Client, Message
+from delayq.config import load_settings
+from delayq.spark.report import read_report
+from delayq.store.keys import queue_keys
+from tests.spark.conftest import QUEUES
+from tests.support.clusters import ClusterUnderTest
+from tests.support.servers import ServerUnderTest
+
+pytestmark = pytest.mark.slow
+
+FAR = 2_000_000_000_000
+Append = Callable[..., None]
+
+
+@pytest.fixture
+def append(valkey: ServerUnderTest) -> Append:
+    """Write a DataFrame."""
+
+    def run(frame: Any, **options: str) -> None:
+        writer = frame.write.format("delayq").mode("append").option("redisUrl", valkey.url)
+        for name, value in options.items():
+            writer = writer.option(name, value)
+        writer.save()
+
+    return run
+
+
+@pytest.fixture
+def messages(spark: Any, valkey: ServerUnderTest) -> Callable[..., Any]:
+    """A DataFrame of what is there."""
+
+    def load(**options: str) -> Any:
+        reader = spark.read.format("delayq").option("redisUrl", valkey.url)
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        return reader.load()
+
+    return load
+
+
+def pool(client: Client) -> int:
+    return sum(queue.pool for queue in client.stats())
+
+
+def test_a_table_is_scheduled_once_however_often_it_is_written(spark: Any, append: Append, client: Client) -> None:
+    frame = spark.range(5_000, numPartitions=4).selectExpr(
+        "id as order", f"{FAR} + id as expect_date", "named_struct('order', id, 'at', timestamp'2030-01-01') as body",
+        "array(concat('order-', id)) as keys", "map('source', 'table') as properties",
+    )  # fmt: skip
+    options = {"topic": "orders", "idColumns": "order", "report": "job"}
+    append(frame, run="one", **options)
+    report = read_report(client, "job")
+    assert report.total is not None and (report.total.read, report.total.scheduled) == (5_000, 5_000)
+    append(frame.repartition(3), run="two", **options)
+    report = read_report(client, "job")
+    assert report.total is not None and (report.total.scheduled, report.total.present) == (0, 5_000)
+    assert pool(client) == 5_000
+    (found,) = client.find("order-7")
+    assert found.record is not None
+    assert found.record.message(found.id) == Message(
+        id=found.id, topic="orders", keys=("order-7",), expect_date=FAR + 7,
+        body={"order": 7, "at": "2029-12-31T15:00:00Z"}, properties={"backfill": "one", "source": "table"},
+    )  # fmt: skip
+
+
+def test_timestamps_of_every_kind_are_of_the_zone_of_the_session(spark: Any, append: Append, client: Client) -> None:
+    noon = 1_909_191_600_000  # 2030-07-02T12:00 in Tokyo
+    texts = {
+        "zoned": "select 'zoned' id, timestamp'2030-07-02 12:00:00' expect_date",
+        "plain": "select 'plain' id, timestamp_ntz'2030-07-02 12:00:00' expect_date",
+        "number": f"select 'number' id, {noon}L expect_date",
+        "text": "select 'text' id, '2030-07-02T05:00:00+02:00' expect_date",
+    }
+    for text in texts.values():
+        append(spark.sql(text), topic="t")
+    assert {id: found.due for id in texts if (found := client.get(id))} == dict.fromkeys(texts, noon)
+    append(spark.sql("select 'interval' id, interval '1' hour delay_time"), topic="t")
+    append(spark.sql("select 'level' id, 18 delay_level"), topic="t")
+    assert client.get("interval") is not None and client.get("level") is not None
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "complaint"),
+    [
+        ("'a' id, 1L expect_date, 1 nonsense", {"topic": "t"}, "no message has a field nonsense"),
+        ("1L expect_date", {"topic": "t"}, "every row needs an id of its own"),
+        ("'a' id, 1L expect_date", {}, "give a column topic, or the option topic"),
+        ("'a' id", {"topic": "t"}, "no column says when"),
+        ("'a' id, 1.5 expect_date", {"topic": "t"}, "the column expect_date is"),
+        ("'a' id, 1L expect_date", {"topic": "t", "past": "never"}, "is one of reject, skip, now"),
+        ("'a' id, 1L expect_date", {"topic": "t", "pasta": "now"}, "option pasta: there is no such option"),
+        ("1L expect_date", {"topic": "t", "idColumns": "x"}, "there is no column x"),
+    ],
+    ids=["unknown column", "no id", "no topic", "no due", "type", "value", "option", "id columns"],
+)
+def test_what_is_wrong_with_the_whole_is_told_before_anything_is_written(
+    spark: Any, append: Append, valkey: ServerUnderTest, columns: str, options: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(Exception, match=complaint):
+        append(spark.sql(f"select {columns}"), **options)
+    assert valkey.admin.keys() == []
+
+
+def test_only_append_is_a_mode(spark: Any, valkey: ServerUnderTest) -> None:
+    writer = spark.sql("select 'a' id, 1L expect_date").write.format("delayq").option("redisUrl", valkey.url)
+    with pytest.raises(Exception, match="Append"):
+        writer.option("topic", "t").save()
+    with pytest.raises(Exception, match=r"use \.mode\('append'\)"):
+        writer.option("topic", "t").mode("overwrite").save()
+
+
+def test_rejected_rows_are_told_of_once_and_never_stop_the_others(
+    spark: Any, append: Append, client: Client, tmp_path: Path
+) -> None:
+    frame = spark.range(1_000, numPartitions=3).selectExpr(
+        "concat('m-', id) as id", f"if(id % 10 = 0, 1, {FAR}) as expect_date", "'x' as body"
+    )
+    with pytest.raises(
+        Exception, match=r"1000 rows read: 900 scheduled.*100 rejected \(past 100\).*What was scheduled"
+    ):
+        append(frame, topic="t", report="job")
+    report = read_report(client, "job")
+    assert report.total is not None and report.total.rejected == {"past": 100}
+    append(frame, topic="t", rejects=str(tmp_path / "rejects"))
+    table = spark.read.parquet(str(tmp_path / "rejects"))
+    assert table.columns == ["id", "expect_date", "body", "reject_reason", "reject_detail"]
+    assert table.count() == table.select("id").distinct().count() == 100
+    append(frame, topic="t", past="skip", report="job")
+    report = read_report(client, "job")
+    assert report.total is not None and (report.total.present, report.total.skipped) == (900, 100)
+    assert pool(client) == 900
+
+
+def test_messages_come_back_as_they_were_written(
+    spark: Any, append: Append, messages: Callable[..., Any], valkey: ServerUnderTest, tmp_path: Path
+) -> None:
+    assert messages().count() == 0
+    assert valkey.admin.keys() == []  # a look changes nothing
+    client = Client(settings=load_settings(redis_url=valkey.url, queues=QUEUES))
+    sent = [
+        Message(id="text", topic="a", body="é", expect_date=FAR, tags="t", keys=("k1", "k2"), properties={"p": "v"}),
+        Message(id="json", topic="a", body={"n": 1.5}, expect_date=FAR + 1, ordering_key="o", max_attempts=3),
+        Message(id="bytes", topic="b", body=b"\0\xff", delay_time=3_600_000, expire_after=10),
+    ]
+    ids = [client.schedule(message).id for message in sent]
+    rows = {row.id: row for row in messages().collect()}
+    assert set(rows) == set(ids)
+    text = rows["text"]
+    assert (text.topic, text.tags, text["keys"], text.body, text.body_type) == ("a", "t", ["k1", "k2"], "é", "text")
+    assert (text.properties, text.attempts, text.state, text.ordering_key) == ({"p": "v"}, 0, "scheduled", None)
+    assert text.due.timestamp() * 1000 == text.asked_due.timestamp() * 1000 == FAR
+    assert rows["bytes"].body == "AP8=" and rows["bytes"].body_type == "base64"
+
+    fields = "id, topic, tags, `keys`, body, body_type, properties, ordering_key, max_attempts, expire_after"
+    back = messages().selectExpr(*fields.split(", "), "asked_due as expect_date")
+    append(back, report="again")
+    again = read_report(client, "again").total
+    assert again is not None and (again.scheduled, again.present, again.rejected) == (0, 3, {})
+    back.write.parquet(str(tmp_path / "exported"))
+    before = back.collect()
+    valkey.flush()
+    append(spark.read.parquet(str(tmp_path / "exported")), report="again")
+    assert sorted(messages().selectExpr(*fields.split(", "), "asked_due as expect_date").collect()) == sorted(before)
+
+
+def test_messages_are_narrowed_down_by_options_and_by_filters(
+    spark: Any, messages: Callable[..., Any], client: Client
+) -> None:
+    client.schedule_many(Message(id=f"m-{n}", topic=f"t{n % 2}", expect_date=FAR + n) for n in range(400))
+    assert messages(topic="t1").count() == 200
+    assert messages(dueFrom=str(FAR + 100), dueTo="2033-05-18T03:33:20.150Z", page="7").count() == 50
+    assert messages(queues="0,2-3").select("queue").distinct().count() == 3
+    with pytest.raises(Exception, match="there is no queue 77; there are 4: 0 to 3"):
+        messages(queues="77").count()
+    due = "due >= timestamp'2033-05-18 12:33:20.100' and due < timestamp'2033-05-18 12:33:20.150'"
+    narrow = f"topic = 't1' and {due} and queue in (0, 2)"
+    expected = sorted(messages().where(narrow).select("id").collect())
+    with pytest.raises(Exception, match=r"spark\.sql\.python\.filterPushdown\.enabled"):
+        messages(pushFilters="true").where(narrow).count()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = messages(pushFilters="true").where(narrow)
+        assert expected and sorted(frame.select("id").collect()) == expected
+        assert frame.rdd.getNumPartitions() == 2
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_stream_schedules_each_row_once_across_a_restart(
+    spark: Any, client: Client, valkey: ServerUnderTest, tmp_path: Path
+) -> None:
+    source, checkpoint, rejects = tmp_path / "in", tmp_path / "checkpoint", tmp_path / "rejects"
+    source.mkdir()
+
+    def arrive(name: str, *numbers: int) -> None:
+        lines = "".join(f'{{"id": "m-{n}", "expect_date": {FAR + n if n % 4 else 1}}}\n' for n in numbers)
+        (tmp_path / name).write_text(lines)
+        (tmp_path / name).rename(source / name)
+
+    def run() -> None:
+        stream = spark.readStream.schema("id STRING, expect_date BIGINT").json(str(source))
+        writer = stream.writeStream.format("delayq").option("redisUrl", valkey.url).option("topic", "t")
+        writer = writer.option("rejects", str(rejects)).option("report", "stream").option("run", "s")
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(90)
+        finally:
+            query.stop()
+
+    arrive("one.json", 0, 1, 2)
+    run()
+    arrive("two.json", 3, 4, 5)
+    run()
+    # The commit of the last micro-batch is forgotten, as after a crash before it: the batch comes again.
+    commits = sorted(
+        (path for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), key=lambda p: p.name
+    )
+    commits[-1].unlink()
+    (checkpoint / "commits" / f".{commits[-1].name}.crc").unlink()
+    run()
+    assert commits[-1].exists()
+    assert pool(client) == 4
+    table = pyarrow.parquet.read_table(rejects)
+    assert sorted(table["id"].to_pylist()) == ["m-0", "m-4"]
+    assert [path.name for path in rejects.iterdir() if path.name.startswith("_")] == []
+    total = read_report(client, "stream").total
+    assert total is not None and (total.read, total.rejected) == (6, {"past": 2})
+
+
+def test_a_task_that_died_on_its_way_and_is_tried_again_counts_once(
+    spark: Any, append: Append, client: Client, valkey: ServerUnderTest, tmp_path: Path
+) -> None:
+    marker, url, rows = str(tmp_path / "died"), valkey.url, 3_000
+
+    def die_once(batches: Any) -> Any:
+        """Hand on the rows of the task; before the last ones are asked for, die, once some of them are scheduled."""
+        import os
+        import signal
+        import time
+
+        import redis
+
+        first = not os.path.exists(marker)
+        seen = 0
+        for batch in batches:
+            yield batch
+            seen += batch.num_rows
+            if first and seen >= rows // 2:
+                with redis.Redis.from_url(url) as plain:
+                    until = time.monotonic() + 60
+                    while not plain.keys("delayq:*:pool") and time.monotonic() < until:
+                        time.sleep(0.05)
+                open(marker, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    valkey.flush()
+    client_queues = load_settings(redis_url=url, queues=QUEUES)
+    with Client(settings=client_queues) as fresh:
+        fresh.context()
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
+    try:
+        frame = spark.range(rows, numPartitions=1).selectExpr("concat('m-', id) id", f"{FAR} + id expect_date")
+        append(frame.mapInArrow(die_once, frame.schema), topic="t", rate="10000", report="job")
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert Path(marker).exists()
+    total = read_report(client, "job").total
+    assert total is not None and (total.read, total.scheduled + total.present, total.rejected) == (rows, rows, {})
+    assert total.present > 0  # the first attempt had scheduled some
+    assert pool(client) == rows
+
+
+def test_a_cluster_and_two_layouts_are_written_to_and_read(spark: Any, cluster: ClusterUnderTest) -> None:
+    frame = spark.range(300, numPartitions=2).selectExpr("concat('m-', id) id", f"{FAR} + id expect_date", "'t' topic")
+    options = {"redisUrl": cluster.url}
+    with Client(settings=load_settings(redis_url=cluster.url, queues=QUEUES)) as client:
+        client.context()
+    frame.write.format("delayq").mode("append").options(**options, rate="100000", report="r").save()
+    with Client(cluster.url) as client:
+        client.store.run_all([_closed(queue) for queue in range(QUEUES)])
+        client.store.run(_relisted())
+    frame.unionAll(frame.selectExpr("concat('n-', id) id", "expect_date", "topic")).write.format("delayq").mode(
+        "append"
+    ).options(**options, report="r").save()
+    table = spark.read.format("delayq").options(**options).load()
+    assert table.count() == table.select("id").distinct().count() == 600
+    assert table.where(f"queue >= {QUEUES}").count() == 300
+
+
+def _closed(queue: int) -> Any:
+    from delayq.store import commands
+
+    return commands.close(queue_keys(queue))
+
+
+def _relisted() -> Any:
+    from delayq.store import commands
+    from delayq.store.keys import Layout
+
+    return commands.relist((Layout(QUEUES),), (Layout(QUEUES), Layout(2, QUEUES)))

@@ -1,0 +1,102 @@
+"""Pages of pending messages, and a rate that many tasks share."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.store import commands
+from delayq.store.commands import Found
+from tests.support.queues import Queue, row
+
+
+def pages(q: Queue, most: int, **options: object) -> list[list[Found]]:
+    """All pages."""
+    found: list[list[Found]] = []
+    after: tuple[int, bytes] | None = None
+    while True:
+        page = q.run(commands.page(q.keys, after=after, most=most, now=10_000, **options))  # type: ignore[arg-type]
+        found.append(page.messages)
+        after = page.after
+        if after is None:
+            return found
+
+
+def ids(found: list[list[Found]]) -> list[str]:
+    return [one.id for page in found for one in page]
+
+
+DUES = {"e": 30_000, "a": 20_000, "c": 20_000, "b": 20_000, "d": 20_000}
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 100])
+def test_pages_have_each_message_once_by_due_and_equal_dues_by_id(q: Queue, most: int) -> None:
+    q.given(*(row(id, at=due) for id, due in DUES.items()))
+    assert ids(pages(q, most)) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_page_goes_on_where_the_last_message_stood_that_is_gone_now(q: Queue) -> None:
+    q.given(*(row(id, at=due) for id, due in DUES.items()))
+    for gone, rest in (("b", ["c", "d", "e"]), ("d", ["e"]), ("a", ["c", "e"]), ("e", [])):
+        page = q.run(commands.page(q.keys, most=ids(pages(q, 100)).index(gone) + 1, now=10_000))
+        q.cancel(gone)
+        assert page.after is not None
+        assert [one.id for one in q.run(commands.page(q.keys, after=page.after, now=10_000)).messages] == rest
+        if gone == "d":
+            q.given(row("b", at=20_000, body="again"), row("d2", at=19_000))
+            q.cancel("b")
+            q.cancel("d2")
+
+
+def test_many_of_one_due_are_paged_without_looking_at_those_before(q: Queue) -> None:
+    names = [f"m-{n:04d}" for n in range(1_000)]
+    q.given(*(row(id, at=20_000) for id in names[:500]))
+    q.given(*(row(id, at=20_000) for id in names[500:]))
+    assert ids(pages(q, 64)) == names
+    page = q.run(commands.page(q.keys, most=700, now=10_000))
+    q.cancel(names[699])
+    assert ids([q.run(commands.page(q.keys, after=page.after, most=1_000, now=10_000)).messages]) == names[700:]
+
+
+def test_a_page_begins_and_ends_where_it_is_told_and_has_one_topic(q: Queue) -> None:
+    q.given(*(row(f"m-{n}", at=20_000 + n, topic=f"t{n % 2}") for n in range(10)))
+    assert ids(pages(q, 3, begin=20_002, end=20_007)) == ["m-2", "m-3", "m-4", "m-5", "m-6"]
+    assert ids(pages(q, 3, topic="t1")) == ["m-1", "m-3", "m-5", "m-7", "m-9"]
+    assert ids(pages(q, 3, begin=30_000)) == []
+
+
+def test_a_page_is_bounded_in_bytes_and_always_goes_on(q: Queue) -> None:
+    for n in range(250):
+        q.given(row(f"m-{n:03d}", at=20_000 + n, body="x" * 1_000))
+    found = pages(q, 1_000, most_bytes=1)
+    assert ids(found) == [f"m-{n:03d}" for n in range(250)]
+    assert max(map(len, found)) == 100
+
+
+def test_a_page_tells_the_state_and_of_parked_ones_too(q: Queue) -> None:
+    q.given(row("parked", at=5_000), row("retrying", at=5_000), now=4_000)
+    first = q.take_one(now=5_000)
+    q.park("t:kafka", first)
+    (other,) = [one for one in q.pull(now=5_000).messages]
+    q.retry((other, 60_000))
+    q.given(row("later", at=70_000))
+    found = {one.id: (one.state, one.due, one.attempts) for one in pages(q, 10)[0]}
+    parked = {one.id: (one.state, one.due, one.attempts) for one in pages(q, 10, parked="t:kafka")[0]}
+    assert {**found, **parked} == {
+        first.id: ("parked", 5_000, 0), other.id: ("retrying", 60_000, 1), "later": ("scheduled", 70_000, 0)
+    }  # fmt: skip
+
+
+def test_a_ticket_without_its_record_is_passed_over(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000))
+    q.admin.hdel(q.keys.pool, "a")
+    assert ids(pages(q, 1)) == ["b"]
+
+
+def test_a_rate_is_shared_exactly_and_what_was_not_spent_is_not_saved_up(q: Queue) -> None:
+    def spend(count: int, now: int) -> int:
+        return q.run(commands.spend("{0}job", 1_000, count, now=now))
+
+    assert [spend(100, 10_000), spend(50, 10_000), spend(1, 10_100)] == [0, 100, 50]
+    assert spend(10, 99_000) == 0
+    assert spend(10, 99_000) == 10
+    assert q.admin.pttl("delayq:rate:{0}job") > 0
