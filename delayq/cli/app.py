@@ -1,7 +1,7 @@
 """All commands, and what happens when one fails: one sentence on stderr and an exit code, never a traceback.
 
-Exit codes: 0 done · 1 not found, not (all) cancelled, not agreed to, a check failed · 2 bad use, bad input, conflict,
-no Redis.
+Exit codes: 0 done · 1 not found, not (all) cancelled, not agreed to, rows rejected or different, a check failed ·
+2 bad use, bad input, conflict, no Redis.
 """
 
 from __future__ import annotations
