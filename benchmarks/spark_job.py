@@ -24,7 +24,7 @@ from delayq.spark.session import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Job", "Said", "rows_of"]
+__all__ = ["Job", "Said", "rows_of", "write_table"]
 
 TOPIC: Final = "order.remind"
 WARM_UP_ROWS: Final = 5_000
@@ -52,9 +52,25 @@ def rows_of(count: int, name: str = "row") -> list[dict[str, Any]]:
     """The rows of the table, which the client gets as messages."""
     due = spread(int(now()) + DAY, DAY)
     return [
-        {"id": f"{name}-{number:09d}", "topic": TOPIC, "tags": one.tags, "body": one.body, "expect_date": one.expect_date}
+        {
+            "id": f"{name}-{number:09d}",
+            "topic": TOPIC,
+            "tags": one.tags,
+            "body": one.body,
+            "expect_date": one.expect_date,
+        }
         for number, one in enumerate(make(count, due))
     ]
+
+
+def write_table(folder: Path, name: str, count: int) -> Path:
+    """So many rows as a Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    path = folder / f"{name}.parquet"
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows_of(count, name)), path, row_group_size=100_000)
+    return path
 
 
 class _Watch:
@@ -114,14 +130,9 @@ def _words(pid: int) -> bytes:
 
 def carry_out(job: Job) -> Said:
     """Make the tables, wait, schedule."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
     folder = Path(job.folder)
-    for name, count in (("warm", WARM_UP_ROWS), ("row", job.rows)):
-        table = pa.Table.from_pylist(rows_of(count, name))
-        pyarrow.parquet.write_table(table, folder / f"{name}.parquet", row_group_size=100_000)
-        del table
+    write_table(folder, "warm", WARM_UP_ROWS)
+    write_table(folder, "row", job.rows)
     with Client(job.url) as client, session("benchmark", master="local[1]") as spark:
         _write(spark, client, str(folder / "warm.parquet"), job, lambda _: None)
         (folder / "ready").touch()

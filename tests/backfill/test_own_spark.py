@@ -40,7 +40,9 @@ def words(table: Path) -> list[str]:
 def test_it_starts_a_spark_and_shows_how_far_it_is_on_a_terminal(own_valkey: EmbeddedServer, table: Path) -> None:
     need_java()
     master, slave = pty.openpty()
-    ran = subprocess.Popen(words(table), env=environment(own_valkey.url), stdout=subprocess.PIPE, stderr=slave, text=True)
+    ran = subprocess.Popen(
+        words(table), env=environment(own_valkey.url), stdout=subprocess.PIPE, stderr=slave, text=True
+    )
     os.close(slave)
     seen = b""
     with ran:
@@ -60,7 +62,9 @@ def test_it_starts_a_spark_and_shows_how_far_it_is_on_a_terminal(own_valkey: Emb
     assert b"of 500 rows" in seen and b"WARN" not in seen
 
 
-def test_what_spark_says_is_kept_in_a_file_that_is_named_when_it_fails(own_valkey: EmbeddedServer, tmp_path: Path) -> None:
+def test_what_spark_says_is_kept_in_a_file_that_is_named_when_it_fails(
+    own_valkey: EmbeddedServer, tmp_path: Path
+) -> None:
     need_java()
     env = environment(own_valkey.url) | {"TMPDIR": str(tmp_path)}
     ran = subprocess.run(

@@ -77,7 +77,9 @@ def test_each_kind_of_difference_is_counted_and_told(cli: Cli, given: Given, spa
     assert (different.id, different.expected, different.due) == ("late", due, due + 1)
 
 
-@pytest.mark.parametrize(("past", "code", "counts"), [("reject", 1, (1, 0, 1)), ("skip", 0, (1, 1, 0)), ("now", 0, (2, 0, 0))])
+@pytest.mark.parametrize(
+    ("past", "code", "counts"), [("reject", 1, (1, 0, 1)), ("skip", 0, (1, 1, 0)), ("now", 0, (2, 0, 0))]
+)
 def test_a_fix_does_with_what_is_past_as_it_is_told(
     cli: Cli, given: Given, spark: Any, tmp_path: Path, past: str, code: int, counts: tuple[int, ...]
 ) -> None:

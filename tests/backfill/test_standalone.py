@@ -30,7 +30,11 @@ def test_every_message_is_there_once_though_an_executor_was_killed(own_valkey: E
     table.mkdir()
     for part in range(PARTS):
         numbers = range(part, ROWS, PARTS)
-        rows = {"id": [f"m{n}" for n in numbers], "expect_date": [FAR + n for n in numbers], "body": ["x" * 100] * len(numbers)}
+        rows = {
+            "id": [f"m{n}" for n in numbers],
+            "expect_date": [FAR + n for n in numbers],
+            "body": ["x" * 100] * len(numbers),
+        }
         pyarrow.parquet.write_table(pa.table(rows), table / f"part-{part}.parquet")
     with standalone(tmp_path / "spark") as master, Client(own_valkey.url) as client:
         command = [sys.executable, "-m", "delayq.cli", "backfill", str(table), "--topic", "t", "--run", "r1"]
@@ -47,7 +51,7 @@ def test_every_message_is_there_once_though_an_executor_was_killed(own_valkey: E
             job = subprocess.Popen(command, env=env, stdout=out, stderr=err)
             try:
                 eventually(lambda: _there(client) > ROWS // 10 or job.poll() is not None, "some messages", 120)
-                killed = _executors(master)
+                killed = _executors(tmp_path)
                 os.kill(killed[HOSTS[1]], signal.SIGKILL)
                 assert job.wait(110) == 0, (tmp_path / "err").read_text()
             finally:
@@ -68,14 +72,15 @@ def _there(client: Client) -> int:
     return sum(one.scheduled for one in client.stats())
 
 
-def _executors(master: str) -> dict[str, int]:
-    """The process ids of the executors of this master's workers, by host."""
+def _executors(folder: Path) -> dict[str, int]:
+    """The process ids of the executors that work below this folder, by host."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode(errors="replace").split("\0")
+            where = (path.parent / "cwd").resolve()
         except OSError:
             continue
-        if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and any(master.removeprefix("spark://") in word for word in words):
+        if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and where.is_relative_to(folder):
             found[words[words.index("--hostname") + 1]] = int(path.parent.name)
     return found

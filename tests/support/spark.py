@@ -72,6 +72,9 @@ def standalone(folder: Path) -> Iterator[str]:
         for one in (master, *workers):
             stack.callback(one.kill)
             one.start()
-        for one, said in ((master, "I have been elected leader"), *((one, "Successfully registered") for one in workers)):
+        for one, said in (
+            (master, "I have been elected leader"),
+            *((one, "Successfully registered") for one in workers),
+        ):
             one.wait(lambda one=one, said=said: said in one.tail(200), START_SECONDS)  # type: ignore[misc]  # no default in mypy's lambda
         yield url
