@@ -49,6 +49,11 @@ class Call:
     asked: int  # of an absolute due; of a relative one: the delay
     relative: bool
 
+    @property
+    def missed(self) -> int | None:
+        """From when on it is not wanted any more."""
+        return self.asked + 1 if self.spec[0] == "P" else None
+
 
 @dataclass
 class Generation:
@@ -117,15 +122,15 @@ class Protocol(RuleBasedStateMachine):
     def first_owner(self) -> None:
         self.world.claim(0)
 
-    @rule(id=st.sampled_from(IDS), after=st.integers(-3, 25), relative=st.booleans())
-    def schedule(self, id: str, after: int, relative: bool) -> None:
+    @rule(id=st.sampled_from(IDS), after=st.integers(-3, 25), relative=st.booleans(), punctual=st.booleans())
+    def schedule(self, id: str, after: int, relative: bool, punctual: bool = False) -> None:
         self.step += 1
         world = self.world
         if relative:
             message = msgspec.structs.replace(made(id, 1), expect_date=None, delay_time=max(0, after))
             call = Call(message, f"R{max(0, after)}", max(0, after), True)
         else:
-            call = Call(made(id, world.now + after), f"A{world.now + after}", world.now + after, False)
+            call = Call(made(id, world.now + after), f"{'P' if punctual else 'A'}{world.now + after}", world.now + after, False)
         status, due = world.schedule(call.message, call.spec)
         self.expect_schedule(id, call, status, due)
 
@@ -144,6 +149,7 @@ class Protocol(RuleBasedStateMachine):
         model, now = self.model, self.world.now
         if status == "new":
             assert id not in model.live and id not in model.dead, f"{id} was there and is scheduled again"
+            assert call.missed is None or now < call.missed, f"{id} was not wanted any more and is scheduled"
             model.calls[id] = call
             when = now + call.asked if call.relative else max(call.asked, now)
             model.live[id] = Generation(id, when, self.step)
@@ -152,6 +158,9 @@ class Protocol(RuleBasedStateMachine):
             first = model.calls[id]
             same = first.relative == call.relative and (call.relative or first.asked == call.asked)
             assert (status == "live") == same, f"{id}: {status}, though the call was {'the same' if same else 'other'}"
+        elif status == "past":
+            assert call.missed is not None and now >= call.missed, f"{id} is refused before its time"
+            assert id not in model.live and id not in model.dead, f"{id} is there and is refused"
         else:
             assert status in ("delivered", "cancelled") and id not in model.live and id not in model.dead
 

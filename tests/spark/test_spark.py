@@ -6,8 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
 import pytest
+
+pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
+
+import pyarrow.parquet
 
 from delayq import Client, Message
 from delayq.config import load_settings

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from delayq.store import commands
 from delayq.store.commands import Retention
-from tests.support.queues import Queue, State, row
+from tests.support.queues import Queue, Row, State, row
 
 Dues = Callable[[], list[int]]
 
@@ -118,33 +119,38 @@ def test_repeating_the_call_of_a_parked_message_makes_no_second_message(q: Queue
     assert q.state() == State(parked={"t:kafka": {"a": 20_000}})
 
 
+def punctual(id: str, at: int, kind: str = "P") -> Row:
+    """A message that is not wanted once its time has passed."""
+    return replace(row(id, at=at), spec=f"{kind}{at}")
+
+
 def test_what_is_not_wanted_once_its_time_has_passed_is_refused_then_and_changes_nothing(q: Queue) -> None:
-    answers = q.schedule(row("a", spec="p9999"), row("b", spec="P9999"), row("c", spec="p10000"), now=10_000)
+    answers = q.schedule(punctual("a", 9_999), punctual("b", 9_999, "p"), punctual("c", 10_000), now=10_000)
     assert answers.others == {0: ("past", None), 1: ("past", None)}
     assert q.state() == State(queue={"c": 10_000})
     before = q.state(), q.fields()
-    assert q.schedule(row("a", spec="p1"), now=10_001).others == {0: ("past", None)}
+    assert q.schedule(punctual("a", 1), now=10_001).others == {0: ("past", None)}
     assert (q.state(), q.fields()) == before
 
 
 def test_what_was_scheduled_before_its_time_passed_is_the_same_call_then(q: Queue) -> None:
-    q.given(row("a", spec="P20000"), row("b", at=20_000, given=True), row("c", at=20_000, given=True), now=10_000)
+    q.given(punctual("a", 20_000), row("b", at=20_000, given=True), row("c", at=20_000, given=True), now=10_000)
     q.cancel("c", now=10_000)
-    assert q.schedule(row("a", spec="P20000"), row("b", spec="P20000"), now=30_000).others == {
+    assert q.schedule(punctual("a", 20_000), punctual("b", 20_000), now=30_000).others == {
         0: ("live", 20_000), 1: ("live", 20_000)
     }  # fmt: skip
-    assert q.schedule(row("a", spec="P20001"), row("c", spec="P20000"), now=30_000).others == {
+    assert q.schedule(punctual("a", 20_001), punctual("c", 20_000), now=30_000).others == {
         0: ("conflict", 20_000), 1: ("cancelled", None)
     }  # fmt: skip
-    q.ack(q.take_one(now=30_000))
-    assert q.schedule(row("a", spec="P20000"), now=30_000).others == {0: ("delivered", None)}
-    assert q.schedule(row("a", spec="P20000"), now=30_000 + Retention().window + 1).others == {0: ("past", None)}
+    q.ack(*q.take(now=30_000))
+    assert q.schedule(punctual("a", 20_000), now=30_000).others == {0: ("delivered", None)}
+    assert q.schedule(punctual("a", 20_000), now=30_000 + Retention().window + 1).others == {0: ("past", None)}
 
 
 def test_a_closed_queue_sends_on_what_has_passed(q: Queue) -> None:
     q.given(row("a", at=20_000))
     q.run(commands.close(q.keys))
-    answers = q.schedule(row("a", spec="P20000"), row("b", spec="P1"), now=30_000)
+    answers = q.schedule(punctual("a", 20_000), punctual("b", 1), now=30_000)
     assert answers.others == {0: ("live", 20_000), 1: ("moved", None)}
 
 

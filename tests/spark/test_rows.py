@@ -1,0 +1,222 @@
+"""The pure parts: options, columns, values and ids, without Spark and without Redis."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="no pyarrow: pip install 'delayq[spark]'")
+
+import pyarrow as pa
+
+from delayq.codec import encode
+from delayq.errors import ConfigError, InvalidMessage
+from delayq.message import Limits, Message
+from delayq.spark.columns import check_columns
+from delayq.spark.ids import row_id, row_ids
+from delayq.spark.options import ReadOptions, WriteOptions, zone
+from delayq.spark.rows import messages_of
+
+FAR = 2_000_000_000_000
+
+
+def no_zone() -> tzinfo:
+    raise AssertionError("nobody needs a zone here")
+
+
+def read(batch: pa.RecordBatch, *, here: tzinfo | None = None, **options: Any) -> list[Message | InvalidMessage]:
+    """The rows as messages."""
+    given = WriteOptions.parse({"topic": "t", **options})
+    check_columns(batch.schema, given.id_columns, given.topic)
+    return list(messages_of(batch, given, (lambda: here) if here is not None else no_zone))
+
+
+def one(
+    values: dict[str, Any], types: dict[str, pa.DataType] | None = None, **options: str
+) -> Message | InvalidMessage:
+    """One row as a message."""
+    row = {"id": "a", "expect_date": FAR, **values}
+    arrays = [pa.array([value], (types or {}).get(name)) for name, value in row.items()]
+    (message,) = read(pa.RecordBatch.from_arrays(arrays, names=list(row)), **options)
+    return message
+
+
+def test_the_columns_win_over_the_constants_which_fill_in_for_null() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"id": ["a", "b"], "topic": ["x", None], "tags": [None, "y"], "expect_date": [1, 2]}
+    )
+    assert read(batch, tags="z") == [
+        Message(id="a", topic="x", tags="z", expect_date=1), Message(id="b", topic="t", tags="y", expect_date=2)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "types", "expected"),
+    [
+        ({"body": None}, {"body": pa.string()}, {"body": ""}),
+        ({"body": b"\0"}, {}, {"body": b"\0"}),
+        ({"body": {"n": 1, "d": [None]}}, {}, {"body": {"n": 1, "d": [None]}}),
+        ({"body": [("k", 1)]}, {"body": pa.map_(pa.string(), pa.int64())}, {"body": {"k": 1}}),
+        ({"body": [1, 2]}, {}, {"body": [1, 2]}),
+        ({"id": 7}, {}, {"id": "7"}),
+        ({"keys": "order-1  user-7"}, {}, {"keys": ("order-1", "user-7")}),
+        ({"keys": ["a b"]}, {}, {"keys": ("a b",)}),
+        ({"expect_date": "2033-05-18T03:33:20Z"}, {}, {"expect_date": FAR}),
+        ({"expect_date": str(FAR)}, {}, {"expect_date": FAR}),
+        ({"expect_date": None, "delay_time": "1h30m"}, {"expect_date": pa.int64()},
+         {"expect_date": None, "delay_time": 5_400_000}),
+        ({"expire_after": timedelta(microseconds=1)}, {}, {"expire_after": 1}),
+        ({"properties": [("b", "2")]}, {"properties": pa.map_(pa.string(), pa.string())}, {"properties": {"b": "2"}}),
+        ({"body": "aGk=", "body_type": "base64"}, {}, {"body": b"hi"}),
+        ({"body": "hi", "body_type": "text"}, {}, {"body": "hi"}),
+    ],
+)  # fmt: skip
+def test_a_value_becomes_the_field_of_the_message(
+    values: dict[str, Any], types: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    fields: dict[str, Any] = {"id": "a", "topic": "t", "expect_date": FAR} | expected
+    assert one(values, types) == Message(**fields)
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"expect_date": "tomorrow"}, "expectDate"),
+        ({"expect_date": "2033-05-18T03:33:20"}, "expectDate"),
+        ({"delay_time": "soon"}, "delayTime"),
+        ({"expire_after": "x"}, "expireAfter"),
+        ({"body": "%", "body_type": "base64"}, "body"),
+        ({"body": "x", "body_type": "xml"}, "bodyType"),
+        ({"body": b"x", "body_type": "json"}, "bodyType"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_wrong_in_its_row_alone(values: dict[str, Any], field: str) -> None:
+    wrong = one(values)
+    assert isinstance(wrong, InvalidMessage) and wrong.field == field
+
+
+def test_nested_instants_are_in_utc_and_numbers_keep_their_digits() -> None:
+    tokyo = pa.timestamp("us", tz="Asia/Tokyo")
+    body = pa.struct([("at", tokyo), ("price", pa.decimal128(20, 10)), ("day", pa.date32())])
+    value = {"at": datetime(2030, 1, 1, tzinfo=UTC), "price": Decimal("1.0000000001"), "day": date(2030, 1, 1)}
+    message = one({"body": value}, {"body": body})
+    assert isinstance(message, Message)
+    assert encode(message, Limits()).endswith(b'{"at":"2030-01-01T00:00:00Z","price":1.0000000001,"day":"2030-01-01"}')
+
+
+def test_json_text_is_json_and_what_is_none_is_refused_when_it_is_encoded() -> None:
+    good, bad = (one({"body": text, "body_type": "json"}) for text in ('{"n": 1e3}', "{"))
+    assert isinstance(good, Message) and encode(good, Limits()).endswith(b'{"n":1e3}')
+    assert isinstance(bad, Message)
+    with pytest.raises(InvalidMessage, match="JSON"):
+        encode(bad, Limits())
+
+
+@pytest.mark.parametrize(
+    ("wall", "utc"),
+    [
+        ("2030-07-01T12:00:00.000001", "2030-07-01T10:00:00.001"),  # rounded up
+        ("2030-03-31T02:30:00", "2030-03-31T01:30:00"),  # left out: as much later
+        ("2030-10-27T02:30:00", "2030-10-27T00:30:00"),  # comes twice: the first
+        ("1969-12-31T23:00:00", "1969-12-31T22:00:00"),
+    ],
+)
+def test_a_timestamp_without_a_zone_is_one_of_the_session(wall: str, utc: str) -> None:
+    column = pa.array([datetime.fromisoformat(wall)], pa.timestamp("us"))
+    batch = pa.RecordBatch.from_arrays([pa.array(["a"]), column], names=["id", "expect_date"])
+    (message,) = read(batch, here=ZoneInfo("Europe/Berlin"))
+    assert isinstance(message, Message)
+    assert message.expect_date == round(datetime.fromisoformat(utc + "+00:00").timestamp() * 1000)
+
+
+def test_an_id_of_columns_is_the_same_for_the_same_values_however_they_are_kept() -> None:
+    day, moment = date(2030, 1, 2), datetime(2030, 1, 2, 3, tzinfo=UTC)
+    numbers = row_ids([pa.array([7, None]), pa.array([day, None])], ["t", "t"])
+    texts = row_ids([pa.array(["7", None]), pa.array(["2030-01-02", None])], ["t", "t"])
+    assert numbers == texts == [row_id("t", ["7", "2030-01-02"]), None]
+    assert numbers[0] == row_id("t", [7, day])
+    ids = [
+        row_id("t", ["a", "b"]), row_id("t", ["ab", ""]), row_id("t", ["", "ab"]), row_id("t", ["ab"]),
+        row_id("t", ["ab", None]), row_id("u", ["a", "b"]), row_id("t", ["1:b"]), row_id("t", ["-"]), row_id("t", [None, "-"]),
+    ]  # fmt: skip
+    assert len(set(ids)) == len(ids)
+    for zone_name in ("UTC", "Asia/Tokyo"):
+        (same,) = row_ids([pa.array([moment], pa.timestamp("us", tz=zone_name))], ["t"])
+        assert same == row_id("t", [int(moment.timestamp()) * 1_000_000])
+
+
+def test_ids_of_columns_never_change() -> None:
+    assert row_id("orders", [42, None, "é"]) == "c49265bd74acecae77050445440e3148"
+
+
+@pytest.mark.parametrize(
+    ("columns", "id_columns", "complaint"),
+    [
+        ({"id": pa.string(), "expect_date": pa.int64(), "when": pa.int64()}, (), "no message has a field when"),
+        ({"id": pa.string(), "expect_date": pa.float64()}, (), "the column expect_date is double"),
+        ({"id": pa.string(), "expect_date": pa.date32()}, (), "the column expect_date is date32"),
+        ({"id": pa.string(), "expect_date": pa.int64(), "body": pa.int64()}, (), "cast it to a string"),
+        ({"id": pa.string(), "expect_date": pa.int64(), "keys": pa.list_(pa.int64())}, (), "an array of strings"),
+        ({"expect_date": pa.int64(), "a": pa.list_(pa.int64())}, ("a",), "no nested ones"),
+        ({"id": pa.string(), "expect_date": pa.int64(), "a": pa.int64()}, ("a",), "leave one of them out"),
+        ({"id": pa.string()}, (), "no column says when"),
+    ],
+)
+def test_columns_are_checked_as_a_whole(columns: dict[str, Any], id_columns: tuple[str, ...], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        check_columns(pa.schema(list(columns.items())), id_columns, "t")
+
+
+def test_options_are_read_whatever_the_case_of_their_names() -> None:
+    given = {"REDISURL": "redis://x", "idcolumns": "a, b", "past": "now", "rate": "1000", "retryfor": "5s"}
+    expected = WriteOptions(redis_url="redis://x", id_columns=("a", "b"), past="now", rate=1_000, retry_for=5_000)
+    assert WriteOptions.parse(given | {"checkpointLocation": "/x"}) == expected
+    read_options = ReadOptions.parse({"dead": "true", "queues": "7,1-3", "dueFrom": "5"})
+    assert (read_options.state, read_options.queues, read_options.due_from) == ("dead", (1, 2, 3, 7), 5)
+
+
+def test_a_url_can_be_kept_out_of_sight(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setenv("SECRET_URL", "redis://:secret@x")
+    (tmp_path / "url").write_text("redis://:other@x\n")
+    assert WriteOptions.parse({"redisUrl": "env:SECRET_URL"}).redis_url == "redis://:secret@x"
+    assert WriteOptions.parse({"redisUrl": f"file:{tmp_path}/url"}).redis_url == "redis://:other@x"
+    with pytest.raises(ConfigError, match="NOBODY"):
+        WriteOptions.parse({"redisUrl": "env:NOBODY"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("past", "never", "reject, skip, now"), ("rate", "-1", "or 0 for no bound"), ("rate", "fast", "option rate"),
+        ("timeZone", "Mars/Base", "no time zone"), ("topic", "a b", "option topic"), ("run", "a b", "option run"),
+        ("retryFor", "long", "option retryFor"), ("nonsense", "1", "there are redisUrl, topic, tags"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_told_by_its_name(name: str, value: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        WriteOptions.parse({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("queues", "a", "0,3,5-7"), ("page", "0", "1 to 10000"), ("state", "alive", "pending, dead, all"),
+        ("dueFrom", "tomorrow", "option dueFrom"), ("topik", "x", "there is no such option"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_of_a_read_is_told_by_its_name(name: str, value: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        ReadOptions.parse({name: value})
+    with pytest.raises(ConfigError, match="give one of them"):
+        ReadOptions.parse({"dead": "true", "state": "pending"})
+
+
+def test_zones_are_known_as_spark_writes_them() -> None:
+    moment = datetime(2030, 1, 1)  # noqa: DTZ001 - each zone is put in
+    hours = {"UTC": 0, "Z": 0, "+09:00": 9, "GMT-3": -3, "UTC+05:30": 5.5, "Asia/Tokyo": 9}
+    for name, offset in hours.items():
+        assert moment.replace(tzinfo=zone(name)).utcoffset() == timedelta(hours=offset), name
