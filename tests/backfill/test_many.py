@@ -52,10 +52,10 @@ def test_every_reason_is_counted_and_no_bad_row_stops_a_good_one(
         good = good.format(due=due)
         columns.append(f"case{cases} else {good} end as {name}" if cases else f"{good} as {name}")
     rows = spark.range(ROWS).withColumnRenamed("id", "n").selectExpr(*columns)
+    others = {"id": "concat('large', n)", "body": "repeat('x', 1100000)", "body_type": "'text'"}
+    fields = {name: sql.format(due=due) for name, sql in GOOD.items()} | others
     large = (
-        spark.range(3)
-        .withColumnRenamed("id", "n")
-        .selectExpr(*_but(due, id="concat('large', n)", body="repeat('x', 1100000)", body_type="'text'"))
+        spark.range(3).withColumnRenamed("id", "n").selectExpr(*(f"{sql} as {name}" for name, sql in fields.items()))
     )
     rows.unionByName(large).repartition(4).write.parquet(str(tmp_path / "rows"))
     for number in (20, 21, 22):  # ids that are taken, or were
@@ -74,8 +74,3 @@ def test_every_reason_is_counted_and_no_bad_row_stops_a_good_one(
     assert found == wanted
     assert rejected.where("reject_detail is null or reject_detail = ''").count() == 0
     assert sum(one.scheduled for one in given.client.stats()) == shape["scheduled"] + 2
-
-
-def _but(due: int, **others: str) -> list[str]:
-    sql = {name: text.format(due=due) for name, text in GOOD.items()} | others
-    return [f"{text} as {name}" for name, text in sql.items()]
