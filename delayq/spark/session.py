@@ -67,7 +67,7 @@ def _session(
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the first python3 of the PATH
     builder = SparkSession.builder.appName(name)
-    for key, value in (_defaults(master) | dict(conf)).items():
+    for key, value in (_defaults(master or conf.get("spark.master", "")) | dict(conf)).items():
         builder = builder.config(key, value)
     handle, path = tempfile.mkstemp(prefix="delayq-spark-", suffix=".log")
     log = Path(path)
@@ -97,12 +97,22 @@ def _defaults(master: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.speculation": "false",  # a second copy of a task costs, and may fail the commit of a write (SPARK-56564)
     }
-    if master.startswith("local") or (not master and not os.environ.get("SPARK_CONF_DIR")):
+    if _is_local(master):
         # Nothing to the outside: neither the driver nor its pages.
         conf |= {
             "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",
         }  # fmt: skip
     return conf
+
+
+def _is_local(master: str) -> bool:
+    """Whether Spark runs on this machine, as it does unless somebody has said something else."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    if master:
+        return master.startswith("local")
+    conf = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf"), "spark-defaults.conf")
+    return not conf.exists() and "PYSPARK_SUBMIT_ARGS" not in os.environ
 
 
 @contextmanager

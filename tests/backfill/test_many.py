@@ -49,11 +49,11 @@ def test_every_reason_is_counted_and_no_bad_row_stops_a_good_one(
     columns = []
     for name, good in GOOD.items():
         cases = "".join(f" when n % 100 = {n} then {sql}" for n, (field, sql, _) in WRONG.items() if field == name)
-        good = good.format(due=due)
+        good = good.replace("{due}", str(due))
         columns.append(f"case{cases} else {good} end as {name}" if cases else f"{good} as {name}")
     rows = spark.range(ROWS).withColumnRenamed("id", "n").selectExpr(*columns)
     others = {"id": "concat('large', n)", "body": "repeat('x', 1100000)", "body_type": "'text'"}
-    fields = {name: sql.format(due=due) for name, sql in GOOD.items()} | others
+    fields = {name: sql.replace("{due}", str(due)) for name, sql in GOOD.items()} | others
     large = (
         spark.range(3).withColumnRenamed("id", "n").selectExpr(*(f"{sql} as {name}" for name, sql in fields.items()))
     )
