@@ -35,11 +35,7 @@ from delayq.message import Limits, Message
 
 __all__ = ["CorruptRecord", "Record", "due_head", "encode", "ids_ending", "new_id"]
 
-RELATIVE: Final = 1
-KEYED: Final = 2
-EXPIRES: Final = 4
-BODY_BYTES: Final = 16
-BODY_JSON: Final = 32
+RELATIVE, KEYED, EXPIRES, BODY_BYTES, BODY_JSON = 1, 2, 4, 16, 32
 
 CONTENT: Final = 21
 HEADER: Final = 35
@@ -57,8 +53,6 @@ _ORDERED = bytes.maketrans(
 )
 _uuid7 = uuid_utils.uuid7
 _b64 = binascii.b2a_base64
-
-
 _DIGITS = "0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 
@@ -114,7 +108,8 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
         ordering_key = message.ordering_key.encode()
         flags |= KEYED
     if message.max_attempts is not None or message.expire_after is not None:
-        options = b"%s,%s" % (_number(message.max_attempts), _number(message.expire_after))
+        numbers = (message.max_attempts, message.expire_after)
+        options = ",".join("" if number is None else str(number) for number in numbers).encode()
         if message.expire_after is not None:
             flags |= EXPIRES
     size = len(properties)
@@ -123,10 +118,6 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
         len(payload),
     )  # fmt: skip
     return b"".join((head, lengths, topic, tags, ordering_key, options, keys, properties, payload))
-
-
-def _number(value: int | None) -> bytes:
-    return b"" if value is None else b"%d" % value
 
 
 def _json(body: Any) -> bytes:
@@ -158,6 +149,10 @@ def _refuse_nan(body: Any) -> None:
 
 
 def _properties(properties: Mapping[str, str]) -> bytes:
+    if len(properties) == 1:
+        ((one, its),) = properties.items()
+        name, value = one.encode(), its.encode()
+        return b"".join((_TWO.pack(len(name)), name, _TWO.pack(len(value)), value))
     parts = []
     for name in sorted(properties):
         for text in (name.encode(), properties[name].encode()):

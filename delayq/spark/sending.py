@@ -29,17 +29,20 @@ class Sender:
 
     def send(self, rows: Iterable[Message | InvalidMessage]) -> list[Outcome]:
         """What became of each row, in order; raises GivenUp."""
-        outcomes: list[Any] = []
-        sent: list[tuple[int, Message]] = []
+        given: list[Message | InvalidMessage] = []
 
         def messages() -> Iterator[Message]:
-            for place, row in enumerate(rows):
-                outcomes.append(row)
-                if isinstance(row, Message):
-                    sent.append((place, row))
+            for row in rows:
+                given.append(row)
+                if type(row) is Message:
                     yield row
 
-        self._take(outcomes, sent, self._client.schedule_many(messages(), refuse_past=self._refuse_past))
+        answers = self._client.schedule_many(messages(), refuse_past=self._refuse_past)
+        if len(answers) == len(given) and not any(isinstance(one, (StoreError, Conflict)) for one in answers):
+            return answers  # nearly always
+        sent = [(place, row) for place, row in enumerate(given) if isinstance(row, Message)]
+        outcomes: list[Any] = list(given)
+        self._take(outcomes, sent, answers)
         self._again(outcomes, sent)
         self._look_at_conflicts(outcomes, sent)
         return outcomes

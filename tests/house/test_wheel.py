@@ -18,7 +18,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"  # a copy, for a build leaves things beside what it builds
     shutil.copytree(ROOT / "delayq", source / "delayq", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "LICENSE", "README.md"):
+    for name in ("pyproject.toml", "LICENSE", "README.md", "pyspark_delayq.py"):
         if (ROOT / name).exists():
             shutil.copy(ROOT / name, source)
     (source / "api").mkdir()
@@ -29,8 +29,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-def test_the_wheel_installs_delayq_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    assert {name.partition("/")[0] for name in wheel.namelist()} == {"delayq", "delayq-0.1.0.dist-info"}
+def test_the_wheel_installs_delayq_and_what_spark_looks_for_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    assert {name.partition("/")[0] for name in wheel.namelist()} == {"delayq", "pyspark_delayq.py", "delayq-0.1.0.dist-info"}
 
 
 def test_the_wheel_has_every_module_and_script_of_the_library(wheel: zipfile.ZipFile) -> None:

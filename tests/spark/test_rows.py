@@ -35,13 +35,11 @@ def read(batch: pa.RecordBatch, *, here: tzinfo | None = None, **options: Any) -
     return list(messages_of(batch, given, (lambda: here) if here is not None else no_zone))
 
 
-def one(
-    values: dict[str, Any], types: dict[str, pa.DataType] | None = None, **options: str
-) -> Message | InvalidMessage:
+def one(values: dict[str, Any], types: dict[str, pa.DataType] | None = None) -> Message | InvalidMessage:
     """One row as a message."""
     row = {"id": "a", "expect_date": FAR, **values}
     arrays = [pa.array([value], (types or {}).get(name)) for name, value in row.items()]
-    (message,) = read(pa.RecordBatch.from_arrays(arrays, names=list(row)), **options)
+    (message,) = read(pa.RecordBatch.from_arrays(arrays, names=list(row)))
     return message
 
 
