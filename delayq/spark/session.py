@@ -14,6 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from zipfile import BadZipFile, ZipFile
@@ -85,9 +86,8 @@ def _session(
 def need_spark(what: str) -> None:
     """Raise MissingExtra unless the extra is installed."""
     try:
-        import pandas  # noqa: F401  # only whether it is there: Spark asks in the middle of a job
-        import pyarrow  # noqa: F401  # the same
-        import pyspark  # noqa: F401  # the same
+        for name in ("pandas", "pyarrow", "pyspark"):  # Spark would ask for the first two in the middle of a job
+            import_module(name)
     except ImportError:
         raise MissingExtra(what, "spark") from None
 
