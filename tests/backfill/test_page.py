@@ -45,4 +45,4 @@ def test_the_page_is_a_story_that_works(cli: Cli, given: Given, spark: Any, tmp_
 
 def _words(text: str, folder: Path) -> list[str]:
     """The words of a command; files are where the test has them, for Spark runs somewhere else."""
-    return [str(folder / word) if word in FILES else word for word in shlex.split(text)[1:]]
+    return [str(folder / word) if word in FILES else word for word in shlex.split(text.replace("\\\n", " "))[1:]]
