@@ -19,7 +19,7 @@ from delayq.store import commands
 from delayq.store.commands import MOVED, Answers, Command
 from delayq.store.keys import Layout, queue_keys
 
-__all__ = ["Outcome", "Scheduled", "level_delay", "schedule"]
+__all__ = ["Outcome", "Scheduled", "level_delay", "schedule", "whole_id"]
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 
@@ -158,7 +158,7 @@ def _commands(
                 batch = shared
                 whole = next(batch.made)
             else:
-                whole = _whole_id(id, message.ordering_key)
+                whole = whole_id(id, message.ordering_key)
                 queue = place_new(whole) if id is None else place(whole)
                 found = by_queue.get(queue)
                 batch = found if found is not None else by_queue.setdefault(queue, _Batch(queue))
@@ -214,7 +214,8 @@ def _place(batch: _Batch, answers: Answers, outcomes: list[Any], moved: list[_Mo
             outcomes[index] = Conflict(id, cancelled=status == "cancelled")
 
 
-def _whole_id(id: str | None, ordering_key: str) -> str:
+def whole_id(id: str | None, ordering_key: str) -> str:
+    """The id as it is kept: one is made if there is none, and an ordering key puts its hash behind it."""
     whole = id if id is not None else new_id()
     if ordering_key:
         whole = Layout.keyed_id(whole, ordering_key)

@@ -17,7 +17,7 @@ REDIS_URLS = (
 MOST_WORKERS = 64
 #: A file's tests stay together in one process, for they share servers. What a caller gives later goes before: -n 0.
 PARALLEL = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
-BENCHMARKS = "schedule, http, drain, lateness, burst, growth, memory, idle, failover, scale, targets or all"
+BENCHMARKS = "schedule, http, drain, lateness, burst, growth, memory, idle, failover, scale, targets, spark or all"
 
 
 class UsageError(Exception):

@@ -1,7 +1,7 @@
 """All commands, and what happens when one fails: one sentence on stderr and an exit code, never a traceback.
 
-Exit codes: 0 done · 1 not found, not (all) cancelled, not agreed to, a check failed · 2 bad use, bad input, conflict,
-no Redis.
+Exit codes: 0 done · 1 not found, not (all) cancelled, not agreed to, rows rejected or different, a check failed ·
+2 bad use, bad input, conflict, no Redis.
 """
 
 from __future__ import annotations
@@ -16,15 +16,21 @@ import typer
 from typer.main import get_command
 
 from delayq.cli import bridge, dead_letters, doctor, era, messages, queues, tail
+from delayq.cli.backfill import backfill
+from delayq.cli.export import export
 from delayq.cli.options import BadUse
 from delayq.cli.output import say
+from delayq.cli.reconcile import reconcile
 from delayq.cli.reshard import reshard
 from delayq.cli.schedule import schedule
+from delayq.cli.undo import undo
 from delayq.errors import Conflict, DelayqError, InvalidMessage
 
 __all__ = ["main"]
 
 LONGEST_SENTENCE = 1_000
+#: One command of two words: the first alone is a command, too, and takes a word behind it.
+UNDO = "backfill undo"
 
 #: How the fields that errors name are written on the command line.
 _OPTIONS = {
@@ -60,6 +66,10 @@ def _app() -> typer.Typer:
     app.add_typer(eras, name="era")
     bridges.command()(bridge.rabbitmq)
     app.add_typer(bridges, name="bridge")
+    app.command()(backfill)
+    app.command(UNDO)(undo)
+    app.command()(reconcile)
+    app.command()(export)
     for command in last:
         app.command()(command)
     return app
@@ -74,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = list(sys.argv[1:] if argv is None else argv)
         for arg in args:
             _check_text(arg)
+        if args[:2] == UNDO.split():
+            args[:2] = [UNDO]
         command = get_command(_app())
         with command.make_context("delayq", args) as context:  # not command(): that has its own ways to fail
             code: int = command.invoke(context)

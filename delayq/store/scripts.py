@@ -17,7 +17,7 @@ _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 NAMES = (
     "ack", "announce", "barrier", "bump_era", "bury", "cancel", "claim", "close", "dead_letters", "discard", "find",
     "get", "layout", "page", "park", "pull", "redrive", "relist", "remove", "repair", "reschedule", "retire", "retry",
-    "schedule", "spend", "stats", "unpark", "write_off",
+    "schedule", "search", "spend", "stats", "unpark", "write_off",
 )  # fmt: skip
 
 

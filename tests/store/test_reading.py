@@ -214,3 +214,66 @@ def test_a_cancelled_parked_message_is_not_counted_as_parked(q: Queue) -> None:
     q.park("t:kafka", *q.take(now=20_000))
     q.cancel("a")
     assert q.stats().parked == 1
+
+
+# -- search --------------------------------------------------------------------------------------------------------------
+
+
+def search(q: Queue, value: str, look: int = 1_000) -> list[str]:
+    """The ids of all pages."""
+    cursor, ids = "0", []
+    while True:
+        page = q.run(commands.search(q.keys, cursor, look, "backfill", value))
+        ids += page.ids
+        cursor = page.cursor
+        if cursor == "0":
+            return sorted(ids)
+
+
+def test_messages_are_found_by_a_property(q: Queue) -> None:
+    q.given(
+        row("a", at=20_000, properties={"backfill": "r1"}),
+        row("b", at=20_000, properties={"a": "x" * 300, "backfill": "r1", "z": ""}, keys=("k",), tags="t"),
+        row("c", at=20_000, properties={"backfill": "r11"}),
+        row("d", at=20_000, properties={"backfilled": "r1", "other": "r1"}),
+        row("e", at=20_000, body="\0\x08backfill\0\x02r1"),
+        row("f", at=20_000, properties={"a": "backfill", "r1": "z"}),  # the same bytes, a value and a name
+    )
+    assert search(q, "r1") == ["a", "b"]
+    assert search(q, "r11") == ["c"]
+    assert search(q, "r") == []
+    assert search(q, "é") == []
+
+
+def test_search_finds_long_and_odd_values(q: Queue) -> None:
+    long = "é%a.[" * 100
+    q.given(row("a", at=20_000, properties={"backfill": long}))
+    assert search(q, long) == ["a"]
+    assert search(q, long[:-1]) == []
+
+
+def test_search_finds_what_is_in_flight_parked_or_dead_too(q: Queue) -> None:
+    q.given(*(row(id, at=20_000, properties={"backfill": "r1"}) for id in ("dead", "flying", "parked")))
+    messages = {one.id: one for one in q.take(now=20_000)}
+    q.park("t:kafka", messages["parked"])
+    q.bury(messages["dead"])
+    assert search(q, "r1") == ["dead", "flying", "parked"]
+
+
+def test_search_goes_through_a_large_pool_page_by_page(q: Queue) -> None:
+    for first in range(0, 1_000, 500):
+        rows = (row(f"m{n}", at=20_000, properties={"backfill": f"r{n % 2}"}) for n in range(first, first + 500))
+        q.given(*rows)
+    page = q.run(commands.search(q.keys, "0", 10, "backfill", "r1"))
+    assert page.cursor != "0" and 10 <= page.looked < 1_000
+    assert page.size >= 10 * page.looked
+    assert len(search(q, "r1", look=100)) == 500
+
+
+def test_a_damaged_record_is_passed_over_by_search(q: Queue) -> None:
+    q.given(row("a", at=20_000, properties={"backfill": "r1"}), row("b", at=20_000, properties={"backfill": "r1"}))
+    record = q.admin.hget(q.keys.pool, "a")
+    at = record.index(b"backfill")
+    q.admin.hset(q.keys.pool, "a", record[: at - 1] + b"\xff" + record[at:])
+    q.admin.hset(q.keys.pool, "c", b"\0\x08backfill\0\x02r1")
+    assert search(q, "r1") == ["b"]

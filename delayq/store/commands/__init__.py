@@ -8,7 +8,7 @@ from delayq.store.commands.bulk import Page, keep_report, page, report, reported
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
 from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, stored_epoch
-from delayq.store.commands.reading import COUNTERS, Found, QueueStats, find, get, stats, write_off
+from delayq.store.commands.reading import COUNTERS, Found, QueueStats, Searched, find, get, search, stats, write_off
 from delayq.store.commands.scheduling import Answers, cancel, reschedule, schedule
 from delayq.store.commands.settling import AsPulled, Head, Unparked, ack, bury, park, repair, retry, unpark
 from delayq.store.commands.whole import (
@@ -49,6 +49,7 @@ __all__ = [
     "QueueStats",
     "Replies",
     "Retention",
+    "Searched",
     "Unparked",
     "ack",
     "bump_era",
@@ -83,6 +84,7 @@ __all__ = [
     "retire",
     "retry",
     "schedule",
+    "search",
     "spend",
     "stats",
     "stored_epoch",

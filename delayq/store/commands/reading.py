@@ -16,11 +16,13 @@ __all__ = [
     "COUNTERS",
     "Found",
     "QueueStats",
+    "Searched",
     "find",
     "found",
     "get",
     "read_reason",
     "read_record",
+    "search",
     "stats",
     "write_off",
 ]
@@ -102,6 +104,28 @@ def read_reason(text: bytes) -> tuple[int, int, str]:
 def find(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
     """The ids of up to `limit` messages of one queue that carry the business key, in order, from behind an id on."""
     return Command("find", (keys.index,), (key, limit, after), texts)
+
+
+class Searched(msgspec.Struct, frozen=True):
+    """A page of a queue's pool: where the next one begins ('0': that was all), the ids that were found in it.
+
+    It had `looked` messages, whose records are `size` bytes.
+    """
+
+    cursor: str
+    looked: int
+    size: int
+    ids: list[str]
+
+
+def search(keys: QueueKeys, cursor: str, look: int, name: str, value: str) -> Command[Searched]:
+    """The ids of the messages in a page of one queue's pool that carry a property."""
+    return Command(
+        "search",
+        (keys.pool,),
+        (cursor, look, name, value),
+        lambda reply: Searched(reply[0].decode(), reply[1], reply[2], texts(reply[3:])),
+    )
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):

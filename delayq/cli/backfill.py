@@ -1,0 +1,125 @@
+"""backfill."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from delayq.cli import tables
+from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
+from delayq.cli.options import AsJson, RedisUrl, option, settings_of
+from delayq.cli.output import Output, say
+from delayq.cli.progress import Bar
+from delayq.client import Client
+from delayq.config import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from delayq.spark.counts import Counts
+
+__all__ = ["backfill", "schedule_rows"]
+
+
+def backfill(
+    source: tables.Source,
+    format: tables.Format = "parquet",
+    topic: tables.Topic = "",
+    tags: tables.Tags = "",
+    expect_date_column: tables.DateColumn = None,
+    delay_time_column: tables.DelayColumn = None,
+    delay_level_column: tables.LevelColumn = None,
+    delay_time: tables.DelayTime = None,
+    delay_level: tables.DelayLevel = None,
+    id_column: tables.IdColumn = None,
+    id_columns: tables.IdColumns = None,
+    map: tables.Map = None,
+    reader_options: tables.ReaderOptions = None,
+    past: tables.Past = "reject",
+    rate: tables.Rate = 0,
+    rejects: tables.Rejects = "",
+    strict: Annotated[bool, option("--strict", help="Look first; schedule nothing if a row is rejected.")] = False,
+    dry_run: Annotated[
+        bool, option("--dry-run", help="Only say what would be done, when, and in how much memory.")
+    ] = False,
+    run: tables.Run = "",
+    master: tables.Master = "",
+    conf: tables.Conf = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Schedule the rows of a table, by Spark.
+
+    Exit 1 if a row is rejected. The same again schedules nothing twice; delayq backfill undo RUN takes it back.
+    """
+    from delayq.spark.session import need_spark, session
+
+    need_spark("delayq backfill")
+    from delayq.spark.forecast import forecast, room, twice
+    from delayq.spark.options import WriteOptions
+    from delayq.spark.tables import mapped, read
+
+    table = tables.table_of(
+        source, format, topic=topic, tags=tags, expect_date_column=expect_date_column,
+        delay_time_column=delay_time_column, delay_level_column=delay_level_column, delay_time=delay_time,
+        delay_level=delay_level, id_column=id_column, id_columns=id_columns, map=map, options=reader_options,
+    )  # fmt: skip
+    settings = settings_of(redis_url)
+    run = run or tables.new_run()
+    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run)
+    wanted = WriteOptions.parse(options)
+    with Client(settings=settings) as client:
+        client.context()  # a Redis that is away is better known before Spark starts
+        with session("delayq backfill", master=master, conf=tables.conf_of(conf)) as spark:
+            frame = mapped(read(spark, table), table)
+            _warn_if_relative(frame, settings)
+            if dry_run or strict:
+                found = forecast(frame, wanted, settings)
+                if not found.counts.rejected and (conflicts := twice(frame, wanted)):
+                    found.counts.rejected["conflict"] = conflicts
+                    found.counts.examples.append(f"{conflicts} ids stand in rows that are different messages")
+                if dry_run:
+                    print_forecast(found, room(client.store), json)
+                    return 1 if found.counts.rejected else 0
+                if found.counts.rejected:
+                    found.counts.scheduled = 0
+                    _print(run, found.counts, "", json)
+                    first = "; ".join(found.counts.examples)
+                    say(f"nothing was scheduled, as --strict wants it; the first rows that are rejected: {first}.")
+                    return 1
+            say(f"this is run {run}: delayq backfill undo {run} takes it back.")
+            counts = schedule_rows(client, frame, options)
+    _print(run, counts, rejects if counts.rejected else "", json)
+    if counts.rejected and not rejects:
+        say(f"rejected rows are kept with --rejects DIR; the first of them: {'; '.join(counts.examples)}.")
+    return 1 if counts.rejected else 0
+
+
+def schedule_rows(client: Client, frame: DataFrame, options: dict[str, str]) -> Counts:
+    """Schedule the rows of a table of fields, with a bar on a terminal; what became of them."""
+    from delayq.spark.job import rows_in, run_job
+
+    total = rows_in(frame) if sys.stderr.isatty() else None
+    with Bar(sys.stderr, total) as bar:
+
+        def show(counts: Counts) -> None:
+            rejected = f"{counts.all_rejected:,} rejected" if counts.rejected else ""
+            bar.show(counts.read, rejected)
+
+        return run_job(frame, options, client, show)
+
+
+def _warn_if_relative(frame: DataFrame, settings: Settings) -> None:
+    if any(name in frame.columns for name in ("delay_time", "delay_level")):
+        say(
+            "the dues count from the moment when a row is scheduled: the same again is harmless only while its message "
+            f"lives, or is remembered as ended (for {settings.final_window // 1000} s, DELAYQ_FINAL_WINDOW)."
+        )
+
+
+def _print(run: str, counts: Counts, rejects: str, json: bool) -> None:
+    if json:
+        Output().json({"run": run, **counts_shape(counts), "rejects": rejects or None})
+        return
+    rows = [("run", run), *counts_rows(counts)]
+    Output().fields([*rows, ("rejects", rejects)] if rejects else rows)

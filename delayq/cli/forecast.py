@@ -1,0 +1,69 @@
+"""What a dry run shows: how many rows, when they are due, and how much memory they take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delayq.cli.output import Output, say
+from delayq.cli.shapes import instant
+
+if TYPE_CHECKING:
+    from delayq.spark.counts import Counts
+    from delayq.spark.forecast import Forecast, Room
+
+__all__ = ["counts_rows", "counts_shape", "print_forecast"]
+
+BAR: int = 40
+
+
+def counts_shape(counts: Counts) -> dict[str, Any]:
+    """What became of rows, as JSON."""
+    return {
+        "read": counts.read, "scheduled": counts.scheduled, "alreadyThere": counts.present, "skipped": counts.skipped,
+        "rejected": counts.all_rejected, "reasons": dict(sorted(counts.rejected.items())),
+    }  # fmt: skip
+
+
+def counts_rows(counts: Counts) -> list[tuple[str, str]]:
+    """What became of rows, as names and numbers."""
+    shape = counts_shape(counts)
+    reasons = shape.pop("reasons")
+    rows = [(name, str(count)) for name, count in shape.items()]
+    return rows + [(f"rejected: {reason}", str(count)) for reason, count in reasons.items()]
+
+
+def print_forecast(found: Forecast, room: Room, json: bool) -> None:
+    """All of it; the warning, if Redis has no room for them, goes to stderr."""
+    size, output = found.memory(room.server), Output()
+    rows = [(instant(begin) or "", count) for begin, count in found.dues.rows()]
+    if json:
+        output.json(
+            {
+                "dryRun": True, **counts_shape(found.counts), "memory": size, "usedMemory": room.used,
+                "maxMemory": room.most or None, "dues": [{"from": begin, "messages": count} for begin, count in rows],
+            }
+        )  # fmt: skip
+    else:
+        output.fields(counts_rows(found.counts))
+        output.fields(
+            (("memory", _bytes(size)), ("used by Redis", _bytes(room.used)), ("maxmemory", _bytes(room.most)))
+        )
+        if rows:
+            most = max(count for _, count in rows)
+            output.table(("due from", "messages", ""), ((one, str(n), "█" * (BAR * n // most)) for one, n in rows))
+    if room.too_small_for(size):
+        say(
+            f"this does not fit: it takes about {_bytes(size)} of Redis memory, where {_bytes(room.used)} of "
+            f"{_bytes(room.most)} are in use{' of the fullest primary' if room.primaries > 1 else ''}; raise maxmemory "
+            "first, or nothing new is accepted when it is full."
+        )
+
+
+def _bytes(size: int) -> str:
+    if not size:
+        return "-"
+    units = ["B", "KB", "MB", "GB", "TB"]
+    while size >= 10_000 and len(units) > 1:
+        size //= 1000
+        units.pop(0)
+    return f"{size} {units[0]}"

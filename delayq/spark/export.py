@@ -1,0 +1,27 @@
+"""What is pending, or dead, as a table of fields: such a one can be scheduled as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from delayq.spark.source import DefaultSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["save"]
+
+#: The fields of messages, and behind them what else is known: it is passed over when the table is scheduled.
+_COLUMNS: Final = (
+    "id", "topic", "asked_due as expect_date", "body", "body_type", "tags", "keys", "properties", "ordering_key",
+    "max_attempts", "expire_after", "due", "attempts", "queue", "state", "reason", "dead_time",
+)  # fmt: skip
+
+
+def save(spark: SparkSession, options: Mapping[str, str], folder: str) -> int:
+    """Write what is read with these options into a new folder, as Parquet; how many messages that is."""
+    spark.dataSource.register(DefaultSource)
+    found = spark.read.format("delayq").options(**options).load().selectExpr(*_COLUMNS)
+    found.write.mode("errorifexists").parquet(folder)
+    return spark.read.parquet(folder).count()
