@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,7 +17,8 @@ from starlette.routing import Route
 from delayq import Settings
 
 from . import openapi, problems
-from .http import Resource
+from .door import refuse_open_door
+from .http import SECURITY, Resource
 from .operations import OPERATIONS
 from .problems import Problem
 from .service import Service
@@ -38,9 +40,9 @@ class Application(FastAPI):
         for operation in OPERATIONS:
             path = operation.path
             if path not in resources:
-                resources[path] = Resource(path, service.metrics)
+                resources[path] = Resource(path, service.metrics, service.door)
                 self.router.routes.append(Route(path, resources[path], include_in_schema=False))
-            resources[path].add(operation.method, partial(operation.handle, service))
+            resources[path].add(operation.method, partial(operation.handle, service), open=operation.open)
         self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -59,7 +61,11 @@ class Application(FastAPI):
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     assert isinstance(app, Application)
+    watching = asyncio.create_task(app.service.door.watch()) if not app.service.door.open else None
     yield
+    if watching is not None:
+        watching.cancel()
+        await asyncio.wait([watching])
     await app.service.close()
 
 
@@ -72,10 +78,11 @@ async def _no_route(request: StarletteRequest, error: Exception) -> Response:
         problem = Problem(kind, known if kind == "not-found" else str(error.detail))
     answer = problems.answer(problem)
     request.app.service.metrics.request("other", "other", answer.status, 0.0)
-    headers = {name.decode(): value.decode() for name, value in answer.headers}
+    headers = {name.decode(): value.decode() for name, value in (*answer.headers, *SECURITY)}
     return Response(answer.body, answer.status, headers | dict(getattr(error, "headers", None) or {}))
 
 
 def create_app(settings: Settings) -> Application:
     """The application; raises ConfigError for settings that make no sense."""
+    refuse_open_door(settings)
     return Application(Service(settings))

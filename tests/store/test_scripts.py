@@ -19,7 +19,7 @@ from tests.support.servers import ServerUnderTest
 LUA = files("delayq.store") / "lua"
 WITHOUT_KEY = ("TIME", "PUBLISH")
 READ_ONLY = {"dead_letters", "find", "get", "stats"}
-REFUSED_WHEN_FULL = {"schedule", "reschedule", "redrive"}
+REFUSED_WHEN_FULL = {"schedule", "reschedule", "reschedule_own", "redrive", "redrive_own"}
 
 each_script = pytest.mark.parametrize("name", scripts.NAMES)
 

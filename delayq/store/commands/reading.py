@@ -9,10 +9,10 @@ import msgspec
 
 from delayq.codec import CorruptRecord, Record
 from delayq.message import State
-from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, texts
+from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import QueueKeys
 
-__all__ = ["COUNTERS", "Found", "QueueStats", "find", "get", "read_reason", "read_record", "stats", "write_off"]
+__all__ = ["COUNTERS", "Found", "QueueStats", "count_key", "find", "get", "read_reason", "read_record", "stats", "write_off"]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +90,11 @@ def read_reason(text: bytes) -> tuple[int, int, str]:
 def find(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
     """The ids of up to `limit` messages of one queue that carry the business key, in order, from behind an id on."""
     return Command("find", (keys.index,), (key, limit, after), texts)
+
+
+def count_key(keys: QueueKeys, key: str) -> Command[int]:
+    """How many messages of one queue carry the business key and have not ended."""
+    return plain("ZLEXCOUNT", keys.index, f"({key}\0", f"({key}\1", read=int, key=keys.index)
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
