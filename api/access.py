@@ -52,9 +52,7 @@ class Made:
 class Caller:
     """Who asks, and what is theirs. `foreign` are the beginnings of ids that belong to others."""
 
-    def __init__(
-        self, key: ApiKey | None = None, foreign: tuple[str, ...] = (), bucket: Bucket | None = None
-    ) -> None:
+    def __init__(self, key: ApiKey | None = None, foreign: tuple[str, ...] = (), bucket: Bucket | None = None) -> None:
         self.key = key
         self.hash = key.hash if key is not None else ""
         self.bucket = bucket

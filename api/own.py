@@ -116,9 +116,7 @@ async def redrive(service: Service, caller: Caller, ids: Sequence[str]) -> Seque
         return await service.client.redrive(ids)
     verdicts = await _look(service, caller, "admin", ids)
     topics = _allowed(verdicts)
-    results: dict[str, Any] = {
-        id: "not_dead" if verdict is None else verdict for id, verdict in verdicts.items()
-    }
+    results: dict[str, Any] = {id: "not_dead" if verdict is None else verdict for id, verdict in verdicts.items()}
     if topics:
         results |= await service.client.run(lambda context: owned.redrive(context, topics))
     return [results[id] for id in ids]

@@ -60,5 +60,7 @@ class Quotas:
     @staticmethod
     def full(caller: Caller) -> Problem:
         """What a message gets for which there is no room."""
-        detail = f"At most {caller.quota:,} messages of this key may be waiting or be dead letters; cancel some, or wait."
+        detail = (
+            f"At most {caller.quota:,} messages of this key may be waiting or be dead letters; cancel some, or wait."
+        )
         return Problem("quota", detail, retry_after=RETRY_AFTER)

@@ -80,7 +80,10 @@ async def schedule_batch(service: Service, request: Request) -> Answer:
     messages: list[Message] = []
     for index, one in enumerate(given):
         try:
-            messages.append(caller.takes(message_of(one if isinstance(one, MessageIn) else decode(_message, one))))
+            message = caller.takes(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
+            if caller.quota is not None:  # what is refused anyway takes no room
+                message.validate(service.limits, service.clock.now())
+            messages.append(message)
         except (InvalidMessage, Problem) as error:
             refused[index] = error
     if caller.quota is not None:

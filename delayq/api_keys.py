@@ -80,7 +80,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    keys: list[ApiKey] = []
+    keys: list[ApiKey]
 
 
 def hash_of(key: str) -> str:
@@ -123,7 +123,7 @@ def parse_keys(raw: bytes, path: Path) -> list[ApiKey]:
             data = msgspec.toml.decode(raw.decode())
         else:
             data = msgspec.json.decode(raw)
-        keys = msgspec.convert(data if data is not None else {}, _File).keys
+        keys = msgspec.convert({} if data is None else data, _File).keys  # an empty file is one that is being written
         for key in keys:
             key.check()
         _check_together(keys)

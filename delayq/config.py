@@ -87,7 +87,8 @@ class Settings(BaseSettings):
         default="", description="the file of the keys of the HTTP API, JSON, YAML or TOML; unset: it takes no keys"
     )
     api_open: Literal["", "yes-without-keys"] = Field(
-        default="", description="yes-without-keys: listen on an address that is not loopback, and let everybody do everything"
+        default="",
+        description="yes-without-keys: listen on an address that is not loopback, and let everybody do everything",
     )
     worker_port: int = Field(
         default=0, ge=0, le=65_535, description="port of the worker's /metrics, /livez and /readyz; 0 = none"

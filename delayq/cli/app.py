@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import typer
 from typer.main import get_command
 
-from delayq.cli import dead_letters, doctor, era, messages, queues, tail
+from delayq.cli import api_keys, dead_letters, doctor, era, messages, queues, tail
 from delayq.cli.options import BadUse
 from delayq.cli.output import say
 from delayq.cli.reshard import reshard
@@ -43,6 +43,7 @@ def _app() -> typer.Typer:
     app = _group("Schedule messages for later, look after them, and see how delayq is.")
     letters = _group("Messages that were given up: look at them, put them back, delete them.")
     eras = _group("The era of the epochs under which queues are owned: look at it, begin a new one.")
+    keys = _group("Keys of the HTTP API: make one, list them, revoke one.")
     first: tuple[Callable[..., int], ...] = (
         schedule, messages.cancel, messages.reschedule, messages.get, messages.find, queues.stats, queues.queues,
         queues.nodes,
@@ -57,6 +58,10 @@ def _app() -> typer.Typer:
     eras.command()(era.show)
     eras.command()(era.bump)
     app.add_typer(eras, name="era")
+    keys.command()(api_keys.new)
+    keys.command("list")(api_keys.list_)
+    keys.command()(api_keys.revoke)
+    app.add_typer(keys, name="api-keys")
     for command in last:
         app.command()(command)
     return app

@@ -12,7 +12,18 @@ from delayq.message import State
 from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import QueueKeys
 
-__all__ = ["COUNTERS", "Found", "QueueStats", "count_key", "find", "get", "read_reason", "read_record", "stats", "write_off"]
+__all__ = [
+    "COUNTERS",
+    "Found",
+    "QueueStats",
+    "count_key",
+    "find",
+    "get",
+    "read_reason",
+    "read_record",
+    "stats",
+    "write_off",
+]
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
