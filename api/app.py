@@ -20,6 +20,7 @@ from . import openapi, problems
 from .door import refuse_open_door
 from .http import SECURITY, Resource
 from .operations import OPERATIONS
+from .pages import Pages
 from .problems import Problem
 from .service import Service
 
@@ -32,7 +33,8 @@ class Application(FastAPI):
     def __init__(self, service: Service) -> None:
         self._direct: dict[str, Resource] = {}
         super().__init__(
-            title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan, redoc_url=None,
+            title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan,
+            openapi_url=None, docs_url=None, redoc_url=None,
             exception_handlers={HTTPException: _no_route, Exception: _no_route},
         )  # fmt: skip
         self.service = service
@@ -43,6 +45,10 @@ class Application(FastAPI):
                 resources[path] = Resource(path, service.metrics, service.door)
                 self.router.routes.append(Route(path, resources[path], include_in_schema=False))
             resources[path].add(operation.method, partial(operation.handle, service), open=operation.open)
+        pages = Pages(openapi.TITLE, self.openapi())
+        for path, handle in (("/docs", pages.docs), ("/openapi.json", pages.openapi)):
+            resources[path] = Resource(path, service.metrics, service.door)
+            resources[path].add("GET", handle, open=True)
         self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -19,7 +19,7 @@ Cli = Callable[..., Ran]
 
 @pytest.fixture(params=["keys.yaml", "keys.json", "keys"])
 def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / request.param
+    path: Path = tmp_path / request.param
     monkeypatch.setenv("DELAYQ_API_KEYS", str(path))
     return path
 
