@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,8 +17,10 @@ from starlette.routing import Route
 from delayq import Settings
 
 from . import openapi, problems
-from .http import Resource
+from .door import refuse_open_door
+from .http import SECURITY, Resource
 from .operations import OPERATIONS
+from .pages import Pages
 from .problems import Problem
 from .service import Service
 
@@ -30,7 +33,8 @@ class Application(FastAPI):
     def __init__(self, service: Service) -> None:
         self._direct: dict[str, Resource] = {}
         super().__init__(
-            title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan, redoc_url=None,
+            title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan,
+            openapi_url=None, docs_url=None, redoc_url=None,
             exception_handlers={HTTPException: _no_route, Exception: _no_route},
         )  # fmt: skip
         self.service = service
@@ -38,9 +42,13 @@ class Application(FastAPI):
         for operation in OPERATIONS:
             path = operation.path
             if path not in resources:
-                resources[path] = Resource(path, service.metrics)
+                resources[path] = Resource(path, service.metrics, service.door)
                 self.router.routes.append(Route(path, resources[path], include_in_schema=False))
-            resources[path].add(operation.method, partial(operation.handle, service))
+            resources[path].add(operation.method, partial(operation.handle, service), open=operation.open)
+        pages = Pages(openapi.TITLE, self.openapi())
+        for path, handle in (("/docs", pages.docs), ("/openapi.json", pages.openapi)):
+            resources[path] = Resource(path, service.metrics, service.door)
+            resources[path].add("GET", handle, open=True)
         self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -59,7 +67,11 @@ class Application(FastAPI):
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     assert isinstance(app, Application)
+    watching = asyncio.create_task(app.service.door.watch()) if not app.service.door.open else None
     yield
+    if watching is not None:
+        watching.cancel()
+        await asyncio.wait([watching])
     await app.service.close()
 
 
@@ -72,10 +84,11 @@ async def _no_route(request: StarletteRequest, error: Exception) -> Response:
         problem = Problem(kind, known if kind == "not-found" else str(error.detail))
     answer = problems.answer(problem)
     request.app.service.metrics.request("other", "other", answer.status, 0.0)
-    headers = {name.decode(): value.decode() for name, value in answer.headers}
+    headers = {name.decode(): value.decode() for name, value in (*answer.headers, *SECURITY)}
     return Response(answer.body, answer.status, headers | dict(getattr(error, "headers", None) or {}))
 
 
 def create_app(settings: Settings) -> Application:
     """The application; raises ConfigError for settings that make no sense."""
+    refuse_open_door(settings)
     return Application(Service(settings))

@@ -15,13 +15,23 @@ from urllib.parse import parse_qsl
 import structlog
 
 from . import problems
+from .access import ANYBODY, Caller
+from .door import Door
 from .metrics import Metrics
 from .problems import Answer, Problem
 
-__all__ = ["ClientGone", "Handler", "Request", "Resource", "send_answer"]
+__all__ = ["SECURITY", "ClientGone", "Handler", "Request", "Resource", "send_answer"]
 
 #: How long the rest of a body may take that did not come with its head, in seconds.
 BODY_SECONDS: Final = 30.0
+
+#: On every answer: it is data, no page.
+SECURITY: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
 
 _log = structlog.get_logger("api")
 _now = time.perf_counter  # latencies are below the ms of delayq.clock
@@ -34,10 +44,11 @@ class ClientGone(Exception):
 class Request:
     """What a handler sees of a request."""
 
-    __slots__ = ("_receive", "scope")
+    __slots__ = ("_receive", "caller", "scope")
 
-    def __init__(self, scope: Any, receive: Any) -> None:
+    def __init__(self, scope: Any, receive: Any, caller: Caller = ANYBODY) -> None:
         self.scope = scope
+        self.caller = caller
         self._receive = receive
 
     def path(self, name: str) -> str:
@@ -118,16 +129,19 @@ Handler = Callable[[Request], Awaitable[Answer]]
 class Resource:
     """All methods of one path, as an ASGI application."""
 
-    def __init__(self, path: str, metrics: Metrics) -> None:
+    def __init__(self, path: str, metrics: Metrics, door: Door) -> None:
         self.path = path
         self._metrics = metrics
+        self._door = door
         self._handlers: dict[str, Handler] = {}
+        self._open: set[str] = set()  # methods that take no key
 
-    def add(self, method: str, handler: Handler) -> None:
-        """Serve a method; GET serves HEAD, too."""
-        self._handlers[method] = handler
-        if method == "GET":
-            self._handlers["HEAD"] = handler
+    def add(self, method: str, handler: Handler, *, open: bool = False) -> None:
+        """Serve a method, `open` to anybody; GET serves HEAD, too."""
+        for one in (method, "HEAD") if method == "GET" else (method,):
+            self._handlers[one] = handler
+            if open or self._door.open:
+                self._open.add(one)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         began = _now()
@@ -138,7 +152,8 @@ class Resource:
                 allow = ", ".join(sorted(self._handlers)).encode()
                 detail = f"This path takes {allow.decode()}."
                 raise Problem("method-not-allowed", detail, headers=((b"allow", allow),))
-            answer = await handler(Request(scope, receive))
+            caller = ANYBODY if method in self._open else self._door.enter(scope, self.path)
+            answer = await handler(Request(scope, receive, caller))
         except ClientGone:
             return
         except Exception as error:
@@ -153,6 +168,6 @@ class Resource:
 async def send_answer(answer: Answer, send: Any, *, head: bool = False) -> None:
     """Send it; of a HEAD request, without the body."""
     body = answer.body
-    headers = [(b"content-length", b"%d" % len(body)), *answer.headers]
+    headers = [(b"content-length", b"%d" % len(body)), *answer.headers, *SECURITY]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if head else body})

@@ -49,6 +49,7 @@ class Metrics:
         self.cancelled: Counter[str] = Counter()
         self.flushes = Histogram(FLUSH)
         self.waiting: Callable[[], int] = lambda: 0
+        self.keys_stale: Callable[[], bool] = lambda: False
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._seconds: dict[str, Histogram] = {}
         self._registry = CollectorRegistry()
@@ -92,3 +93,5 @@ class Metrics:
         flushes.add_metric((), self.flushes.buckets(), self.flushes.total)
         yield flushes
         yield GaugeMetricFamily("delayq_api_waiting", "messages that wait for a trip to Redis", self.waiting())
+        stale = "1 while the file of keys cannot be taken as it is, and the keys before it are in force"
+        yield GaugeMetricFamily("delayq_api_keys_stale", stale, int(self.keys_stale()))

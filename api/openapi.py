@@ -46,6 +46,12 @@ _TYPES: Final = (
     BatchIn, BatchOut, CancelIn, DeadLettersOut, EndedOut, FoundOut, HealthOut, IdsIn, MessageIn, NodesOut, PatchIn,
     ProblemOut, QueuesOut, ResultsOut, ScheduledOut, StateOut, StatsOut,
 )  # fmt: skip
+_KEY: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "dq_<id>_<secret>",
+    "description": "A key of the API; `delayq api-keys new` makes one. An API that listens on loopback may take none.",
+}
 _GOOD: Final = {200: "Done", 201: "Scheduled", 202: "Removed, but in flight"}
 _DUES: Final = ("delayTime", "expectDate", "delayLevel")
 
@@ -59,7 +65,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": VERSION, "description": ABOUT, "license": {"name": "Apache-2.0"}},
         "paths": paths,
-        "components": {"schemas": _schemas()},
+        "components": {"schemas": _schemas(), "securitySchemes": {"key": _KEY}},
     }
 
 
@@ -78,9 +84,12 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.takes is not None:
         content = {"schema": _ref(operation.takes), "example": operation.example}
         out["requestBody"] = {"required": True, "content": {"application/json": content}}
+    refusals = {*operation.problems} if operation.open else {401, 403, 429, *operation.problems}
     out["responses"] = {str(status): _good(status, type) for status, type in operation.gives.items()} | {
-        str(status): _bad(status) for status in operation.problems
+        str(status): _bad(status) for status in sorted(refusals)
     }
+    if not operation.open:
+        out["security"] = [{"key": []}, {}]
     return out
 
 
@@ -103,7 +112,9 @@ def _bad(status: int) -> dict[str, Any]:
         "description": titles,
         "content": {"application/problem+json": {"schema": _ref(ProblemOut)}},
     }
-    if status in (503, 507):
+    if status == 401:
+        out["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
+    if status in (429, 503, 507):
         out["headers"] = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
     return out
 

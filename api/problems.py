@@ -23,17 +23,21 @@ __all__ = ["KINDS", "Answer", "Headers", "Problem", "ProblemOut", "answer", "pro
 Headers = tuple[tuple[bytes, bytes], ...]
 JSON: Final[Headers] = ((b"content-type", b"application/json"),)
 _PROBLEM: Final[Headers] = ((b"content-type", b"application/problem+json"),)
-RETRY_AFTER: Final[Headers] = ((b"retry-after", b"1"),)
 
 #: kind → status and title; the kind ends the problem's type.
 KINDS: Final[dict[str, tuple[int, str]]] = {
     "invalid": (400, "The request is wrong"),
+    "unauthorized": (401, "A key is missing, or not known"),
+    "forbidden": (403, "The key does not allow it"),
     "not-found": (404, "There is no such thing"),
     "method-not-allowed": (405, "This path does not take that method"),
     "timeout": (408, "The request did not arrive in time"),
     "conflict": (409, "The state of the message does not allow it"),
     "too-large": (413, "Too large"),
     "unsupported": (415, "The body is in a form that is not taken"),
+    "rate": (429, "Too many requests of this key"),
+    "quota": (429, "Too many messages of this key are waiting"),
+    "locked": (429, "Too many attempts that failed"),
     "head-too-large": (431, "The head of the request is too large"),
     "internal": (500, "Something is broken here"),
     "unavailable": (503, "The store is away"),
@@ -72,7 +76,7 @@ class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Problem(Exception):
-    """Raised by a handler: the answer is this problem; see `KINDS` and `ProblemOut`."""
+    """Raised by a handler: the answer is this problem; see `KINDS` and `ProblemOut`. `retry_after` is in seconds."""
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class Problem(Exception):
         detail: str,
         *,
         headers: Headers = (),
+        retry_after: int = 1,
         field: str | UnsetType = UNSET,
         id: str | UnsetType = UNSET,
         state: str | UnsetType = UNSET,
@@ -89,7 +94,9 @@ class Problem(Exception):
         super().__init__(detail)
         status, title = KINDS[kind]
         self.kind = kind
-        self.headers = headers + RETRY_AFTER if status in (503, 507) else headers
+        if status in (429, 503, 507):
+            headers += ((b"retry-after", b"%d" % retry_after),)
+        self.headers = headers
         self.out = ProblemOut(f"urn:delayq:problem:{kind}", title, status, detail, field, id, state, missing, results)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -10,7 +11,8 @@ from delayq import InvalidMessage, StoreError
 from delayq.message import check_id
 from delayq.store.commands import DeadLetter
 
-from . import problems
+from . import own, problems
+from .access import Caller
 from .answers import DeadLettersOut, EndedOut, ResultOut, ResultsOut
 from .decoding import decode
 from .http import Request
@@ -18,6 +20,7 @@ from .problems import Answer, Problem
 from .results import answer_results, ask_each, check_each
 from .schemas import IdsIn
 from .service import Operations, Service, encode
+from .tokens import seal, unseal
 from .views import dead_letter_out
 
 __all__ = ["OPERATIONS"]
@@ -30,6 +33,7 @@ LIMIT: Final = 100
 MOST: Final = 1_000
 #: A page is gathered in steps and ends early when it is as large as this: bodies may be large.
 STEP: Final = 25
+MOST_STEPS: Final = 200
 PAGE_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -43,21 +47,32 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 async def dead_letters(service: Service, request: Request) -> Answer:
     """Look at dead letters
 
-    Oldest first within a queue. A page of large messages may have fewer than `limit`; the last page has no token.
+    Oldest first within a queue. A page of large messages, or for a key that sees few of them, may have fewer than
+    `limit`, or none; the last page has no token.
     """
     given = request.query("limit", "pageToken")
     limit = _limit(given.get("limit", str(LIMIT)))
     token = given.get("pageToken")
+    caller = request.caller
+    everything = caller.everything("read")
+    if token is not None and not everything:
+        token = unseal(token, service.door.secret)
     letters: list[DeadLetter] = []
     size = 0
-    while True:
+    for _ in range(MOST_STEPS):
         page = await service.client.dead_letters(min(STEP, limit - len(letters)), token)
-        letters += page.letters
+        letters += page.letters if everything else [one for one in page.letters if _may_read(caller, one)]
         size += sum(len(letter.record.payload) for letter in page.letters if letter.record is not None)
         token = page.next_token
         if token is None or len(letters) >= limit or size >= PAGE_BYTES:
             break
+    if token is not None and not everything:
+        token = seal(token, service.door.secret)
     return Answer(200, encode(DeadLettersOut([dead_letter_out(letter) for letter in letters], token)))
+
+
+def _may_read(caller: Caller, letter: DeadLetter) -> bool:
+    return letter.record is not None and "read" in caller.on(letter.record.topic)
 
 
 def _limit(text: str) -> int:
@@ -77,12 +92,12 @@ async def redrive(service: Service, request: Request) -> Answer:
     """
     ids = decode(_ids, await request.json(service.settings.request_limit)).ids
     valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
-    outcomes = await ask_each(service.client.redrive, valid)
+    outcomes = await ask_each(partial(own.redrive, service, request.caller), valid)
     return answer_results([refused.get(id) or _result(id, next(outcomes)) for id in ids])
 
 
-def _result(id: str, outcome: str | StoreError) -> ResultOut:
-    if isinstance(outcome, StoreError):
+def _result(id: str, outcome: str | Problem | StoreError) -> ResultOut:
+    if isinstance(outcome, (Problem, StoreError)):
         problem = problems.problem_of(outcome).out
         return ResultOut(status=problem.status, id=id, problem=problem)
     return ResultOut(status=200 if outcome == "scheduled" else 409, id=id, result=outcome)
@@ -95,6 +110,6 @@ async def discard(service: Service, request: Request) -> Answer:
     """Delete a dead letter for good"""
     request.query()
     id = check_id(request.path("id"))
-    if not await service.client.discard(id):
+    if not await own.discard(service, request.caller, id):
         raise Problem("not-found", "No dead letter has this id.", field="id", id=id)
     return Answer(200, encode(EndedOut(id, "discarded")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -9,7 +10,8 @@ import msgspec
 from delayq import Cancelled, InvalidMessage, StoreError
 from delayq.message import check_id, check_key
 
-from . import problems
+from . import own, problems
+from .access import Caller
 from .answers import EndedOut, FoundOut, ResultOut, ResultsOut, ScheduledOut, StateOut
 from .decoding import decode
 from .http import Request
@@ -50,7 +52,7 @@ async def get(service: Service, request: Request) -> Answer:
     """Look at a message"""
     request.query()
     id = check_id(request.path("id"))
-    found = await service.client.get(id)
+    found = await own.get(service, request.caller, id)
     if found is None:
         raise _unknown(id)
     return Answer(200, encode(state_out(found)))
@@ -68,7 +70,7 @@ async def find(service: Service, request: Request) -> Answer:
     key = request.query("key").get("key")
     if key is None:
         raise InvalidMessage("key", "say which business key: /v1/messages?key=…")
-    found = await service.client.find(key)
+    found = await own.find(service, request.caller, key)
     return Answer(200, encode(FoundOut([state_out(one) for one in found])))
 
 
@@ -83,9 +85,9 @@ async def cancel(service: Service, request: Request) -> Answer:
     """
     request.query()
     id = check_id(request.path("id"))
-    (outcome,) = await ask_each(service.client.cancel_many, [id])
+    (outcome,) = await ask_each(partial(own.cancel, service, request.caller), [id])
     _count(service, outcome)
-    if isinstance(outcome, StoreError):
+    if isinstance(outcome, (Problem, StoreError)):
         raise outcome
     result = outcome.result
     if result == "not_found":
@@ -108,19 +110,19 @@ async def cancel_many(service: Service, request: Request) -> Answer:
     if (given.ids is None) == (given.keys is None):
         raise InvalidMessage("ids", "give exactly one of ids and keys")
     if given.ids is not None:
-        return await _cancel_ids(service, given.ids)
+        return await _cancel_ids(service, request.caller, given.ids)
     assert given.keys is not None
-    return await _cancel_keys(service, given.keys)
+    return await _cancel_keys(service, request.caller, given.keys)
 
 
-async def _cancel_ids(service: Service, ids: list[str]) -> Answer:
+async def _cancel_ids(service: Service, caller: Caller, ids: list[str]) -> Answer:
     valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
-    outcomes = await ask_each(service.client.cancel_many, valid)
+    outcomes = await ask_each(partial(own.cancel, service, caller), valid)
     results = [refused.get(id) or _result(service, next(outcomes), id) for id in ids]
     return answer_results(results)
 
 
-async def _cancel_keys(service: Service, keys: list[str]) -> Answer:
+async def _cancel_keys(service: Service, caller: Caller, keys: list[str]) -> Answer:
     _, refused = check_each("keys", keys, MOST_KEYS, lambda key: check_key(key, service.limits))
     results: list[ResultOut] = []
     away: StoreError | None = None
@@ -130,7 +132,7 @@ async def _cancel_keys(service: Service, keys: list[str]) -> Answer:
             continue
         if away is None:
             try:
-                results.append(ResultOut(status=200, key=key, messages=await _cancel_key(service, key)))
+                results.append(ResultOut(status=200, key=key, messages=await _cancel_key(service, caller, key)))
                 continue
             except StoreError as error:
                 away = error  # the other keys are not asked for: each would wait for its time-out
@@ -140,15 +142,20 @@ async def _cancel_keys(service: Service, keys: list[str]) -> Answer:
     return answer_results(results)
 
 
-async def _cancel_key(service: Service, key: str) -> list[ResultOut]:
-    outcomes = await service.client.cancel_by_key(key)
+async def _cancel_key(service: Service, caller: Caller, key: str) -> list[ResultOut]:
+    outcomes = await own.cancel_by_key(service, caller, key)
     for outcome in outcomes:
         if isinstance(outcome, StoreError):
             raise outcome
-    return [_result(service, outcome, outcome.id) for outcome in outcomes]
+    return [_result(service, outcome, _id_of(outcome)) for outcome in outcomes]
 
 
-def _result(service: Service, outcome: Cancelled | StoreError, id: str) -> ResultOut:
+def _id_of(outcome: Cancelled | Problem | StoreError) -> str:
+    id = outcome.out.id if isinstance(outcome, Problem) else outcome.id
+    return id or ""
+
+
+def _result(service: Service, outcome: Cancelled | Problem | StoreError, id: str) -> ResultOut:
     _count(service, outcome)
     if isinstance(outcome, Cancelled):
         return ResultOut(status=STATUS[outcome.result], id=id, result=outcome.result)
@@ -156,7 +163,7 @@ def _result(service: Service, outcome: Cancelled | StoreError, id: str) -> Resul
     return ResultOut(status=problem.status, id=id, problem=problem)
 
 
-def _count(service: Service, outcome: Cancelled | StoreError) -> None:
+def _count(service: Service, outcome: Cancelled | Problem | StoreError) -> None:
     result = outcome.result if isinstance(outcome, Cancelled) else problems.problem_of(outcome).kind
     service.metrics.cancelled[result] += 1
 
@@ -172,7 +179,7 @@ async def reschedule(service: Service, request: Request) -> Answer:
     """
     id = check_id(request.path("id"))
     due: dict[str, Any] = due_of(decode(_patch, await request.json(service.settings.request_limit)))
-    outcome = await service.client.reschedule(id, **due)
+    outcome = await own.reschedule(service, request.caller, id, due)
     if outcome.result == "not_found":
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:

@@ -22,6 +22,7 @@ _METRICS: Final = ((b"content-type", CONTENT_TYPE_LATEST.encode()),)
 @OPERATIONS.add("GET", "/v1/queues", gives={200: QueuesOut}, problems=(400, 503))
 async def queues(service: Service, request: Request) -> Answer:
     """Look at the queues"""
+    request.caller.need_everywhere("read")
     request.query()
     return Answer(200, encode(queues_out(await service.client.stats(), await service.client.nodes())))
 
@@ -32,6 +33,7 @@ async def nodes(service: Service, request: Request) -> Answer:
 
     By what they say of themselves every 5 s. One that stops in order takes its line away; one that died is `stale`.
     """
+    request.caller.need_everywhere("read")
     request.query()
     return Answer(200, encode(nodes_out(await service.client.nodes())))
 
@@ -39,17 +41,18 @@ async def nodes(service: Service, request: Request) -> Answer:
 @OPERATIONS.add("GET", "/v1/stats", gives={200: StatsOut}, problems=(400, 503))
 async def stats(service: Service, request: Request) -> Answer:
     """Look at all queues together"""
+    request.caller.need_everywhere("read")
     request.query()
     return Answer(200, encode(stats_out(await service.client.stats())))
 
 
-@OPERATIONS.add("GET", "/livez", gives={200: HealthOut})
+@OPERATIONS.add("GET", "/livez", gives={200: HealthOut}, open=True)
 async def livez(_service: Service, _request: Request) -> Answer:
     """Whether the process answers"""
     return Answer(200, encode(HealthOut("alive")))
 
 
-@OPERATIONS.add("GET", "/readyz", gives={200: HealthOut}, problems=(503,))
+@OPERATIONS.add("GET", "/readyz", gives={200: HealthOut}, problems=(503,), open=True)
 async def readyz(service: Service, _request: Request) -> Answer:
     """Whether messages can be taken and kept
 
@@ -63,6 +66,7 @@ async def readyz(service: Service, _request: Request) -> Answer:
 
 
 @OPERATIONS.add("GET", "/metrics", gives={200: None})
-async def metrics(service: Service, _request: Request) -> Answer:
+async def metrics(service: Service, request: Request) -> Answer:
     """Numbers for Prometheus"""
+    request.caller.need_everywhere("read")
     return Answer(200, service.metrics.render(), _METRICS)

@@ -16,6 +16,7 @@ from .answers import BatchOut, ItemOut, ScheduledOut
 from .decoding import decode
 from .http import Request
 from .problems import Answer, Problem
+from .quotas import RETRY_AFTER
 from .schemas import BatchIn, MessageIn, PartsIn, message_of
 from .service import Operations, Service, encode
 from .views import scheduled_out
@@ -44,7 +45,11 @@ async def schedule(service: Service, request: Request) -> Answer:
     409 when the id belongs to other content, or was cancelled. After 503 repeat with the id in the problem.
     """
     raw = await request.json(service.settings.request_limit)
-    outcome = await service.group.schedule(message_of(decode(_message, raw)), len(raw))
+    caller = request.caller
+    message = caller.takes(message_of(decode(_message, raw)))
+    if caller.quota is not None and not await service.quotas.take(caller, 1):
+        raise service.quotas.full(caller)
+    outcome = await service.group.schedule(message, len(raw))
     counts = service.metrics.scheduled
     if isinstance(outcome, Scheduled):
         created = outcome.created
@@ -69,15 +74,25 @@ async def schedule_batch(service: Service, request: Request) -> Answer:
     most = service.settings.batch_limit
     if len(given) > most:
         raise InvalidMessage("messages", f"at most {most} in a batch; {len(given)} were given")
+    caller = request.caller
+    caller.count(len(given))
     refused: dict[int, Outcome] = {}
     messages: list[Message] = []
     for index, one in enumerate(given):
         try:
-            messages.append(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
+            message = caller.takes(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
+            if caller.quota is not None:  # what is refused anyway takes no room
+                message.validate(service.limits, service.clock.now())
+            messages.append(message)
         except (InvalidMessage, Problem) as error:
             refused[index] = error
+    if caller.quota is not None:
+        room = await service.quotas.take(caller, len(messages))
+        good = [index for index in range(len(given)) if index not in refused]
+        refused.update(dict.fromkeys(good[room:], service.quotas.full(caller)))
+        del messages[room:]
     outcomes: list[Outcome] = list(await service.client.schedule_many(messages) if messages else ())
-    for index, refusal in refused.items():  # in ascending order: each comes to its place
+    for index, refusal in sorted(refused.items(), key=lambda one: one[0]):  # in ascending order each comes to its place
         outcomes.insert(index, refusal)
     return _answer_batch(service, outcomes)
 
@@ -109,4 +124,7 @@ def _answer_batch(service: Service, outcomes: list[Outcome]) -> Answer:
     if outcomes and counts["unavailable"] + counts["full"] == len(outcomes):
         kind = "unavailable" if counts["unavailable"] else "full"
         raise Problem(kind, "No message could be scheduled; repeat each with the id in its result.", results=results)
+    if outcomes and counts["quota"] == len(outcomes):
+        detail = "There is no room for any of these messages; cancel some that wait, or wait."
+        raise Problem("quota", detail, retry_after=RETRY_AFTER, results=results)
     return Answer(200, encode(BatchOut(results)))

@@ -1,4 +1,4 @@
-"""uvicorn with the limits that it does not have by itself: on the size of a request's head, and on its time."""
+"""uvicorn with the limits that it does not have by itself: on a head's size, and on the time of a head and a body."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from delayq import Settings
 
-from . import problems
+from . import http, problems
 from .problems import Problem
 
 __all__ = ["Server", "make_server"]
 
 HEAD_BYTES: Final = 32 * 1024
 HEAD_SECONDS: Final = 10.0
+#: A little longer than who reads a body waits for it: then there is an answer first.
+BODY_SECONDS: Final = http.BODY_SECONDS + 2
 KEEP_ALIVE_SECONDS: Final = 75  # longer than load balancers keep an idle connection: 60 s
 STOP_SECONDS: Final = 8
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection. A head that is too large gets 431, one that does not come gets its connection closed."""
+    """One connection. A head that is too large gets 431; what does not come in time gets its connection closed.
+
+    Both times run from the beginning of a head or body, however many bytes of it drip in, and whether or not anybody
+    waits for it: that of a request that was refused before its body came is waited for by nobody.
+    """
 
     _in_head = True
+    _in_body = False
     _head_bytes = 0  # of the head that is coming, without the chunk in which it began
     _chunk = 0
     _deadline: asyncio.TimerHandle | None = None
@@ -51,6 +58,8 @@ class Protocol(HttpToolsProtocol):
                 self._refuse_head()
             elif self._deadline is None:
                 self._wait_for_head()
+        elif self._in_body and self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(BODY_SECONDS, self.transport.abort)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -59,6 +68,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._in_body = True
         if self._deadline is not None:
             self._stop_waiting()
         # Adding the headers up costs something, so only where they may be too many.
@@ -72,6 +82,9 @@ class Protocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._in_body = False
+        if self._deadline is not None:
+            self._stop_waiting()
         if not self.transport.is_closing():
             super().on_message_complete()
 
@@ -92,7 +105,7 @@ class Protocol(HttpToolsProtocol):
         answer = problems.answer(problem)
         status = HTTPStatus(answer.status)
         lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
-        lines += [name + b": " + value for name, value in answer.headers]
+        lines += [name + b": " + value for name, value in (*answer.headers, *http.SECURITY)]
         lines += [b"content-length: %d" % len(answer.body), b"connection: close", b"", answer.body]
         self.transport.write(b"\r\n".join(lines))
         self.transport.close()

@@ -8,12 +8,15 @@ from typing import Any
 
 import msgspec
 
-from delayq import AsyncClient, Settings
+from delayq import AsyncClient, Settings, owned
+from delayq.clock import SystemClock
 
+from .door import Door
 from .group_commit import GroupCommit
 from .http import Request
 from .metrics import Metrics
 from .problems import Answer
+from .quotas import Quotas
 from .readiness import Readiness
 
 __all__ = ["Handle", "Operation", "Operations", "Service", "encode"]
@@ -32,6 +35,14 @@ class Service:
         self.readiness = Readiness(self.client, settings.min_replicas)
         self.group = GroupCommit(self.client.schedule_many, self.metrics.flushes)
         self.metrics.waiting = lambda: self.group.waiting
+        self.clock = SystemClock()
+        self.door = Door(settings, self.clock)
+        self.metrics.keys_stale = lambda: bool(self.door.stale)
+        self.quotas = Quotas(self._carrying, self.clock)
+
+    async def _carrying(self, key: str) -> int:
+        """How many messages carry a business key."""
+        return await self.client.run(lambda context: owned.count(context, key))
 
     async def close(self) -> None:
         """Let what is on its way arrive, then close the connections."""
@@ -47,7 +58,7 @@ class Operation:
     """A handler, and what the documentation says of it.
 
     `takes` is the type of the body and `example` one; `gives` the type of each good answer's body (None: text),
-    `problems` the statuses of the bad ones, `query` the parameters with their schemas.
+    `problems` the statuses of the bad ones, `query` the parameters with their schemas. `open`: it takes no key.
     """
 
     method: str
@@ -58,6 +69,7 @@ class Operation:
     gives: dict[int, type | None] = field(default_factory=dict)
     problems: tuple[int, ...] = ()
     query: dict[str, dict[str, Any]] = field(default_factory=dict)
+    open: bool = False
 
 
 class Operations(list[Operation]):

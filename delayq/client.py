@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 from delayq import operations
@@ -174,6 +174,10 @@ class AsyncClient:
         except StopIteration as end:
             result: T = end.value
             return result
+
+    async def run(self, make: Callable[[Context], Plan[T]]) -> T:
+        """Run a plan that is not among the methods here, such as those of `delayq.owned`."""
+        return await self._run(make(await self.context()))
 
     async def schedule(self, message: Message) -> Scheduled:
         """Schedule one message; raises InvalidMessage, Conflict or StoreError."""

@@ -83,6 +83,13 @@ class Settings(BaseSettings):
 
     api_host: str = Field(default="127.0.0.1", description="address of the HTTP API")
     api_port: int = Field(default=8080, ge=0, le=65_535, description="port of the HTTP API")
+    api_keys: str = Field(
+        default="", description="the file of the keys of the HTTP API, JSON, YAML or TOML; unset: it takes no keys"
+    )
+    api_open: Literal["", "yes-without-keys"] = Field(
+        default="",
+        description="yes-without-keys: listen on an address that is not loopback, and let everybody do everything",
+    )
     worker_port: int = Field(
         default=0, ge=0, le=65_535, description="port of the worker's /metrics, /livez and /readyz; 0 = none"
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import typer
 from typer.main import get_command
 
-from delayq.cli import bridge, dead_letters, doctor, era, messages, queues, tail
+from delayq.cli import api_keys, bridge, dead_letters, doctor, era, messages, queues, tail
 from delayq.cli.backfill import backfill
 from delayq.cli.export import export
 from delayq.cli.options import BadUse
@@ -50,6 +50,7 @@ def _app() -> typer.Typer:
     letters = _group("Messages that were given up: look at them, put them back, delete them.")
     bridges = _group("Ways into delayq from other systems.")
     eras = _group("The era of the epochs under which queues are owned: look at it, begin a new one.")
+    keys = _group("Keys of the HTTP API: make one, list them, revoke one.")
     first: tuple[Callable[..., int], ...] = (
         schedule, messages.cancel, messages.reschedule, messages.get, messages.find, queues.stats, queues.queues,
         queues.nodes,
@@ -70,6 +71,10 @@ def _app() -> typer.Typer:
     app.command(UNDO)(undo)
     app.command()(reconcile)
     app.command()(export)
+    keys.command()(api_keys.new)
+    keys.command("list")(api_keys.list_)
+    keys.command()(api_keys.revoke)
+    app.add_typer(keys, name="api-keys")
     for command in last:
         app.command()(command)
     return app

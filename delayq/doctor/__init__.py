@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from delayq.clock import Clock
 from delayq.config import Settings
+from delayq.doctor.access import check_password
 from delayq.doctor.accounts import check_accounts, write_off
 from delayq.doctor.ask import redis_now
 from delayq.doctor.check import FAIL, OK, WARN, Check
@@ -28,6 +29,7 @@ def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | N
     back before they are counted.
     """
     yield from check_server(store)
+    yield check_password(store)
     yield check_durability(store, settings)
     yield check_clock(store, clock)
     layouts, check = check_layout(store, settings.queues)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import msgspec
 
 from delayq.errors import ConfigError
 
-__all__ = ["CLUSTER", "SENTINEL", "SINGLE", "Address", "Node", "parse", "without_secrets"]
+__all__ = ["CLUSTER", "SENTINEL", "SINGLE", "Address", "Node", "hosts", "parse", "without_secrets", "without_user"]
 
 SINGLE: Final = "single"
 SENTINEL: Final = "sentinel"
@@ -114,6 +114,19 @@ def without_secrets(url: str) -> str:
     """The URL as it may be shown: no user, no password, no options."""
     scheme, separator, rest = url.partition("://")
     return scheme + separator + rest.rpartition("@")[2].partition("?")[0] if separator else ""
+
+
+def without_user(url: str) -> str:
+    """The URL for one who has no name and password with the servers (those for sentinels stay)."""
+    parts = urlsplit(url)
+    query = "&".join(one for one in parts.query.split("&") if one.partition("=")[0] not in ("username", "password"))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query))
+
+
+def hosts(url: str) -> list[str]:
+    """The hosts that it names; '' is this machine."""
+    where = parse(url)
+    return [host for host, _ in where.nodes] or [urlsplit(url).hostname or ""]
 
 
 def _path(kind: str, path: str) -> tuple[str, int]:

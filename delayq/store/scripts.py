@@ -11,18 +11,22 @@ from typing import NamedTuple
 __all__ = ["NAMES", "Script", "load", "source", "stopped_when_full"]
 
 _INCLUDE = re.compile(r"^-- @include (.+)$", re.MULTILINE)
+_SCRIPT = re.compile(r"^-- @script (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^ +|^ *--.*\n", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
 NAMES = (
-    "ack", "announce", "barrier", "bump_era", "bury", "cancel", "claim", "close", "dead_letters", "discard", "find",
-    "get", "layout", "page", "park", "pull", "redrive", "relist", "remove", "repair", "reschedule", "retire", "retry",
-    "schedule", "search", "spend", "stats", "unpark", "write_off",
+    "ack", "announce", "barrier", "bump_era", "bury", "cancel", "cancel_own", "claim", "close", "dead_letters",
+    "discard", "discard_own", "find", "get", "glance", "layout", "page", "park", "pull", "redrive", "redrive_own",
+    "relist", "remove", "repair", "reschedule", "reschedule_own", "retire", "retry", "schedule", "search", "spend",
+    "stats", "unpark", "write_off",
 )  # fmt: skip
 
 
 #: Without these nothing would ever leave a full Redis: what was sent would be sent again for ever.
-EMPTYING = ("ack", "bury", "cancel", "claim", "discard", "park", "pull", "retry", "unpark")
+EMPTYING = (
+    "ack", "bury", "cancel", "cancel_own", "claim", "discard", "discard_own", "park", "pull", "retry", "unpark",
+)  # fmt: skip
 
 
 class Script(NamedTuple):
@@ -33,13 +37,14 @@ class Script(NamedTuple):
 
 
 def source(name: str) -> str:
-    """The script with its includes in place."""
+    """The script with its includes, and the script that it goes on with, in place."""
     folder = files("delayq.store") / "lua"
 
     def included(match: re.Match[str]) -> str:
         return "\n".join((folder / "include" / f"{part}.lua").read_text() for part in match.group(1).split())
 
-    return _INCLUDE.sub(included, (folder / f"{name}.lua").read_text())
+    text = _INCLUDE.sub(included, (folder / f"{name}.lua").read_text())
+    return _SCRIPT.sub(lambda match: source(match.group(1)), text)
 
 
 @cache

@@ -47,7 +47,7 @@ def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert {name: result for name, (result, _, _) in checks(ran).items()} == dict.fromkeys(
         (
-            "server", "aof", "eviction", "memory", "durability", "clock", "layout", "owners", "parked", "pool",
+            "server", "password", "aof", "eviction", "memory", "durability", "clock", "layout", "owners", "parked", "pool",
             "accounts",
         ), "ok",
     )  # fmt: skip

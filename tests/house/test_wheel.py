@@ -30,7 +30,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def test_the_wheel_installs_delayq_and_what_spark_looks_for_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    assert {name.partition("/")[0] for name in wheel.namelist()} == {"delayq", "pyspark_delayq.py", "delayq-0.1.0.dist-info"}
+    assert {name.partition("/")[0] for name in wheel.namelist()} == {
+        "delayq",
+        "pyspark_delayq.py",
+        "delayq-0.1.0.dist-info",
+    }
 
 
 def test_the_wheel_has_every_module_and_script_of_the_library(wheel: zipfile.ZipFile) -> None:

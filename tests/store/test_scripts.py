@@ -18,8 +18,8 @@ from tests.support.servers import ServerUnderTest
 
 LUA = files("delayq.store") / "lua"
 WITHOUT_KEY = ("TIME", "PUBLISH")
-READ_ONLY = {"dead_letters", "find", "get", "page", "search", "stats"}
-REFUSED_WHEN_FULL = {"schedule", "reschedule", "redrive"}
+READ_ONLY = {"dead_letters", "find", "get", "glance", "page", "search", "stats"}
+REFUSED_WHEN_FULL = {"schedule", "reschedule", "reschedule_own", "redrive", "redrive_own"}
 
 each_script = pytest.mark.parametrize("name", scripts.NAMES)
 

@@ -7,8 +7,20 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 from delayq.store.commands.bulk import Page, keep_report, page, report, reported, spend, unreport
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
+from delayq.store.commands.own import cancel_own, discard_own, redrive_own, reschedule_own
 from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, stored_epoch
-from delayq.store.commands.reading import COUNTERS, Found, QueueStats, Searched, find, get, search, stats, write_off
+from delayq.store.commands.reading import (
+    COUNTERS,
+    Found,
+    QueueStats,
+    Searched,
+    count_key,
+    find,
+    get,
+    search,
+    stats,
+    write_off,
+)
 from delayq.store.commands.scheduling import Answers, cancel, reschedule, schedule
 from delayq.store.commands.settling import AsPulled, Head, Unparked, ack, bury, park, repair, retry, unpark
 from delayq.store.commands.whole import (
@@ -55,10 +67,13 @@ __all__ = [
     "bump_era",
     "bury",
     "cancel",
+    "cancel_own",
     "claim",
     "close",
+    "count_key",
     "dead_letters",
     "discard",
+    "discard_own",
     "era",
     "every",
     "find",
@@ -76,11 +91,13 @@ __all__ = [
     "pull",
     "redis_now",
     "redrive",
+    "redrive_own",
     "relist",
     "repair",
     "report",
     "reported",
     "reschedule",
+    "reschedule_own",
     "retire",
     "retry",
     "schedule",

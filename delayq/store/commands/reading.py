@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.codec import CorruptRecord, Record
 from delayq.message import State
-from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, texts
+from delayq.store.commands.command import MOVED, RETENTION, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import QueueKeys
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Found",
     "QueueStats",
     "Searched",
+    "count_key",
     "find",
     "found",
     "get",
@@ -126,6 +127,11 @@ def search(keys: QueueKeys, cursor: str, look: int, name: str, value: str) -> Co
         (cursor, look, name, value),
         lambda reply: Searched(reply[0].decode(), reply[1], reply[2], texts(reply[3:])),
     )
+
+
+def count_key(keys: QueueKeys, key: str) -> Command[int]:
+    """How many messages of one queue carry the business key and have not ended."""
+    return plain("ZLEXCOUNT", keys.index, f"({key}\0", f"({key}\1", read=int, key=keys.index)
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,130 @@
+"""Calls for a caller that may not touch everything: what is not theirs is answered as if it were not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from delayq import Cancelled, StoreError, operations, owned
+from delayq.api_keys import Scope
+from delayq.operations import FIND_LIMIT, MOST_PAGES, Rescheduled
+from delayq.store.commands import Found
+
+from .access import Caller
+from .problems import Problem
+from .service import Service
+
+__all__ = ["cancel", "cancel_by_key", "discard", "find", "get", "redrive", "reschedule"]
+
+#: The topic of a message that the caller may touch ('' of one that has ended), why it may not, or None: it sees none.
+Verdict = str | Problem | StoreError | None
+
+
+def _verdict(caller: Caller, scope: Scope, found: Found | StoreError | None) -> Verdict:
+    if found is None or isinstance(found, StoreError):
+        return found
+    if not caller.sees(found):
+        return None
+    if caller.lacks(scope, found):
+        return Problem("forbidden", f"This key has no {scope!r} on the topic of this message.", id=found.id)
+    return found.record.topic if found.record is not None else ""
+
+
+async def _look(service: Service, caller: Caller, scope: Scope, ids: Sequence[str]) -> dict[str, Verdict]:
+    found = await service.client.run(lambda context: owned.look(context, ids))
+    return {id: _verdict(caller, scope, one) for id, one in found.items()}
+
+
+async def _topic(service: Service, caller: Caller, scope: Scope, id: str) -> str | None:
+    """Of one id; raises what stands in the way."""
+    verdict = (await _look(service, caller, scope, [id]))[id]
+    if isinstance(verdict, (Problem, StoreError)):
+        raise verdict
+    return verdict
+
+
+def _allowed(verdicts: dict[str, Verdict]) -> dict[str, str]:
+    return {id: topic for id, topic in verdicts.items() if isinstance(topic, str)}
+
+
+async def get(service: Service, caller: Caller, id: str) -> Found | None:
+    """What is known of an id."""
+    found = await service.client.get(id)
+    if caller.everything("read"):
+        return found
+    verdict = _verdict(caller, "read", found)
+    if isinstance(verdict, Problem):
+        raise verdict
+    return None if verdict is None else found
+
+
+async def find(service: Service, caller: Caller, key: str) -> list[Found]:
+    """The messages with a business key that the caller may read."""
+    found = await service.client.find(key)
+    if caller.everything("read"):
+        return found
+    return [one for one in found if isinstance(_verdict(caller, "read", one), str)]
+
+
+async def cancel(service: Service, caller: Caller, ids: Sequence[str]) -> Sequence[Cancelled | Problem | StoreError]:
+    """Cancel messages; in order, how it went."""
+    if caller.everything("cancel"):
+        return await service.client.cancel_many(ids)
+    verdicts = await _look(service, caller, "cancel", ids)
+    topics = _allowed(verdicts)
+    results: dict[str, Any] = {
+        id: Cancelled(id, "not_found") if verdict is None else verdict for id, verdict in verdicts.items()
+    }
+    if topics:
+        results |= await service.client.run(lambda context: owned.cancel(context, topics))
+    return [results[id] for id in ids]
+
+
+async def cancel_by_key(service: Service, caller: Caller, key: str) -> Sequence[Cancelled | Problem | StoreError]:
+    """Cancel the messages with a business key that the caller sees; how each of them went."""
+    if caller.everything("cancel"):
+        return await service.client.cancel_by_key(key)
+    outcomes: list[Cancelled | Problem | StoreError] = []
+    after: dict[int, str] = {}
+    for _ in range(MOST_PAGES):
+        pages = await service.client.run(partial(owned.find_ids, key=key, after=after))
+        ids = sorted({id for page in pages.values() for id in page})
+        seen = await _look(service, caller, "cancel", ids) if ids else {}
+        hers = [id for id in ids if seen[id] is not None]
+        outcomes += await cancel(service, caller, hers) if hers else ()
+        after = {queue: page[-1] for queue, page in pages.items() if len(page) == FIND_LIMIT}
+        if not after:
+            break
+    return outcomes
+
+
+async def reschedule(service: Service, caller: Caller, id: str, due: dict[str, int | None]) -> Rescheduled:
+    """Give a message another due."""
+    if caller.everything("cancel"):
+        return await service.client.reschedule(id, **due)
+    spec = operations.spec_of(service.limits, service.clock.now(), **due)
+    topic = await _topic(service, caller, "cancel", id)
+    if topic is None:
+        return Rescheduled(id, "not_found")
+    return await service.client.run(lambda context: owned.reschedule(context, id, spec, topic))
+
+
+async def redrive(service: Service, caller: Caller, ids: Sequence[str]) -> Sequence[str | Problem | StoreError]:
+    """Put dead letters back; in order, how it went."""
+    if caller.everything("admin"):
+        return await service.client.redrive(ids)
+    verdicts = await _look(service, caller, "admin", ids)
+    topics = _allowed(verdicts)
+    results: dict[str, Any] = {id: "not_dead" if verdict is None else verdict for id, verdict in verdicts.items()}
+    if topics:
+        results |= await service.client.run(lambda context: owned.redrive(context, topics))
+    return [results[id] for id in ids]
+
+
+async def discard(service: Service, caller: Caller, id: str) -> bool:
+    """Delete a dead letter for good; False if it is none."""
+    if caller.everything("admin"):
+        return await service.client.discard(id)
+    topic = await _topic(service, caller, "admin", id)
+    return topic is not None and await service.client.run(lambda context: owned.discard(context, id, topic))

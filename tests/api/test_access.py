@@ -1,0 +1,260 @@
+"""Keys, and what each of them may see and do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from delayq.api_keys import Scope
+from delayq.config import Settings
+from tests.api.conftest import HOUR, Serving, Worker, assert_refused
+from tests.support.keys import KeyFile
+
+ALL_OF: dict[str, list[Scope]] = {"orders.*": ["schedule", "cancel", "read", "admin"]}
+OTHERS: dict[str, list[Scope]] = {"reviews.*": ["schedule", "cancel", "read", "admin"]}
+
+
+class Tenants:
+    """An API, and those who use it: `shop` with all that there is on orders, `press` with that on reviews, `boss`."""
+
+    def __init__(self, api: httpx2.AsyncClient, keys: KeyFile) -> None:
+        self.api = api
+        self.keys = keys
+
+    def headers(self, name: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.keys.texts[name]}"}
+
+    async def ask(self, name: str, method: str, path: str, body: Any = None) -> httpx2.Response:
+        return await self.api.request(method, path, json=body, headers=self.headers(name))
+
+    async def schedule(self, name: str, topic: str, **fields: Any) -> str:
+        body = {"topic": topic, "delayTime": HOUR} | fields
+        answer = await self.ask(name, "POST", "/v1/messages", body)
+        assert answer.status_code == 201, answer.text
+        id: str = answer.json()["id"]
+        return id
+
+
+@pytest.fixture
+async def tenants(settings: Settings, asgi: Serving, tmp_path: Path) -> AsyncIterator[Tenants]:
+    keys = KeyFile(tmp_path / "keys.yaml")
+    keys.add("shop", ALL_OF)
+    keys.add("press", OTHERS)
+    keys.add("boss")
+    keys.add("clerk", {"orders.*": ["schedule"], "reviews.*": ["read"]})
+    async with asgi(keys.settings(settings)) as api:
+        yield Tenants(api, keys)
+
+
+ANYTHING = [
+    ("POST", "/v1/messages"), ("POST", "/v1/messages:batch"), ("GET", "/v1/messages/x"), ("GET", "/v1/messages?key=k"),
+    ("DELETE", "/v1/messages/x"), ("POST", "/v1/messages:cancel"), ("PATCH", "/v1/messages/x"),
+    ("GET", "/v1/dead-letters"), ("POST", "/v1/dead-letters:redrive"), ("DELETE", "/v1/dead-letters/x"),
+    ("GET", "/v1/queues"), ("GET", "/v1/nodes"), ("GET", "/v1/stats"), ("GET", "/metrics"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path"), ANYTHING)
+async def test_nothing_is_done_or_told_without_a_key(tenants: Tenants, method: str, path: str) -> None:
+    answer = await tenants.api.request(method, path, json={})
+    assert_refused(answer, 401)
+    assert answer.headers["www-authenticate"] == 'Bearer realm="delayq"'
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/docs", "/openapi.json"])
+async def test_probes_and_the_documentation_are_open(tenants: Tenants, path: str) -> None:
+    assert (await tenants.api.get(path)).status_code in (200, 503)  # this Redis has no append-only file
+    assert "www-authenticate" not in (await tenants.api.get(path)).headers
+
+
+async def test_a_wrong_key_is_refused_whatever_it_looks_like(tenants: Tenants) -> None:
+    right = tenants.keys.texts["shop"]
+    other = tenants.keys.texts["press"]
+    mixed = right[:16] + other[16:]
+    last = right[:-1] + ("A" if right[-1] != "A" else "B")
+    for wrong in (
+        "", "Bearer", "Bearer ", f"Bearer {mixed}", f"Bearer {last}", f"Bearer {right}x", f"Basic {right}", right,
+        "Bearer dq_000000000000_" + "A" * 43, "Bearer " + "\xff" * 50, f"Bearer {right} {right}",
+    ):  # fmt: skip
+        answer = await tenants.api.get("/v1/messages/x", headers=[(b"authorization", wrong.encode("latin-1"))])
+        assert_refused(answer, 401)
+        assert answer.headers["www-authenticate"].endswith('error="invalid_token"')
+    twice = [("authorization", f"Bearer {right}"), ("authorization", f"Bearer {right}")]
+    assert_refused(await tenants.api.get("/v1/messages/x", headers=twice), 401)
+    assert (await tenants.api.get("/v1/messages/x", headers={"authorization": f"bearer {right}"})).status_code == 404
+
+
+async def test_a_key_schedules_to_its_own_topics_only(tenants: Tenants) -> None:
+    await tenants.schedule("shop", "orders.unpaid")
+    for topic in ("reviews.new", "orders", "xorders.unpaid"):
+        answer = await tenants.ask("shop", "POST", "/v1/messages", {"topic": topic, "delayTime": 1})
+        assert assert_refused(answer, 403)["field"] == "topic"
+    two = [{"topic": "orders.a", "delayTime": HOUR}, {"topic": "reviews.a", "delayTime": HOUR}]
+    results = (await tenants.ask("shop", "POST", "/v1/messages:batch", {"messages": two})).json()["results"]
+    assert [one["status"] for one in results] == [201, 403]
+
+
+#: What a key may try on an id, and the answer when there is no such message.
+UNKNOWN = [
+    ("GET", "/v1/messages/{id}", None), ("DELETE", "/v1/messages/{id}", None),
+    ("PATCH", "/v1/messages/{id}", {"delayTime": 5}), ("DELETE", "/v1/dead-letters/{id}", None),
+    ("POST", "/v1/messages:cancel", {"ids": ["{id}"]}), ("POST", "/v1/dead-letters:redrive", {"ids": ["{id}"]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["scheduled", "in_flight", "parked", "dead", "delivered", "cancelled"])
+async def test_of_others_messages_a_key_learns_and_changes_nothing(
+    tenants: Tenants, worker: Worker, state: str
+) -> None:
+    """In whatever state they are: the answers are, but for the id, those for an id that nobody ever used."""
+    id = await tenants.schedule(
+        "shop", "orders.unpaid", id="m", keys=["order-42"], delayTime=HOUR if state in ("scheduled", "cancelled") else 0
+    )
+    match state:
+        case "in_flight":
+            worker.pull(id)
+        case "parked":
+            worker.park(id)
+        case "dead":
+            worker.bury(id)
+        case "delivered":
+            worker.deliver(id)
+        case "cancelled":
+            assert (await tenants.ask("shop", "DELETE", f"/v1/messages/{id}")).status_code == 200
+    before = (await tenants.ask("boss", "GET", f"/v1/messages/{id}")).json()
+    for method, path, body in UNKNOWN:
+        answers = []
+        for one in (id, "nobody"):
+            given = {"ids": [one]} if body is not None and "ids" in body else body
+            answer = await tenants.ask("press", method, path.format(id=one), given)
+            answers.append((answer.status_code, answer.text.replace(f'"{one}"', '"…"')))
+        assert answers[0] == answers[1], (method, path)
+    assert (await tenants.ask("press", "GET", "/v1/messages?key=order-42")).json() == {"messages": []}
+    by_key = await tenants.ask("press", "POST", "/v1/messages:cancel", {"keys": ["order-42"]})
+    assert by_key.json() == {"results": [{"status": 200, "key": "order-42", "messages": []}]}
+    assert (await tenants.ask("press", "GET", "/v1/dead-letters")).json()["deadLetters"] == []
+    assert (await tenants.ask("boss", "GET", f"/v1/messages/{id}")).json() == before
+
+
+async def test_one_s_own_messages_are_seen_moved_and_cancelled(tenants: Tenants) -> None:
+    id = await tenants.schedule("shop", "orders.unpaid", keys=["k"])
+    assert (await tenants.ask("shop", "GET", f"/v1/messages/{id}")).json()["state"] == "scheduled"
+    assert [one["id"] for one in (await tenants.ask("shop", "GET", "/v1/messages?key=k")).json()["messages"]] == [id]
+    moved = await tenants.ask("shop", "PATCH", f"/v1/messages/{id}", {"delayTime": 2 * HOUR})
+    assert moved.status_code == 200
+    far = await tenants.ask("shop", "PATCH", f"/v1/messages/{id}", {"delayTime": 10**15})
+    assert assert_refused(far)["field"] == "delayTime"
+    results = (await tenants.ask("shop", "POST", "/v1/messages:cancel", {"keys": ["k"]})).json()["results"]
+    assert [one["result"] for one in results[0]["messages"]] == ["cancelled"]
+
+
+async def test_one_s_own_dead_letters_are_listed_put_back_and_deleted(tenants: Tenants, worker: Worker) -> None:
+    ids = [await tenants.schedule("shop", "orders.a", id=f"own-{n}", delayTime=0) for n in range(2)]
+    other = await tenants.schedule("press", "reviews.a", id="other", delayTime=0)
+    for id in (*ids, other):
+        worker.bury(id)
+    listed = (await tenants.ask("shop", "GET", "/v1/dead-letters")).json()["deadLetters"]
+    assert sorted(one["id"] for one in listed) == ids
+    answer = await tenants.ask("shop", "POST", "/v1/dead-letters:redrive", {"ids": [ids[0], other]})
+    assert [one["result"] for one in answer.json()["results"]] == ["scheduled", "not_dead"]
+    assert (await tenants.ask("shop", "DELETE", f"/v1/dead-letters/{ids[1]}")).status_code == 200
+    everything = (await tenants.ask("boss", "GET", "/v1/dead-letters")).json()["deadLetters"]
+    assert [one["id"] for one in everything] == [other]
+
+
+async def test_the_token_of_a_page_names_no_message_to_one_who_sees_not_all(tenants: Tenants, worker: Worker) -> None:
+    own = []
+    for n in range(6):
+        name, topic = ("shop", "orders.a") if n % 3 == 0 else ("press", "reviews.a")
+        id = await tenants.schedule(name, topic, id=f"{name}-{n}", delayTime=0)
+        worker.bury(id)
+        own += [id] if name == "shop" else []
+    seen, path = [], "/v1/dead-letters?limit=1"
+    token = None
+    for _ in range(50):
+        page = (await tenants.ask("shop", "GET", path + (f"&pageToken={token}" if token else ""))).json()
+        seen += [one["id"] for one in page["deadLetters"]]
+        token = page["nextPageToken"]
+        if token is None:
+            break
+    assert sorted(seen) == own
+    assert token is None
+    first = (await tenants.ask("boss", "GET", path)).json()["nextPageToken"]  # in clear, for one who sees all
+    answer = await tenants.ask("shop", "GET", f"{path}&pageToken={first}")
+    assert assert_refused(answer)["field"] == "pageToken"
+
+
+async def test_a_scope_that_is_missing_on_one_s_own_topic_is_told(tenants: Tenants, worker: Worker) -> None:
+    id = await tenants.schedule("clerk", "orders.a", id="m")
+    for method, path, body in UNKNOWN[:4]:
+        assert_refused(await tenants.ask("clerk", method, path.format(id=id), body), 403)
+    for path in ("/v1/messages:cancel", "/v1/dead-letters:redrive"):
+        results = (await tenants.ask("clerk", "POST", path, {"ids": [id, "nobody"]})).json()["results"]
+        assert results[0]["status"] == 403
+        assert results[1]["status"] in (404, 409)
+    assert (await tenants.ask("boss", "GET", f"/v1/messages/{id}")).json()["state"] == "scheduled"
+
+
+@pytest.mark.parametrize("path", ["/v1/queues", "/v1/nodes", "/v1/stats", "/metrics"])
+async def test_what_concerns_all_topics_takes_a_key_that_reads_all(tenants: Tenants, path: str) -> None:
+    assert_refused(await tenants.ask("shop", "GET", path), 403)
+    assert (await tenants.ask("boss", "GET", path)).status_code == 200
+
+
+async def test_without_a_file_of_keys_everybody_may_do_everything(api: httpx2.AsyncClient) -> None:
+    headers = {"authorization": "Bearer whatever"}
+    assert (await api.get("/v1/stats", headers=headers)).status_code == 200
+
+
+# -- whose an id is --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def apart(settings: Settings, asgi: Serving, tmp_path: Path) -> AsyncIterator[Tenants]:
+    """Two who share a topic, and whose ids are kept apart; a third without ids of its own."""
+    keys = KeyFile(tmp_path / "keys.json")
+    keys.add("shop", {"orders.*": ["schedule", "cancel", "read"]}, ids="shop.")
+    keys.add("press", {"reviews.*": ["schedule", "cancel", "read"]}, ids="press.")
+    keys.add("other", {"orders.*": ["schedule", "cancel", "read"]})
+    async with asgi(keys.settings(settings)) as api:
+        yield Tenants(api, keys)
+
+
+async def test_ids_of_a_key_begin_as_it_says_also_those_that_are_made_here(apart: Tenants) -> None:
+    ids = [await apart.schedule("shop", "orders.a") for _ in range(3)]
+    ids.append(await apart.schedule("shop", "orders.a", orderingKey="k"))
+    ids.append(await apart.schedule("shop", "orders.a", id="shop.42"))
+    many = {"messages": [{"topic": "orders.a", "delayTime": HOUR} for _ in range(250)]}
+    results = (await apart.ask("shop", "POST", "/v1/messages:batch", many)).json()["results"]
+    ids += [one["id"] for one in results]
+    assert all(id.startswith("shop.") for id in ids)
+    assert len(set(ids)) == 255
+    assert len({one["queue"] for one in results}) <= 4  # a hundred at a time share a queue, so a script
+    for name, wrong in (("shop", "42"), ("press", "shop.43"), ("other", "shop.43")):
+        body = {"topic": "orders.a" if name != "press" else "reviews.a", "delayTime": 1, "id": wrong}
+        answer = await apart.ask(name, "POST", "/v1/messages", body)
+        assert assert_refused(answer)["field"] == "id"
+
+
+async def test_what_became_of_an_id_is_told_to_the_one_whose_ids_begin_so(apart: Tenants, worker: Worker) -> None:
+    cancelled = await apart.schedule("shop", "orders.a")
+    delivered = await apart.schedule("shop", "orders.a", delayTime=0)
+    worker.deliver(delivered)
+    for _ in range(2):  # the same again gets the same
+        assert (await apart.ask("shop", "DELETE", f"/v1/messages/{cancelled}")).json()["result"] == "cancelled"
+        again = await apart.ask("shop", "DELETE", f"/v1/messages/{delivered}")
+        assert assert_refused(again, 409)["state"] == "delivered"
+    assert (await apart.ask("shop", "GET", f"/v1/messages/{cancelled}")).json()["state"] == "cancelled"
+    for name in ("press", "other"):
+        for id in (cancelled, delivered):
+            assert_refused(await apart.ask(name, "GET", f"/v1/messages/{id}"), 404)
+            assert_refused(await apart.ask(name, "DELETE", f"/v1/messages/{id}"), 404)
+
+
+async def test_business_keys_of_the_api_itself_are_not_given_by_others(tenants: Tenants) -> None:
+    body = {"topic": "orders.a", "delayTime": 1, "keys": ["delayq:from:press"]}
+    assert assert_refused(await tenants.ask("shop", "POST", "/v1/messages", body))["field"] == "keys"

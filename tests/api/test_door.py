@@ -1,0 +1,249 @@
+"""Keys come from a file, which may change, and be broken; who tries too often is locked out; a rate is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from structlog.testing import capture_logs
+
+import api.door
+from api.access import ANYBODY
+from api.app import create_app
+from api.door import Door
+from api.limits import Attempts, Bucket
+from api.problems import Problem
+from delayq import ConfigError
+from delayq.config import Settings, load_settings
+from delayq.testing import ManualClock
+from tests.api.conftest import Serving, assert_refused
+from tests.support.keys import KeyFile
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> KeyFile:
+    file = KeyFile(tmp_path / "keys.yaml")
+    file.add("shop")
+    return file
+
+
+def door(keys: KeyFile, clock: ManualClock | None = None) -> Door:
+    return Door(load_settings(api_keys=str(keys.path)), clock or ManualClock())
+
+
+def scope(text: str, host: str = "10.0.0.1") -> dict[str, Any]:
+    return {"headers": [(b"authorization", f"Bearer {text}".encode())], "client": (host, 1234)}
+
+
+def kind(door: Door, text: str, host: str = "10.0.0.1") -> str:
+    """How it ends for one who comes with this key."""
+    try:
+        door.enter(scope(text, host), "/v1/stats")
+    except Problem as problem:
+        return problem.kind
+    return "in"
+
+
+def wrong(text: str) -> str:
+    return text[:-1] + ("A" if text[-1] != "A" else "B")
+
+
+# -- the file --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_changed_file_is_taken_and_a_revoked_key_refused(keys: KeyFile) -> None:
+    one = door(keys)
+    shop = keys.texts["shop"]
+    keys.add("press")
+    assert kind(one, keys.texts["press"]) == "unauthorized"
+    one.look()
+    assert kind(one, keys.texts["press"]) == "in"
+    keys.remove("shop")
+    one.look()
+    assert kind(one, shop) == "unauthorized"
+
+
+@pytest.mark.parametrize("content", [b"", b"keys: [", b"keys:\n- id: x\n", b"\xff\xfe", b"nothing: []", None])
+def test_a_broken_file_leaves_the_keys_as_they_were_and_says_so(keys: KeyFile, content: bytes | None) -> None:
+    good = keys.path.read_bytes()
+    one = door(keys)
+    if content is None:
+        keys.path.unlink()
+    else:
+        keys.path.write_bytes(content)
+    with capture_logs() as lines:
+        one.look()
+        one.look()
+    assert [line["event"] for line in lines] == ["keys not taken"]  # once
+    assert one.stale
+    assert kind(one, keys.texts["shop"]) == "in"
+    keys.path.write_bytes(good + b"\n")
+    one.look()
+    assert one.stale == ""
+
+
+async def test_a_running_api_sees_the_change_by_itself(
+    keys: KeyFile, settings: Settings, asgi: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api.door, "LOOK_EVERY", 0.01)
+    async with asgi(keys.settings(settings)) as client:
+        headers = keys.add("press")
+        for _ in range(2_000):
+            if (await client.get("/v1/stats", headers=headers)).status_code == 200:
+                break
+            await asyncio.sleep(0.01)
+        text = (await client.get("/metrics", headers=headers)).text
+        assert "delayq_api_keys_stale 0.0" in text
+
+
+def test_a_link_that_leads_elsewhere_is_a_change(keys: KeyFile, tmp_path: Path) -> None:
+    """So a mounted secret changes."""
+    link = tmp_path / "link.yaml"
+    link.symlink_to(keys.path)
+    one = Door(load_settings(api_keys=str(link)), ManualClock())
+    other = KeyFile(tmp_path / "other.yaml")
+    other.add("press")
+    os.unlink(link)
+    link.symlink_to(other.path)
+    one.look()
+    assert kind(one, other.texts["press"]) == "in"
+
+
+def test_a_file_that_cannot_be_taken_at_the_start_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Door(load_settings(api_keys=str(tmp_path / "keys.yaml")))
+
+
+# -- where it listens ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.7", "api.example.com", "127.0.0.1.example.com"])
+def test_an_address_that_others_reach_takes_keys_or_the_word_that_none_are_wanted(host: str, keys: KeyFile) -> None:
+    with pytest.raises(ConfigError, match="DELAYQ_API_KEYS") as raised:
+        create_app(load_settings(api_host=host))
+    assert "\n" not in str(raised.value)
+    create_app(load_settings(api_host=host, api_keys=str(keys.path)))
+    create_app(load_settings(api_host=host, api_open="yes-without-keys"))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.8.8"])
+def test_loopback_takes_no_keys(host: str) -> None:
+    assert create_app(load_settings(api_host=host)).service.door.enter({"headers": []}, "/") is ANYBODY
+
+
+def test_being_open_takes_the_very_word() -> None:
+    with pytest.raises(ConfigError, match="DELAYQ_API_OPEN"):
+        load_settings(api_open="yes")
+
+
+# -- those who try too often -----------------------------------------------------------------------------------------------
+
+
+def test_too_many_wrong_keys_lock_out_that_key_at_that_address(keys: KeyFile) -> None:
+    keys.add("press")
+    clock = ManualClock()
+    one = door(keys, clock)
+    shop, press = keys.texts["shop"], keys.texts["press"]
+    with capture_logs() as lines:
+        for _ in range(Attempts.MOST):
+            assert kind(one, wrong(shop)) == "unauthorized"
+        assert kind(one, wrong(shop)) == kind(one, shop) == "locked"
+    assert len(lines) == Attempts.MOST  # no line for what is locked out
+    assert [line["locked"] for line in lines] == [False] * (Attempts.MOST - 1) + [True]
+    assert {line["event"] for line in lines} == {"access refused"}
+    assert kind(one, press) == "in"
+    assert kind(one, shop, "10.0.0.2") == "in"
+    clock.advance(Attempts.LOCKED * 3 // 2)
+    assert kind(one, shop) == "in"
+
+
+def test_guesses_at_ids_lock_out_none_that_there_is(keys: KeyFile) -> None:
+    one = door(keys)
+    guesses = [f"dq_{n:012x}_{'A' * 43}" for n in range(50)] + ["junk"] * 5
+    assert {kind(one, guess) for guess in guesses} == {"unauthorized", "locked"}
+    assert kind(one, keys.texts["shop"]) == "in"
+
+
+def test_addresses_of_one_ipv6_network_count_as_one(keys: KeyFile) -> None:
+    one = door(keys)
+    shop = wrong(keys.texts["shop"])
+    kinds = [kind(one, shop, f"2001:db8::{n}") for n in range(Attempts.MOST + 1)]
+    assert kinds[-1] == "locked"
+    assert kind(one, keys.texts["shop"], "2001:db8:0:1::1") == "in"
+
+
+def test_what_is_remembered_of_attempts_is_bounded() -> None:
+    attempts = Attempts()
+    for n in range(Attempts.REMEMBERED + 500):
+        attempts.failed((f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", ""), n)
+    assert len(attempts) == Attempts.REMEMBERED
+
+
+def test_a_lock_out_lasts_as_chance_wills_between_a_half_and_one_and_a_half() -> None:
+    for draw, seconds in ((0.0, 15), (0.5, 30), (1.0, 45)):
+        attempts = Attempts(lambda draw=draw: draw)  # type: ignore[misc] # a lambda with a default is not inferred
+        assert [attempts.failed(("a", ""), 0) for _ in range(Attempts.MOST)][-1]
+        assert attempts.locked(("a", ""), 0) == seconds
+        assert attempts.locked(("a", ""), seconds * 1_000) == 0
+
+
+def test_failures_now_and_then_lock_out_nobody() -> None:
+    attempts = Attempts()
+    assert not any(attempts.failed(("a", ""), n * Attempts.WITHIN // 5) for n in range(100))
+
+
+def test_the_log_tells_no_key(keys: KeyFile) -> None:
+    one = door(keys)
+    with capture_logs() as lines:
+        kind(one, wrong(keys.texts["shop"]))
+        kind(one, "dq_c0ffee00c0ff_\x1b[31mcanary\r\nX: y")
+    assert lines[0]["key"] == keys.keys[0].id
+    assert lines[1]["key"] == "unknown"
+    assert "canary" not in str(lines)
+    assert keys.texts["shop"][20:] not in str(lines)
+
+
+# -- rates -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
+    bucket = Bucket(2, 5, 0)
+    for _ in range(5):
+        assert bucket.wait(0) == 0
+        bucket.take(1)
+    assert bucket.wait(0) == 1
+    assert bucket.wait(499) == 1
+    assert bucket.wait(500) == 0
+    bucket.take(1)
+    assert bucket.wait(100) > 0  # a clock that goes back gives nothing
+    assert bucket.wait(60_000) == 0
+    bucket.take(20)  # a large batch goes, and is paid for later
+    assert bucket.wait(60_000) == 8
+
+
+def test_a_key_that_asks_too_often_is_told_when_to_come_again(keys: KeyFile) -> None:
+    keys.add("busy", rate=10, burst=3)
+    clock = ManualClock()
+    one = door(keys, clock)
+    busy = keys.texts["busy"]
+    assert [kind(one, busy) for _ in range(5)] == ["in"] * 3 + ["rate"] * 2
+    assert kind(one, keys.texts["shop"]) == "in"
+    keys.add("press")
+    one.look()
+    assert kind(one, busy) == "rate"  # another key in the file changes nothing for this one
+    clock.advance(100)
+    assert kind(one, busy) == "in"
+
+
+async def test_each_message_of_a_batch_counts(keys: KeyFile, settings: Settings, asgi: Serving) -> None:
+    headers = keys.add("busy", rate=1, burst=10)
+    async with asgi(keys.settings(settings)) as client:
+        batch = {"messages": [{"topic": "orders", "delayTime": 60_000}] * 1_000}
+        assert (await client.post("/v1/messages:batch", json=batch, headers=headers)).status_code == 200
+        answer: httpx2.Response = await client.get("/v1/stats", headers=headers)
+        assert assert_refused(answer, 429)["type"] == "urn:delayq:problem:rate"
+        assert 900 < int(answer.headers["retry-after"]) <= 1_000

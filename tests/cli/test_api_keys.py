@@ -1,0 +1,127 @@
+"""api-keys new, list, revoke."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from delayq.api_keys import hash_of, load_keys
+from delayq.errors import ConfigError
+from tests.cli.conftest import Ran
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture(params=["keys.yaml", "keys.json", "keys"])
+def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path: Path = tmp_path / request.param
+    monkeypatch.setenv("DELAYQ_API_KEYS", str(path))
+    return path
+
+
+def test_a_new_key_is_shown_once_and_only_its_hash_is_kept(cli: Cli, file: Path) -> None:
+    ran = cli("api-keys", "new", "shop", "--allow", "orders.*=read,schedule", "--allow", "*=read", "--rate", "5")
+    shown = dict(ran.rows)
+    text = shown["key"]
+    assert text.startswith(f"dq_{shown['id']}_")
+    assert "not shown again" in ran.err
+    (key,) = load_keys(file)
+    assert (key.name, key.rate, key.hash) == ("shop", 5, hash_of(text))
+    assert key.scopes == {"orders.*": ["schedule", "read"], "*": ["read"]}
+    assert text.split("_", 2)[2] not in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    listed = cli("api-keys", "list")
+    assert listed.rows == [[key.id, "shop", "orders.*=schedule,read *=read", "-", "5", "-", "-", key.created]]
+    assert key.hash not in cli("api-keys", "list", "--json").out
+
+
+def test_a_key_is_revoked_by_its_id_and_the_others_stay(cli: Cli, file: Path) -> None:
+    ids = [json.loads(cli("api-keys", "new", n, "--allow", "*=read", "--json").out)["id"] for n in ("a", "b")]
+    file.chmod(0o644)
+    assert cli("api-keys", "revoke", ids[0]).code == 0
+    assert [key.id for key in load_keys(file)] == ids[1:]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    ran = cli("api-keys", "revoke", ids[0])
+    assert ran.code == 1
+    assert "no key" in ran.sentence()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "--allow"),
+        (("--allow", "orders.*"), "--allow"),
+        (("--allow", "orders.*=write"), "--allow"),
+        (("--allow", "=read"), "--allow"),
+        (("--allow", "or ders=read"), "topic pattern"),
+        (("--allow", "*=read", "--rate", "0"), "rate"),
+        (("--allow", "*=read", "--burst", "5"), "burst"),
+        (("--allow", "*=read", "--ids", "a b"), "ids"),
+    ],
+)
+def test_what_makes_no_sense_is_told_and_changes_nothing(
+    cli: Cli, file: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    assert says in cli("api-keys", "new", "shop", *arguments).refused()
+    assert not file.exists()
+
+
+def test_a_broken_file_is_told_and_left_alone(cli: Cli, file: Path) -> None:
+    file.write_text("{ canary")
+    for arguments in (("new", "shop", "--allow", "*=read"), ("list",), ("revoke", "x")):
+        assert "canary" not in cli("api-keys", *arguments).refused()
+    assert file.read_text() == "{ canary"
+
+
+def test_ids_of_two_names_are_kept_apart(cli: Cli, file: Path) -> None:
+    assert cli("api-keys", "new", "shop", "--allow", "*=read", "--ids", "shop.").code == 0
+    assert cli("api-keys", "new", "shop", "--allow", "*=read", "--ids", "shop.").code == 0  # the next key of the same
+    for ids in ("shop.", "shop.x.", "sh"):
+        assert "begin with" in cli("api-keys", "new", "press", "--allow", "*=read", "--ids", ids).refused()
+
+
+def test_a_file_has_to_be_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DELAYQ_API_KEYS", raising=False)
+    assert "--file" in cli("api-keys", "list").refused()
+
+
+def test_toml_is_read_but_not_written(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    hash = hash_of("x")
+    path.write_text(f'[[keys]]\nid = "abcd"\nname = "shop"\nhash = "{hash}"\nscopes = {{ "*" = ["read"] }}\n')
+    assert [row[0] for row in cli("api-keys", "list", "--file", str(path)).rows] == ["abcd"]
+    assert "TOML" in cli("api-keys", "revoke", "abcd", "--file", str(path)).refused()
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "keys.yaml"
+    assert "cannot be" in cli("api-keys", "new", "shop", "--allow", "*=read", "--file", str(path)).refused()
+
+
+def test_keys_made_at_once_are_all_kept(cli: Cli, file: Path) -> None:
+    """By threads, which the lock of the folder keeps apart like processes."""
+    from delayq.cli import api_keys
+
+    def make(number: int) -> None:
+        api_keys.new(f"n{number}", allow=["*=read"], file=str(file), json=True)
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(load_keys(file)) == 8
+
+
+def test_nothing_of_a_file_stands_in_its_errors(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    for content in ("canary", '{"keys": [{"canary-field": 1}]}', '{"keys": [{"id": "canary!", "name": 1}]}'):
+        path.write_text(content)
+        with pytest.raises(ConfigError) as raised:
+            load_keys(path)
+        assert "canary!" not in str(raised.value)

@@ -1,0 +1,140 @@
+"""Those who may not: guessed keys, other people's messages, a Redis that anybody reaches, pages of other sites."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import redis
+from structlog.testing import capture_logs
+
+from api.limits import Attempts
+from delayq.config import Settings, load_settings
+from delayq.doctor.access import check_password
+from delayq.doctor.check import Check
+from delayq.store.store import Store
+from tests.api.conftest import in_process, on_a_socket
+from tests.support.keys import KeyFile
+from tests.support.servers import ServerUnderTest
+
+pytestmark = pytest.mark.slow
+JSON = {"content-type": "application/json"}
+MESSAGE = {"topic": "orders", "delayTime": 60_000}
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> KeyFile:
+    return KeyFile(tmp_path / "keys.yaml")
+
+
+@pytest.fixture
+def settings(valkey: ServerUnderTest, keys: KeyFile) -> Settings:
+    return keys.settings(load_settings(redis_url=valkey.url))
+
+
+async def test_h1_guesses_at_a_key_are_logged_and_locked_out_and_others_go_on(
+    settings: Settings, keys: KeyFile
+) -> None:
+    keys.add("shop")
+    other = keys.add("press")
+    guess = keys.texts["shop"][:-3] + "AAA"
+    async with on_a_socket(settings) as api:
+        with capture_logs() as lines:
+            answers = [
+                await api.get("/v1/stats", headers={"authorization": f"Bearer {guess}"})
+                for _ in range(Attempts.MOST + 20)
+            ]
+        assert [one.status_code for one in answers] == [401] * Attempts.MOST + [429] * 20
+        assert int(answers[-1].headers["retry-after"]) > 0
+        told = [line for line in lines if line["event"] == "access refused"]
+        assert len(told) == Attempts.MOST
+        (first,) = {(line["address"], line["key"], line["path"]) for line in told}
+        assert first == ("127.0.0.1", keys.keys[0].id, "/v1/stats")
+        assert [line["locked"] for line in told] == [False] * (Attempts.MOST - 1) + [True]
+        assert (await api.get("/v1/stats", headers=other)).status_code == 200
+
+
+async def test_h10_a_key_of_another_cancels_nothing_and_learns_nothing(settings: Settings, keys: KeyFile) -> None:
+    """tests/api/test_access.py has every call and every state."""
+    shop = keys.add("shop", {"orders": ["schedule", "cancel", "read"]}, ids="shop.")
+    press = keys.add("press", {"reviews": ["schedule", "cancel", "read"]}, ids="press.")
+    async with in_process(settings) as api:
+        id = (await api.post("/v1/messages", json=MESSAGE, headers=shop)).json()["id"]
+        for path in (f"/v1/messages/{id}", "/v1/messages/shop.nobody"):
+            assert (await api.delete(path, headers=press)).status_code == 404
+            assert (await api.get(path, headers=press)).status_code == 404
+        taken = {"topic": "reviews", "delayTime": 1, "id": id}
+        assert (await api.post("/v1/messages", json=taken, headers=press)).status_code == 400
+        assert (await api.delete(f"/v1/messages/{id}", headers=shop)).json()["result"] == "cancelled"
+
+
+def test_h11_doctor_complains_of_a_redis_that_lets_in_anybody(real: ServerUnderTest) -> None:
+    """What a user with the least rights may do: test_h_rights.py."""
+    everywhere = real.url.replace("127.0.0.1", "0.0.0.0")  # not loopback by its name
+    for url, result, words in (
+        (everywhere, "warn", "nobody needs a password"), (real.url, "ok", "loopback")
+    ):  # fmt: skip
+        check = said_of(url)
+        assert (check.result, words in check.text) == (result, True)
+    real.admin.execute_command("ACL", "SETUSER", "other", "on", ">pass", "allkeys", "+@all")
+    real.admin.execute_command("ACL", "SETUSER", "default", ">pass", "resetpass")
+    try:
+        assert said_of(everywhere.replace("redis://", "redis://other:pass@")).result == "ok"
+    finally:
+        restore = redis.Redis.from_url(real.url.replace("redis://", "redis://other:pass@"))
+        restore.execute_command("ACL", "SETUSER", "default", "nopass")
+        restore.execute_command("ACL", "DELUSER", "other")
+        restore.close()
+
+
+def said_of(url: str) -> Check:
+    store = Store(url)
+    try:
+        return check_password(store)
+    finally:
+        store.close()
+
+
+async def test_h14_pages_of_other_sites_get_nothing_done_and_no_answer_is_a_page(settings: Settings) -> None:
+    """What a page of another site can send without asking first is a form or plain text, and no answer allows more."""
+    async with in_process(settings.model_copy(update={"api_keys": ""})) as api:
+        text = '{"topic":"orders","delayTime":60000}'
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+            answer = await api.post("/v1/messages", content=text, headers={"content-type": kind})
+            assert answer.status_code == 415
+        asks = {"origin": "https://example.com", "access-control-request-method": "DELETE"}
+        for answer in (
+            await api.request("OPTIONS", "/v1/messages", headers=asks),
+            await api.post("/v1/messages", content=text, headers=JSON | {"origin": "https://example.com"}),
+        ):
+            assert not [name for name in answer.headers if name.startswith("access-control-")]
+        script = "<script>alert(1)</script>"
+        hostile = {"topic": "orders", "delayTime": 60_000, "body": script, "properties": {"a": script}, "id": "x"}
+        await api.post("/v1/messages", json=hostile)
+        for path in ("/v1/messages/x", "/v1/messages/%3Cscript%3E", "/%3Cscript%3Ealert(1)%3C/script%3E", "/livez"):
+            answer = await api.get(path)
+            assert "json" in answer.headers["content-type"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["x-frame-options"] == "DENY"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+async def test_h14_the_page_of_the_documentation_runs_its_own_script_and_no_other(settings: Settings) -> None:
+    import base64
+    import hashlib
+
+    async with in_process(settings.model_copy(update={"api_keys": ""})) as api:
+        page = await api.get("/docs")
+        policy = page.headers["content-security-policy"]
+        scripts = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
+        assert len(scripts) == 1
+        for script in scripts:
+            digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in policy
+        for source in re.findall(r'(?:src|href)="(https://[^/"]+)', page.text):
+            assert source in policy
+        directives = dict(one.strip().split(" ", 1) for one in policy.split(";"))
+        assert directives["default-src"] == directives["frame-ancestors"] == directives["base-uri"] == "'none'"
+        assert "unsafe" not in directives["script-src"]
+        assert directives["connect-src"] == "'self'"

@@ -1,0 +1,184 @@
+"""Canaries in every secret there is: none of them may ever be heard.
+
+They stand in the URL of Redis, in a route's options and its target's URL, and in keys. All that API, workers and
+command line write, answer and export is searched, while all goes well and while it does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from api.openapi import document
+from api.operations import OPERATIONS
+from delayq.embedded import EmbeddedServer
+from delayq.processes import LOCALHOST, free_port
+from tests.faults.flow import batch
+from tests.support.keys import KeyFile
+from tests.support.receiver import Answer, Receiver, Request
+from tests.support.service import ROOT, OneProcess, Service
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "canary-password-5f1c"
+SIGNING = "whsec_Y2FuYXJ5LXNpZ25pbmctc2VjcmV0LTEyMzQ1Ng=="
+TOKEN = "canary-token-77aa"
+PATH = "canary-path-31bd"
+
+
+class Heard:
+    """Everything that was said, and what of it must not have been."""
+
+    def __init__(self, *secrets: str) -> None:
+        self.secrets = secrets
+        self.said: dict[str, str] = {}
+
+    def add(self, where: str, text: str) -> None:
+        self.said[where] = self.said.get(where, "") + text
+
+    def leaks(self) -> list[tuple[str, str]]:
+        return [(where, secret) for where, text in self.said.items() for secret in self.secrets if secret in text]
+
+
+@pytest.fixture
+def guarded(own_valkey: EmbeddedServer) -> Iterator[tuple[EmbeddedServer, str]]:
+    """A server with a user whose password is a canary, and the URL with it."""
+    import redis
+
+    admin = redis.Redis.from_url(own_valkey.url)
+    admin.execute_command("ACL", "SETUSER", "canary", "on", f">{PASSWORD}", "allkeys", "allchannels", "+@all")
+    yield own_valkey, own_valkey.url.replace("redis://", f"redis://canary:{PASSWORD}@")
+    admin.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as running:
+        yield running
+
+
+def cli(environment: dict[str, str], *arguments: str) -> str:
+    command = [sys.executable, "-m", "delayq.cli", *arguments]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+    ran = subprocess.run(
+        command, cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    return ran.stdout + ran.stderr
+
+
+def test_h7_no_secret_is_ever_said(guarded: tuple[EmbeddedServer, str], receiver: Receiver, tmp_path: Path) -> None:
+    server, url = guarded
+    keys = KeyFile(tmp_path / "keys.yaml")
+    headers = keys.add("canary")
+    keys.add("small", {"orders.*": ["schedule"]})
+    key = keys.texts["canary"]
+    heard = Heard(PASSWORD, SIGNING, SIGNING[6:], TOKEN, PATH, key, key[20:], keys.keys[0].hash[7:])
+    options = {"secret": SIGNING, "headers": {"authorization": f"Bearer {TOKEN}"}}
+    hook = receiver.url(path=f"/{PATH}?token={TOKEN}")
+    routes = json.dumps([{"name": "hook", "match": "hooks.*", "target": hook, "options": options}, {"name": "rest"}])
+
+    def answer(request: Request) -> Answer:
+        if request.headers["ce-id"] == "refused":
+            return Answer(422, body=f"no: {request.headers['authorization']} {request.headers}".encode())
+        return Answer(503, body=TOKEN.encode()) if request.headers["ce-attempt"] == "1" else Answer(200)
+
+    receiver.answer = answer
+    settings = {
+        "routes": routes, "api_keys": str(keys.path), "egress_allow": "127.0.0.0/8", "retry_base": "50",
+        "redis_timeout": "1s", "log_level": "debug",
+    }  # fmt: skip
+    service = Service(tmp_path, url, workers=1, **settings)
+    worker_port = free_port()
+    service.workers[0].settings["worker_port"] = str(worker_port)
+    service.http.headers.update(headers)
+    environment = {f"DELAYQ_{name.upper()}": value for name, value in service.settings.items() if value}
+
+    def look(when: str) -> None:
+        """Ask for everything."""
+        for path in ("/metrics", "/readyz", "/v1/queues", "/v1/nodes", "/v1/stats", "/openapi.json", "/docs",
+                     "/v1/dead-letters", "/v1/messages/refused", "/v1/messages/a%20b"):  # fmt: skip
+            reply = service.http.get(path)
+            heard.add(f"{when}: GET {path}", f"{reply.headers} {reply.text}")
+        for bad in (f"Bearer {key}x", f"Basic {key}", key):
+            reply = service.http.get("/v1/stats", headers={"authorization": bad})
+            heard.add(f"{when}: a wrong key", f"{reply.status_code} {reply.headers} {reply.text}")
+        for path in ("/metrics", "/readyz", "/livez"):
+            heard.add(f"{when}: worker {path}", httpx2.get(f"http://{LOCALHOST}:{worker_port}{path}").text)
+        for command in (
+            ("stats",), ("queues",), ("nodes",), ("doctor",), ("doctor", "--json"), ("dead-letters", "list"),
+            ("get", "refused"), ("era", "show"), ("api-keys", "list"), ("api-keys", "list", "--json"),
+            ("schedule", "nowhere", "x", "--delay", "x"),
+        ):  # fmt: skip
+            heard.add(f"{when}: delayq {command[0]}", cli(environment, *command))
+
+    try:
+        service.start()
+        messages = [{"id": id, "topic": "hooks.a", "delayTime": 10} for id in ("refused", "fine")]
+        batch(service, messages)
+        eventually(
+            lambda: service.http.get("/v1/messages/refused").json()["state"] == "dead"
+            and service.http.get("/v1/messages/fine").json()["state"] == "delivered",
+            "one is a dead letter, the other delivered", seconds=30,
+        )  # fmt: skip
+        look("well")
+        server.kill()
+        heard.add("away", service.schedule("hooks.a", delayTime=1).text)
+        look("away")
+    finally:
+        service.stop()
+    for one in service.processes:
+        assert one.said()
+        heard.add(f"log of {one.name}", one.said())
+    assert heard.leaks() == []
+
+
+WRONG = [
+    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:port/0"),
+    ("redis_url", f"http://canary:{PASSWORD}@127.0.0.1:6379/0"),
+    ("redis_url", f"redis+cluster://canary:{PASSWORD}@127.0.0.1:6379/7"),
+    ("redis_url", f"redis+sentinel://canary:{PASSWORD}@127.0.0.1:26379"),
+    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:6379/0?nonsense=1"),
+    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:1/0"),
+    ("redis_url", f"redis://canary:{PASSWORD}@[::1:6379/0"),
+    ("routes", json.dumps([{"name": "hook", "target": f"https://{TOKEN}@example.com/{PATH}"}])),
+    ("routes", json.dumps([{"name": "hook", "target": f"https://10.0.0.1/{PATH}", "options": {"secret": SIGNING}}])),
+    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"secret": TOKEN}}])),
+    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"nonsense": TOKEN}}])),
+    ("routes", json.dumps([{"name": "hook", "options": TOKEN}])),
+    ("routes", '[{"name": "hook", "options": {"secret": "' + TOKEN),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(tmp_path: Path, name: str, value: str) -> None:
+    """By each of the three programs; some of them end with it, some find out later."""
+    heard = Heard(PASSWORD, SIGNING, SIGNING[6:], TOKEN, PATH)
+    settings = {"redis_url": "redis://127.0.0.1:1/0", "redis_timeout": "500ms", name: value}
+    for program in ("api", "workers"):
+        port = {"api_port": str(free_port())} if program == "api" else {}
+        one = OneProcess(program, [sys.executable, "-m", program], settings | port, tmp_path / f"{program}.log")
+        one.start()
+        try:
+            eventually(lambda one=one: one.said() or not one.alive, "it said something", seconds=30)  # type: ignore[misc] # a lambda with a default is not inferred
+        finally:
+            one.stop()
+        heard.add(program, one.said())
+    environment = {f"DELAYQ_{key.upper()}": text for key, text in settings.items()}
+    for command in (("stats",), ("doctor",), ("schedule", "a", "b", "--delay", "1s")):
+        heard.add(f"delayq {command[0]}", cli(environment, *command))
+    assert all(heard.said.values())
+    assert heard.leaks() == []
+
+
+def test_h7_examples_in_the_documentation_have_no_secrets() -> None:
+    text = json.dumps(document(OPERATIONS))
+    assert "dq_<id>_<secret>" in text
+    assert "password" not in text

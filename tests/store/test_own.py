@@ -1,0 +1,71 @@
+"""Scripts for somebody who may touch messages of certain topics: what has another topic by now is left alone."""
+
+from __future__ import annotations
+
+from delayq.store import commands
+from tests.support.queues import Queue, row
+
+NOW = 10_000
+
+
+def given(q: Queue) -> None:
+    q.given(row("mine", at=20_000, topic="orders", keys=("k",)), row("theirs", at=20_000, topic="reviews", keys=("k",)))
+
+
+def test_messages_are_cancelled_whose_topic_is_the_one_named(q: Queue) -> None:
+    given(q)
+    before = q.state()
+    asked = ["mine", "theirs", "nobody"]
+    wrong = q.run(commands.cancel_own(q.keys, asked, ["reviews", "orders", "orders"], now=NOW))
+    assert wrong == ["not_found"] * 3
+    assert q.state() == before
+    right = q.run(commands.cancel_own(q.keys, asked, ["orders", "orders", "orders"], now=NOW))
+    assert right == ["cancelled", "not_found", "not_found"]
+    assert set(q.state().queue) == {"theirs"}
+
+
+def test_a_topic_is_compared_as_a_whole(q: Queue) -> None:
+    given(q)
+    for topic in ("order", "ordersx", "ORDERS", "*", "o*"):
+        assert q.run(commands.cancel_own(q.keys, ["mine"], [topic], now=NOW)) == ["not_found"]
+
+
+def test_what_has_ended_is_told_to_one_who_expects_it_to_and_what_lives_is_not(q: Queue) -> None:
+    given(q)
+    q.cancel("mine", now=NOW)
+    asked = ["mine", "theirs"]
+    assert q.run(commands.cancel_own(q.keys, asked, ["", ""], now=NOW)) == ["cancelled", "not_found"]
+
+
+def test_a_message_gets_another_due_if_its_topic_is_the_one_named(q: Queue) -> None:
+    given(q)
+    before = q.state()
+    assert q.run(commands.reschedule_own(q.keys, "theirs", "a30000", "orders", now=NOW)) == ("not_found", None)
+    assert q.state() == before
+    assert q.run(commands.reschedule_own(q.keys, "mine", "a30000", "orders", now=NOW)) == ("scheduled", 30_000)
+
+
+def test_dead_letters_are_put_back_and_deleted_if_their_topic_is_the_one_named(q: Queue) -> None:
+    given(q)
+    q.bury(*q.take(now=20_000))
+    before = q.state()
+    assert q.run(commands.redrive_own(q.keys, ["mine", "theirs"], ["x", "orders"], now=NOW)) == ["not_dead"] * 2
+    assert q.run(commands.discard_own(q.keys, ["mine", "theirs"], ["x", "orders"])) == [False, False]
+    assert q.state() == before
+    assert q.run(commands.discard_own(q.keys, ["mine", "theirs"], ["orders", "orders"])) == [True, False]
+    assert q.run(commands.redrive_own(q.keys, ["mine", "theirs"], ["reviews"] * 2, now=NOW)) == [
+        "not_dead",
+        "scheduled",
+    ]
+
+
+def test_messages_with_a_business_key_are_counted_until_they_end(q: Queue) -> None:
+    q.given(*(row(name, at=20_000, keys=("k", "kk")) for name in "abcd"))
+    assert q.run(commands.count_key(q.keys, "k")) == 4
+    q.cancel("a", now=NOW)
+    one, two, three = q.take(now=20_000)
+    q.ack(one)
+    q.bury(two)
+    q.retry((three, 30_000))
+    assert q.run(commands.count_key(q.keys, "k")) == 2  # dead letters are still there
+    assert q.run(commands.count_key(q.keys, "nobody's")) == 0
