@@ -151,8 +151,8 @@ def _refuse_nan(body: Any) -> None:
 def _properties(properties: Mapping[str, str]) -> bytes:
     if len(properties) == 1:
         ((one, its),) = properties.items()
-        name, value = one.encode(), its.encode()
-        return b"".join((_TWO.pack(len(name)), name, _TWO.pack(len(value)), value))
+        first, second = one.encode(), its.encode()
+        return b"".join((_TWO.pack(len(first)), first, _TWO.pack(len(second)), second))
     parts = []
     for name in sorted(properties):
         for text in (name.encode(), properties[name].encode()):

@@ -157,10 +157,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             raise InvalidMessage("properties", f"at most {limits.properties} properties")
         size = 0
         for name, value in self.properties.items():
-            if type(name) is str and type(value) is str and (text := name + value).isascii() and text.isprintable():
-                if 0 < len(name) <= limits.property_name and len(value) <= limits.property_value:
-                    size += len(text)
-                    continue  # nearly all of them, at a fraction of the time
+            if (
+                type(name) is str and type(value) is str and (text := name + value).isascii() and text.isprintable()
+                and 0 < len(name) <= limits.property_name and len(value) <= limits.property_value
+            ):  # fmt: skip
+                size += len(text)
+                continue  # nearly all of them, at a fraction of the time
             _check_text("properties", name, limits.property_name)
             if value != "":
                 _check_text("properties", value, limits.property_value)

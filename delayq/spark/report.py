@@ -2,12 +2,12 @@
 
 The hash `delayq:report:<name>` has a line for each attempt of each task, which may count rows twice, and `total`, which
 the driver writes when all tasks are done, by what they committed. Lines of another job than `begun` says are of an
-earlier write under this name. Of a stream it has a total of each micro-batch, and nothing else.
+earlier write under this name. Of a stream it has the totals of the last 100 micro-batches, and nothing else.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,8 +19,12 @@ from delayq.store.commands import Command
 __all__ = ["Report", "begun_line", "read_report", "task_line", "total_line"]
 
 
+#: Of so many micro-batches of a stream the totals are kept: it may run for ever.
+KEPT_BATCHES: Final = 100
+
+
 class Report(msgspec.Struct, frozen=True):
-    """`total` once all is done (of a stream: of the micro-batches that are done), before that None; `running` till then."""
+    """`total` once all is done (of a stream: of the last 100 micro-batches), before that None; `running` till then."""
 
     total: Counts | None
     running: Counts
@@ -45,8 +49,11 @@ def task_line(name: str, job: str, partition: int, attempt: int, counts: Counts)
 
 def total_line(name: str, job: str, counts: Counts, batch: int | None = None) -> list[Command[Any]]:
     """What all tasks have done, in all (of a stream: in the micro-batch `batch`)."""
-    field = "total" if batch is None else f"batch {batch}"
-    return [commands.report(name, field, msgspec.json.encode(_Line(job, counts))), commands.keep_report(name)]
+    line = msgspec.json.encode(_Line(job, counts))
+    if batch is None:
+        return [commands.report(name, "total", line), commands.keep_report(name)]
+    old = f"batch {batch - KEPT_BATCHES}"
+    return [commands.report(name, f"batch {batch}", line), commands.unreport(name, old), commands.keep_report(name)]
 
 
 def read_report(client: Client, name: str) -> Report:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
 
 from delayq.config import Settings, load_settings
 from delayq.errors import ConfigError, MissingExtra
 from delayq.spark.options import ReadOptions, WriteOptions
+
+try:
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import StructType
+except ImportError:
+    raise MissingExtra("Spark", "spark") from None
 
 if TYPE_CHECKING:
     from delayq.spark.reading import MessageReader

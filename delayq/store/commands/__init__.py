@@ -4,7 +4,7 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 (Unix ms) that a test hands in.
 """
 
-from delayq.store.commands.bulk import Page, keep_report, page, report, reported, spend
+from delayq.store.commands.bulk import Page, keep_report, page, report, reported, spend, unreport
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
 from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, stored_epoch
@@ -87,5 +87,6 @@ __all__ = [
     "stats",
     "stored_epoch",
     "unpark",
+    "unreport",
     "write_off",
 ]

@@ -11,7 +11,7 @@ from delayq.store.commands.command import Command, Now, plain
 from delayq.store.commands.reading import Found, found
 from delayq.store.keys import QueueKeys, rate_key, report_key
 
-__all__ = ["REPORT_KEPT", "Page", "keep_report", "page", "report", "reported", "spend"]
+__all__ = ["REPORT_KEPT", "Page", "keep_report", "page", "report", "reported", "spend", "unreport"]
 
 #: ms for which a report is kept after the last word of it.
 REPORT_KEPT: Final = 86_400_000
@@ -69,6 +69,11 @@ def spend(job: str, rate: int, count: int, *, now: Now = "") -> Command[int]:
 def report(name: str, field: str, line: bytes) -> Command[None]:
     """Write a line of a report."""
     return plain("HSET", report_key(name), field, line, read=lambda _: None)
+
+
+def unreport(name: str, field: str) -> Command[None]:
+    """Take a line out of a report."""
+    return plain("HDEL", report_key(name), field, read=lambda _: None)
 
 
 def keep_report(name: str) -> Command[None]:
