@@ -80,7 +80,7 @@ def _undo_queue(store: Store, context: Context, queue: int, run: str) -> Iterato
         if done:
             return
         if found.looked:  # as many next time as these bytes allow
-            look = min(max(LOOK_BYTES * found.looked // found.size, LOOK[0]), LOOK[1], 4 * look)
+            look = min(max(LOOK_BYTES * found.looked // max(1, found.size), LOOK[0]), LOOK[1], 4 * look)
 
 
 def _cancel(store: Store, context: Context, keys: QueueKeys, ids: list[str]) -> Undone:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from delayq.cli import tables
 from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
@@ -14,8 +14,6 @@ from delayq.client import Client
 from delayq.config import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from delayq.spark.counts import Counts
 
 __all__ = ["backfill", "schedule_rows"]
@@ -95,8 +93,8 @@ def backfill(
     return 1 if counts.rejected else 0
 
 
-def schedule_rows(client: Client, frame: DataFrame, options: dict[str, str]) -> Counts:
-    """Schedule the rows of a table of fields, with a bar on a terminal; what became of them."""
+def schedule_rows(client: Client, frame: Any, options: dict[str, str]) -> Counts:
+    """Schedule the rows of a table of fields (a DataFrame), with a bar on a terminal; what became of them."""
     from delayq.spark.job import rows_in, run_job
 
     total = rows_in(frame) if sys.stderr.isatty() else None
@@ -109,7 +107,7 @@ def schedule_rows(client: Client, frame: DataFrame, options: dict[str, str]) -> 
         return run_job(frame, options, client, show)
 
 
-def _warn_if_relative(frame: DataFrame, settings: Settings) -> None:
+def _warn_if_relative(frame: Any, settings: Settings) -> None:
     if any(name in frame.columns for name in ("delay_time", "delay_level")):
         say(
             "the dues count from the moment when a row is scheduled: the same again is harmless only while its message "
