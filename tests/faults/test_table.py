@@ -11,8 +11,8 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "faults.md"
-ROWS = {"A": 22, "B": 13, "C": 17, "D": 13, "F": 15, "G": 6}
-ROW = re.compile(r"^\| ([A-G]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+ROWS = {"A": 22, "B": 13, "C": 17, "D": 13, "F": 15, "G": 6, "H": 15}
+ROW = re.compile(r"^\| ([A-H]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 
 def rows() -> dict[str, tuple[str, str, str]]:
@@ -47,5 +47,5 @@ def test_a_row_names_its_tests_or_says_why_there_is_none(row: str) -> None:
 
 def test_every_test_of_a_row_stands_in_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    of_rows = {name for _, name in _tests() if re.match(r"test_[a-g]\d+_", name)}
+    of_rows = {name for _, name in _tests() if re.match(r"test_[a-h]\d+_", name)}
     assert {name for name in of_rows if f"`{name}`" not in text} == set()
