@@ -1,7 +1,8 @@
 """Scheduling over HTTP: one API process, kept connections, each waiting for its answer.
 
 Batches of 100 messages are set beside the limit of scheduling. Single messages are set beside an endpoint of FastAPI
-and Pydantic that takes the same payload and does nothing, under the same server with the same settings.
+and Pydantic that takes the same payload and does nothing, under the same server with the same settings. Single messages
+with a key are set beside those without, and what slow clients cost the others is told in ms.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks import limit
+from benchmarks import access, limit
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.http_load import Load, post
@@ -44,6 +45,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         figures = [
             _batches(scale, folder, messages, seconds, details),
             _singles(scale, folder, seconds, details),
+            *access.figures(scale, folder, folder / "singles", seconds / 2, details),
         ]
     return figures, details
 

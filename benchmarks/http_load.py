@@ -27,7 +27,7 @@ __all__ = ["Load", "has_wrk", "post"]
 _WRK_SCRIPT: Final = """
 local bodies, turn = {}, 0
 for line in io.lines(%s) do bodies[#bodies + 1] = line end
-local headers = { ["Content-Type"] = "application/json" }
+local headers = { ["Content-Type"] = "application/json", ["Authorization"] = %s }
 local requests = {}
 init = function()
   for i = 1, #bodies do requests[i] = wrk.format("POST", nil, headers, bodies[i]) end
@@ -40,12 +40,16 @@ end
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Which requests are sent: where to, on how many connections, for how long; `bodies` is a file, one a line."""
+    """Which requests are sent: where to, on how many connections, for how long, with which key of the API, if any.
+
+    `bodies` is a file, one a line.
+    """
 
     url: str
     bodies: Path
     connections: int
     seconds: float
+    key: str = ""
 
 
 def has_wrk() -> bool:
@@ -60,7 +64,8 @@ def post(load: Load) -> float:
 
 def _wrk(load: Load) -> float:
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write(_WRK_SCRIPT % json.dumps(str(load.bodies)))
+        given = json.dumps(f"Bearer {load.key}") if load.key else "nil"
+        script.write(_WRK_SCRIPT % (json.dumps(str(load.bodies)), given))
         script.flush()
         command = ["wrk", "-t1", f"-c{load.connections}", f"-d{load.seconds:.0f}s", "--timeout", "10s"]
         ran = subprocess.run([*command, "-s", script.name, load.url], capture_output=True, text=True, check=False)
@@ -77,7 +82,7 @@ def read_wrk(said: str) -> float:
 
 def _python(load: Load) -> float:
     """In a process of its own: this one may hold a million messages."""
-    words = [load.url, str(load.bodies), str(load.connections), str(load.seconds)]
+    words = [load.url, str(load.bodies), str(load.connections), str(load.seconds), load.key]
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.http_load", *words],
         cwd=ROOT, capture_output=True, text=True, check=False,
@@ -108,10 +113,11 @@ class _Connection:
         return True
 
 
-def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float) -> float:
+def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float, key: str = "") -> float:
     """What `post` does, in Python."""
     host, port, path = _parts(url)
-    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: Bearer {key}\r\nContent-Length: " if key else "Content-Length: "
     requests = [b"%b%d\r\n\r\n%b" % (head.encode(), len(body), body) for body in bodies]
     turns = itertools.cycle(requests)
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
@@ -136,9 +142,9 @@ def _parts(url: str) -> tuple[str, int, str]:
 
 
 def main() -> None:
-    """URL, file of bodies, connections, seconds; prints answers a second."""
-    url, bodies, connections, seconds = sys.argv[1:]
-    print(send(url, Path(bodies).read_bytes().splitlines(), int(connections), float(seconds)))
+    """URL, file of bodies, connections, seconds, key or ''; prints answers a second."""
+    url, bodies, connections, seconds, key = sys.argv[1:]
+    print(send(url, Path(bodies).read_bytes().splitlines(), int(connections), float(seconds), key))
 
 
 if __name__ == "__main__":

@@ -153,9 +153,9 @@ def http_service(path: str, *arguments: str, port: int, **settings: str) -> Iter
 
 
 @contextmanager
-def api(url: str) -> Iterator[tuple[Process, int]]:
-    """The HTTP API, and its port."""
+def api(url: str, keys: str = "") -> Iterator[tuple[Process, int]]:
+    """The HTTP API, and its port; `keys` is the file of its keys."""
     port = free_port()
-    settings = {"DELAYQ_REDIS_URL": url, "DELAYQ_API_PORT": str(port)}
+    settings = {"DELAYQ_REDIS_URL": url, "DELAYQ_API_PORT": str(port), "DELAYQ_API_KEYS": keys}
     with http_service("/readyz", "-m", "api", port=port, **settings) as process:
         yield process, port

@@ -10,10 +10,16 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
+<<<<<<< HEAD
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "faults.md"
 ROWS = {"A": 22, "B": 13, "C": 17, "D": 13, "E": 14, "F": 15, "G": 6}
 ROW = re.compile(r"^\| ([A-G]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+=======
+PAGE = HERE.parents[1] / "docs" / "faults.md"
+ROWS = {"A": 22, "B": 13, "C": 17, "D": 13, "F": 15, "G": 6, "H": 15}
+ROW = re.compile(r"^\| ([A-H]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+>>>>>>> access
 
 
 def rows() -> dict[str, tuple[str, str, str]]:
@@ -59,5 +65,5 @@ def test_a_row_names_its_tests_or_says_why_there_is_none(row: str) -> None:
 
 def test_every_test_of_a_row_stands_in_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    of_rows = {name for _, name in _tests() if re.match(r"test_[a-g]\d+_", name)}
+    of_rows = {name for _, name in _tests() if re.match(r"test_[a-h]\d+_", name)}
     assert {name for name in of_rows if f"`{name}`" not in text} == set()

@@ -1,0 +1,124 @@
+"""A Redis whose users may do no more than they need: the rights that docs/operations.md lists are enough, and all used."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from delayq.embedded import EmbeddedServer
+from tests.faults.flow import batch
+from tests.support.servers import NO_REDIS, REDIS_SERVER
+from tests.support.service import ROOT, Service
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+PASSWORD = "only-for-delayq"
+
+
+def rights() -> list[str]:
+    """The words behind 'user delayq' in the documentation."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"test_h_rights\.py -->\n```text\nuser delayq (.*?)```", page, re.DOTALL)
+    return str(block).replace("PASSWORD", PASSWORD).split()
+
+
+@pytest.fixture(params=["valkey", "redis7"])
+def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, str]]:
+    """The administrator of a server, and the URL for delayq; nobody else gets in."""
+    options: dict[str, Any] = {}
+    words = rights()
+    if request.param == "redis7":
+        if REDIS_SERVER is None:
+            pytest.skip(NO_REDIS)
+        options["binary"] = Path(REDIS_SERVER)
+    with EmbeddedServer(data_dir=tmp_path / "redis", **options) as server:
+        admin: Any = redis.Redis.from_url(server.url, protocol=2)
+        if request.param == "redis7" and admin.info("server")["redis_version"] < "7.2":
+            words = [word for word in words if word not in ("+waitaof", "+client|setinfo")]
+        admin.execute_command("ACL", "SETUSER", "delayq", *words)
+        admin.execute_command("ACL", "SETUSER", "admin", "on", ">admin", "allkeys", "allchannels", "+@all")
+        boss: Any = redis.Redis.from_url(server.url.replace("redis://", "redis://admin:admin@"), protocol=2)
+        admin.execute_command("ACL", "SETUSER", "default", "off")
+        boss.execute_command("ACL", "LOG", "RESET")
+        yield boss, server.url.replace("redis://", f"redis://delayq:{PASSWORD}@")
+        boss.execute_command("ACL", "SETUSER", "default", "on")
+        admin.close()
+        boss.close()
+
+
+def denied(admin: Any) -> list[tuple[bytes, bytes]]:
+    """What the server refused: why, and what."""
+    found = []
+    for entry in admin.execute_command("ACL", "LOG"):
+        fields = dict(zip(entry[::2], entry[1::2], strict=True))
+        found.append((fields[b"reason"], fields[b"object"]))
+    return found
+
+
+def delayq(url: str, *arguments: str, seconds: int = 60) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+    return subprocess.run(
+        [sys.executable, "-m", "delayq.cli", *arguments], cwd=ROOT, env=clean | {"DELAYQ_REDIS_URL": url},
+        capture_output=True, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+
+
+def test_h11_a_user_with_the_least_rights_is_enough_for_everything(guarded: tuple[Any, str], tmp_path: Path) -> None:
+    admin, url = guarded
+    routes = (
+        '[{"name": "general", "match": "orders.general", "path": "general"},'
+        ' {"name": "own", "match": "own.*", "perQueue": true}, {"name": "rest"}]'
+    )
+    with Service(tmp_path, url, routes=routes) as service:
+        topics = ("orders.streams", "orders.general", "own.a")
+        messages = [
+            {"id": f"{topic}-{n}", "topic": topic, "delayTime": 10, "keys": ["k"], "orderingKey": "o" * (n % 2)}
+            for topic in topics for n in range(20)
+        ]  # fmt: skip
+        batch(service, messages)
+        later = service.schedule("orders.later", id="later", delayTime=3_600_000, keys=["later"]).json()["id"]
+        assert service.http.get("/v1/messages?key=later").json()["messages"][0]["id"] == later
+        assert service.http.patch(f"/v1/messages/{later}", json={"delayTime": 7_200_000}).status_code == 200
+        eventually(lambda: service.http.get("/v1/stats").json()["depth"] == 1, "all are forwarded", seconds=30)
+        assert admin.xlen("orders.streams") == admin.xlen("orders.general") == 20
+        assert service.http.delete(f"/v1/messages/{later}").json()["result"] == "cancelled"
+        for command in (
+            ("schedule", "orders.cli", "x", "--delay", "1h", "--id", "cli"), ("get", "cli"), ("find", "k"), ("stats",),
+            ("reschedule", "cli", "--delay", "2h"), ("cancel", "cli"), ("queues",), ("nodes",), ("era", "show"),
+            ("era", "bump", "--yes"), ("dead-letters", "list"), ("doctor",), ("reshard", "--queues", "4"),
+        ):  # fmt: skip
+            ran = delayq(url, *command)
+            assert ran.returncode in (0, 1), (command, ran.stderr)
+            assert "NOPERM" not in ran.stdout + ran.stderr
+        assert "lets in nobody" in delayq(url, "doctor").stdout
+        service.schedule("orders.streams", delayTime=10)
+        eventually(lambda: service.http.get("/v1/stats").json()["depth"] == 0, "the last one, too", seconds=30)
+    # Doctor asks for appendfsync, and does without; its knock without a password is the other thing refused.
+    assert {(why, what) for why, what in denied(admin) if why != b"auth"} <= {(b"command", b"config|get")}
+
+
+def test_h11_that_user_can_harm_nothing_else(guarded: tuple[Any, str]) -> None:
+    admin, url = guarded
+    admin.set("other", "1")
+    user: Any = redis.Redis.from_url(url, protocol=2)
+    for words in (
+        ("FLUSHALL",), ("FLUSHDB",), ("CONFIG", "SET", "appendonly", "no"), ("CONFIG", "GET", "*"), ("DEBUG", "SLEEP", 0),
+        ("KEYS", "*"), ("SHUTDOWN",), ("ACL", "LIST"), ("SAVE",), ("SCRIPT", "FLUSH"), ("GET", "other"),
+        ("HGET", "other", "x"), ("DEL", "other"), ("REPLICAOF", "NO", "ONE"), ("MONITOR",), ("CLIENT", "LIST"),
+        ("EVAL", "return redis.call('DEL', KEYS[1])", 1, "other"), ("EVAL", "return redis.call('FLUSHALL')", 0),
+        ("PUBLISH", "other", "x"), ("FUNCTION", "FLUSH"), ("SCAN", 0), ("MIGRATE", "h", 1, "other", 0, 1), ("SWAPDB", 0, 1),
+    ):  # fmt: skip
+        with pytest.raises(
+            redis.exceptions.ResponseError, match=r"(?i)noperm|permission|ACL failure|not allowed|can't run"
+        ):
+            user.execute_command(*words)
+    user.close()
+    assert admin.get("other") == b"1"
