@@ -29,7 +29,7 @@ from delayq.targets.rocketmq_proxy import Call, Proxies, Way
 from delayq.targets.rocketmq_verdicts import ACCEPTABLE
 from delayq.targets.secrets import revealed
 
-__all__ = ["OWN", "RocketMQTarget"]
+__all__ = ["OWN", "Options", "RocketMQTarget"]
 
 #: What a property's name begins with that delayq adds. Without a '-', which consumers' SQL filters do not take.
 OWN: Final = "delayq_"
@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}")
 _NO_TOPIC = re.compile("[^A-Za-z0-9_-]")
 
 
-class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What a route may say in `options`. A secret is 'env:NAME', 'file:PATH', or itself."""
 
     topic: str = "{topic}"
@@ -61,7 +61,7 @@ class RocketMQTarget:
     def __init__(self, url: str, route: Route, redis_url: str, *, clock: Clock | None = None) -> None:
         self._clock = clock if clock is not None else SystemClock()
         try:
-            options = msgspec.convert(route.options, _Options)
+            options = msgspec.convert(route.options, Options)
             endpoints = _endpoints(url)
             self._accept = frozenset(_acceptable(one) for one in options.accept)
             if bool(options.access_key) != bool(options.secret_key):
@@ -141,12 +141,13 @@ class RocketMQTarget:
         return self._proxies.send(queue, request, self._left(deadline))
 
     def _properties(self, one: Delivery) -> dict[str, str] | Result:
-        taken = next((name for name in one.properties if name.startswith(OWN)), None)
+        given = one.properties
+        taken = next((name for name in given if name.startswith(OWN)), None)
         if taken is not None:
             return Result.rejected(f"property {taken}: names that begin with {OWN} are delayq's own")
-        found = {name: value for name, value in one.properties.items() if value}
-        if len(found) < len(one.properties):  # RocketMQ loses those without a value
-            found[f"{OWN}empty"] = json.dumps([name for name, value in one.properties.items() if not value])
+        found = {name: value for name, value in given.items() if value}
+        if len(found) < len(given):  # RocketMQ loses those without a value
+            found[f"{OWN}empty"] = json.dumps([name for name, value in given.items() if not value])
         own = {"id": one.id, "topic": one.topic, "due": str(one.due), "attempt": str(one.attempt)}
         return found | {f"{OWN}{name}": value for name, value in own.items()}
 

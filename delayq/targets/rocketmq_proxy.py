@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from uuid_utils import uuid7
 
 from delayq.clock import Clock
 from delayq.targets import OK, Result
@@ -33,6 +34,7 @@ MOST_ROUTES: Final = 10_000
 LAST_SENDS: Final = 10_000
 #: s beyond its own deadline after which an answer is not waited for any more: a guard, it comes at the deadline.
 GUARD: Final = 1.0
+_REQUEST_ID: Final = "x-mq-request-id"
 _OPTIONS: Final = [
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -78,7 +80,7 @@ class Proxies:
         self._credentials = credentials
         self._clock = clock
         self._id = ClientId().client_id
-        self._first = target_of(configuration.rpc_endpoints.endpoints)
+        self._signed: tuple[int, list[tuple[str, str]]] = (0, [])
         self._condition = threading.Condition()
         self._lines: dict[str, _Line] = {}
         self._retired: list[_Line] = []
@@ -106,7 +108,7 @@ class Proxies:
         request.topic.name = topic
         request.topic.resource_namespace = self._configuration.namespace
         request.endpoints.CopyFrom(self._configuration.rpc_endpoints.endpoints)
-        return self._call(self._first, lambda stub: stub.QueryRoute, request, timeout)
+        return self._call(self._configuration.rpc_endpoints, lambda stub: stub.QueryRoute, request, timeout)
 
     def learn(self, topic: str, call: Call, timeout: float) -> Way | Result:
         """The route that was asked for, or why there is none."""
@@ -138,7 +140,7 @@ class Proxies:
 
     def send(self, queue: Any, request: SendMessageRequest, timeout: float) -> Call | Result:
         """Begin to send; `sent` waits for the answer."""
-        return self._call(target_of(queue.endpoints.endpoints), lambda stub: stub.SendMessage, request, timeout)
+        return self._call(queue.endpoints, lambda stub: stub.SendMessage, request, timeout)
 
     def sent(self, call: Call, timeout: float, accept: frozenset[int]) -> Result:
         """What became of it."""
@@ -147,24 +149,30 @@ class Proxies:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _call(self, target: str, method: Callable[[Any], Any], request: Any, timeout: float) -> Call | Result:
+    def _call(self, where: Any, method: Callable[[Any], Any], request: Any, timeout: float) -> Call | Result:
         if timeout <= 0:
-            return Result.unavailable(f"{target}: no time was left to send it")
+            return Result.unavailable(f"{where}: no time was left to send it")
         now = self._clock.monotonic()
         with self._condition:
             if self._closed:
-                return Result.unavailable(f"{target}: the target is closed")
-            line = self._lines.get(target)
+                return Result.unavailable(f"{where}: the target is closed")
+            line = self._lines.get(where.facade)
             if line is None:
-                line = self._lines[target] = _Line(self._connect(target), now)
+                line = self._lines[where.facade] = _Line(self._connect(target_of(where.endpoints)), now)
             line.under_way += 1
-        metadata = Signature.metadata(self._configuration, self._id)
         try:
-            future = method(line.stub).future(request, timeout=timeout, metadata=metadata)
+            future = method(line.stub).future(request, timeout=timeout, metadata=self._metadata())
         except BaseException:
             self._done(line, answered=False)
             raise
         return Call(line, future, now)
+
+    def _metadata(self) -> list[tuple[str, str]]:
+        """Who asks, signed. A signature is for a second; so that of one is used again within it."""
+        second = self._clock.now() // 1000
+        if self._signed[0] != second:
+            self._signed = (second, Signature.metadata(self._configuration, self._id))
+        return [*(pair for pair in self._signed[1] if pair[0] != _REQUEST_ID), (_REQUEST_ID, str(uuid7()))]
 
     def _connect(self, target: str) -> Any:
         if self._credentials is None:
@@ -173,7 +181,7 @@ class Proxies:
 
     def _answer(self, call: Call, timeout: float) -> Any:
         """The answer, or what went wrong."""
-        where = ", ".join(f"{one.host}:{one.port}" for one in self._configuration.rpc_endpoints.endpoints.addresses)
+        where = str(self._configuration.rpc_endpoints)
         answered = lost = False
         try:
             answer = call.future.result(timeout=max(0.0, timeout) + GUARD)

@@ -8,16 +8,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from delayq import ConfigError
+from delayq import ConfigError, MissingExtra
 from delayq.routes import Route
-from delayq.targets.rocketmq import RocketMQTarget
-from delayq.targets.rocketmq_client import Code, MessageIds, MessageType
+from delayq.targets.rocketmq import Options, RocketMQTarget
+from delayq.targets.rocketmq_client import Code, MessageIds, MessageType, grpc
+from delayq.targets.rocketmq_verdicts import ACCEPTABLE
 from tests.support.deliveries import delivery, outcomes
+from tests.support.receiver import certificate
 from tests.support.rocketmq_proxy import FakeProxy
 from tests.support.waiting import eventually
 
@@ -261,6 +264,32 @@ def test_wrong_settings_are_told(url: str, options: dict[str, Any], complaint: s
         RocketMQTarget(url, Route(name="shop", target=url, options=options), "")
     assert complaint in str(told.value)
     assert "canary" not in str(told.value)
+
+
+def test_over_tls_only_a_proxy_with_a_good_certificate_is_spoken_to(tmp_path: Path) -> None:
+    pem = certificate(tmp_path, "127.0.0.1")
+    pair = [((tmp_path / "key.pem").read_bytes(), pem.read_bytes())]
+    with FakeProxy(credentials=grpc.ssl_server_credentials(pair)) as proxy:
+        for options, outcome in (({"ca": str(pem)}, "ok"), ({}, "unavailable")):
+            route = Route(name="r", target=proxy.url, options={"tls": True, **options})
+            target = RocketMQTarget(proxy.url, route, "")
+            assert outcomes(target.send([delivery("a")], 10)) == [outcome]
+            target.close()
+    assert len(proxy.messages) == 1
+
+
+def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith("delayq.targets.rocketmq")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'delayq\[rocketmq\]'"):
+        import_module("delayq.targets.rocketmq")
+
+
+def test_the_page_names_every_option() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "targets-rocketmq.md").read_text(encoding="utf-8")
+    assert [name for name in Options.__struct_encode_fields__ if f"`{name}`" not in page] == []
+    assert [name for name in ACCEPTABLE if f"`{name}`" not in page] == []
 
 
 def test_ids_differ_and_go_on_after_the_greatest_number() -> None:
