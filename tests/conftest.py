@@ -11,8 +11,8 @@ import pytest
 
 from coordinator.zookeeper_server import ZooKeeperServer
 from delayq.embedded import EmbeddedServer
-from servers.errors import ServerMissing
 from servers.rabbitmq import RabbitMQ
+from tests.support.amqp import real_rabbitmq
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
@@ -111,15 +111,8 @@ def zookeeper_root() -> str:
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQ]:
     """A RabbitMQ for all tests; each of them takes names of its own."""
-    server = RabbitMQ()
-    try:
-        server.start()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    try:
+    with real_rabbitmq() as server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_the_wheel_declares_its_command_and_its_targets(wheel: zipfile.ZipFile) 
     declared = configparser.ConfigParser(delimiters=["="])
     declared.read_string(wheel.read("delayq-0.1.0.dist-info/entry_points.txt").decode())
     assert dict(declared["console_scripts"]) == {"delayq": "delayq.cli:main"}
-    assert set(declared["delayq.targets"]) == {"redis+stream", "log", "http", "https"}
+    assert set(declared["delayq.targets"]) == {"redis+stream", "log", "http", "https", "rabbitmq", "rabbitmqs"}
 
 
 def test_the_services_are_importable_from_the_checkout_only(tmp_path: Path) -> None:
