@@ -10,7 +10,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OPENAPI = ROOT / "docs" / "openapi.json"
-TYPED = ["delayq", "api", "workers", "coordinator", "benchmarks", "tests", "scripts", "servers", "dev", "pyspark_delayq.py"]
+TYPED = [
+    "delayq",
+    "api",
+    "workers",
+    "coordinator",
+    "benchmarks",
+    "tests",
+    "scripts",
+    "servers",
+    "dev",
+    "pyspark_delayq.py",
+]
 LINT_IMPORTS = "import sys; from importlinter.cli import lint_imports_command; sys.argv[1:] = ['--no-logo']; "
 
 

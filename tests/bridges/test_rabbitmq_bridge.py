@@ -11,7 +11,7 @@ from delayq import Client, Message
 from delayq.embedded import EmbeddedServer
 from servers.rabbitmq import RabbitMQ
 from tests.bridges.conftest import Bridges
-from tests.support.amqp import Amqp, amqp
+from tests.support.amqp import Amqp, amqp, real_rabbitmq
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
@@ -170,7 +170,7 @@ def test_a_bridge_that_is_killed_loses_nothing_and_repeats_nothing_that_has_an_i
 
 
 def test_the_broker_is_killed_and_comes_back(own_valkey: EmbeddedServer, bridges: Bridges) -> None:
-    with RabbitMQ() as server:
+    with real_rabbitmq() as server:
         with amqp(server) as broker:
             queue = broker.queue()
             broker.publish(queue, message_id="before", headers={"x-delay": HOUR})

@@ -10,16 +10,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-<<<<<<< HEAD
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "faults.md"
-ROWS = {"A": 22, "B": 13, "C": 17, "D": 13, "E": 14, "F": 15, "G": 6}
-ROW = re.compile(r"^\| ([A-G]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
-=======
-PAGE = HERE.parents[1] / "docs" / "faults.md"
-ROWS = {"A": 22, "B": 13, "C": 17, "D": 13, "F": 15, "G": 6, "H": 15}
+ROWS = {"A": 22, "B": 13, "C": 17, "D": 13, "E": 14, "F": 15, "G": 6, "H": 15}
 ROW = re.compile(r"^\| ([A-H]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
->>>>>>> access
 
 
 def rows() -> dict[str, tuple[str, str, str]]:

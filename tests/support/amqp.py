@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pika
+import pytest
 
+from servers.errors import ServerMissing
 from servers.rabbitmq import RabbitMQ
 from tests.support.waiting import eventually
 
-__all__ = ["Amqp", "amqp"]
+__all__ = ["Amqp", "amqp", "real_rabbitmq"]
 
 Taken = tuple[pika.BasicProperties, bytes]
 
@@ -70,6 +72,20 @@ class Amqp:
     def ids(self, queue: str, count: int) -> list[str]:
         """The ids of so many messages of a queue."""
         return [properties.message_id for properties, _ in self.take(queue, count)]
+
+
+@contextmanager
+def real_rabbitmq(**options: Any) -> Iterator[RabbitMQ]:
+    """A running broker; skips where there is none, and says how to get it."""
+    server = RabbitMQ(**options)
+    try:
+        server.start()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 @contextmanager

@@ -12,9 +12,8 @@ from delayq import Client, Message, Settings
 from delayq.config import load_settings
 from delayq.targets import register_target
 from delayq.targets.rabbitmq import RabbitMQTarget
-from servers.errors import ServerMissing
 from servers.rabbitmq import RabbitMQ
-from tests.support.amqp import Amqp, amqp
+from tests.support.amqp import Amqp, amqp, real_rabbitmq
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
@@ -75,12 +74,7 @@ def test_a_message_that_is_poison_is_buried_and_one_that_is_unroutable_waits_for
 
 
 def test_a_broker_that_was_killed_gets_all_when_it_is_back(valkey: ServerUnderTest) -> None:
-    server = RabbitMQ()
-    try:
-        server.start()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    try:
+    with real_rabbitmq() as server:
         with amqp(server) as broker:
             queue = broker.queue()
         settings = settings_for(valkey, server, routingKey=queue)
@@ -97,5 +91,3 @@ def test_a_broker_that_was_killed_gets_all_when_it_is_back(valkey: ServerUnderTe
                 ids = broker.ids(queue, 300)
             assert {f"m{number}" for number in range(300)} <= set(ids)
             assert not client.dead_letters().letters
-    finally:
-        server.stop()

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from delayq.processes import LOCALHOST, free_port
-from servers.errors import ServerMissing
 from servers.rabbitmq import RabbitMQ
-from tests.support.amqp import amqp
+from tests.support.amqp import amqp, real_rabbitmq
 from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually
 from tests.targets.conftest import Rabbits
@@ -25,13 +24,8 @@ TIMEOUT = 30.0
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[RabbitMQ]:
-    server = RabbitMQ()
-    try:
-        server.start()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    yield server
-    server.stop()
+    with real_rabbitmq() as server:
+        yield server
 
 
 @pytest.fixture

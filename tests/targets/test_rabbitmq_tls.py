@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from delayq.processes import LOCALHOST, free_port
-from servers.errors import ServerMissing
 from servers.rabbitmq import RabbitMQ
-from tests.support.amqp import amqp
+from tests.support.amqp import amqp, real_rabbitmq
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import certificate
 from tests.targets.conftest import Rabbits
@@ -36,13 +35,8 @@ def secure(pem: Path) -> Iterator[tuple[RabbitMQ, str]]:
         "ssl_options.keyfile": str(pem),
         "ssl_options.verify": "verify_none",
     }
-    server = RabbitMQ(settings=settings)
-    try:
-        server.start()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    yield server, f"rabbitmqs://guest:guest@{LOCALHOST}:{port}/%2F"
-    server.stop()
+    with real_rabbitmq(settings=settings) as server:
+        yield server, f"rabbitmqs://guest:guest@{LOCALHOST}:{port}/%2F"
 
 
 def test_a_broker_with_a_trusted_certificate_gets_messages_and_another_does_not(
