@@ -160,7 +160,8 @@ def _late(scale: Scale, rate: int) -> Lateness:
             if rate:
                 go()
             arrived, _ = traffic.wait()
-            process.check()
+            if rate:
+                process.wait(PATIENCE)
         first = start + 1000 * WARM_UP
         found = lateness([one for one in arrived if first <= one.due < first + 1000 * seconds])
     progress(f"live traffic: {found.consumer}")
