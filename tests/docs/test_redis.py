@@ -18,6 +18,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
 PAGE = ROOT / "docs" / "redis.md"
+OPERATIONS = ROOT / "docs" / "operations.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
@@ -51,7 +52,7 @@ def test_the_scripts_that_go_on_when_redis_is_full_are_named(name: str) -> None:
 
 
 def test_the_user_may_do_all_that_delayq_does(valkey: ServerUnderTest) -> None:
-    (block,) = (block for block in blocks_of(PAGE) if block.note == "run by tests/docs/test_redis.py")
+    (block,) = (block for block in blocks_of(OPERATIONS) if block.note == "run by tests/docs/test_redis.py")
     admin: Any = valkey.admin
     admin.execute_command(*block.text.split())
     url = valkey.url.replace("redis://", "redis://delayq:secret@")
@@ -66,7 +67,7 @@ def test_the_user_may_do_all_that_delayq_does(valkey: ServerUnderTest) -> None:
 
 
 def test_the_user_may_run_every_command_there_is(valkey: ServerUnderTest) -> None:
-    (block,) = (block for block in blocks_of(PAGE) if block.note == "run by tests/docs/test_redis.py")
+    (block,) = (block for block in blocks_of(OPERATIONS) if block.note == "run by tests/docs/test_redis.py")
     admin: Any = valkey.admin
     allowed: set[str] = set()
     for word in block.text.split():

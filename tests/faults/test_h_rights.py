@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer
+from tests.docs.blocks import blocks_of
 from tests.faults.flow import batch
 from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.service import ROOT, Service
@@ -24,10 +24,10 @@ PASSWORD = "only-for-delayq"
 
 
 def rights() -> list[str]:
-    """The words behind 'user delayq' in the documentation."""
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"test_h_rights\.py -->\n```text\nuser delayq (.*?)```", page, re.DOTALL)
-    return str(block).replace("PASSWORD", PASSWORD).split()
+    """The words behind 'ACL SETUSER delayq' in the documentation."""
+    page = ROOT / "docs" / "operations.md"
+    (block,) = (block for block in blocks_of(page) if block.text.startswith("ACL SETUSER delayq"))
+    return block.text.replace("secret", PASSWORD).split()[3:]
 
 
 @pytest.fixture(params=["valkey", "redis7"])
