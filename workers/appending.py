@@ -112,10 +112,7 @@ class Appending:
         if self._topics.known() is not self._known:
             self._known = self._topics.known()
             self._streams = Streams(self._keys, self._topics.known())
-        due = self._appender.read(self._streams, self._flight.held, MOST_BYTES)
-        if due.now is not None:
-            self._upto = min(due.now, self._clock.now())
-        return due
+        return self._appender.read(self._streams, self._flight.held, MOST_BYTES)
 
     def worth(self, due: Due) -> bool:
         """Whether a transaction is."""

@@ -16,8 +16,8 @@ _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
 NAMES = (
     "ack", "announce", "barrier", "bump_era", "bury", "cancel", "claim", "close", "dead_letters", "discard", "find",
-    "get", "layout", "park", "pull", "redrive", "relist", "remove", "repair", "reschedule", "retire", "retry",
-    "schedule", "stats", "unpark", "write_off",
+    "get", "glance", "layout", "park", "pull", "redrive", "relist", "remove", "repair", "reschedule", "restore", "retire",
+    "retry", "schedule", "stats", "unpark", "write_off",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
-from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, pull, stored_epoch
+from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, count, pull, stored_epoch
 from delayq.store.commands.reading import COUNTERS, Found, QueueStats, find, get, stats, write_off
 from delayq.store.commands.scheduling import Answers, cancel, reschedule, schedule
 from delayq.store.commands.settling import AsPulled, Head, Unparked, ack, bury, park, repair, retry, unpark
@@ -54,6 +54,7 @@ __all__ = [
     "cancel",
     "claim",
     "close",
+    "count",
     "dead_letters",
     "discard",
     "era",
