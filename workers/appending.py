@@ -26,7 +26,7 @@ MOST_BYTES = 256 * 1024
 FEWEST = 50  # to begin with: nobody knows yet how large they are
 RUN = 5  # ms after which others have their turn
 BATCHES = 32  # in a run, at most
-PULL_EVERY = 100  # ms, in a flood: a pull looks for the rest of what is to be known of a backlog
+PULL_EVERY = 250  # ms, in a flood: a pull looks for the rest of what is to be known of a backlog
 LONGEST_REST = 64  # pulls
 log = structlog.get_logger()
 

@@ -158,8 +158,8 @@ class Batch:
         The scripts go as their whole texts: one that the server had forgotten would fail among commands that do not.
         """
         keys, ids = self._keys, self._ids
-        names = keys.pool, keys.attempts, keys.index, keys.final
-        names = (*names, *map(keys.aside, names))
+        emptied = keys.pool, keys.attempts, keys.index, keys.final
+        names = (*emptied, *map(keys.aside, emptied))
         shares = self._shares.values()
         firsts = [word for share in shares for word in (share.id, share.due)]
         told = [word for share in shares for word in (share.count, share.id, share.due)]
