@@ -26,7 +26,7 @@ MOST_BYTES = 256 * 1024
 FEWEST = 50  # to begin with: nobody knows yet how large they are
 RUN = 5  # ms after which others have their turn
 BATCHES = 32  # in a run, at most
-PULL_EVERY = 100  # ms, in a flood: a pull looks for the rest of what is to be known of a backlog
+PULL_EVERY = 250  # ms, in a flood: a pull looks for the rest of what is to be known of a backlog
 LONGEST_REST = 64  # pulls
 log = structlog.get_logger()
 
@@ -112,10 +112,7 @@ class Appending:
         if self._topics.known() is not self._known:
             self._known = self._topics.known()
             self._streams = Streams(self._keys, self._topics.known())
-        due = self._appender.read(self._streams, self._flight.held, MOST_BYTES)
-        if due.now is not None:
-            self._upto = min(due.now, self._clock.now())
-        return due
+        return self._appender.read(self._streams, self._flight.held, MOST_BYTES)
 
     def worth(self, due: Due) -> bool:
         """Whether a transaction is."""

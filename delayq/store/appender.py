@@ -1,13 +1,14 @@
 """Appends due messages of one queue to streams by transactions, on a connection of its own.
 
-    UNWATCH · WATCH guard · announce · ZRANGE          what is due, as far as the owner may know
-    HMGET pool · HMGET attempts · MULTI                the records
-    XADD … · remove · EXEC                             all of it, or nothing if the guard was touched meanwhile
+    UNWATCH · announce, unless it was · WATCH guard · TIME · HMGET state · ZRANGE · EXISTS attempts      what is due
+    HMGET pool · HMGET attempts · MULTI                                                           the records
+    XADD of the first of each stream · remove · XADD … · HDEL … · restore · EXEC                  all, or nothing
 
 MULTI goes ahead of the rest, which would run one by one if MULTI alone were refused.
 
-Whatever takes a due message away, changes it, or gives the queue another owner, touches the guard. After an EXEC whose
-reply was lost, nobody knows: either all is there or all is gone, and the next look shows it.
+Whatever takes a due message away, changes it, or gives the queue another owner, touches the guard: then EXEC does
+nothing. After an EXEC whose reply was lost, nobody knows: either all is there or all is gone, and the next look shows
+it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ __all__ = ["Appended", "Appender", "Due"]
 
 T = TypeVar("T")
 CHUNK: Final = 262_144
-_REPLIES: Final = 4  # to a question
 
 
 def _pack(*words: Any) -> bytes:
@@ -73,9 +73,13 @@ class Appender:
         self._retention = retention
         self._connection: Any = None
         self._reader: Any = None
-        self._announced = False  # the server has the script
-        self._remove = scripts.load("remove").text
-        self._watch = _pack("WATCH", keys.guard)
+        self._loaded = False  # the server has the script `announce`
+        self._announced = -1  # until when
+        self._asked: tuple[int, int, Now] = (0, -1, "")  # replies to come, until when what was asked for is due, now
+        self._look = b"".join(
+            (_pack("WATCH", keys.guard), _pack("TIME"), _pack("HMGET", keys.state, "epoch", "watermark"))
+        )
+        self._any_attempts = _pack("EXISTS", keys.attempts)
         self._begun = False  # there is a transaction
 
     # -- the steps -----------------------------------------------------------------------------------------------------
@@ -95,31 +99,45 @@ class Appender:
     def close(self) -> None:
         """Close the connection; the next `ask` makes another one."""
         connection, self._connection = self._connection, None
-        self._announced = self._begun = False
+        self._loaded = self._begun = False
+        self._announced = -1
         if connection is not None:
             connection.disconnect()
 
     # -- what is sent ----------------------------------------------------------------------------------------------------
 
     def _question(self, offset: int, upto: int, most: int, now: Now) -> bytes:
-        keys, script = self._keys, scripts.load("announce")
-        call = ("EVALSHA", script.sha) if self._announced else ("EVAL", script.text)
-        announce = _pack(*call, 3, keys.state, keys.attempts, keys.guard, self._epoch, now, upto)
-        look = _pack("ZRANGE", keys.queue, offset, upto, "BYSCORE", "LIMIT", 0, most)
-        forget = _DISCARD if self._begun else _UNWATCH
+        keys = self._keys
+        parts = [_DISCARD if self._begun else _UNWATCH]
         self._begun = False
-        return forget + self._watch + announce + look
+        if upto > self._announced:
+            script, names = scripts.load("announce"), (keys.state, keys.guard, keys.final, keys.aside(keys.pool))
+            call = ("EVALSHA", script.sha) if self._loaded else ("EVAL", script.text)
+            kept = self._retention.window, self._retention.most
+            parts.append(_pack(*call, len(names), *names, self._epoch, now, upto, *kept))
+        look = _pack("ZRANGE", keys.queue, offset, upto, "BYSCORE", "LIMIT", 0, most)
+        # Attempts behind the tickets: what was redriven in between has both or is not seen.
+        parts += (self._look, look, self._any_attempts)
+        self._asked = (len(parts) + 2, upto, now)
+        return b"".join(parts)
 
     def _read(self, streams: Streams, held: Collection[bytes], most_bytes: int) -> Due:
-        replies = [self._receive() for _ in range(_REPLIES)]
+        replies = [self._receive() for _ in range(self._asked[0])]
         for reply in replies:
             _check(reply)
-        _, _, announced, tickets = replies
-        self._announced = True
-        if announced[0] != b"ok":
-            return Due(fenced=announced[0] == b"fenced")
-        now, any_attempts = int(announced[1]), bool(announced[2])
-        batch = Batch(self._keys, streams, any_attempts)
+        *_, time, (epoch, watermark), tickets, any_attempts = replies
+        _, upto, given = self._asked
+        if len(replies) > 6:
+            self._loaded = True
+            if replies[1] == b"ok":
+                self._announced = upto
+        now = int(given) if given != "" else int(time[0]) * 1000 + int(time[1]) // 1000
+        epoch = (epoch or b"").decode()
+        if epoch != self._epoch or int(watermark or -1) < upto:  # a Redis that lost what it was told is told anew
+            self._announced = -1
+        if upto > self._announced or upto > now:
+            return Due(fenced=epoch > self._epoch)
+        batch = Batch(self._keys, streams, bool(any_attempts), now)
         if tickets:
             ids = [ticket[:-8] for ticket in tickets]
             asked = _pack("HMGET", self._keys.pool, *ids)
@@ -138,14 +156,12 @@ class Appender:
     def _append(self, batch: Batch, now: Now, ask: tuple[int, int, int] | None) -> Appended:
         if not self._begun:  # another question has ended it, or its connection is gone: alone nothing may be sent
             return Appended(0, False)
-        names, args = batch.remove(now, self._retention)
-        # The whole text: a script that the server had forgotten would fail behind the XADDs, which stand by then.
-        last = _pack("EVAL", self._remove, len(names), *names, *args)
+        commands = batch.transaction()
         self._begun = False
         question = self._question(*ask, now) if ask is not None else b""
-        self._send(b"".join((*batch.entries, last, _EXEC, question)))
+        self._send(b"".join((*commands, _EXEC, question)))
         refused = None
-        for _ in range(len(batch) + 1):
+        for _ in commands:
             reply = self._receive()
             if isinstance(reply, Exception):
                 refused = refused or reply
@@ -153,15 +169,13 @@ class Appender:
         if refused is not None:
             raise refused
         _check(done)
-        appended = Appended(0, False)
         if done is not None:
             _check(done[-1])
-            count, wrong = done[-1]
-            appended = Appended(count, not wrong)
-        if question and not appended.all:
-            for _ in range(_REPLIES):
-                self._receive()
-        return appended
+            if done[-1] == 1:
+                return Appended(len(batch), True)
+        for _ in range(self._asked[0] if question else 0):
+            self._receive()
+        return Appended(0, False)
 
     # -- the connection --------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,11 @@ class QueueKeys:
         """The number of the queue."""
         return int(self.tag)
 
+    @staticmethod
+    def aside(key: str) -> str:
+        """What a key is called while a transaction must not touch it."""
+        return key + ":aside"
+
     def parked(self, name: str) -> str:
         """The tickets parked under `name`: 't:' and a route's name, or 'k:' and an ordering key."""
         return f"delayq:{{{self.tag}}}:parked:{name}"

@@ -18,8 +18,8 @@ _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 NAMES = (
     "ack", "announce", "barrier", "bump_era", "bury", "cancel", "cancel_own", "claim", "close", "dead_letters",
     "discard", "discard_own", "find", "get", "glance", "layout", "page", "park", "pull", "redrive", "redrive_own",
-    "relist", "remove", "repair", "reschedule", "reschedule_own", "retire", "retry", "schedule", "search", "spend",
-    "stats", "unpark", "write_off",
+    "relist", "remove", "repair", "reschedule", "reschedule_own", "restore", "retire", "retry", "schedule",
+    "search", "spend", "stats", "unpark", "write_off",
 )  # fmt: skip
 
 

@@ -129,8 +129,11 @@ MUTANTS = (
     Mutant("a cancel that is not guarded", (("cancel", _GUARD, ""),)),
     Mutant("a claim that is not guarded", (("claim", _GUARD, ""),)),
     Mutant("a pull that is not guarded", (("pull", f"if kept < looked then\n  {_GUARD}\nend", ""),)),
-    Mutant("appending without a look at the stream", (("remove", "took[s] = entry and", "took[s] = true or"),)),
-    Mutant("announcing without the watermark", (("announce", "redis.call('HSET', state, 'watermark', ARGV[3])", ""),)),
+    Mutant(
+        "appending without a look at the stream", (("remove", "good = good and entry and", "good = good and true or"),)
+    ),
+    Mutant("setting nothing aside", (("remove", "redis.call('RENAME', KEYS[i], KEYS[i + 4])", ""),)),
+    Mutant("taking nothing back", (("restore", "redis.call('XDEL', KEYS[i], unpack(taken))", ""),)),
     Mutant("announcing by one clock", (("announce", "if tonumber(ARGV[3]) > now then", "if false then"),)),
 )
 

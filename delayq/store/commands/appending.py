@@ -13,7 +13,8 @@ from typing import Any, Final
 from hiredis import pack_command
 
 from delayq.codec import EXPIRES, HEADER
-from delayq.store.commands.command import Arg, Now, Retention
+from delayq.store import scripts
+from delayq.store.commands.command import Arg
 from delayq.store.commands.pulling import Known
 from delayq.store.keys import QueueKeys
 
@@ -22,6 +23,7 @@ __all__ = ["Batch", "Streams"]
 _LENGTHS = Struct(">BBBBBHBHI")  # flags, topic, tags, ordering key, options, keys, properties (1 + 2 bytes), body
 _LENGTHS_AT: Final = 21
 _MARK_AT: Final = 20
+_FORWARDED: Final = 0  # how it ended, in `final`
 _ENTRY: Final = (
     b"%b$%d\r\n%b%b$%d\r\n%b\r\n$4\r\nkeys\r\n$%d\r\n%b\r\n$4\r\nbody\r\n$%d\r\n%b"
     b"\r\n$3\r\ndue\r\n$%d\r\n%b\r\n$7\r\nattempt\r\n$%d\r\n%b\r\n"
@@ -42,8 +44,7 @@ class _Stream:
 
     def head(self, properties: int) -> bytes:
         """How many words there are, and the first of them."""
-        given: Any = tuple(self.words)
-        _, line, words = pack_command(given).partition(b"\r\n")
+        _, line, words = _packed(*self.words).partition(b"\r\n")
         return b"*%d%b%b" % (len(self.words) + 13 + 2 * properties, line, words)
 
 
@@ -63,32 +64,36 @@ class Streams:
         return self._by_topic.get(topic)
 
 
-class _Group:
-    """What one stream takes of a batch."""
+class _Share:
+    """What one stream is to take of a batch: how many, the id and the due of the first."""
 
-    __slots__ = ("due", "ids", "members", "remembered")
+    __slots__ = ("count", "due", "id")
 
-    def __init__(self) -> None:
-        self.ids: list[bytes] = []
-        self.members: list[bytes] = []
-        self.remembered: list[bytes] = []
-        self.due = b""  # of the last one
+    def __init__(self, id: bytes, due: bytes) -> None:
+        self.count = 1
+        self.id = id
+        self.due = due
 
 
 class Batch:
     """Messages of one queue, the next that are due, to be appended and removed in one transaction."""
 
-    def __init__(self, keys: QueueKeys, streams: Streams, any_attempts: bool) -> None:
+    def __init__(self, keys: QueueKeys, streams: Streams, any_attempts: bool, now: int) -> None:
         self._keys = keys
         self._streams = streams
         self._any_attempts = any_attempts
-        self._groups: dict[str, _Group] = {}
+        self._now = now
+        self._shares: dict[str, _Share] = {}
         self._ends = (b"", b"")
-        self.entries: list[bytes] = []
+        self._firsts: list[bytes] = []  # of each stream
+        self._rest: list[bytes] = []
+        self._ids: list[bytes] = []
+        self._members: list[bytes] = []
+        self._remembered: list[bytes] = []
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self._ids)
 
     def fill(
         self, tickets: Sequence[bytes], records: Sequence[bytes | None], attempts: Sequence[bytes | None],
@@ -99,7 +104,7 @@ class Batch:
         Not plain is what pull.lua has to look at more closely: a ticket without its record, a record that cannot be
         read, one that expires, a topic that is no known stream.
         """
-        find, groups, add = self._streams.of, self._groups, self.entries.append
+        find, shares = self._streams.of, self._shares
         for ticket, record, tries in zip(tickets, records, attempts or [None] * len(tickets), strict=True):
             if record is None or len(record) < HEADER or record[:7] != ticket[-7:] or ticket in held:
                 break
@@ -116,7 +121,7 @@ class Batch:
             if not plain or f + body + 13 * (mark & 1) != len(record) or (tries and not tries.isdigit()):
                 break
             self.bytes += len(record)
-            if self.bytes > most_bytes and self.entries:
+            if self.bytes > most_bytes and self._ids:
                 break
             assert stream is not None
             if due[0] == 48:
@@ -129,37 +134,59 @@ class Batch:
                     break
                 head = stream.head(len(properties) // 2)
                 behind = _words(properties)
-            add(_ENTRY % (
+            entry = _ENTRY % (
                 head, len(id), id, stream.behind, tags, record[a:b], keys, record[d:e], body, record[f : f + body],
                 len(due), due, len(attempt), attempt,
-            ) + behind)  # fmt: skip
-            group = groups.get(stream.key)
-            if group is None:
-                group = groups[stream.key] = _Group()
-            group.ids.append(id)
-            group.due = due
+            ) + behind  # fmt: skip
+            share = shares.get(stream.key)
+            if share is None:
+                shares[stream.key] = _Share(id, due)
+                self._firsts.append(entry)
+            else:
+                share.count += 1
+                self._rest.append(entry)
+            self._ids.append(id)
             if keys:
-                group.members += [key + b"\0" + id for key in record[d:e].split(b" ") if key]
+                self._members += [key + b"\0" + id for key in record[d:e].split(b" ") if key]
             if mark > 1:
-                group.remembered.append(id)
+                self._remembered.append(id)
             self._ends = (self._ends[0] or ticket, ticket)
 
-    def remove(self, now: Now, retention: Retention) -> tuple[list[str], list[Any]]:
-        """The keys and arguments of the script that removes them."""
-        keys, groups = self._keys, list(self._groups.values())
-        names = [
-            keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.guard, *self._groups,
+    def transaction(self) -> list[bytes]:
+        """The commands that go between MULTI and EXEC. The last one answers 1 if all was appended, 0 if nothing was.
+
+        The scripts go as their whole texts: one that the server had forgotten would fail among commands that do not.
+        """
+        keys, ids = self._keys, self._ids
+        emptied = keys.pool, keys.attempts, keys.index, keys.final
+        names = (*emptied, *map(keys.aside, emptied))
+        shares = self._shares.values()
+        firsts = [word for share in shares for word in (share.id, share.due)]
+        told = [word for share in shares for word in (share.count, share.id, share.due)]
+        commands = [
+            *self._firsts,
+            _script("remove", (keys.state, keys.queue, keys.guard, *names, *self._shares), (*self._ends, len(ids), *firsts)),
+            *self._rest,
+            _packed("HDEL", keys.pool, *ids),
         ]  # fmt: skip
-        args: list[Any] = [now, retention.window, retention.most, *self._ends, "1" if self._any_attempts else "0"]
-        for group in groups:
-            args += (len(group.ids), len(group.members), len(group.remembered), group.due)
-        for group in groups:
-            args += group.ids
-        for group in groups:
-            args += group.members
-        for group in groups:
-            args += group.remembered
-        return names, args
+        if self._any_attempts:
+            commands.append(_packed("HDEL", keys.attempts, *ids))
+        if self._members:
+            commands.append(_packed("ZREM", keys.index, *self._members))
+        if self._remembered:
+            score = self._now * 4 + _FORWARDED
+            commands.append(_packed("ZADD", keys.final, *(word for id in self._remembered for word in (score, id))))
+        return [*commands, _script("restore", (*names, *self._shares), told)]
+
+
+def _packed(*words: Arg) -> bytes:
+    given: Any = words
+    packed: bytes = pack_command(given)
+    return packed
+
+
+def _script(name: str, keys: Sequence[str], args: Sequence[Arg]) -> bytes:
+    return _packed("EVAL", scripts.load(name).text, len(keys), *keys, *args)
 
 
 def _properties(record: bytes, at: int, end: int) -> list[bytes] | None:

@@ -11,7 +11,7 @@ import msgspec
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain
 from delayq.store.keys import QueueKeys
 
-__all__ = ["Claimed", "Known", "Pulled", "claim", "pull", "stored_epoch"]
+__all__ = ["Claimed", "Known", "Pulled", "claim", "count", "pull", "stored_epoch"]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -81,6 +81,11 @@ def _read_pull_of(keys: QueueKeys, reply: list[Any]) -> Pulled | None:
         own = keys.stream("")
         pulled.wrong_streams[:] = [name.removeprefix(own) for name in pulled.wrong_streams]
     return pulled
+
+
+def count(keys: QueueKeys, earliest: int, latest: int) -> Command[int]:
+    """How many tickets there are from a score to another."""
+    return plain("ZCOUNT", keys.queue, earliest, latest, read=int)
 
 
 class Known(msgspec.Struct, frozen=True):

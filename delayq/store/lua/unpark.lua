@@ -28,6 +28,7 @@ for i = 1, #entries, 2 do
 end
 if moved > 0 then
   redis.call('ZADD', queue, unpack(back))
+  redis.call('HINCRBY', guard, 'changes', 1) -- they may stand among those that are about to be appended
 end
 if #taken > 0 then
   redis.call('ZREM', parked, unpack(taken))
