@@ -130,7 +130,9 @@ class Protocol(RuleBasedStateMachine):
             message = msgspec.structs.replace(made(id, 1), expect_date=None, delay_time=max(0, after))
             call = Call(message, f"R{max(0, after)}", max(0, after), True)
         else:
-            call = Call(made(id, world.now + after), f"{'P' if punctual else 'A'}{world.now + after}", world.now + after, False)
+            call = Call(
+                made(id, world.now + after), f"{'P' if punctual else 'A'}{world.now + after}", world.now + after, False
+            )
         status, due = world.schedule(call.message, call.spec)
         self.expect_schedule(id, call, status, due)
 
