@@ -241,46 +241,6 @@ def test_a_stream_schedules_each_row_once_across_a_restart(
     assert total is not None and (total.read, total.rejected) == (6, {"past": 2})
 
 
-@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
-def test_a_task_that_died_on_its_way_and_is_tried_again_counts_once(
-    spark: Any, append: Append, client: Client, valkey: ServerUnderTest, tmp_path: Path
-) -> None:
-    marker, url, rows = str(tmp_path / "died"), valkey.url, 3_000
-
-    def die_once(batches: Any) -> Any:
-        """Hand on the rows of the task; before the last ones are asked for, die, once some of them are scheduled."""
-        import os
-        import signal
-        import time
-
-        import redis
-
-        first = not os.path.exists(marker)
-        seen = 0
-        for batch in batches:
-            yield batch
-            seen += batch.num_rows
-            if first and seen >= rows // 2:
-                with redis.Redis.from_url(url) as plain:
-                    until = time.monotonic() + 60
-                    while not plain.keys("delayq:*:pool") and time.monotonic() < until:
-                        time.sleep(0.05)
-                open(marker, "w").close()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
-    try:
-        frame = spark.range(rows, numPartitions=1).selectExpr("concat('m-', id) id", f"{FAR} + id expect_date")
-        append(frame.mapInArrow(die_once, frame.schema), topic="t", rate="10000", report="job")
-    finally:
-        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert Path(marker).exists()
-    total = read_report(client, "job").total
-    assert total is not None and (total.read, total.scheduled + total.present, total.rejected) == (rows, rows, {})
-    assert total.present > 0  # the first attempt had scheduled some
-    assert pool(client) == rows
-
-
 def test_a_cluster_and_two_layouts_are_written_to_and_read(spark: Any, cluster: ClusterUnderTest) -> None:
     frame = spark.range(300, numPartitions=2).selectExpr("concat('m-', id) id", f"{FAR} + id expect_date", "'t' topic")
     options = {"redisUrl": cluster.url}
