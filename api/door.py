@@ -145,7 +145,7 @@ class Door:
             raise Problem("unauthorized", "Send a key: Authorization: Bearer dq_….", headers=CHALLENGE)
         callers, verified = self._verified
         caller = verified.get(given)
-        if caller is None or len(self.attempts):
+        if caller is None or (self.attempts.locks_until and self._clock.monotonic() < self.attempts.locks_until):
             caller = self._verify(given, callers, scope, path)
             if len(verified) >= VERIFIED:
                 verified.clear()

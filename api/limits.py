@@ -67,6 +67,8 @@ class Attempts:
     def __init__(self, draw: Callable[[], float] = random.random) -> None:
         self._draw = draw
         self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
+        #: When the last lock ends, monotonic ms; until then a right key has to be looked at, too.
+        self.locks_until = 0
 
     def __len__(self) -> int:
         return len(self._failures)
@@ -91,4 +93,5 @@ class Attempts:
             return False
         one.until = now + round(self.LOCKED * (0.5 + self._draw()))
         one.count, one.since = 0, now
+        self.locks_until = max(self.locks_until, one.until)
         return True

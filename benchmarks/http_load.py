@@ -127,10 +127,10 @@ def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float, ke
             selector.register(one.socket, selectors.EVENT_READ, one)
             one.socket.sendall(next(turns))
         while (elapsed := time.perf_counter() - began) < seconds:
-            for key, _ in selector.select(1):
-                if key.data.whole_answer():
+            for ready, _ in selector.select(1):
+                if ready.data.whole_answer():
                     answered += 1
-                    key.data.socket.sendall(next(turns))
+                    ready.data.socket.sendall(next(turns))
     return answered / elapsed
 
 
