@@ -68,6 +68,8 @@ def up(brokers: Brokers, names: Sequence[str]) -> int:
         table = [{"name": name, "match": f"{name}.*", "target": note.url} for name, note in running.items()]
         print("\nA route for each, by the beginnings of topics:")
         print(f"  export DELAYQ_ROUTES='{json.dumps(table)}'")
+        print("\nEach has the topic NAME.demo:")
+        print(f"  delayq schedule {next(iter(running))}.demo hello --delay 5s")
         print("\n./dev brokers down stops them and removes their data.")
     return 1 if not running or (names and missing) else 0
 

@@ -35,6 +35,7 @@ class Broker(Protocol):
     def url(self) -> str: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
+    def make_topic(self, topic: str) -> None: ...
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -100,7 +101,7 @@ class Brokers:
             return {}
 
     def up(self, name: str) -> tuple[Note, bool]:
-        """The running broker, and whether it ran already. Raises ServerMissing or ServerError."""
+        """The running broker, with a topic NAME.demo, and whether it ran already. Raises ServerMissing or ServerError."""
         if (found := self.notes().get(name)) is not None:
             if found.runs:
                 return found, True
@@ -111,6 +112,7 @@ class Brokers:
         before = len(staying)
         try:
             broker.start()
+            broker.make_topic(f"{name}.demo")
             pids = [one.pid for one in staying[before:] if one.pid is not None]
             note = Note(broker.url, tuple(Process(pid, _began(pid)) for pid in pids), str(data))
             self._write({**self.notes(), name: note})

@@ -137,6 +137,9 @@ class Kafka:
             self.stop()
             raise
 
+    def make_topic(self, topic: str) -> None:
+        """Nothing: a topic comes into being when it is used."""
+
     def stop(self, *numbers: int) -> None:
         """Stop all in order, or these; without any named a temporary folder is removed."""
         for broker in reversed(self._at(numbers)):  # the controller at last

@@ -145,6 +145,11 @@ class RabbitMQ:
             raise ServerError(f"rabbitmqctl {' '.join(words)}: {(ran.stderr or ran.stdout).strip()}")
         return ran.stdout
 
+    def make_topic(self, topic: str) -> None:
+        """Make a durable queue of this name, behind the default exchange."""
+        words = f'{{resource, <<"/">>, queue, <<"{topic}">>}}, true, false, [], none, <<"delayq">>'
+        self.control("eval", f"rabbit_amqqueue:declare({words}), ok.")
+
     def block(self) -> None:
         """Raise the alarm of memory: the broker blocks every connection that publishes."""
         self.control("set_vm_memory_high_watermark", "0")

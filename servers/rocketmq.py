@@ -159,6 +159,10 @@ class RocketMQ:
         group = {"groupName": name, "consumeMessageOrderly": fifo, "retryQueueNums": 1, "retryMaxTimes": 16}
         ask(self._ports.broker, _MAKE_GROUP, body=json.dumps(group).encode())
 
+    def make_topic(self, topic: str) -> None:
+        """Make the topic to which delayq sends what goes to this one: RocketMQ has no dots."""
+        self.create_topic(topic.replace(".", "-"))
+
     def delete_topic(self, name: str) -> None:
         """Remove it from the broker."""
         ask(self._ports.broker, _DELETE_TOPIC, {"topic": name})

@@ -37,6 +37,9 @@ class Sleeper:
         if self.broken:
             raise ServerError("it does not start")
 
+    def make_topic(self, topic: str) -> None:
+        pass
+
     def stop(self) -> None:
         for process in self.processes:
             process.kill()
