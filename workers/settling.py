@@ -115,6 +115,9 @@ class Settling:
         else:
             for item, status in zip(step.items, answer, strict=True):
                 self._told_one(step.kind, item[0], status, now)
+                if step.kind == "retry" and item[1] is not None:
+                    # It lies behind the offset, unless the clock was set back since it was pulled.
+                    work.flight.offset.rewind(item[1])
         return False
 
     def _told_one(self, kind: str, held: Any, status: str, now: int) -> None:

@@ -80,4 +80,6 @@ def test_the_user_may_run_every_command_there_is(valkey: ServerUnderTest) -> Non
     calls = re.compile(r"(?:\.call|plain)\(['\"]([A-Z]+)")
     called = {command.lower() for text in texts for command in calls.findall(text)}
     assert {"zadd", "info"} <= called
-    assert called - allowed == set()
+    # Without these, which the page names, big backlogs take the longer way.
+    assert called - allowed == {"del", "rename", "xdel"}
+    assert "`+rename +del +xdel`" in OPERATIONS.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -51,6 +52,27 @@ def run(store: Store, examples: int, steps: int = 40, shrink: bool = True) -> No
 
 def test_nothing_is_lost_early_or_sent_after_a_certain_cancel(store: Store) -> None:
     run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "300")))
+
+
+def test_a_retry_that_falls_before_the_offset_because_a_clock_went_back_is_seen(store: Store) -> None:
+    class Machine(Protocol):
+        pass
+
+    Machine.store = store
+    machine = Machine()
+    for step in (
+        machine.first_owner,
+        partial(machine.cancel_and_use_the_id_again, "a"),
+        partial(machine.the_clock_of_a_node_steps, 0, -20),
+        machine.everything_arrives_but_nobody_hears_of_it,
+        partial(machine.cancel_and_use_the_id_again, "a"),
+        partial(machine.the_clock_of_redis_steps, 3_600_000),  # it is pulled, with a due that is ahead again
+        machine.everything_arrives_but_nobody_hears_of_it,
+    ):
+        step()
+        machine.reconcile()
+        machine.whoever_sleeps_misses_nothing()
+    machine.teardown()
 
 
 @pytest.mark.timeout(400)  # some need many examples

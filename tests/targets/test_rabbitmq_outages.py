@@ -58,6 +58,8 @@ def test_a_broker_that_was_killed_is_found_again(own: RabbitMQ, queue: str, rabb
         assert result.outcome == "unavailable" and "refused" in result.reason.lower()
     finally:
         own.start()
+    with amqp(own) as other:
+        other.queue(queue)  # one that was only just made may not be on the broker's disk
     eventually(lambda: target.send([delivery("c", topic=queue)], TIMEOUT)[0].outcome == "ok", "it takes messages again")
     with amqp(own) as other:
         assert other.ids(queue, 2) == ["a", "c"]
