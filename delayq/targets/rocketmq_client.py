@@ -1,8 +1,8 @@
 """The parts of RocketMQ's official client that a target needs: its protocol, its signature, its choice of a queue.
 
-The client's own `Producer` does not do (docs/decisions/0021): it sends again by itself, even after its caller has given up, so that a message
-would overtake the next one of its ordering key; it counts time-outs in whole seconds; and after an outage it tries to
-connect at most every two minutes.
+The client's own `Producer` does not do (docs/decisions/0021): it sends again by itself, even after its caller has given
+up, so that a message would overtake the next one of its ordering key; it counts time-outs in whole seconds; and after an
+outage it tries to connect at most every two minutes.
 """
 
 from __future__ import annotations
