@@ -17,6 +17,9 @@ __all__ = ["LOCALHOST", "die_with_parent", "free_port", "port_is_free", "stop_se
 
 LOCALHOST = "127.0.0.1"
 
+_REMEMBERED = 4_000
+_given: set[int] = set()
+
 # PR_SET_PDEATHSIG (1) survives exec. Set by a tiny Python that then becomes the command, not by `preexec_fn`,
 # which is unsafe (and warned about since 3.12) in a process that has threads. A parent that died before the
 # call leaves nobody to send the signal: hence the look at getppid.
@@ -58,10 +61,15 @@ def port_is_free(port: int, host: str = LOCALHOST) -> bool:
 def free_port() -> int:
     """A free port below those that systems give to outgoing connections.
 
-    A client that knocks again and again at a port of that range, its server being down, may reach itself.
+    A client that knocks again and again at a port of that range, its server being down, may reach itself. Ports that
+    were given lately are not given again: their servers may yet have to take them.
     """
+    if len(_given) >= _REMEMBERED:
+        _given.clear()
     ports = random.SystemRandom().sample(range(20_000, 32_000), 200)
-    return next(port for port in ports if port_is_free(port))
+    port = next(port for port in ports if port not in _given and port_is_free(port))
+    _given.add(port)
+    return port
 
 
 def stop_server_of(folder: Path, patience: float) -> None:

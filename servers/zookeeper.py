@@ -84,7 +84,8 @@ class ZooKeeperServer:
     def __init__(self, *, data_dir: Path | None = None, members: int = 1, ports: Sequence[int] = ()) -> None:
         self.data_dir = data_dir.resolve() if data_dir is not None else None
         self._temporary = data_dir is None
-        ports = [*ports, *_free_ports(3 * members - len(ports))]  # of clients, then of the peers and of their votes
+        # Of clients, then of the peers and of their votes.
+        ports = [*ports, *(free_port() for _ in range(3 * members - len(ports)))]
         self._members = [_Member(number, port) for number, port in enumerate(ports[:members], 1)]
         self._peers = {
             f"server.{member.number}": f"{LOCALHOST}:{peer}:{vote}"
@@ -231,12 +232,3 @@ class _Member:
         """End it by this signal, even while it is paused."""
         if self._process is not None:
             self._process.end(signum)
-
-
-def _free_ports(count: int) -> list[int]:
-    found: list[int] = []
-    while len(found) < count:
-        port = free_port()
-        if port not in found:
-            found.append(port)
-    return found

