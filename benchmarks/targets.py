@@ -95,6 +95,8 @@ def _throughput(scale: Scale, name: str, broker: Broker, details: dict[str, Any]
             process.check()
             return count / seconds
 
+    progress(f"{name}: warming up")  # a broker that has just started is several times slower
+    alone()
     pairs = in_pairs(f"{name}, throughput", scale.runs, alone, ours)
     details[f"{name}, CPU µs a message"] = costs
     return [paired(f"{name}, throughput beside its own client", "messages/s", pairs, goal=THROUGHPUT)]
