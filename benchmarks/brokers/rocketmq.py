@@ -15,7 +15,7 @@ from servers.rocketmq import RocketMQ
 
 __all__ = ["KIT"]
 
-PATIENCE: Final = 15.0
+PATIENCE: Final = 8.0
 #: Messages under way at once; the client has a thread for each.
 WINDOW: Final = 64
 GROUP: Final = "bench"
