@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import hypothesis
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from servers.errors import ServerMissing
 from servers.kafka import Kafka
 from servers.rabbitmq import RabbitMQ
 from servers.rocketmq import RocketMQ
 from servers.zookeeper import ZooKeeperServer
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy
+from tests.support.running import running
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
 from tests.support.servers import ServerUnderTest, fake_server, real_server
 from tests.support.zookeeper import real_zookeeper
@@ -28,7 +27,6 @@ hypothesis.settings.register_profile("delayq", deadline=None)
 hypothesis.settings.load_profile("delayq")
 
 KINDS = ("fakeredis", "valkey", "redis7")
-Server = TypeVar("Server", Kafka, RabbitMQ, RocketMQ)
 
 
 @pytest.fixture(scope="session")
@@ -113,37 +111,24 @@ def zookeeper_root() -> str:
     return f"/delayq-{uuid.uuid4().hex}"
 
 
-@contextmanager
-def _running(server: Server) -> Iterator[Server]:
-    """A broker, while tests run; skips where there is none, and says how to get it."""
-    try:
-        server.start()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
     """A Kafka for all tests; each of them takes topics with names of its own."""
-    with _running(Kafka()) as server:
+    with running(Kafka()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQ]:
     """A RabbitMQ for all tests; each of them takes names of its own."""
-    with _running(RabbitMQ()) as server:
+    with running(RabbitMQ()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def rocketmq() -> Iterator[RocketMQ]:
     """A RocketMQ for all tests; each of them takes topics of its own."""
-    with _running(RocketMQ()) as server:
+    with running(RocketMQ()) as server:
         yield server
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pika
-import pytest
 
-from servers.errors import ServerMissing
 from servers.rabbitmq import RabbitMQ
+from tests.support.running import running
 from tests.support.waiting import eventually
 
 __all__ = ["Amqp", "amqp", "real_rabbitmq"]
@@ -74,18 +73,9 @@ class Amqp:
         return [properties.message_id for properties, _ in self.take(queue, count)]
 
 
-@contextmanager
-def real_rabbitmq(**options: Any) -> Iterator[RabbitMQ]:
+def real_rabbitmq(**options: Any) -> AbstractContextManager[RabbitMQ]:
     """A running broker; skips where there is none, and says how to get it."""
-    server = RabbitMQ(**options)
-    try:
-        server.start()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    try:
-        yield server
-    finally:
-        server.stop()
+    return running(RabbitMQ(**options))
 
 
 @contextmanager

@@ -6,31 +6,21 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Self
 
-import pytest
 from kazoo.client import KazooClient
 
 from delayq.processes import LOCALHOST, free_port
-from servers.errors import ServerMissing
 from servers.zookeeper import ZooKeeperServer
+from tests.support.running import running
 
 CREATE = 15  # with the stat in its reply
 
 
-@contextmanager
-def real_zookeeper(**options: Any) -> Iterator[ZooKeeperServer]:
+def real_zookeeper(**options: Any) -> AbstractContextManager[ZooKeeperServer]:
     """A running server; skips where there is no Java or no ZooKeeper, and says how to get them."""
-    server = ZooKeeperServer(**options)
-    try:
-        server.start()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    try:
-        yield server
-    finally:
-        server.stop()
+    return running(ZooKeeperServer(**options))
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from delayq.routes import Route
 from delayq.targets.kafka import KafkaTarget
-from servers.errors import ServerMissing
 from servers.kafka import PASSWORD, USER, Kafka
 from tests.support.deliveries import delivery, outcomes
+from tests.support.running import running
 from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter, make_topic
 
@@ -28,13 +28,8 @@ LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Kafka]:
     """Two of them; the first is the controller."""
-    server = Kafka(brokers=2, settings={"auto.create.topics.enable": "false"})
-    try:
-        server.start()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    yield server
-    server.stop()
+    with running(Kafka(brokers=2, settings={"auto.create.topics.enable": "false"})) as server:
+        yield server
 
 
 @pytest.fixture
