@@ -11,7 +11,7 @@ import msgspec
 
 from delayq import InvalidMessage, Message
 from delayq.api_keys import SCOPES, ApiKey, Scope
-from delayq.codec import ids_ending, new_id
+from delayq.ids import ids_ending, new_id
 from delayq.message import check_topic
 from delayq.store.commands import Found
 from delayq.store.keys import Layout

@@ -19,7 +19,8 @@ from typing import Final
 from benchmarks import feeder
 from benchmarks.errors import BenchmarkError
 from benchmarks.messages import LIMITS, QUEUES
-from delayq.codec import encode, new_id
+from delayq.codec import encode
+from delayq.ids import new_id
 from delayq.message import Message
 from delayq.store.keys import Layout, QueueKeys, queue_keys
 

@@ -21,19 +21,17 @@ What follows the mark is the *content*: two calls with the same content and due 
 
 from __future__ import annotations
 
-import binascii
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from struct import Struct
 from typing import Any, Final
 
 import msgspec
-import uuid_utils
 
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message
 
-__all__ = ["CorruptRecord", "Record", "due_head", "encode", "ids_ending", "new_id"]
+__all__ = ["CorruptRecord", "Record", "due_head", "encode"]
 
 RELATIVE, KEYED, EXPIRES, BODY_BYTES, BODY_JSON = 1, 2, 4, 16, 32
 
@@ -45,32 +43,9 @@ _LENGTHS = Struct(">BBBBBHBHI")
 _HEADER = Struct(">7s13scBBBBBHBHI")
 _TWO = Struct(">H")
 
-# Base 64 in the order of its characters, so that ids sort by time; no '.', which marks an ordering key's suffix,
-# and none that a command line would take for an option.
-_ORDERED = bytes.maketrans(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
-    b"0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
-)
-_uuid7 = uuid_utils.uuid7
-_b64 = binascii.b2a_base64
-_DIGITS = "0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
-_PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
-
 
 class CorruptRecord(Exception):
     """The bytes in the pool are not a record."""
-
-
-def new_id() -> str:
-    """A new id: 22 characters of a uuid7, which sort by the time they were made."""
-    return _b64(_uuid7().bytes)[:22].translate(_ORDERED).decode()
-
-
-def ids_ending(suffix: str) -> Iterator[str]:
-    """Up to 4,096 new ids that end in `suffix`, in order: one uuid7, two digits of whose random part count on."""
-    first = new_id()
-    head, tail = first[:19], first[21:] + suffix
-    return (head + pair + tail for pair in _PAIRS)
 
 
 def due_head(ms: int) -> bytes:

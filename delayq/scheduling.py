@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from delayq.asking import CHUNK, find_places
-from delayq.codec import due_head, encode, ids_ending, new_id
+from delayq.codec import due_head, encode
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError
+from delayq.ids import ids_ending, new_id
 from delayq.message import Message, State
 from delayq.plan import Context, Plan
 from delayq.store import commands

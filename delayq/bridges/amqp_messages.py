@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from delayq.codec import new_id
 from delayq.errors import InvalidMessage
+from delayq.ids import new_id
 from delayq.message import Limits, Message, check_id
 from delayq.targets.rabbitmq.carried import CARRIED, OWN_PREFIX
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.codec import CONTENT, CorruptRecord, Record, encode, new_id
+from delayq.codec import CONTENT, CorruptRecord, Record, encode
 from delayq.errors import InvalidMessage
+from delayq.ids import new_id
 from delayq.message import Limits, Message
 from tests.support.messages import json_values, messages
 

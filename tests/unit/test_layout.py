@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.codec import new_id
+from delayq.ids import new_id
 from delayq.store.keys import Layout, queue_keys
 from tests.support.messages import ids, texts
 
