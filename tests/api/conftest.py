@@ -111,6 +111,18 @@ class Worker:
     def park(self, id: str) -> None:
         assert self.store.run(commands.park(self._keys(id), EPOCH, "t:streams", [self.pull(id)])) is not None
 
+    def bring_into(self, state: str, id: str) -> None:
+        """Bring a message that is due into a state that a worker brings it into; nothing for other states."""
+        match state:
+            case "in_flight":
+                self.pull(id)
+            case "parked":
+                self.park(id)
+            case "dead":
+                self.bury(id)
+            case "delivered":
+                self.deliver(id)
+
     def record(self, id: str) -> Record:
         """The record in the pool."""
         raw: Any = self.store.run(commands.plain("HGET", self._keys(id).pool, id, read=lambda reply: reply))
@@ -134,17 +146,9 @@ async def schedule(api: httpx2.AsyncClient, **message: Any) -> str:
 async def bring_into(state: str, api: httpx2.AsyncClient, worker: Worker) -> str:
     """A message in this state."""
     id = await schedule(api, delayTime=HOUR if state in ("scheduled", "cancelled") else 0, id="m")
-    match state:
-        case "in_flight":
-            worker.pull(id)
-        case "parked":
-            worker.park(id)
-        case "dead":
-            worker.bury(id)
-        case "delivered":
-            worker.deliver(id)
-        case "cancelled":
-            assert (await api.delete(f"/v1/messages/{id}")).status_code == 200
+    if state == "cancelled":
+        assert (await api.delete(f"/v1/messages/{id}")).status_code == 200
+    worker.bring_into(state, id)
     return id
 
 
