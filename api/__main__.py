@@ -58,7 +58,12 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
     from .server import make_server
 
     log = structlog.get_logger("api")
-    app = create_app(settings)
+    provider = None
+    if settings.traces:
+        from delayq.tracing import provider_for
+
+        provider = provider_for("delayq-api")
+    app = create_app(settings, provider)
     try:
         await app.service.client.context()
         checks.refuse(await app.service.client.store.run(checks.server()))
@@ -75,6 +80,8 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
     if signals.stopping:
         return 0
     await server.serve()
+    if provider is not None:
+        provider.close()
     return 0
 
 
