@@ -68,12 +68,12 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
         await app.service.client.context()
         checks.refuse(await app.service.client.store.run(checks.server()))
     except (ConfigError, LayoutMismatch) as error:
-        log.error("refusing to start", reason=str(error))
+        log.error("refusing_to_start", reason=str(error))
         return 2
     except StoreError:
         pass  # told below; it starts all the same, and works as soon as Redis does
     for reason in await app.service.readiness.missing():
-        log.warning("not ready", reason=reason)
+        log.warning("not_ready", reason=reason)
     gc.collect()
     gc.freeze()  # the modules stay: looking through them now and then would make requests wait
     signals.server = server = make_server(app, settings)

@@ -53,6 +53,7 @@ class Appending:
         self._known: object = None
         self._streams = Streams(keys, ())
         self._size = min(FEWEST, self._most)
+        self.last_due = 0  # of what was appended last
         self._asked = 0
         self._upto = 0  # both clocks have reached it
         self._on = False
@@ -131,6 +132,8 @@ class Appending:
         room = MOST_BYTES * len(batch) // max(1, batch.bytes)
         self._size = max(1, min(self._most, room, 2 * self._size))
         done = self._appender.append(batch, now, self._question() if ask else None)
+        if done.all:
+            self.last_due = batch.last_due
         if self._spans is not None and done.all and batch.traces:
             self._spans.appended(batch.traces, self._clock.now())
         return done

@@ -86,6 +86,7 @@ class Node:
         self.ready = False
         self.watch: Watch | None = None
         self._ownership: Ownership | None = None
+        self._coordinator: Coordinator | None = None
         self._forwarders: dict[str, Forwarder] = {}
         self._policy = Policy(
             window=settings.window, ramp=RAMP, max_attempts=settings.max_attempts,
@@ -104,6 +105,16 @@ class Node:
         """Ask `run` to let go of everything and return; safe from any thread."""
         self._stopping = True
         self._look_now()
+
+    @property
+    def ownership(self) -> Ownership | None:
+        """Which queues it owns, for metrics; None before it takes part."""
+        return self._ownership
+
+    @property
+    def zookeeper_connected(self) -> bool:
+        """Whether it has a session with ZooKeeper now."""
+        return self._coordinator is not None and self._coordinator.connected
 
     @property
     def jobs(self) -> Mapping[int, PullJob]:
@@ -131,7 +142,7 @@ class Node:
                 self._close_targets(list(self._forwarders.values()))
         if meta is None:
             return
-        coordinator = self._make_coordinator(self.store, meta, self._clock)
+        coordinator = self._coordinator = self._make_coordinator(self.store, meta, self._clock)
         coordinator.watch(self._look_now)
         ownership = self._ownership = Ownership(
             coordinator, self._make_job, self._clock, drain=self.settings.drain_timeout

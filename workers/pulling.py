@@ -182,7 +182,8 @@ class Pulling:
             if self._appends is not None:
                 self._appends.release()
         if self._observer is not None and count:
-            self._observer.pulled(Pulled(self.now(), 0, None, True, 0, None, count, [], [], [], [], [], []))
+            last = (self.appending.last_due, b"")
+            self._observer.pulled(Pulled(self.now(), 0, None, True, 0, last, count, [], [], [], [], [], []))
         return fenced
 
     def _look_for_missed(self, pulled: Pulled) -> None:

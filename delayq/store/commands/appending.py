@@ -95,6 +95,7 @@ class Batch:
         self._remembered: list[bytes] = []
         self.bytes = 0
         self.traces: list[Traced] = []  # if they are wanted
+        self._due = b"0"
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -152,11 +153,17 @@ class Batch:
                 share.count += 1
                 self._rest.append(entry)
             self._ids.append(id)
+            self._due = due
             if keys:
                 self._members += [key + b"\0" + id for key in record[d:e].split(b" ") if key]
             if mark > 1:
                 self._remembered.append(id)
             self._ends = (self._ends[0] or ticket, ticket)
+
+    @property
+    def last_due(self) -> int:
+        """The due that was asked for of the last one."""
+        return int(self._due)
 
     def _see_trace(self, id: bytes, topic: bytes, attempt: bytes, properties: list[bytes]) -> None:
         trace = properties[2 * properties[::2].index(_TRACE) + 1]
