@@ -16,7 +16,12 @@ from servers.errors import ServerMissing
 __all__ = ["PACKAGES", "fetch", "find"]
 
 #: What `go install` takes, by the program's name.
-PACKAGES: Final = {"helm": "helm.sh/helm/v3/cmd/helm@v3.22.0"}
+PACKAGES: Final = {
+    "helm": "helm.sh/helm/v3/cmd/helm@v3.22.0",
+    "promtool": "github.com/prometheus/prometheus/cmd/promtool@v0.315.0",
+}
+#: The module and the build tags of those whose go.mod has what `go install` refuses: they are built as a dependency.
+MODULES: Final = {"promtool": ("github.com/prometheus/prometheus", "remove_all_sd")}
 _SECONDS: Final = 420.0
 
 
@@ -43,8 +48,8 @@ def fetch(name: str) -> Path:
         environment = os.environ | {"GOBIN": folder, "CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
         try:
             ran = subprocess.run(
-                [go, "install", PACKAGES[name]], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=_SECONDS, check=False,
+                [go, *_words(name, Path(folder))], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, timeout=_SECONDS, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise ServerMissing(f"{name} was not built within {_SECONDS:.0f} s") from None
@@ -54,6 +59,15 @@ def fetch(name: str) -> Path:
     for stranger in set(program.parent.glob(f"{name}-v*")) - {program}:
         stranger.unlink()  # of a version before
     return program
+
+
+def _words(name: str, folder: Path) -> list[str]:
+    if name not in MODULES:
+        return ["install", PACKAGES[name]]
+    module, tags = MODULES[name]
+    package, _, version = PACKAGES[name].rpartition("@")
+    (folder / "go.mod").write_text(f"module tool\n\ngo 1.26\n\nrequire {module} {version}\n")
+    return ["build", "-mod=mod", "-tags", tags, "-o", str(folder / name), package]
 
 
 def _program(name: str) -> Path:

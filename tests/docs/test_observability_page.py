@@ -18,7 +18,9 @@ from tests.support.servers import ServerUnderTest
 
 PAGE: Final = ROOT / "docs" / "observability.md"
 TEXT: Final = PAGE.read_text(encoding="utf-8")
-SOURCES: Final = sorted(path for name in ("api", "coordinator", "delayq", "workers") for path in (ROOT / name).rglob("*.py"))
+SOURCES: Final = sorted(
+    path for name in ("api", "coordinator", "delayq", "workers") for path in (ROOT / name).rglob("*.py")
+)
 LEVELS: Final = {"debug", "info", "warning", "error", "exception", "critical"}
 
 
@@ -85,7 +87,8 @@ def test_the_table_of_events_is_what_the_code_logs() -> None:
     levels = {name: {one.level for one in events} for name, events in found.items()}
     assert {name: one for name, one in levels.items() if len(one) > 1} == {}, "an event has one level"
     logged = {
-        name: Event(min(levels[name]), frozenset().union(*(one.fields for one in events))) for name, events in found.items()
+        name: Event(min(levels[name]), frozenset().union(*(one.fields for one in events)))
+        for name, events in found.items()
     }
     table = list(rows("events"))
     written = {cells[0].strip("`"): Event(cells[1], names(cells[2])) for cells in table}

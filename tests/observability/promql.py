@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 
 __all__ = ["Named", "named_in"]
 
-FUNCTIONS: Final = frozenset(
-    "abs absent count deriv histogram_quantile increase label_values max min rate sum and or on by unless without".split()
-)
+FUNCTIONS: Final = frozenset({
+    "abs", "absent", "and", "by", "count", "deriv", "histogram_quantile", "increase", "max", "min", "on", "or", "rate",
+    "sum", "unless", "without",
+})  # fmt: skip
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _RANGE: Final = re.compile(r"\[[^\]]*\]")
 _MATCHERS: Final = re.compile(r"\{([^}]*)\}")

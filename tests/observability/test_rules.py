@@ -94,7 +94,9 @@ def test_what_is_strict_about_names_is_strict() -> None:
 
 
 def test_every_metric_of_delayq_is_on_the_dashboard_or_in_a_rule(valkey: ServerUnderTest) -> None:
-    shown = "\n".join([*(rule["expr"] for rule in RULES), *(one["expr"] for panel in PANELS for one in panel["targets"])])
+    shown = "\n".join(
+        [*(rule["expr"] for rule in RULES), *(one["expr"] for panel in PANELS for one in panel["targets"])]
+    )
     own = [metric for name, metric in exported(valkey.url).items() if name.startswith("delayq_")]
     assert [one.name for one in own if not any(re.search(rf"\b{name}\b", shown) for name in one.series)] == []
 

@@ -14,7 +14,7 @@ from servers.tools import PACKAGES, fetch, find
 GO = """#!/bin/sh
 echo "$CGO_ENABLED $*" >>{calls}
 [ -z "$BROKEN" ] || {{ echo 'go: downloading x v1'; echo "$BROKEN"; exit 1; }} >&2
-printf '#!/bin/sh\\n' >"$GOBIN/helm" && chmod +x "$GOBIN/helm"
+for name in helm promtool; do printf '#!/bin/sh\\n' >"$GOBIN/$name" && chmod +x "$GOBIN/$name"; done
 """
 
 
@@ -24,7 +24,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DELAYQ_JARS", str(tmp_path / "cache"))
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
-    monkeypatch.setattr("shutil.which", lambda name: str(found) if (found := tmp_path / "bin" / name).exists() else None)
+    monkeypatch.setattr(
+        "shutil.which", lambda name: str(found) if (found := tmp_path / "bin" / name).exists() else None
+    )
     monkeypatch.delenv("BROKEN", raising=False)
     return tmp_path
 
@@ -49,6 +51,15 @@ def test_a_tool_is_built_once_and_in_its_pinned_version(go: Path, machine: Path)
     assert [path.name for path in built.parent.iterdir()] == [built.name]
 
 
+def test_one_that_go_does_not_install_is_built_in_a_module_made_for_it(go: Path, machine: Path) -> None:
+    built = fetch("promtool")
+    package, _, version = PACKAGES["promtool"].rpartition("@")
+    assert built.name == f"promtool-{version}"
+    words = go.read_text().split()
+    assert (words[:4], words[-1]) == (["0", "build", "-mod=mod", "-tags"], package)
+    assert [path.name for path in built.parent.iterdir()] == [built.name]
+
+
 def test_what_was_fetched_goes_before_what_the_path_has(go: Path, machine: Path) -> None:
     installed = machine / "bin" / "helm"
     installed.touch(mode=0o755)
@@ -59,7 +70,7 @@ def test_what_was_fetched_goes_before_what_the_path_has(go: Path, machine: Path)
 def test_without_go_or_the_tool_it_is_said_how_to_get_it(machine: Path) -> None:
     with pytest.raises(ServerMissing, match="python -m servers fetch helm builds it"):
         find("helm")
-    with pytest.raises(ServerMissing, match="https://go.dev/dl"):
+    with pytest.raises(ServerMissing, match=r"https://go\.dev/dl"):
         fetch("helm")
 
 
@@ -68,7 +79,9 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("BROKEN", "go: helm requires go >= 1.99.0 (running go 1.19)")
     assert __main__.main(["fetch", "helm"]) == 1
-    assert capsys.readouterr().err == "helm: helm could not be built: go: helm requires go >= 1.99.0 (running go 1.19)\n"
+    assert (
+        capsys.readouterr().err == "helm: helm could not be built: go: helm requires go >= 1.99.0 (running go 1.19)\n"
+    )
     assert [*(machine / "cache" / "tools").iterdir()] == []
 
 

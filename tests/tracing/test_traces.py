@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from opentelemetry import trace
 
@@ -18,6 +19,7 @@ from api.app import create_app
 from delayq import AsyncClient, Client, Conflict, Message
 from delayq.config import Settings, load_settings
 from delayq.routes import Route
+from delayq.spark.sameness import same_message
 from delayq.targets import Result
 from delayq.targets.webhook import WebhookTarget
 from delayq.testing import MemoryTarget
@@ -94,9 +96,9 @@ async def test_from_the_callers_span_to_the_delivery(
         (delivered,) = spans.named(f"send {topic}")
         # The caller's trace goes on in the API …
         assert traceparent_of(scheduling)[:35] == SAMPLED[:35]
-        server = next(
-            one for one in spans.named("POST /v1/messages") if one.context.span_id == scheduling.parent.span_id
-        )  # type: ignore[union-attr]
+        assert scheduling.parent is not None
+        within = f"{scheduling.parent.span_id:016x}"
+        (server,) = [one for one in spans.named("POST /v1/messages") if traceparent_of(one)[36:52] == within]
         assert server.parent is not None and f"{server.parent.span_id:016x}" == SAMPLED[36:52]
         # … and the delivery, a trace of its own, is linked to it.
         assert delivered.parent is None
@@ -199,8 +201,8 @@ async def test_the_clients_make_spans_when_they_are_given_a_provider(valkey: Ser
 def test_what_goes_by_transactions_makes_its_spans_too(valkey: ServerUnderTest, spans: Recorded) -> None:
     world = OneQueue(Store(valkey.url))
     for number in range(300):
-        traced = {"properties": {"traceparent": SAMPLED, "n": "v"}} if number % 30 == 0 else {}
-        world.add(f"b{number:03}", topic="s.t", **traced)
+        properties = {"traceparent": SAMPLED, "n": "v"} if number % 30 == 0 else {}
+        world.add(f"b{number:03}", topic="s.t", properties=properties)
     world.advance(5)
     hand = world.take_over(spans=Spans(spans.provider, SystemClock()))
     transactions: list[int] = []
@@ -218,6 +220,14 @@ def test_what_goes_by_transactions_makes_its_spans_too(valkey: ServerUnderTest, 
     ids = [(span.attributes or {})["messaging.message.id"] for span in spans.named("send s.t")]
     assert ids == [f"b{number:03}" for number in range(0, 300, 30)]
     assert {link for span in spans.named("send s.t") for link in links_of(span)} == {SAMPLED}
+
+
+def test_a_row_is_the_message_that_was_scheduled_from_it_in_a_trace() -> None:
+    row = Message(topic="orders", expect_date=20_000, body="x", properties={"name": "value"})
+    for properties in ({"name": "value"}, {"name": "value", "traceparent": SAMPLED}):
+        there = delivery("a", "x", expect_date=20_000, delay_time=None, properties=properties).record
+        assert same_message(there, row)
+        assert not same_message(there, msgspec.structs.replace(row, properties={"name": "other"}))
 
 
 def test_a_send_that_fails_says_why(spans: Recorded) -> None:
@@ -247,7 +257,8 @@ def test_a_webhook_gets_the_context_as_a_header(given: str, sent: str | None) ->
 
 
 def test_where_traces_are_off_nothing_of_them_is_loaded() -> None:
-    code = "import sys, workers.__main__, delayq.client; print({'delayq.tracing', 'workers.spans', 'opentelemetry.sdk.trace'} & set(sys.modules))"
+    loaded = "{'delayq.tracing', 'workers.spans', 'opentelemetry.sdk.trace'} & set(sys.modules)"
+    code = f"import sys, workers.__main__, delayq.client; print({loaded})"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.strip() == "set()"
 
