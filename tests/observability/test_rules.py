@@ -108,9 +108,9 @@ def test_each_alert_says_what_it_is_and_the_runbook_what_to_do(rule: dict[str, A
     assert notes["runbook_url"] == f"docs/runbook.md#{name.lower()}"
     assert notes["summary"] and notes["description"].endswith(".")
     section = SECTIONS[name]
-    words = re.findall(r"^\*\*(\w+( \w+)?)[:*]", section, re.MULTILINE)
+    words = re.findall(r"^- \*\*(\w+( \w+)?)[:*]", section, re.MULTILINE)
     assert [word for word, _ in words] == ["Means", "Users feel", "Look", "Mend"]
-    named = re.search(r"Panels? ((?:\*[^*]+\*(?:,| and)? ?)+)", section)
+    named = re.search(r"Panels? ((?:\*[^*]+\*(?:,| and)? ?)+)", " ".join(section.split()))
     assert named is not None, "it names a panel"
     titles = re.findall(r"\*([^*]+)\*", named[1])
     assert set(titles) <= {panel["title"] for panel in PANELS}

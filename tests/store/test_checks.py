@@ -37,7 +37,7 @@ def test_a_server_says_what_it_is(real: ServerUnderTest) -> None:
 @pytest.mark.parametrize("field", ["aof_last_write_status", "rdb_last_bgsave_status"])
 def test_a_server_that_cannot_write_to_its_disk_says_so(field: str) -> None:
     for status, failing in (("ok", False), ("err", True)):
-        (server,) = [checks.server().read([f"{field}:{status}\r\nrole:master\r\n".encode()])]
+        server = checks.server().read(f"{field}:{status}\r\nrole:master\r\n".encode())
         assert server.disk_failing is failing
         assert checks.weakest([GOOD, server]).disk_failing is failing
 
