@@ -58,23 +58,30 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
     from .server import make_server
 
     log = structlog.get_logger("api")
-    app = create_app(settings)
+    provider = None
+    if settings.traces:
+        from delayq.tracing import provider_for
+
+        provider = provider_for("delayq-api")
+    app = create_app(settings, provider)
     try:
         await app.service.client.context()
         checks.refuse(await app.service.client.store.run(checks.server()))
     except (ConfigError, LayoutMismatch) as error:
-        log.error("refusing to start", reason=str(error))
+        log.error("refusing_to_start", reason=str(error))
         return 2
     except StoreError:
         pass  # told below; it starts all the same, and works as soon as Redis does
     for reason in await app.service.readiness.missing():
-        log.warning("not ready", reason=reason)
+        log.warning("not_ready", reason=reason)
     gc.collect()
     gc.freeze()  # the modules stay: looking through them now and then would make requests wait
     signals.server = server = make_server(app, settings)
     if signals.stopping:
         return 0
     await server.serve()
+    if provider is not None:
+        provider.close()
     return 0
 
 

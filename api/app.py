@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -24,7 +24,14 @@ from .pages import Pages
 from .problems import Problem
 from .service import Service
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
 __all__ = ["Application", "create_app"]
+
+
+#: What is asked for again and again and makes no spans.
+PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class Application(FastAPI):
@@ -36,6 +43,11 @@ class Application(FastAPI):
             title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan,
             openapi_url=None, docs_url=None, redoc_url=None,
             exception_handlers={HTTPException: _no_route, Exception: _no_route},
+            telemetry={
+                "tracing": service.tracer_provider is not None, "tracer_provider": service.tracer_provider,
+                "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False,
+                "exclude": lambda scope: scope["path"] in PROBES,
+            },
         )  # fmt: skip
         self.service = service
         resources: dict[str, Resource] = {}
@@ -49,7 +61,8 @@ class Application(FastAPI):
         for path, handle in (("/docs", pages.docs), ("/openapi.json", pages.openapi)):
             resources[path] = Resource(path, service.metrics, service.door)
             resources[path].add("GET", handle, open=True)
-        self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
+        if service.tracer_provider is None:  # else FastAPI sees every request, to make its span
+            self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and (resource := self._direct.get(scope["path"])) is not None:
@@ -88,7 +101,7 @@ async def _no_route(request: StarletteRequest, error: Exception) -> Response:
     return Response(answer.body, answer.status, headers | dict(getattr(error, "headers", None) or {}))
 
 
-def create_app(settings: Settings) -> Application:
+def create_app(settings: Settings, tracer_provider: TracerProvider | None = None) -> Application:
     """The application; raises ConfigError for settings that make no sense."""
     refuse_open_door(settings)
-    return Application(Service(settings))
+    return Application(Service(settings, tracer_provider))

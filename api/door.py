@@ -115,12 +115,12 @@ class Door:
         except ConfigError as error:
             self._seen = stamp
             self.stale = str(error)
-            _log.error("keys not taken", reason=self.stale, keys=len(self._callers))
+            _log.error("keys_not_taken", reason=self.stale, keys=len(self._callers))
             return
         self._seen = stamp
         self.stale = ""
         self._take(keys)
-        _log.info("keys taken", keys=len(keys))
+        _log.info("keys_taken", keys=len(keys))
 
     async def watch(self) -> None:
         """Look at the file now and then, for ever."""
@@ -129,7 +129,7 @@ class Door:
             try:
                 await asyncio.to_thread(self.look)
             except Exception:
-                _log.exception("keys not looked at")
+                _log.exception("keys_look_failed")
 
     def enter(self, scope: Any, path: str) -> Caller:
         """Who a request is from; raises Problem for nobody, and for one who asks too often."""
@@ -173,7 +173,7 @@ class Door:
     def _refusal(self, who: tuple[str, str], path: str, now: int) -> Problem:
         locks = self.attempts.failed(who, now)
         address, id = who
-        _log.warning("access refused", address=address, key=id or "unknown", path=path, locked=locks)
+        _log.warning("access_refused", address=address, key=id or "unknown", path=path, locked=locks)
         return Problem("unauthorized", "Nobody has this key, or not any more.", headers=WRONG)
 
 

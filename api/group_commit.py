@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from delayq import DelayqError, Message, Scheduled
+from delayq.histogram import Histogram
 
-from .metrics import Histogram
 from .problems import Problem
 
 __all__ = ["GroupCommit"]

@@ -159,7 +159,7 @@ class Resource:
         except Exception as error:
             problem = problems.problem_of(error)
             if problem.out.status == 500:
-                _log.exception("a request failed", path=self.path, method=method)
+                _log.exception("request_failed", path=self.path, method=method)
             answer = problems.answer(problem)
         self._metrics.request(self.path, method if handler else "other", answer.status, _now() - began)
         await send_answer(answer, send, head=method == "HEAD")

@@ -49,7 +49,11 @@ async def schedule(service: Service, request: Request) -> Answer:
     message = caller.takes(message_of(decode(_message, raw)))
     if caller.quota is not None and not await service.quotas.take(caller, 1):
         raise service.quotas.full(caller)
-    outcome = await service.group.schedule(message, len(raw))
+    if service.scheduling is None:
+        outcome = await service.group.schedule(message, len(raw))
+    else:
+        with service.scheduling.span() as span:
+            (outcome,) = span.ended([await service.group.schedule(span.mark(message), len(raw))])
     counts = service.metrics.scheduled
     if isinstance(outcome, Scheduled):
         created = outcome.created
@@ -91,7 +95,12 @@ async def schedule_batch(service: Service, request: Request) -> Answer:
         good = [index for index in range(len(given)) if index not in refused]
         refused.update(dict.fromkeys(good[room:], service.quotas.full(caller)))
         del messages[room:]
-    outcomes: list[Outcome] = list(await service.client.schedule_many(messages) if messages else ())
+    outcomes: list[Outcome] = []
+    if messages and service.scheduling is None:
+        outcomes += await service.client.schedule_many(messages)
+    elif messages and service.scheduling is not None:
+        with service.scheduling.span() as span:
+            outcomes += span.ended([*await service.client.schedule_many(map(span.mark, messages))])
     for index, refusal in sorted(refused.items(), key=lambda one: one[0]):  # in ascending order each comes to its place
         outcomes.insert(index, refusal)
     return _answer_batch(service, outcomes)

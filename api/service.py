@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from delayq import AsyncClient, Settings, owned
+from delayq.client import scheduling_of
 from delayq.clock import SystemClock
 
 from .door import Door
@@ -19,6 +20,9 @@ from .problems import Answer
 from .quotas import Quotas
 from .readiness import Readiness
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
 __all__ = ["Handle", "Operation", "Operations", "Service", "encode"]
 
 encode = msgspec.json.Encoder().encode
@@ -27,9 +31,11 @@ encode = msgspec.json.Encoder().encode
 class Service:
     """One API process: its client of the store, the messages on their way there, and its numbers."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tracer_provider: TracerProvider | None = None) -> None:
         self.settings = settings
         self.limits = settings.limits()
+        self.tracer_provider = tracer_provider
+        self.scheduling = scheduling_of(tracer_provider, self.limits)
         self.client = AsyncClient(settings=settings)
         self.metrics = Metrics()
         self.readiness = Readiness(self.client, settings.min_replicas)

@@ -52,5 +52,9 @@ class Coordinator(Protocol):
         One that does not, or whose clock is, for long, leaves its queues to others.
         """
 
+    @property
+    def connected(self) -> bool:
+        """Whether the coordinator is within reach."""
+
     def stop(self) -> None:
         """Leave."""

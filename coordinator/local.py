@@ -68,5 +68,10 @@ class LocalCoordinator:
     def redis_reachable(self, reachable: bool, *, behind: bool = False) -> None:
         """There is nobody else to leave the queues to."""
 
+    @property
+    def connected(self) -> bool:
+        """There is nothing to be connected to."""
+        return True
+
     def stop(self) -> None:
         """Nothing to leave."""

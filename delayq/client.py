@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from delayq import operations
 from delayq.agreement import Agreement
 from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.errors import DelayqError, StoreError
-from delayq.message import Message
+from delayq.message import Limits, Message
 from delayq.nodes import NodeLine
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
 from delayq.store.async_store import AsyncStore
 from delayq.store.commands import Found, QueueStats
 from delayq.store.store import Store
 
-__all__ = ["AsyncClient", "Client"]
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from delayq.tracing import Scheduling
+
+__all__ = ["AsyncClient", "Client", "scheduling_of"]
 
 T = TypeVar("T")
 
@@ -29,18 +34,30 @@ def _only(outcomes: list[Any]) -> Any:
     return outcome
 
 
+def scheduling_of(provider: TracerProvider | None, limits: Limits) -> Scheduling | None:
+    """What makes the spans; None without a provider."""
+    if provider is None:
+        return None
+    from delayq.tracing import Scheduling  # an extra, and not needed without a provider
+
+    return Scheduling(provider, limits)
+
+
 class Client:
     """Schedules and cancels messages; safe to share between threads.
 
     `redis_url` and everything else default to the environment (`DELAYQ_REDIS_URL`, …). Raises StoreUnavailable
-    when Redis is away; repeating the same call with the same id is then safe.
+    when Redis is away; repeating the same call with the same id is then safe. With a `tracer_provider` of
+    OpenTelemetry each call that schedules is a span, whose context goes with the messages.
     """
 
     def __init__(
-        self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None
-    ) -> None:
+        self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None,
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:  # fmt: skip
         self._setup = Agreement(redis_url, settings, clock)
         self.store = Store(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
+        self._scheduling = scheduling_of(tracer_provider, self._setup.limits)
         self._context: Context | None = None
 
     def context(self) -> Context:
@@ -72,6 +89,12 @@ class Client:
 
         With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
         """
+        if self._scheduling is None:
+            return self._schedule(messages, refuse_past)
+        with self._scheduling.span() as span:
+            return span.ended(self._schedule(map(span.mark, messages), refuse_past))
+
+    def _schedule(self, messages: Iterable[Message], refuse_past: bool) -> list[Scheduled | DelayqError]:
         try:
             context = self.context()
         except StoreError as error:
@@ -150,10 +173,12 @@ class AsyncClient:
     """`Client` for asyncio: the same operations, to be awaited on one event loop."""
 
     def __init__(
-        self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None
-    ) -> None:
+        self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None,
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:  # fmt: skip
         self._setup = Agreement(redis_url, settings, clock)
         self.store = AsyncStore(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
+        self._scheduling = scheduling_of(tracer_provider, self._setup.limits)
         self._context: Context | None = None
 
     async def context(self) -> Context:
@@ -191,6 +216,12 @@ class AsyncClient:
 
         With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
         """
+        if self._scheduling is None:
+            return await self._schedule(messages, refuse_past)
+        with self._scheduling.span() as span:
+            return span.ended(await self._schedule(map(span.mark, messages), refuse_past))
+
+    async def _schedule(self, messages: Iterable[Message], refuse_past: bool) -> list[Scheduled | DelayqError]:
         try:
             context = await self.context()
         except StoreError as error:

@@ -16,7 +16,8 @@ A record (offsets from 0; numbers big-endian; the Lua scripts slice it by the sa
             properties (2 bytes length, name, 2 bytes length, value, …; sorted by name), body
      …  13  only if moved: the due first asked for
 
-What follows the mark is the *content*: two calls with the same content and due are the same call.
+What follows the mark is the *content*: two calls with the same content and due are the same call, whatever their property
+`traceparent` says.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.errors import InvalidMessage
-from delayq.message import Limits, Message
+from delayq.message import TRACEPARENT, Limits, Message
 
 __all__ = ["CorruptRecord", "Record", "due_head", "encode"]
 
@@ -42,6 +43,7 @@ DUE_DIGITS: Final = 13
 _LENGTHS = Struct(">BBBBBHBHI")
 _HEADER = Struct(">7s13scBBBBBHBHI")
 _TWO = Struct(">H")
+_TRACEPARENT: Final = TRACEPARENT.encode()
 
 
 class CorruptRecord(Exception):
@@ -220,6 +222,14 @@ class Record:
             texts.append(self._raw[at + 2 : at + 2 + size].decode())
             at += 2 + size
         return dict(zip(texts[::2], texts[1::2], strict=True))
+
+    @property
+    def traceparent(self) -> str:
+        """The trace that it was scheduled in, as W3C writes it, or ''."""
+        at, end = self._at[4], self._at[5]
+        if at == end or self._raw.find(_TRACEPARENT, at, end) < 0:
+            return ""
+        return self.properties.get(TRACEPARENT, "")
 
     @property
     def payload(self) -> bytes:

@@ -93,6 +93,9 @@ class Settings(BaseSettings):
     worker_port: int = Field(
         default=0, ge=0, le=65_535, description="port of the worker's /metrics, /livez and /readyz; 0 = none"
     )
+    traces: Literal["", "otlp"] = Field(
+        default="", description="otlp: send traces by OpenTelemetry, as the OTEL_… variables say; unset: make none"
+    )
     log_level: str = Field(default="info", description="debug, info, warning or error")
 
     @field_validator("delay_levels", mode="before")

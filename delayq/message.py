@@ -24,7 +24,7 @@ import msgspec
 
 from delayq.errors import InvalidMessage
 
-__all__ = ["DELAY_LEVELS", "Limits", "Message", "State"]
+__all__ = ["DELAY_LEVELS", "TRACEPARENT", "Limits", "Message", "State"]
 
 #: RocketMQ 4's `messageDelayLevel`, in ms: level 1 is the first; a level above the last is the last.
 DELAY_LEVELS: Final[tuple[int, ...]] = (
@@ -32,6 +32,9 @@ DELAY_LEVELS: Final[tuple[int, ...]] = (
     60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000, 480_000, 540_000, 600_000,
     1_200_000, 1_800_000, 3_600_000, 7_200_000,
 )  # fmt: skip
+
+#: The property that carries the trace in which a message was scheduled, as W3C writes it. It is no part of the content.
+TRACEPARENT: Final = "traceparent"
 
 #: Dues are stored as 13 digits: up to the year 2286.
 MAX_DUE: Final = 10**13 - 1

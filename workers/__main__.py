@@ -27,7 +27,12 @@ def main(settings: Settings | None = None) -> int:
         settings = settings if settings is not None else load_settings()
         configure(settings.log_level)
         metrics = Metrics()
-        node = Node(settings, observer=metrics)
+        traces = None
+        if settings.traces:
+            from delayq.tracing import provider_for
+
+            traces = provider_for("delayq-worker")
+        node = Node(settings, observer=metrics, tracer_provider=traces)
         if settings.worker_port:
             metrics.watch(node)
             health.serve(settings.api_host, settings.worker_port, node, metrics.registry)
@@ -54,6 +59,8 @@ def main(settings: Settings | None = None) -> int:
         pass
     node.stop()
     worker.join()
+    if traces is not None:
+        traces.close()
     for reason in failed:
         print(f"delayq worker: {reason}", file=sys.stderr)
         return 2 if isinstance(reason, DelayqError) else 1

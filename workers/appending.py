@@ -6,6 +6,8 @@ to the next pull, and so is the end of the backlog, for a pull says until when t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import structlog
 
 from delayq.clock import Clock
@@ -18,6 +20,9 @@ from delayq.store.store import Store
 from workers.flood import LATE
 from workers.in_flight import InFlight
 from workers.topics import Topics
+
+if TYPE_CHECKING:
+    from workers.spans import Spans
 
 __all__ = ["Appending"]
 
@@ -36,17 +41,19 @@ class Appending:
 
     def __init__(
         self, keys: QueueKeys, epoch: str, flight: InFlight, *, store: Store, topics: Topics, clock: Clock,
-        retention: Retention, most: int = MOST,
+        retention: Retention, most: int = MOST, spans: Spans | None = None,
     ) -> None:  # fmt: skip
         self._keys = keys
         self._flight = flight
         self._topics = topics
         self._clock = clock
+        self._spans = spans
         self._most = min(most, MOST)
         self._appender = store.appender(keys, epoch, retention) if topics.local else None
         self._known: object = None
         self._streams = Streams(keys, ())
         self._size = min(FEWEST, self._most)
+        self.last_due = 0  # of what was appended last
         self._asked = 0
         self._upto = 0  # both clocks have reached it
         self._on = False
@@ -111,7 +118,7 @@ class Appending:
         assert self._appender is not None
         if self._topics.known() is not self._known:
             self._known = self._topics.known()
-            self._streams = Streams(self._keys, self._topics.known())
+            self._streams = Streams(self._keys, self._topics.known(), traced=self._spans is not None)
         return self._appender.read(self._streams, self._flight.held, MOST_BYTES)
 
     def worth(self, due: Due) -> bool:
@@ -124,7 +131,12 @@ class Appending:
         # As many of this size as may go at once, so that large bodies are not read in vain.
         room = MOST_BYTES * len(batch) // max(1, batch.bytes)
         self._size = max(1, min(self._most, room, 2 * self._size))
-        return self._appender.append(batch, now, self._question() if ask else None)
+        done = self._appender.append(batch, now, self._question() if ask else None)
+        if done.all:
+            self.last_due = batch.last_due
+        if self._spans is not None and done.all and batch.traces:
+            self._spans.appended(batch.traces, self._clock.now())
+        return done
 
     def _question(self) -> tuple[int, int, int]:
         self._asked = self._size

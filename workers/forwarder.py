@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -19,6 +20,9 @@ from workers.circuit import Circuit
 from workers.held import Held
 from workers.observer import Observer
 from workers.pulse import Pulse
+
+if TYPE_CHECKING:
+    from workers.spans import Spans
 
 __all__ = ["STALL", "Forwarder", "Report"]
 
@@ -63,6 +67,7 @@ class Forwarder:
         timeout: int,
         observer: Observer | None = None,
         pulse: Pulse | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.route = route
         self.target = target
@@ -71,6 +76,7 @@ class Forwarder:
         self._clock = clock
         self._observer = observer
         self._pulse = pulse
+        self._spans = spans
         self._threads = threads
         self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
         self._condition = threading.Condition()
@@ -214,6 +220,8 @@ class Forwarder:
                 self._observer.circuit(self.route.name, self.circuit.open)
         if self._observer is not None:
             self._observer.sent(self.route.name, results, took)
+        if self._spans is not None:
+            self._spans.sent(self.route.name, (held for group in send.groups for held in group.batch), results, took)
 
     def give_up_hung(self) -> None:
         """Report sends that are far over their time-out as unknown and replace their threads."""

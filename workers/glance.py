@@ -24,6 +24,7 @@ class Glance:
 
     def __init__(self, store: Store, skew: Skew, clock: Clock, *, every: int) -> None:
         self.answers = True  # whether Redis did when it was asked last
+        self.took = 0  # ms that its last answer took
         self._store = store
         self._skew = skew
         self._clock = clock
@@ -49,5 +50,6 @@ class Glance:
             return ()
         self.answers = True
         self._answered_at = self._clock.monotonic()
-        self._skew.compare(theirs, self._answered_at - before)
+        self.took = self._answered_at - before
+        self._skew.compare(theirs, self.took)
         return layouts

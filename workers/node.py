@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -35,6 +36,11 @@ from workers.topics import Topics
 from workers.wakes import WakeListener
 from workers.watch import Watch
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from workers.spans import Spans
+
 __all__ = ["Node"]
 
 ROUND = 500
@@ -47,16 +53,26 @@ RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no
 log = structlog.get_logger()
 
 
+def _spans(provider: TracerProvider | None, clock: Clock) -> Spans | None:
+    if provider is None:
+        return None
+    from workers.spans import Spans  # needs a package that is not loaded without
+
+    return Spans(provider, clock)
+
+
 class Node:
     """Runs until `stop`: `run` blocks and returns when everything has been let go."""
 
     def __init__(
         self, settings: Settings, *, clock: Clock | None = None, observer: Observer | None = None,
         coordinator: Callable[[Store, Meta, Clock], Coordinator] | None = None,
+        tracer_provider: TracerProvider | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self._clock = clock if clock is not None else SystemClock()
         self._observer = observer
+        self._spans = _spans(tracer_provider, self._clock)
         self._make_coordinator = coordinator or (
             lambda store, meta, clock: coordinator_for(self.settings, store, meta, clock)
         )
@@ -70,6 +86,7 @@ class Node:
         self.ready = False
         self.watch: Watch | None = None
         self._ownership: Ownership | None = None
+        self._coordinator: Coordinator | None = None
         self._forwarders: dict[str, Forwarder] = {}
         self._policy = Policy(
             window=settings.window, ramp=RAMP, max_attempts=settings.max_attempts,
@@ -90,6 +107,16 @@ class Node:
         self._look_now()
 
     @property
+    def ownership(self) -> Ownership | None:
+        """Which queues it owns, for metrics; None before it takes part."""
+        return self._ownership
+
+    @property
+    def zookeeper_connected(self) -> bool:
+        """Whether it has a session with ZooKeeper now."""
+        return self._coordinator is not None and self._coordinator.connected
+
+    @property
     def jobs(self) -> Mapping[int, PullJob]:
         """The pull jobs by queue, for health and metrics."""
         return self._ownership.jobs if self._ownership is not None else {}
@@ -105,7 +132,7 @@ class Node:
                 self._forwarders[route.name] = Forwarder(
                     route, open_target(route, self.settings.redis_url), self._clock,
                     threads=self.settings.forwarders, timeout=self.settings.send_timeout, observer=self._observer,
-                    pulse=self._pulse,
+                    pulse=self._pulse, spans=self._spans,
                 )  # fmt: skip
         meta: Meta | None = None
         try:
@@ -115,7 +142,7 @@ class Node:
                 self._close_targets(list(self._forwarders.values()))
         if meta is None:
             return
-        coordinator = self._make_coordinator(self.store, meta, self._clock)
+        coordinator = self._coordinator = self._make_coordinator(self.store, meta, self._clock)
         coordinator.watch(self._look_now)
         ownership = self._ownership = Ownership(
             coordinator, self._make_job, self._clock, drain=self.settings.drain_timeout
@@ -218,7 +245,7 @@ class Node:
             queue_keys(claim.queue), claim.epoch, claim.parked, store=self.store,
             topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
             policy=self._policy, retention=self._retention, turns=self._turns, appends=self._appends,
-            observer=self._observer, pulse=self._pulse,
+            observer=self._observer, pulse=self._pulse, spans=self._spans,
         )  # fmt: skip
 
     def _dispatch(self, report: Report) -> Dispatch:

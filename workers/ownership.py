@@ -27,6 +27,8 @@ class Ownership:
     ) -> None:
         self.jobs: dict[int, PullJob] = {}
         self.since: dict[int, int] = {}  # queue → Unix ms of its claim
+        self.claims = 0
+        self.fenced = 0
         self.handed_over: int | None = None  # Unix ms when a queue was last given up to another node
         self._coordinator = coordinator
         self._make_job = make_job
@@ -73,6 +75,7 @@ class Ownership:
             self._left.append(job)
         if handed_over:
             self.handed_over = self._clock.now()
+        self.fenced += job.fenced
         del self.jobs[queue]
         self._ending.pop(queue, None)
         self._releases.append((queue, job))
@@ -94,6 +97,7 @@ class Ownership:
             self.jobs[queue] = job
             self.since[queue] = self._clock.now()
             job.start()
+            self.claims += 1
             log.info("owner", queue=queue, epoch=claim.epoch)
 
     # -- stopping ----------------------------------------------------------------------------------------------------

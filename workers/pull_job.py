@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -31,6 +31,9 @@ from workers.settling import Settling
 from workers.topics import Topics
 from workers.unparking import Unparking
 
+if TYPE_CHECKING:
+    from workers.spans import Spans
+
 __all__ = ["PullJob"]
 
 log = structlog.get_logger()
@@ -43,7 +46,7 @@ class PullJob:
         self, keys: QueueKeys, epoch: str, parked: Sequence[str], *, store: Store, topics: Topics,
         dispatch: Callable[[Report], Dispatch], clock: Clock, policy: Policy, retention: Retention,
         turns: threading.Semaphore | None = None, appends: threading.Semaphore | None = None,
-        observer: Observer | None = None, pulse: Pulse | None = None,
+        observer: Observer | None = None, pulse: Pulse | None = None, spans: Spans | None = None,
         test_now: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.keys = keys
@@ -63,7 +66,7 @@ class PullJob:
         self._unparking = Unparking(keys, epoch, parked, self.dispatch)
         self._pulling = Pulling(
             keys, epoch, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
-            turns=turns, appends=appends, observer=observer,
+            turns=turns, appends=appends, observer=observer, spans=spans,
         )  # fmt: skip
         self.appending = self._pulling.appending
         self.condition = threading.Condition()

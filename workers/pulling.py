@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Set
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,6 +22,9 @@ from workers.in_flight import Cursor
 from workers.observer import Observer
 from workers.ramp import Ramp
 from workers.topics import Topics
+
+if TYPE_CHECKING:
+    from workers.spans import Spans
 
 __all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
 
@@ -44,7 +48,7 @@ class Pulling:
     def __init__(
         self, keys: QueueKeys, epoch: str, dispatch: Dispatch, *, store: Store, topics: Topics, clock: Clock, policy: Policy,
         retention: Retention, turns: threading.Semaphore | None, appends: threading.Semaphore | None,
-        observer: Observer | None,
+        observer: Observer | None, spans: Spans | None,
     ) -> None:  # fmt: skip
         self._keys = keys
         self._epoch = epoch
@@ -57,11 +61,12 @@ class Pulling:
         self._turns = turns
         self._appends = appends
         self._observer = observer
+        self._spans = spans
         self._flood = Flood()
         self._ramp = Ramp(policy.ramp)
         self.appending = Appending(
             keys, epoch, dispatch.flight, store=store, topics=topics, clock=clock, retention=retention,
-            most=policy.look,
+            most=policy.look, spans=spans,
         )  # fmt: skip
         self.appends = False  # in this tick, instead of a pull of the backlog
         # Appending a message weighs more on the server than handing it out; short scripts let others in between.
@@ -132,7 +137,7 @@ class Pulling:
             self._keys, self._epoch, offset=cursor.due, behind=cursor.ticket,
             held=b"" if fresh else flight.last_held(), room=max(0, room), look=look, fresh=fresh,
             known=self._topics.known(), unlisted_general=self._topics.unlisted_general,
-            node_now=self._clock.now(), now=now, retention=self._retention,
+            node_now=self._clock.now(), now=now, retention=self._retention, traced=self._spans is not None,
         ))  # fmt: skip
 
     # -- after a pull ----------------------------------------------------------------------------------------------
@@ -148,6 +153,8 @@ class Pulling:
             self._topics.learn(pulled.unknown_topics)
         if self._observer is not None and (pulled.appended or pulled.tickets):
             self._observer.pulled(pulled)
+        if self._spans is not None and pulled.traces:
+            self._spans.appended(pulled.traces, self._clock.now())
         # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
         self._dispatch.take(pulled, pulled.now, keyed=not pull.cursor.unread, settled=told_of)
         if pull.fresh:
@@ -175,7 +182,8 @@ class Pulling:
             if self._appends is not None:
                 self._appends.release()
         if self._observer is not None and count:
-            self._observer.pulled(Pulled(self.now(), 0, None, True, 0, None, count, [], [], [], [], [], []))
+            last = (self.appending.last_due, b"")
+            self._observer.pulled(Pulled(self.now(), 0, None, True, 0, last, count, [], [], [], [], [], []))
         return fenced
 
     def _look_for_missed(self, pulled: Pulled) -> None:

@@ -10,6 +10,7 @@ import structlog
 from delayq.audit import Audit
 from delayq.clock import Clock
 from delayq.store import checks, commands
+from delayq.store.commands import QueueStats
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 from delayq.targets.backlog import backlogs
@@ -38,6 +39,8 @@ class Watch:
         self._audit = Audit()
         self._next = clock.monotonic()
         self.alarms: dict[str, str] = {}
+        self.stats: Sequence[QueueStats] = ()
+        self.server: checks.Server | None = None
         self.missing = 0
         self.went_back = 0
         self.parked = 0
@@ -48,8 +51,9 @@ class Watch:
         if self._clock.monotonic() < self._next:
             return
         self._next = self._clock.monotonic() + EVERY
-        complaints = checks.complaints(self._store.run(checks.server()))
-        stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)
+        self.server = self._store.run(checks.server())
+        complaints = checks.complaints(self.server)
+        stats = self.stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)
         self.parked = sum(one.parked for one in stats)
         self._look_at_streams()
         found = self._audit.look(stats)

@@ -117,6 +117,12 @@ class ZooKeeperCoordinator:
         if self._entry.tell(reachable, behind):
             self._poke()
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a session, and this node is registered under it."""
+        session = self._session
+        return session is not None and session.connected and self._registered
+
     def stop(self) -> None:
         """Leave: close the session, and with it entry and owner znodes go, at once and together."""
         with self._condition:

@@ -1,11 +1,11 @@
-"""Whether a row is the message that is there, but for the name of the run that scheduled it."""
+"""Whether a row is the message that is there, but for the run and the trace that scheduled it."""
 
 from __future__ import annotations
 
 import msgspec
 
 from delayq.codec import RELATIVE, Record, encode
-from delayq.message import Limits, Message
+from delayq.message import TRACEPARENT, Limits, Message
 from delayq.spark.options import RUN_PROPERTY
 
 __all__ = ["same_message"]
@@ -19,9 +19,11 @@ def same_message(record: Record, row: Message) -> bool:
     Also when its due was relative and the row has the absolute one that came of it, as what was exported does.
     """
     properties = dict(row.properties)
-    properties.pop(RUN_PROPERTY, None)
-    if (run := record.properties.get(RUN_PROPERTY)) is not None:
-        properties[RUN_PROPERTY] = run
+    stored = record.properties
+    for name in (RUN_PROPERTY, TRACEPARENT):
+        properties.pop(name, None)
+        if name in stored:
+            properties[name] = stored[name]
     if row.expect_date is None:
         if not record.flags & RELATIVE:
             return False

@@ -26,6 +26,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     loading: bool
     replicas: int = 0
     primaries: int = 1
+    disk_failing: bool = False  # its last write to the append-only file, or its last snapshot, failed
 
 
 def server() -> Command[Server]:
@@ -45,7 +46,7 @@ def weakest(servers: list[Server]) -> Server:
         max_memory=fullest.max_memory, used_memory=fullest.used_memory,
         role=next((one.role for one in servers if one.role not in ("master", "unknown")), first.role),
         loading=any(one.loading for one in servers), replicas=min(one.replicas for one in servers),
-        primaries=len(servers),
+        primaries=len(servers), disk_failing=any(one.disk_failing for one in servers),
     )  # fmt: skip
 
 
@@ -73,6 +74,7 @@ def _read(reply: Any) -> Server:
         policy=info.get("maxmemory_policy"), max_memory=int(info["maxmemory"]) if "maxmemory" in info else None,
         used_memory=int(info.get("used_memory", 0)), role=info.get("role", "unknown"),
         loading=info.get("loading") == "1", replicas=int(info.get("connected_slaves", 0)),
+        disk_failing="err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")),
     )  # fmt: skip
 
 

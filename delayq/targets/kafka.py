@@ -9,6 +9,7 @@ from typing import Final
 
 from delayq.clock import Clock, SystemClock
 from delayq.errors import ConfigError
+from delayq.message import TRACEPARENT
 from delayq.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.kafka_producer import PURGE_SECONDS, Make, Producing, Sent
@@ -234,7 +235,7 @@ def _key_and_headers(one: Delivery, other_name: bool) -> tuple[str | None, dict[
         headers["ordering-key"] = ordering_key
     if properties := one.properties:
         for name, value in properties.items():
-            headers[f"p:{name}"] = value
+            headers[name if name == TRACEPARENT else f"p:{name}"] = value  # that is where Kafka's tracing looks for it
     return ordering_key or (keys[0] if keys else None), headers
 
 

@@ -115,7 +115,7 @@ class Producing:
             try:
                 producer.poll(POLL_SECONDS)
             except Exception:
-                _log.exception("poll")  # and go on: sends wait for what it reports
+                _log.exception("kafka_poll_failed")  # and go on: sends wait for what it reports
         if len(producer):
             producer.purge()
             producer.flush(PURGE_SECONDS)

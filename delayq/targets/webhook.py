@@ -19,6 +19,7 @@ import msgspec
 
 from delayq.clock import Clock, SystemClock
 from delayq.errors import ConfigError
+from delayq.message import TRACEPARENT
 from delayq.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.connections import FAILURES, Connection, Connections
@@ -39,11 +40,12 @@ LATER: Final = frozenset({408, 409, 425, 429})
 #: What delayq says by itself; a route's own headers may not.
 RESERVED: Final = frozenset({
     "connection", "content-length", "content-type", "expect", "host", "idempotency-key", "keep-alive",
-    "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "user-agent",
+    "proxy-authorization", "proxy-connection", "te", "trailer", "traceparent", "transfer-encoding", "upgrade", "user-agent",
 })  # fmt: skip
 RESERVED_PREFIXES: Final = ("ce-", "delayq-", "webhook-")
 
 _TOKEN = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _DATE = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)
 #: CloudEvents writes all but visible ASCII, and of that '"' and '%', in per cents.
@@ -193,6 +195,8 @@ class WebhookTarget:
         for name, value in (("tags", one.tags), ("keys", " ".join(one.keys)), ("partitionkey", one.ordering_key)):
             if value:
                 found[f"ce-{name}"] = quote(value, safe=_PLAIN)
+        if _TRACEPARENT.fullmatch(trace := one.properties.get(TRACEPARENT, "")):
+            found["traceparent"] = trace  # the receiver's spans belong to the trace in which it was scheduled
         if one.properties:
             text = json.dumps(dict(one.properties), separators=(",", ":"))
             found["delayq-properties"] = text.replace("\x7f", "\\u007f")  # the one control character that it leaves

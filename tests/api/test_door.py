@@ -78,7 +78,7 @@ def test_a_broken_file_leaves_the_keys_as_they_were_and_says_so(keys: KeyFile, c
     with capture_logs() as lines:
         one.look()
         one.look()
-    assert [line["event"] for line in lines] == ["keys not taken"]  # once
+    assert [line["event"] for line in lines] == ["keys_not_taken"]  # once
     assert one.stale
     assert kind(one, keys.texts["shop"]) == "in"
     keys.path.write_bytes(good + b"\n")
@@ -154,7 +154,7 @@ def test_too_many_wrong_keys_lock_out_that_key_at_that_address(keys: KeyFile) ->
         assert kind(one, wrong(shop)) == kind(one, shop) == "locked"
     assert len(lines) == Attempts.MOST  # no line for what is locked out
     assert [line["locked"] for line in lines] == [False] * (Attempts.MOST - 1) + [True]
-    assert {line["event"] for line in lines} == {"access refused"}
+    assert {line["event"] for line in lines} == {"access_refused"}
     assert kind(one, press) == "in"
     assert kind(one, shop, "10.0.0.2") == "in"
     clock.advance(Attempts.LOCKED * 3 // 2)

@@ -47,7 +47,7 @@ async def test_h1_guesses_at_a_key_are_logged_and_locked_out_and_others_go_on(
             ]
         assert [one.status_code for one in answers] == [401] * Attempts.MOST + [429] * 20
         assert int(answers[-1].headers["retry-after"]) > 0
-        told = [line for line in lines if line["event"] == "access refused"]
+        told = [line for line in lines if line["event"] == "access_refused"]
         assert len(told) == Attempts.MOST
         (first,) = {(line["address"], line["key"], line["path"]) for line in told}
         assert first == ("127.0.0.1", keys.keys[0].id, "/v1/stats")

@@ -34,6 +34,14 @@ def test_a_server_says_what_it_is(real: ServerUnderTest) -> None:
     assert (server.max_memory, server.used_memory > 0) == (2**30, True)
 
 
+@pytest.mark.parametrize("field", ["aof_last_write_status", "rdb_last_bgsave_status"])
+def test_a_server_that_cannot_write_to_its_disk_says_so(field: str) -> None:
+    for status, failing in (("ok", False), ("err", True)):
+        server = checks.server().read(f"{field}:{status}\r\nrole:master\r\n".encode())
+        assert server.disk_failing is failing
+        assert checks.weakest([GOOD, server]).disk_failing is failing
+
+
 def test_nothing_is_said_against_a_good_server() -> None:
     assert checks.complaints(GOOD) == []
     checks.refuse(GOOD)

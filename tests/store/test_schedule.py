@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,48 @@ def test_other_content_or_another_date_under_a_live_id_is_a_conflict(q: Queue, o
     before = q.state(), q.record("a").generation
     assert q.schedule(other).others == {0: ("conflict", 20_000)}  # type: ignore[arg-type]  # pytest's parameters
     assert (q.state(), q.record("a").generation) == before
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"traceparent": TRACE}, {"traceparent": TRACE.replace("b7", "c8")}),
+        ({"traceparent": TRACE}, {}),
+        ({}, {"traceparent": TRACE}),
+        ({"a": "1", "traceparent": TRACE, "z": "2"}, {"a": "1", "z": "2"}),
+        ({"traceparent": ""}, {"traceparent": TRACE * 20}),
+    ],
+    ids=["another", "none any more", "none before", "among others", "of another length"],
+)
+def test_the_same_call_from_another_trace_is_no_conflict(
+    q: Queue, first: dict[str, str], second: dict[str, str]
+) -> None:
+    q.given(row("a", at=20_000, keys=("k",), properties=first))
+    assert q.schedule(row("a", at=20_000, keys=("k",), properties=second)).others == {0: ("live", 20_000)}
+    assert q.record("a").properties == first
+    q.reschedule("a", "a30000")
+    assert q.schedule(row("a", at=20_000, keys=("k",), properties=second)).others == {0: ("live", 30_000)}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"body": "other"},
+        {"keys": ("k2",)},
+        {"properties": {"traceparent": TRACE, "a": "2"}},
+        {"properties": {"traceparen": TRACE, "a": "1"}},
+        {"properties": {"traceparent": TRACE, "a": "1", "b": ""}},
+        {"body": "xtraceparent"},
+    ],
+    ids=["body", "keys", "value", "name", "one more", "body with the word"],
+)
+def test_a_trace_hides_no_conflict(q: Queue, other: dict[str, Any]) -> None:
+    fields: dict[str, Any] = {"properties": {"traceparent": TRACE, "a": "1"}, "body": "traceparent", "keys": ("k1",)}
+    q.given(row("a", at=20_000, **fields))
+    assert q.schedule(row("a", at=20_000, **(fields | other))).others == {0: ("conflict", 20_000)}
 
 
 def test_repeating_the_call_after_a_reschedule_is_no_conflict(q: Queue) -> None:

@@ -22,6 +22,7 @@ from workers.held import Held
 from workers.observer import Observer
 from workers.pull_job import PullJob
 from workers.retry import Backoff
+from workers.spans import Spans
 from workers.topics import Topics
 
 __all__ = ["GENERAL", "OTHER", "POLICY", "START", "STREAMS", "TABLE", "ByHand", "Hand", "OneQueue"]
@@ -133,7 +134,7 @@ class OneQueue(World):
         self.policy = policy
         self.hands: list[Hand] = []
 
-    def take_over(self, node: int = 1, observer: Observer | None = None) -> Hand:
+    def take_over(self, node: int = 1, observer: Observer | None = None, spans: Spans | None = None) -> Hand:
         """A new owner on this node. Owners on other nodes do not know of it."""
         self.hands = [hand for hand in self.hands if hand.node != node]
         stored = self.store.run(commands.stored_epoch(self.keys))
@@ -145,7 +146,7 @@ class OneQueue(World):
         job = PullJob(
             self.keys, claimed.epoch, claimed.parked, store=self.store, topics=topics,
             dispatch=lambda report: Dispatch(self.routes, given, self.policy, report), clock=clock,
-            policy=self.policy, retention=RETENTION, observer=observer, test_now=lambda: self.now,
+            policy=self.policy, retention=RETENTION, observer=observer, spans=spans, test_now=lambda: self.now,
         )  # fmt: skip
         self.jobs.append(job)
         hand = Hand(self, node, job, forwarders)

@@ -76,6 +76,8 @@ def test_the_metrics_count_what_was_appended_either_way(world: OneQueue) -> None
     metrics = Metrics()
     world.take_over(observer=metrics).settle()
     assert metrics.registry.get_sample_value("delayq_appended_total") == 300
+    assert metrics.registry.get_sample_value("delayq_lateness_seconds_count") == 300
+    assert metrics.registry.get_sample_value("delayq_lateness_seconds_bucket", {"le": "60.0"}) == 300
 
 
 def test_a_backlog_that_a_pull_takes_at_once_or_that_is_mixed_goes_by_pulls(world: OneQueue) -> None:

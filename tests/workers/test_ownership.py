@@ -48,6 +48,7 @@ class Spread:
         self.taken: set[int] = set()
         self.said: list[str] = []
         self.away = False
+        self.connected = True
         self._number = 0
 
     def start(self) -> None:
@@ -115,6 +116,19 @@ def test_assigned_queues_get_jobs_and_a_look_without_news_changes_nothing(house:
     assert house.epochs == {0: "1", 2: "2"}
     assert not house.want(0, 2)
     assert house.ownership.since == dict.fromkeys((0, 2), house.clock.now())
+
+
+def test_claims_and_fences_are_counted_once(house: House) -> None:
+    house.want(0, 1)
+    house.made[0].fenced = True
+    house.made[0].alive = False
+    house.made[0].finished = True
+    house.spread.away = True
+    with pytest.raises(CoordinatorError):
+        house.want(1)
+    house.spread.away = False
+    house.want(0, 1)
+    assert (house.ownership.claims, house.ownership.fenced) == (3, 1)
 
 
 def test_a_queue_that_another_still_holds_is_asked_for_again(house: House) -> None:

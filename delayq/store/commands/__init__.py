@@ -8,7 +8,7 @@ from delayq.store.commands.bulk import Page, keep_report, page, report, reported
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
 from delayq.store.commands.own import cancel_own, discard_own, redrive_own, reschedule_own
-from delayq.store.commands.pulling import Claimed, Known, Pulled, claim, count, pull, stored_epoch
+from delayq.store.commands.pulling import Claimed, Known, Pulled, Traced, claim, count, pull, stored_epoch
 from delayq.store.commands.reading import (
     COUNTERS,
     Found,
@@ -62,6 +62,7 @@ __all__ = [
     "Replies",
     "Retention",
     "Searched",
+    "Traced",
     "Unparked",
     "ack",
     "bump_era",

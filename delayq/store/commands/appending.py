@@ -13,9 +13,10 @@ from typing import Any, Final
 from hiredis import pack_command
 
 from delayq.codec import EXPIRES, HEADER
+from delayq.message import TRACEPARENT
 from delayq.store import scripts
 from delayq.store.commands.command import Arg
-from delayq.store.commands.pulling import Known
+from delayq.store.commands.pulling import Known, Traced
 from delayq.store.keys import QueueKeys
 
 __all__ = ["Batch", "Streams"]
@@ -24,6 +25,7 @@ _LENGTHS = Struct(">BBBBBHBHI")  # flags, topic, tags, ordering key, options, ke
 _LENGTHS_AT: Final = 21
 _MARK_AT: Final = 20
 _FORWARDED: Final = 0  # how it ended, in `final`
+_TRACE: Final = b"p:" + TRACEPARENT.encode()
 _ENTRY: Final = (
     b"%b$%d\r\n%b%b$%d\r\n%b\r\n$4\r\nkeys\r\n$%d\r\n%b\r\n$4\r\nbody\r\n$%d\r\n%b"
     b"\r\n$3\r\ndue\r\n$%d\r\n%b\r\n$7\r\nattempt\r\n$%d\r\n%b\r\n"
@@ -49,9 +51,10 @@ class _Stream:
 
 
 class Streams:
-    """The topics that are streams in this Redis, by what a pull is told of them."""
+    """The topics that are streams in this Redis, by what a pull is told of them; `traced`: traces are wanted."""
 
-    def __init__(self, keys: QueueKeys, known: Iterable[Known]) -> None:
+    def __init__(self, keys: QueueKeys, known: Iterable[Known], *, traced: bool = False) -> None:
+        self.traced = traced
         self._by_topic: dict[bytes, _Stream] = {}
         for one in known:
             if one.stream is not None:
@@ -91,6 +94,8 @@ class Batch:
         self._members: list[bytes] = []
         self._remembered: list[bytes] = []
         self.bytes = 0
+        self.traces: list[Traced] = []  # if they are wanted
+        self._due = b"0"
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -134,6 +139,8 @@ class Batch:
                     break
                 head = stream.head(len(properties) // 2)
                 behind = _words(properties)
+                if self._streams.traced and _TRACE in properties[::2]:
+                    self._see_trace(id, record[HEADER:a], attempt, properties)
             entry = _ENTRY % (
                 head, len(id), id, stream.behind, tags, record[a:b], keys, record[d:e], body, record[f : f + body],
                 len(due), due, len(attempt), attempt,
@@ -146,11 +153,21 @@ class Batch:
                 share.count += 1
                 self._rest.append(entry)
             self._ids.append(id)
+            self._due = due
             if keys:
                 self._members += [key + b"\0" + id for key in record[d:e].split(b" ") if key]
             if mark > 1:
                 self._remembered.append(id)
             self._ends = (self._ends[0] or ticket, ticket)
+
+    @property
+    def last_due(self) -> int:
+        """The due that was asked for of the last one."""
+        return int(self._due)
+
+    def _see_trace(self, id: bytes, topic: bytes, attempt: bytes, properties: list[bytes]) -> None:
+        trace = properties[2 * properties[::2].index(_TRACE) + 1]
+        self.traces.append(Traced(id.decode(), topic.decode(), int(attempt), trace.decode(errors="replace")))
 
     def transaction(self) -> list[bytes]:
         """The commands that go between MULTI and EXEC. The last one answers 1 if all was appended, 0 if nothing was.

@@ -11,7 +11,7 @@ import msgspec
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain
 from delayq.store.keys import QueueKeys
 
-__all__ = ["Claimed", "Known", "Pulled", "claim", "count", "pull", "stored_epoch"]
+__all__ = ["Claimed", "Known", "Pulled", "Traced", "claim", "count", "pull", "stored_epoch"]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -37,6 +37,15 @@ def stored_epoch(keys: QueueKeys) -> Command[str | None]:
     return plain("HGET", keys.state, "epoch", read=lambda reply: reply.decode() if reply else None)
 
 
+class Traced(msgspec.Struct, frozen=True, gc=False):
+    """A message that was appended to a stream here, and the W3C trace context that it carries."""
+
+    id: str
+    topic: str
+    attempt: int
+    traceparent: str
+
+
 class Pulled(msgspec.Struct, frozen=True, gc=False):
     """What a pull took. `now` is ms with `micro` µs behind; `next_due` is None when nothing is left.
 
@@ -57,6 +66,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     records: list[bytes]
     unknown_topics: list[str]
     wrong_streams: list[str]
+    traces: tuple[Traced, ...] = ()
 
 
 def _read_pull(reply: list[Any]) -> Pulled | None:
@@ -64,14 +74,22 @@ def _read_pull(reply: list[Any]) -> Pulled | None:
         return None
     (
         _, now, micro, next_due, more, start, score, ticket, appended,
-        tickets, scores, attempts, records, unknown, wrong,
+        tickets, scores, attempts, records, unknown, wrong, traces,
     ) = reply  # fmt: skip
     return Pulled(
         int(now), micro, int(next_due) if next_due else None, more == b"1", start,
         (int(score), ticket) if score else None,
         appended, tickets, list(map(int, scores)), [number(tries) if tries else 0 for tries in attempts], records,
-        [topic.decode() for topic in unknown], [stream.decode() for stream in wrong],
+        [topic.decode() for topic in unknown], [stream.decode() for stream in wrong], _read_traces(traces) if traces else (),
     )  # fmt: skip
+
+
+def _read_traces(reply: list[bytes]) -> tuple[Traced, ...]:
+    texts = [text.decode(errors="replace") for text in reply]
+    return tuple(
+        Traced(id, topic, number(attempt), trace)
+        for id, topic, attempt, trace in zip(texts[::4], texts[1::4], reply[2::4], texts[3::4], strict=True)
+    )
 
 
 def _read_pull_of(keys: QueueKeys, reply: list[Any]) -> Pulled | None:
@@ -103,16 +121,16 @@ class Known(msgspec.Struct, frozen=True):
 def pull(
     keys: QueueKeys, epoch: str, *, offset: int, behind: bytes = b"", held: bytes = b"", room: int, look: int = 500,
     most_bytes: int = 8 * 1024 * 1024, fresh: bool = False, known: Sequence[Known] = (), unlisted_general: bool = True,
-    node_now: Now = "", now: Now = "", retention: Retention = RETENTION,
+    node_now: Now = "", now: Now = "", retention: Retention = RETENTION, traced: bool = False,
 ) -> Command[Pulled | None]:  # fmt: skip
     """Take due messages from `offset` (a due) on, behind the ticket last looked at or last held there.
 
-    None means fenced.
+    None means fenced. `traced`: `traces` of what is appended are wanted.
     """
     streams = [keys.stream(one.stream) if one.per_queue else one.stream for one in known if one.stream is not None]
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, held, room, look, most_bytes, "1" if fresh else "0",
-        "general" if unlisted_general else "unknown", retention.window, retention.most,
+        "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
     ]  # fmt: skip
     place, own = 0, False
     for one in known:

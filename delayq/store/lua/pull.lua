@@ -3,10 +3,11 @@
 -- KEYS: state queue pool attempts keys final dead reasons guard, then the streams
 -- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last held ticket at that due,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
---       what an unlisted topic is ('general' or 'unknown'), window of final, most in final;
+--       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted;
 --       then topic, stream (its place behind the 9 keys, or '' for general), MAXLEN ('' = none) of each known topic
 -- Returns: {'fenced', epoch} or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
---          how many were appended, tickets, dues, attempts, records, unknown topics, streams of a wrong type}
+--          how many were appended, tickets, dues, attempts, records, unknown topics, streams of a wrong type,
+--          id, topic, attempt and traceparent of each that was appended and has one, if that is wanted}
 -- @flags allow-oom
 -- @include clock record final fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -21,7 +22,7 @@ if ARGV[3] ~= '' and tonumber(ARGV[3]) < now then
 end
 local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local fresh, unlisted = ARGV[10] == '1', ARGV[11]
-local window, most_final = tonumber(ARGV[12]), tonumber(ARGV[13])
+local window, most_final, traced = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14] == '1'
 local sub = string.sub
 
 -- The rank to start from: behind a ticket that was looked at and still stands there, else the first at the offset.
@@ -54,14 +55,14 @@ end
 
 local streams, trims = {}, {}
 if due_count > 0 then
-  for i = 14, #ARGV, 3 do
+  for i = 15, #ARGV, 3 do
     local place = tonumber(ARGV[i + 1])
     streams[ARGV[i]] = place and KEYS[9 + place] or false
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
   end
 end
 local pcall, wrong = redis.pcall, {}
--- Append a message that has properties, or whose stream is trimmed: the entry, or its error.
+-- Append a message that has properties, or whose stream is trimmed: the entry, or its error; its traceparent if wanted.
 local function append(stream, trim, id, topic, tags, keys, body, due, attempt, record, e, f)
   local entry = { 'XADD', stream }
   if trim then
@@ -71,17 +72,21 @@ local function append(stream, trim, id, topic, tags, keys, body, due, attempt, r
     'attempt', attempt }) do
     entry[#entry + 1] = value
   end
-  local at = e + 1
+  local at, trace = e + 1, nil
   while at <= f do
     local h, l = byte(record, at, at + 1)
     local value_at = at + 2 + h * 256 + l
     local vh, vl = byte(record, value_at, value_at + 1)
     local stop = value_at + 2 + vh * 256 + vl
-    entry[#entry + 1] = 'p:' .. sub(record, at + 2, value_at - 1)
+    local name = 'p:' .. sub(record, at + 2, value_at - 1)
+    entry[#entry + 1] = name
     entry[#entry + 1] = sub(record, value_at + 2, stop - 1)
+    if traced and name == 'p:traceparent' then
+      trace = entry[#entry]
+    end
     at = stop
   end
-  return pcall(unpack(entry))
+  return pcall(unpack(entry)), trace
 end
 
 -- Whether the properties are names and values to the last byte.
@@ -96,7 +101,7 @@ local function properties_fit(record, e, f)
 end
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
-local gone_ids, stays, members, ends = {}, {}, {}, {}
+local gone_ids, stays, members, ends, traces = {}, {}, {}, {}, {}
 local tickets, tried, returned, unknown = {}, {}, {}, {}
 local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
@@ -160,16 +165,20 @@ for i = 1, due_count do
         local tries = attempts[at]
         local attempt = tries and digits((tonumber(tries) or 0) + 1) or '1'
         local tags, keys, body = sub(record, a + 1, b), e > d and sub(record, d + 1, e) or '', sub(record, f + 1, g)
-        local trim, entry = trims[topic], nil
+        local trim, entry, trace = trims[topic], nil, nil
         if f == e and not trim then
           entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', keys, 'body', body,
             'due', due, 'attempt', attempt)
         else
-          entry = append(stream, trim, id, topic, tags, keys, body, due, attempt, record, e, f)
+          entry, trace = append(stream, trim, id, topic, tags, keys, body, due, attempt, record, e, f)
         end
         if not entry.err then
           appended = appended + 1
           gone_ids[appended] = id
+          if trace then
+            local n = #traces
+            traces[n + 1], traces[n + 2], traces[n + 3], traces[n + 4] = id, topic, attempt, trace
+          end
           if e > d then
             add_key_members(members, keys, id)
           end
@@ -267,5 +276,5 @@ end
 return {
   'ok', digits(now), micro, next_due, more and '1' or '0', start,
   last_score, last_ticket,
-  appended, tickets, scores, tried, returned, unknown, wrong,
+  appended, tickets, scores, tried, returned, unknown, wrong, traces,
 }

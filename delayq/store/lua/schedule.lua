@@ -19,11 +19,41 @@ local closed = redis.call('HGET', state, 'closed')
 local stored = redis.call('HMGET', pool, unpack(ARGV, 6, 5 + count))
 local ended = redis.call('EXISTS', final) == 1 and redis.call('ZMSCORE', final, unpack(ARGV, 6, 5 + count))
 
+-- A content without the trace that it was scheduled in: the same call, repeated, comes from another span.
+local function untraced(content)
+  local topic, tags, ordering, options, k1, k2, p1, p2, p3 = byte(content, 2, 10)
+  if not p3 then
+    return content -- it is damaged
+  end
+  local at = 15 + topic + tags + ordering + options + k1 * 256 + k2
+  local stop = at + p1 * 65536 + p2 * 256 + p3
+  local kept = { sub(content, 1, 7), sub(content, 11, at - 1) }
+  while at < stop do
+    local h, l = byte(content, at, at + 1)
+    local value = l and at + 2 + h * 256 + l or #content
+    local vh, vl = byte(content, value, value + 1)
+    if not vl then
+      return content -- so is this
+    end
+    local behind = value + 2 + vh * 256 + vl
+    if sub(content, at + 2, value - 1) ~= 'traceparent' then
+      kept[#kept + 1] = sub(content, at, behind - 1)
+    end
+    at = behind
+  end
+  kept[#kept + 1] = sub(content, at)
+  return table.concat(kept)
+end
+
 -- Whether a stored record was made by the same call: its content, and its first asked due unless it is relative.
 local function same_call(record, content, relative, asked)
   local moved = byte(record, MARK) % 2 == 1
-  if sub(record, FLAGS, moved and -14 or -1) ~= content then
-    return false
+  local before = sub(record, FLAGS, moved and -14 or -1)
+  if before ~= content then
+    local traced = find(before, 'traceparent', 1, true) or find(content, 'traceparent', 1, true)
+    if not traced or untraced(before) ~= untraced(content) then
+      return false
+    end
   end
   return relative or tonumber(moved and sub(record, -13) or sub(record, ASKED, 20)) == asked
 end
