@@ -46,7 +46,7 @@ class Application(FastAPI):
                 self.router.routes.append(Route(path, resources[path], include_in_schema=False))
             resources[path].add(operation.method, partial(operation.handle, service), open=operation.open)
         pages = Pages(openapi.TITLE, self.openapi())
-        for path, handle in (("/docs", pages.docs), ("/openapi.json", pages.openapi)):
+        for path, handle in pages.handlers.items():
             resources[path] = Resource(path, service.metrics, service.door)
             resources[path].add("GET", handle, open=True)
         self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
