@@ -9,6 +9,7 @@ import structlog
 
 from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused
 from coordinator.choice import coordinator_for
+from coordinator.zookeeper.access import access_of
 from delayq.agreement import DEFAULT_QUEUES, check_layouts
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings
@@ -62,6 +63,8 @@ class Node:
             lambda store, meta, clock: coordinator_for(self.settings, store, meta, clock)
         )
         self.routes: Routes = settings.route_table()
+        if settings.zookeeper:
+            access_of(settings)  # what is wrong with it is told before Redis is waited for
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self._clock)
         self.glance = Glance(

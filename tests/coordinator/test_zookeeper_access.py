@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from coordinator import CoordinatorRefused
 from coordinator.zookeeper.access import Access, access_of
 from coordinator.zookeeper.session import Session
+from delayq import Client, Message
 from delayq.config import load_settings
 from delayq.errors import ConfigError
 from delayq.store.store import Store
@@ -19,6 +21,8 @@ from servers.zookeeper import ZooKeeperServer
 from servers.zookeeper_guard import Guard
 from tests.coordinator.team import QUEUES, Team
 from tests.support.certificates import Authority
+from tests.support.servers import ServerUnderTest
+from tests.support.service import OneProcess
 from tests.support.waiting import eventually
 from tests.support.zookeeper import client, real_zookeeper
 
@@ -134,6 +138,52 @@ def test_a_certificate_for_another_host_is_refused_unless_any_will_do(guarded: Z
 
 def test_tls_with_a_server_that_speaks_none_is_told(guarded: ZooKeeperServer, access: Access) -> None:
     assert "speaks no TLS with us" in refused(guarded.hosts, access)
+
+
+@pytest.mark.slow
+def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_password_ends_in_words(
+    guarded: ZooKeeperServer, access: Access, valkey: ServerUnderTest, zookeeper_root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text(USERS["delayq"])
+    (tmp_path / "key-password").write_text(KEY_PASSWORD)
+    settings = {
+        "redis_url": valkey.url, "queues": "2", "log_level": "debug", "zookeeper": guarded.secure_hosts,
+        "zookeeper_root": zookeeper_root, "zookeeper_user": "delayq", "zookeeper_tls": "yes",
+        "zookeeper_password": f"file:{tmp_path}/password", "zookeeper_ca": access.ca,
+        "zookeeper_certificate": access.certificate, "zookeeper_key": access.key,
+        "zookeeper_key_password": f"file:{tmp_path}/key-password", "session_timeout": "2s",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "workers"]
+    stranger = Authority(tmp_path / "else")
+    good = OneProcess("good", command, settings | {"node": "good"}, tmp_path / "good.log")
+    wrong = OneProcess(
+        "wrong", command, settings | {"node": "wrong", "zookeeper_password": "canary-wrong"}, tmp_path / "wrong.log"
+    )
+    untrusting = OneProcess(
+        "untrusting", command, settings | {"node": "untrusting", "zookeeper_ca": str(stranger.file)},
+        tmp_path / "untrusting.log",
+    )  # fmt: skip
+    all_of_them = (good, wrong, untrusting)
+    try:
+        for one in all_of_them:
+            one.start()
+        with Client(valkey.url) as client:
+            client.schedule(Message(topic="guarded", delay_time=0))
+            eventually(lambda: valkey.admin.xlen("guarded"), "the message comes", seconds=40)
+        for one in (wrong, untrusting):
+            eventually(lambda one=one: not one.alive, "it ends", seconds=40)  # type: ignore[misc]  # a lambda with a default is not inferred
+        assert good.alive
+    finally:
+        for one in all_of_them:
+            one.stop()
+    assert (wrong.returncode, untrusting.returncode) == (2, 2)
+    assert wrong.said().splitlines()[-1].startswith(
+        f"delayq worker: ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER"
+    )
+    assert untrusting.said().splitlines()[-1].startswith("delayq worker: the certificate of the ZooKeeper at 127.0.0.1:")
+    for one in all_of_them:
+        assert "canary" not in one.said()
+        assert "Traceback" not in one.said()
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

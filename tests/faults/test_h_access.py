@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from api.limits import Attempts
 from delayq.config import Settings, load_settings
-from delayq.doctor.access import check_password
+from delayq.doctor.access import check_password, check_zookeeper
 from delayq.doctor.check import Check
 from delayq.store.store import Store
 from tests.api.conftest import in_process, on_a_socket
@@ -86,6 +86,19 @@ def test_h11_doctor_complains_of_a_redis_that_lets_in_anybody(real: ServerUnderT
         restore.execute_command("ACL", "SETUSER", "default", "nopass")
         restore.execute_command("ACL", "DELUSER", "other")
         restore.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "result"),
+    [
+        ({"zookeeper": "127.0.0.1:2181,zk.example:2181"}, ["warn"]),
+        ({"zookeeper": "127.0.0.1:2181,localhost:2182"}, ["ok"]),
+        ({"zookeeper": "zk.example:2181", "zookeeper_user": "delayq", "zookeeper_password": "x"}, ["ok"]),
+        ({}, []),
+    ],
+)
+def test_h11_doctor_complains_of_a_zookeeper_that_lets_in_anybody(given: dict[str, str], result: list[str]) -> None:
+    assert [check.result for check in check_zookeeper(load_settings(**given))] == result
 
 
 def said_of(url: str) -> Check:
