@@ -18,7 +18,6 @@ from delayq import Client, Message, StoreUnavailable
 from delayq.embedded import EmbeddedServer
 from delayq.errors import LayoutMismatch
 from delayq.processes import free_port
-from delayq.store.keys import META
 from delayq.store.wakes import Wakes
 from delayq.testing import MemoryTarget
 from tests.recovery.conftest import pending, schedule_all, stream_ids
@@ -297,19 +296,3 @@ def test_a_worker_that_disagrees_about_the_number_of_queues_is_refused(
         running.error = None
     assert isinstance(error, LayoutMismatch)
     assert "\n" not in str(error)
-
-
-def test_another_version_of_delayq_than_that_of_the_data_is_refused_and_changes_nothing(
-    valkey: ServerUnderTest, target: MemoryTarget, clients: Clients
-) -> None:
-    """In a rolling upgrade over a change of the layout, or back from one."""
-    clients(valkey.url).stats()
-    valkey.admin.hset(META, "version", "2")
-    before = valkey.admin.hgetall(META)
-    with RunningNode(settings_for(valkey.url, target), wait=False) as running:
-        error = running.wait_for_the_end()
-        running.error = None
-    assert isinstance(error, LayoutMismatch)
-    with pytest.raises(LayoutMismatch, match="this Redis has layout version 2, this delayq has 1"):
-        clients(valkey.url).stats()
-    assert valkey.admin.hgetall(META) == before

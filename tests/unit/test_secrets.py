@@ -41,7 +41,7 @@ def test_a_password_of_its_own_gets_into_any_url(
     monkeypatch.setenv("DELAYQ_REDIS_PASSWORD", password.replace("file:", f"file:{tmp_path}/"))
     settings = load_settings()
     assert settings.redis_url == whole
-    assert parse(settings.redis_url)
+    assert parse(settings.redis_url).url == whole
     assert "canary" not in repr(settings) + str(settings)
 
 
