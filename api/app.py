@@ -58,7 +58,7 @@ class Application(FastAPI):
                 self.router.routes.append(Route(path, resources[path], include_in_schema=False))
             resources[path].add(operation.method, partial(operation.handle, service), open=operation.open)
         pages = Pages(openapi.TITLE, self.openapi())
-        for path, handle in (("/docs", pages.docs), ("/openapi.json", pages.openapi)):
+        for path, handle in pages.handlers.items():
             resources[path] = Resource(path, service.metrics, service.door)
             resources[path].add("GET", handle, open=True)
         if service.tracer_provider is None:  # else FastAPI sees every request, to make its span

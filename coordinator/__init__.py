@@ -10,10 +10,12 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from coordinator.epoch import Claim, epoch_text
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.local import LocalCoordinator
 
-__all__ = ["REDIS_AWAY", "Claim", "Coordinator", "CoordinatorError", "LocalCoordinator", "epoch_text"]
+__all__ = [
+    "REDIS_AWAY", "Claim", "Coordinator", "CoordinatorError", "CoordinatorRefused", "LocalCoordinator", "epoch_text",
+]  # fmt: skip
 
 #: How long Redis has to be out of a node's reach, or its clock behind, before others are given its queues (ms).
 REDIS_AWAY: Final = 5_000

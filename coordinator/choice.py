@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coordinator import Coordinator, LocalCoordinator
 from coordinator.zookeeper import ZooKeeperCoordinator
+from coordinator.zookeeper.access import access_of
 from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.store import commands
@@ -21,5 +22,5 @@ def coordinator_for(settings: Settings, store: Store, meta: Meta, clock: Clock) 
     return ZooKeeperCoordinator(
         settings.zookeeper, settings.node, queues=queues, store=store, clock=clock,
         read_era=lambda: store.run(commands.era()), root=settings.zookeeper_root,
-        session_timeout=settings.session_timeout, address=settings.address,
+        session_timeout=settings.session_timeout, address=settings.address, access=access_of(settings),
     )  # fmt: skip

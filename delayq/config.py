@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from delayq.errors import ConfigError
 from delayq.message import DELAY_LEVELS, Limits
 from delayq.routes import Routes, load_routes
+from delayq.secrets import revealed, with_user
 from delayq.times import parse_duration
 
 __all__ = ["Settings", "load_settings"]
@@ -31,7 +32,14 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="DELAYQ_", extra="ignore", frozen=True)
 
-    redis_url: str = Field(default="redis://127.0.0.1:6379/0", description="the Redis that holds everything, see below")
+    redis_url: str = Field(
+        default="redis://127.0.0.1:6379/0", repr=False,
+        description="the Redis that holds everything, see below; or env:NAME or file:PATH, where that stands",
+    )  # fmt: skip
+    redis_user: str = Field(default="", description="the user of Redis, for a URL that names none")
+    redis_password: str = Field(
+        default="", repr=False, description="its password, or env:NAME or file:PATH, where it stands"
+    )
     redis_timeout: Milliseconds = Field(default=2_000, description="how long to wait for a reply of Redis")
     min_replicas: int = Field(
         default=0, ge=0, le=100, description="replicas that must have a change before it is answered"
@@ -77,6 +85,24 @@ class Settings(BaseSettings):
     zookeeper_root: str = Field(
         default="/delayq", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="its path in ZooKeeper"
     )
+    zookeeper_user: str = Field(default="", description="the user to log in as (SASL, DIGEST-MD5); unset: nobody")
+    zookeeper_password: str = Field(
+        default="", repr=False, description="its password, or env:NAME or file:PATH, where it stands"
+    )
+    zookeeper_acl: Literal["", "creator", "open"] = Field(
+        default="", description="who may touch what workers make there: creator (if there is a user), or open to all"
+    )
+    zookeeper_tls: Literal["", "yes", "any-host"] = Field(
+        default="", description="yes: TLS; any-host: and the certificate may be for any host; unset: no TLS"
+    )
+    zookeeper_ca: str = Field(
+        default="", description="the file with the authorities that are trusted; unset: those of the system"
+    )
+    zookeeper_certificate: str = Field(default="", description="the file with the certificate that a worker shows")
+    zookeeper_key: str = Field(default="", description="the file with its key; unset: it is in the same file")
+    zookeeper_key_password: str = Field(
+        default="", repr=False, description="the password of the key, or env:NAME or file:PATH, where it stands"
+    )
     session_timeout: Milliseconds = Field(
         default=4_000, description="how long ZooKeeper waits for a silent worker before others take its queues"
     )
@@ -97,6 +123,17 @@ class Settings(BaseSettings):
         default="", description="otlp: send traces by OpenTelemetry, as the OTEL_… variables say; unset: make none"
     )
     log_level: str = Field(default="info", description="debug, info, warning or error")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_url(cls, given: Any) -> Any:
+        """The URL of Redis with the user and the password that are given beside it."""
+        given = dict(given)
+        url = revealed(str(given.get("redis_url") or cls.model_fields["redis_url"].default), "DELAYQ_REDIS_URL")
+        password = revealed(str(given.pop("redis_password", "")), "DELAYQ_REDIS_PASSWORD")
+        user = str(given.pop("redis_user", ""))
+        given["redis_url"] = with_user(url, user, password) if user or password else url
+        return given
 
     @field_validator("delay_levels", mode="before")
     @classmethod
@@ -130,10 +167,14 @@ class Settings(BaseSettings):
 
 def load_settings(**given: Any) -> Settings:
     """The settings of the environment, with `given` over them; raises ConfigError in one sentence."""
+    if "redis_url" in given:  # another Redis than that of the environment, so another user
+        given = {"redis_user": "", "redis_password": "", **given}
     try:
         return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
-        name = "DELAYQ_" + "_".join(str(part) for part in first["loc"][:1]).upper()
         message = str(first["msg"]).removeprefix("Value error, ")
+        if not first["loc"]:
+            raise ConfigError(message) from None  # what was given has secrets in it
+        name = "DELAYQ_" + "_".join(str(part) for part in first["loc"][:1]).upper()
         raise ConfigError(f"{name}: {message}; it is {first.get('input')!r}") from None

@@ -32,16 +32,17 @@ _JAVA = (
     "-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true",
     "-Dorg.apache.logging.log4j.level=WARN",
 )  # fmt: skip
+_USERS: Final = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
 # One broker of a laptop: few threads, small buffers, and internal topics without copies. A group's first member is not
 # kept waiting. A topic comes into being when it is used.
 _FIXED = {
     "auto.create.topics.enable": "true",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT",
     "sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.login.plain.sasl.jaas.config":
-        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+    "listener.name.login.plain.sasl.jaas.config": _USERS,
+    "listener.name.secure.plain.sasl.jaas.config": _USERS,
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",
@@ -77,8 +78,9 @@ def available() -> None:
 class Kafka:
     """Brokers as child processes on 127.0.0.1; Kafka counts them from 1, and the first is the controller, too.
 
-    `data_dir` None is a temporary folder that `stop` removes. Ports and data stay the same over kill and start. Not for
-    several threads.
+    `data_dir` None is a temporary folder that `stop` removes. Ports and data stay the same over kill and start. With a
+    `certificate`, a PEM file with a key (PKCS #8) and its certificate, there is a listener for TLS, too. Not for several
+    threads.
     """
 
     def __init__(
@@ -89,11 +91,13 @@ class Kafka:
         brokers: int = 1,
         partitions: int = 1,
         settings: Mapping[str, str] | None = None,
+        certificate: Path | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve() if data_dir is not None else None
         self._temporary = data_dir is None
         self._stay = stay
         self._settings = {"num.partitions": str(partitions), **(settings or {})}
+        self._certificate = certificate
         self._controller = free_port()
         self._cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._brokers = [_Broker(number) for number in range(1, brokers + 1)]
@@ -107,6 +111,11 @@ class Kafka:
     def login_servers(self) -> str:
         """The same for clients that log in as USER."""
         return ",".join(f"{LOCALHOST}:{broker.login_port}" for broker in self._brokers)
+
+    @property
+    def secure_servers(self) -> str:
+        """The same by TLS, if there is a certificate."""
+        return ",".join(f"{LOCALHOST}:{broker.secure_port}" for broker in self._brokers)
 
     @property
     def url(self) -> str:
@@ -185,9 +194,15 @@ class Kafka:
 
     def _settings_of(self, broker: _Broker) -> Mapping[str, str]:
         listeners = f"PLAINTEXT://{LOCALHOST}:{broker.port},LOGIN://{LOCALHOST}:{broker.login_port}"
+        tls: dict[str, str] = {}
+        if self._certificate is not None:
+            listeners += f",SECURE://{LOCALHOST}:{broker.secure_port}"
+            keys = {"type": "PEM", "location": str(self._certificate)}
+            tls = {f"listener.name.secure.ssl.keystore.{name}": value for name, value in keys.items()}
         first = broker.number == 1
         return {
             **_FIXED,
+            **tls,
             "node.id": str(broker.number),
             "process.roles": "broker,controller" if first else "broker",
             "controller.quorum.voters": f"1@{LOCALHOST}:{self._controller}",
@@ -205,6 +220,7 @@ class _Broker:
         self.number = number
         self.port = free_port()
         self.login_port = free_port()
+        self.secure_port = free_port()
         self.process: ServerProcess | None = None
 
     def start(self, java: str, folder: Path, settings: Mapping[str, str], cluster: str, stay: bool) -> None:

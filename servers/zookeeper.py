@@ -19,6 +19,7 @@ from delayq.processes import LOCALHOST, free_port
 from servers.errors import ServerMissing
 from servers.jars import cache, find_java
 from servers.process import ServerProcess
+from servers.zookeeper_guard import Guard
 
 __all__ = ["ZooKeeperServer", "available", "find_jars"]
 
@@ -81,12 +82,14 @@ class ZooKeeperServer:
     a server that was started from the main thread gets SIGTERM when this process dies. Not for several threads.
     """
 
-    def __init__(self, *, data_dir: Path | None = None, members: int = 1, ports: Sequence[int] = ()) -> None:
+    def __init__(
+        self, *, data_dir: Path | None = None, members: int = 1, ports: Sequence[int] = (), guard: Guard | None = None
+    ) -> None:  # fmt: skip
         self.data_dir = data_dir.resolve() if data_dir is not None else None
         self._temporary = data_dir is None
         # Of clients, then of the peers and of their votes.
         ports = [*ports, *(free_port() for _ in range(3 * members - len(ports)))]
-        self._members = [_Member(number, port) for number, port in enumerate(ports[:members], 1)]
+        self._members = [_Member(number, port, guard) for number, port in enumerate(ports[:members], 1)]
         self._peers = {
             f"server.{member.number}": f"{LOCALHOST}:{peer}:{vote}"
             for member, peer, vote in zip(self._members, ports[members : 2 * members], ports[2 * members :], strict=True)
@@ -96,6 +99,11 @@ class ZooKeeperServer:
     def hosts(self) -> str:
         """For clients, and for DELAYQ_ZOOKEEPER."""
         return ",".join(f"{LOCALHOST}:{member.port}" for member in self._members)
+
+    @property
+    def secure_hosts(self) -> str:
+        """For clients that speak TLS; of a server with a guard that has a certificate."""
+        return ",".join(f"{LOCALHOST}:{member.secure_port}" for member in self._members)
 
     @property
     def pids(self) -> list[int | None]:
@@ -173,9 +181,11 @@ class ZooKeeperServer:
 class _Member:
     """One server process."""
 
-    def __init__(self, number: int, port: int) -> None:
+    def __init__(self, number: int, port: int, guard: Guard | None) -> None:
         self.number = number
         self.port = port
+        self.secure_port = free_port() if guard is not None and guard.certificate else 0
+        self._guard = guard
         self._data = Path()
         self._process: ServerProcess | None = None
 
@@ -193,8 +203,11 @@ class _Member:
         self._data.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._data / "myid").write_text(f"{self.number}\n")
         settings = {**options, "clientPort": str(self.port), "dataDir": str(self._data)}
+        if self._guard is not None:
+            settings |= self._guard.settings(self.secure_port)
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        command = [str(java), *_JAVA, "-cp", os.pathsep.join(jars), _MAIN, str(config)]
+        flags = self._guard.flags(folder) if self._guard is not None else []
+        command = [str(java), *_JAVA, *flags, "-cp", os.pathsep.join(jars), _MAIN, str(config)]
         self._process = ServerProcess(f"ZooKeeper on port {self.port}", command, log=folder / "zookeeper.log")
         self._process.start()
 

@@ -15,6 +15,7 @@ from servers.kafka import Kafka
 from servers.rabbitmq import RabbitMQ
 from servers.rocketmq import RocketMQ
 from servers.zookeeper import ZooKeeperServer
+from tests.support.certificates import Authority
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy
 from tests.support.running import running
@@ -112,9 +113,15 @@ def zookeeper_root() -> str:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[Kafka]:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Issues the certificates of servers that all tests share."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def kafka(authority: Authority) -> Iterator[Kafka]:
     """A Kafka for all tests; each of them takes topics with names of its own."""
-    with running(Kafka()) as server:
+    with running(Kafka(certificate=authority.issue("kafka").both)) as server:
         yield server
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from coordinator import Claim, Coordinator, CoordinatorError
+from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused
 from coordinator.choice import coordinator_for
+from coordinator.zookeeper.access import access_of
 from delayq.agreement import DEFAULT_QUEUES, check_layouts
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings
@@ -49,6 +50,7 @@ GLANCE_EVERY = 1_000  # where others can have the queues of a node that cannot r
 GLANCE_EVERY_ALONE = 2_000
 BACKLOGS_AT_ONCE = 6
 APPENDS_AT_ONCE = 4
+REFUSALS = 2  # of the coordinator, one after the other; a server that was just ending looks like one
 RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no bound any more
 log = structlog.get_logger()
 
@@ -77,6 +79,8 @@ class Node:
             lambda store, meta, clock: coordinator_for(self.settings, store, meta, clock)
         )
         self.routes: Routes = settings.route_table()
+        if settings.zookeeper:
+            access_of(settings)  # what is wrong with it is told before Redis is waited for
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self._clock)
         self.glance = Glance(
@@ -124,7 +128,7 @@ class Node:
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Own queues until stopped. Raises ConfigError or LayoutMismatch for what only people can mend."""
+        """Own queues until stopped. Raises what only people can mend: ConfigError, LayoutMismatch, CoordinatorRefused."""
         topics = [Topics(self.routes, self.settings.redis_url)]
         local = topics[0].local
         for route in self.routes.table:
@@ -184,12 +188,16 @@ class Node:
             self._look = False
 
     def _join(self, coordinator: Coordinator) -> bool:
-        """Take part as soon as the coordinator is there; False if stopped before."""
+        """Take part as soon as the coordinator is there; False if stopped before. Raises CoordinatorRefused."""
         said = ""
+        refusals = 0
         while not self._stopping:
             try:
                 coordinator.start()
             except (StoreError, CoordinatorError) as error:
+                refusals = refusals + 1 if isinstance(error, CoordinatorRefused) else 0
+                if refusals == REFUSALS:
+                    raise
                 if str(error) != said:
                     said = str(error)
                     log.warning("waiting_for_coordinator", error=said)

@@ -11,7 +11,8 @@ import structlog
 
 from coordinator.assignment import preferred
 from coordinator.epoch import Claim
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, CoordinatorRefused
+from coordinator.zookeeper.access import OPEN, Access
 from coordinator.zookeeper.membership import Entry, decode, taking_part
 from coordinator.zookeeper.own_entry import OwnEntry
 from coordinator.zookeeper.owner_znodes import OwnerZnodes
@@ -41,11 +42,12 @@ class ZooKeeperCoordinator:
 
     def __init__(
         self, hosts: str, node: str, *, queues: Collection[int], store: Store, clock: Clock, read_era: Callable[[], int],
-        root: str = "/delayq", session_timeout: int = 4_000, address: str = "",
+        root: str = "/delayq", session_timeout: int = 4_000, address: str = "", access: Access = OPEN,
     ) -> None:  # fmt: skip
         if not node or "/" in node or node in (".", ".."):
             raise ConfigError(f"DELAYQ_NODE: {node!r} cannot be a name in ZooKeeper; choose one without a slash")
         self._hosts = hosts
+        self._access = access
         self._name = node
         self._queues = frozenset(queues)
         self._clock = clock
@@ -56,6 +58,7 @@ class ZooKeeperCoordinator:
         self._owned = OwnerZnodes(self._owners, node, store, clock, read_era)
         self._changed: Callable[[], None] = lambda: None
         self._away_since: int | None = None
+        self._refusal = ""  # the latest that was logged
         self._spare: Session | None = None
         self._thread = threading.Thread(target=self._run, name="zookeeper", daemon=True)
         self._condition = threading.Condition()  # what follows; never held over a call
@@ -83,7 +86,7 @@ class ZooKeeperCoordinator:
         """Connect and register; raises CoordinatorError when ZooKeeper is away: call it again."""
         if self._session is not None or self._stopping:
             return
-        session = self._session = Session(self._hosts, self._timeout, self._told)
+        session = self._session = Session(self._hosts, self._timeout, self._told, self._access)
         try:
             session.open()
             self._look(session)
@@ -177,12 +180,21 @@ class ZooKeeperCoordinator:
             try:
                 self._renew(self._connected())
                 self._look(self._connected())
+                self._refusal = ""
             except CoordinatorError as error:
-                log.debug("zookeeper_away", error=str(error))
+                self._say(error)
             except Exception:
                 log.exception("look_failed")
             self._tell_node()
         self._drop_spare()
+
+    def _say(self, error: CoordinatorError) -> None:
+        """That it is away is seen by its states; that it lets this node not in is told, once."""
+        if not isinstance(error, CoordinatorRefused):
+            log.debug("zookeeper_away", error=str(error))
+        elif str(error) != self._refusal:
+            self._refusal = str(error)
+            log.error("zookeeper_refused", error=self._refusal)
 
     def _tell_node(self) -> None:
         with self._condition:
@@ -213,7 +225,7 @@ class ZooKeeperCoordinator:
         elif now - self._away_since < AWAY * self._timeout:
             return
         elif self._spare is None:
-            self._spare = Session(self._hosts, self._timeout, self._told)
+            self._spare = Session(self._hosts, self._timeout, self._told, self._access)
             try:
                 self._spare.open()
             except CoordinatorError:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import (
+    AuthFailedError,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    SASLException,
+    SessionClosedRequireSaslError,
+)
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 
-from coordinator.errors import CoordinatorError
+from coordinator.errors import CoordinatorError, CoordinatorRefused
+from coordinator.zookeeper.access import OPEN, Access
+from delayq.errors import ConfigError
 
 __all__ = ["Node", "Session", "Watch"]
 
@@ -33,19 +45,90 @@ class Node(msgspec.Struct, frozen=True):
     ours: bool
 
 
+#: How kazoo tells that the user was refused: to calls that wait, and otherwise to its log alone.
+_TURNED_AWAY = (AuthFailedError, SASLException, SessionClosedRequireSaslError)
+
+
+class _Listener(logging.Handler):
+    """Hears in kazoo's log that the user was refused."""
+
+    turned_away = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look at what was raised."""
+        raised = [record.exc_info[1] if record.exc_info else None, *(record.args or ())]
+        self.turned_away = self.turned_away or any(isinstance(one, _TURNED_AWAY) for one in raised)
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's threads, and connections that speak TLS as `access` says.
+
+    kazoo's own TLS believes the system's authorities beside the one that it is given, and tells nobody why it failed.
+    """
+
+    def __init__(self, access: Access) -> None:
+        super().__init__()
+        self._access = access
+        self.refusal = ""
+
+    def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A thread; what kazoo lets end it stands in kazoo's log already."""
+
+        def run() -> None:
+            with suppress(KazooException):
+                func(*args, **kwargs)
+
+        return super().spawn(run)
+
+    def create_connection(self, address: Any, timeout: float, hostname: str = "", **_: Any) -> Any:
+        """A connected socket."""
+        sock = super().create_connection(address=address, timeout=timeout)
+        where = f"{hostname}:{address[1]}"
+        try:
+            context = self._access.context()
+            secured = sock if context is None else context.wrap_socket(sock, server_hostname=hostname)
+        except ConfigError as error:  # a file that was there at the start
+            sock.close()
+            self.refusal = str(error)
+            raise OSError(self.refusal) from None
+        except OSError as error:
+            sock.close()
+            if isinstance(error, ssl.SSLCertVerificationError):
+                self.refusal = (
+                    f"the certificate of the ZooKeeper at {where} is not trusted: {error.verify_message}; "
+                    "DELAYQ_ZOOKEEPER_CA names whom to trust"
+                )
+            elif isinstance(error, ssl.SSLError):
+                self.refusal = f"the ZooKeeper at {where} speaks no TLS with us: {error.reason or 'it broke off'}"
+            raise
+        self.refusal = ""
+        return secured
+
+
 class Session:
     """Connects and connects again until it is closed; a session that expired is followed by a new one.
 
     `told` gets kazoo's states in kazoo's connection thread, which it must not block: 'CONNECTED', 'SUSPENDED' (the
     session may live on), 'LOST' (it is over; said by a server, or by the end of that thread). After a call that
-    raised CoordinatorError its outcome is unknown: look before doing it again.
+    raised CoordinatorError its outcome is unknown: look before doing it again. CoordinatorRefused: people have to
+    mend something first.
     """
 
-    def __init__(self, hosts: str, timeout: int, told: Callable[[Session, str], None]) -> None:
+    def __init__(
+        self, hosts: str, timeout: int, told: Callable[[Session, str], None], access: Access = OPEN
+    ) -> None:  # fmt: skip
         self._hosts = hosts
         self._seconds = timeout / 1000
+        self._access = access
+        self._handler = _Handler(access)
+        self._listener = _Listener()
+        logger = logging.Logger(_kazoo_log.name)  # of this session alone
+        logger.parent = _kazoo_log
+        logger.addHandler(self._listener)
+        login = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
         self._client = KazooClient(
-            hosts=hosts, timeout=self._seconds, logger=_kazoo_log,
+            hosts=hosts, timeout=self._seconds, logger=logger, handler=self._handler, use_ssl=bool(access.tls),
+            sasl_options=login if access.user else None, default_acl=CREATOR_ALL_ACL if access.own else None,
             # By default the pauses between attempts grow to an hour.
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=1),
         )  # fmt: skip
@@ -56,7 +139,7 @@ class Session:
         try:
             self._client.start(timeout=self._seconds)
         except KazooTimeoutError:
-            raise CoordinatorError(
+            raise self._refusal() or CoordinatorError(
                 f"no ZooKeeper of {self._hosts} answered within {self._seconds:g} s: "
                 "start it, or set DELAYQ_ZOOKEEPER to where it is"
             ) from None
@@ -131,7 +214,7 @@ class Session:
     def _kazoo(self) -> KazooClient:
         """The client. Without a connection it would keep a call until it has one, and the caller waiting."""
         if not self._client.connected:
-            raise CoordinatorError(f"ZooKeeper is away ({self._hosts}): no connection")
+            raise self._refusal() or CoordinatorError(f"ZooKeeper is away ({self._hosts}): no connection")
         return self._client
 
     def _do(self, reply: Any, *answers: type[KazooException]) -> Any:
@@ -140,6 +223,29 @@ class Session:
             return reply.get(timeout=self._seconds)
         except answers:
             raise
+        except _TURNED_AWAY:
+            raise self._turn_away() from None
+        except NoAuthError:
+            raise CoordinatorRefused(
+                f"ZooKeeper ({self._hosts}) lets {self._who} not at what is there: see its ACLs (getAcl), or set "
+                "DELAYQ_ZOOKEEPER_USER to whom they name"
+            ) from None
         except (KazooException, KazooTimeoutError) as error:
             reason = str(error) or type(error).__name__
-            raise CoordinatorError(f"ZooKeeper is away ({self._hosts}): {reason}") from None
+            away = CoordinatorError(f"ZooKeeper is away ({self._hosts}): {reason}")
+            raise (self._refusal() or away) from None
+
+    @property
+    def _who(self) -> str:
+        return f"the user {self._access.user}" if self._access.user else "a client without a user"
+
+    def _refusal(self) -> CoordinatorRefused | None:
+        """Why there is no connection, if it is because one of the two does not want the other."""
+        if self._handler.refusal:
+            return CoordinatorRefused(self._handler.refusal)
+        return self._turn_away() if self._listener.turned_away else None
+
+    def _turn_away(self) -> CoordinatorRefused:
+        return CoordinatorRefused(
+            f"ZooKeeper ({self._hosts}) refuses {self._who}: see DELAYQ_ZOOKEEPER_USER and DELAYQ_ZOOKEEPER_PASSWORD"
+        )

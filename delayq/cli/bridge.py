@@ -52,7 +52,7 @@ def rabbitmq(
     from delayq.targets.rabbitmq.address import parameters_of  # isort: skip  # it says which extra it takes
     from delayq.bridges.amqp_messages import Reader
     from delayq.bridges.rabbitmq import Bridge
-    from delayq.targets.secrets import revealed
+    from delayq.secrets import revealed
 
     settings = settings_of(redis_url)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from delayq.clock import Clock
 from delayq.config import Settings
-from delayq.doctor.access import check_password
+from delayq.doctor.access import check_password, check_zookeeper
 from delayq.doctor.accounts import check_accounts, write_off
 from delayq.doctor.ask import redis_now
 from delayq.doctor.check import FAIL, OK, WARN, Check
@@ -30,6 +30,7 @@ def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | N
     """
     yield from check_server(store)
     yield check_password(store)
+    yield from check_zookeeper(settings)
     yield check_durability(store, settings)
     yield check_clock(store, clock)
     layouts, check = check_layout(store, settings.queues)

@@ -1,16 +1,19 @@
-"""Whether the Redis lets in anybody who reaches it."""
+"""Whether Redis and ZooKeeper let in anybody who reaches them."""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
+from urllib.parse import urlsplit
 
+from delayq.config import Settings
 from delayq.doctor.check import OK, WARN, Check
 from delayq.errors import StoreError
 from delayq.store import address
 from delayq.store.commands import plain
 from delayq.store.store import Store
 
-__all__ = ["check_password"]
+__all__ = ["check_password", "check_zookeeper"]
 
 
 def check_password(store: Store) -> Check:
@@ -27,6 +30,20 @@ def check_password(store: Store) -> Check:
     text = "nobody needs a password: whoever reaches this Redis reads and changes everything"
     mend = "give it a user with the rights that docs/operations.md lists, and turn its default user off"
     return Check("password", WARN, text, mend)
+
+
+def check_zookeeper(settings: Settings) -> Iterator[Check]:
+    """Goes by the settings: nothing at all without a ZooKeeper."""
+    if not settings.zookeeper:
+        return
+    hosts = [urlsplit(f"//{one.strip()}").hostname or "" for one in settings.zookeeper.split(",")]
+    if settings.zookeeper_user:
+        yield Check("zookeeper", OK, f"workers log in as {settings.zookeeper_user}")
+    elif all(map(_is_loopback, hosts)):
+        yield Check("zookeeper", OK, "workers need no user; it is reached here by the loopback address")
+    else:
+        text = "workers need no user: whoever reaches this ZooKeeper can take queues away from them"
+        yield Check("zookeeper", WARN, text, "give it users, and set DELAYQ_ZOOKEEPER_USER: docs/operations.md")
 
 
 def _is_loopback(host: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
@@ -40,11 +41,23 @@ def translate(error: Exception) -> StoreError:
         return StoreFull(f"Redis has reached its maxmemory ({text})")
     if isinstance(error, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):
         return StoreError(f"Redis refused the credentials or the command: {text}")
+    if (untrusted := _untrusted(error)) is not None:
+        return StoreUnavailable(
+            f"the certificate of Redis is not trusted: {untrusted.verify_message}; "
+            "?ssl_ca_certs=… in DELAYQ_REDIS_URL names whom to trust"
+        )
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)):
         return StoreUnavailable(f"Redis is away, or its reply was lost: {text}")
     if isinstance(error, PASSING_ERRORS) or text.startswith(PASSING):
         return StoreUnavailable(f"Redis takes nothing now: {text}")
     return StoreError(text)
+
+
+def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """What was found wrong with a certificate, if that is the cause."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def broken(error: Exception) -> bool:

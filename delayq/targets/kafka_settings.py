@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from delayq.errors import ConfigError
 from delayq.routes import Route
-from delayq.targets.secrets import revealed
+from delayq.secrets import revealed
 
 __all__ = ["OPTIONS", "KafkaSettings", "is_topic"]
 

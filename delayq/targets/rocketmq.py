@@ -27,7 +27,7 @@ from delayq.targets.rocketmq_client import (
 )
 from delayq.targets.rocketmq_proxy import Call, Proxies, Way
 from delayq.targets.rocketmq_verdicts import ACCEPTABLE
-from delayq.targets.secrets import revealed
+from delayq.secrets import revealed
 
 __all__ = ["OWN", "Options", "RocketMQTarget"]
 

@@ -24,7 +24,7 @@ from delayq.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.connections import FAILURES, Connection, Connections
 from delayq.targets.egress import Egress, Refused, endpoint_of, literal
-from delayq.targets.secrets import revealed
+from delayq.secrets import revealed
 from delayq.times import format_instant
 
 # Behind `connections`, which says which extra it takes if it is not there.

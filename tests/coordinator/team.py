@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from coordinator import Claim
 from coordinator.zookeeper import ZooKeeperCoordinator
+from coordinator.zookeeper.access import OPEN, Access
 from delayq.clock import Clock
 from delayq.store.store import Store
 from tests.support.waiting import eventually
@@ -59,8 +60,9 @@ class Player:
 class Team:
     """The nodes of one root of ZooKeeper and one Redis."""
 
-    def __init__(self, hosts: str, root: str, store: Store, clock: Clock) -> None:
+    def __init__(self, hosts: str, root: str, store: Store, clock: Clock, access: Access = OPEN) -> None:
         self.hosts = hosts
+        self.access = access
         self.root = root
         self.store = store
         self.clock = clock
@@ -73,6 +75,7 @@ class Team:
             ZooKeeperCoordinator(
                 hosts or self.hosts, name, queues=range(QUEUES), store=self.store, clock=self.clock,
                 read_era=lambda: self.era, root=self.root, session_timeout=session_timeout, address="127.0.0.1:1",
+                access=self.access,
             )
         )  # fmt: skip
         self.players.append(player)

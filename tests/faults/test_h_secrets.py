@@ -10,8 +10,10 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -19,8 +21,12 @@ import pytest
 from api.openapi import document
 from api.operations import OPERATIONS
 from delayq.embedded import EmbeddedServer
+from delayq.errors import ConfigError
 from delayq.processes import LOCALHOST, free_port
+from delayq.routes import Route
+from delayq.targets import open_target
 from tests.faults.flow import batch
+from tests.support.deliveries import delivery
 from tests.support.keys import KeyFile
 from tests.support.receiver import Answer, Receiver, Request
 from tests.support.service import ROOT, OneProcess, Service
@@ -146,8 +152,9 @@ WRONG = [
     ("redis_url", f"redis+cluster://canary:{PASSWORD}@127.0.0.1:6379/7"),
     ("redis_url", f"redis+sentinel://canary:{PASSWORD}@127.0.0.1:26379"),
     ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:6379/0?nonsense=1"),
-    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:1/0"),
+    ("redis_url", f"rediss://canary:{PASSWORD}@127.0.0.1:1/0?ssl_password={TOKEN}"),
     ("redis_url", f"redis://canary:{PASSWORD}@[::1:6379/0"),
+    ("redis_password", PASSWORD),
     ("routes", json.dumps([{"name": "hook", "target": f"https://{TOKEN}@example.com/{PATH}"}])),
     ("routes", json.dumps([{"name": "hook", "target": f"https://10.0.0.1/{PATH}", "options": {"secret": SIGNING}}])),
     ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"secret": TOKEN}}])),
@@ -161,7 +168,7 @@ WRONG = [
 def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(tmp_path: Path, name: str, value: str) -> None:
     """By each of the three programs; some of them end with it, some find out later."""
     heard = Heard(PASSWORD, SIGNING, SIGNING[6:], TOKEN, PATH)
-    settings = {"redis_url": "redis://127.0.0.1:1/0", "redis_timeout": "500ms", name: value}
+    settings = {"redis_url": "redis://127.0.0.1:1/0", "redis_timeout": "500ms", "log_level": "debug", name: value}
     for program in ("api", "workers"):
         port = {"api_port": str(free_port())} if program == "api" else {}
         one = OneProcess(program, [sys.executable, "-m", program], settings | port, tmp_path / f"{program}.log")
@@ -172,9 +179,49 @@ def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(tmp_path: Path,
             one.stop()
         heard.add(program, one.said())
     environment = {f"DELAYQ_{key.upper()}": text for key, text in settings.items()}
-    for command in (("stats",), ("doctor",), ("schedule", "a", "b", "--delay", "1s")):
+    for command in (("stats",), ("doctor", "--json"), ("schedule", "a", "b", "--delay", "1s")):
         heard.add(f"delayq {command[0]}", cli(environment, *command))
     assert all(heard.said.values())
+    assert heard.leaks() == []
+
+
+BROKERS: list[tuple[str, dict[str, Any]]] = [
+    ("kafka://127.0.0.1:1", {
+        "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "canary", "sasl.password": "env:CANARY",
+    }),
+    ("kafka://127.0.0.1:1", {"security.protocol": "SSL", "ssl.key.pem": "env:CANARY", "ssl.key.password": PASSWORD}),
+    ("rabbitmq://127.0.0.1:1/", {"user": "canary", "password": "env:CANARY"}),
+    (f"rabbitmqs://canary:{PASSWORD}@127.0.0.1:1/", {}),
+    ("rabbitmqs://127.0.0.1:1/", {"certificate": "FILE", "key": "FILE", "keyPassword": PASSWORD}),
+    ("rocketmq://127.0.0.1:1", {"accessKey": "file:FILE", "secretKey": "env:CANARY"}),
+    (f"redis+stream://canary:{PASSWORD}@127.0.0.1:1/0", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("url", "options"), BROKERS)
+def test_h7_a_target_that_cannot_be_reached_is_told_without_its_secrets(
+    url: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Opened, sent to and shown, with every logger at debug."""
+    file = tmp_path / "secret"
+    file.write_text(TOKEN)
+    monkeypatch.setenv("CANARY", PASSWORD)
+    heard = Heard(PASSWORD, TOKEN)
+    caplog.set_level("DEBUG")
+    options = {name: value.replace("FILE", str(file)) for name, value in options.items()}
+    route = Route(name="r", target=url, send_timeout=3_000, options=options)
+    try:
+        target = open_target(route, "redis://127.0.0.1:1/0")
+    except ConfigError as error:
+        heard.add("refused", "".join(traceback.format_exception(error)) + repr(route.name))
+    else:
+        try:
+            heard.add("result", repr(target.send([delivery("a")], 3.0)))
+            heard.add("shown", repr(target))
+        finally:
+            target.close()
+    heard.add("log", caplog.text)
+    assert any(heard.said.values())
     assert heard.leaks() == []
 
 

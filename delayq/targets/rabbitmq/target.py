@@ -17,7 +17,7 @@ from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
 from delayq.targets.rabbitmq.carried import CARRIED, OWN_PREFIX, carried_out
 from delayq.targets.rabbitmq.link import Link
-from delayq.targets.secrets import revealed
+from delayq.secrets import revealed
 
 __all__ = ["RabbitMQTarget"]
 
@@ -31,7 +31,7 @@ BROKERS: Final = frozenset({"CC", "BCC"})
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """What a route may say in `options`. `password` is 'env:NAME', 'file:PATH', or itself. Times are ms."""
+    """What a route may say in `options`. A password is 'env:NAME', 'file:PATH', or itself. Times are ms."""
 
     exchange: str = ""
     routing_key: str = "{topic}"
@@ -41,6 +41,7 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     ca: str = ""
     certificate: str = ""
     key: str = ""
+    key_password: str = ""
     connect_timeout: int = 5_000
     heartbeat: int = 10_000
 
@@ -151,5 +152,6 @@ def _is_final(result: Result | None) -> bool:
 def _tls(options: _Options) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=options.ca or None)
     if options.certificate:
-        context.load_cert_chain(options.certificate, options.key or None)
+        # Without any password OpenSSL would ask for it at the terminal.
+        context.load_cert_chain(options.certificate, options.key or None, revealed(options.key_password, "keyPassword"))
     return context

@@ -1,11 +1,12 @@
-"""Secrets of a route: written out, or named by the variable or the file that has them."""
+"""Secrets: written out, or named by the variable or the file that has them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import quote
 
-__all__ = ["revealed"]
+__all__ = ["revealed", "with_user"]
 
 
 def revealed(text: str, what: str) -> str:
@@ -25,3 +26,14 @@ def revealed(text: str, what: str) -> str:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise ValueError(f"{what}: {name} cannot be read: {reason}") from None
     return text
+
+
+def with_user(url: str, user: str, password: str) -> str:
+    """The URL of Redis with this user; raises ValueError if it names one, or if there is no password."""
+    scheme, separator, rest = url.partition("://")
+    place = rest.partition("?")[0]
+    if not password:
+        raise ValueError("DELAYQ_REDIS_USER goes with DELAYQ_REDIS_PASSWORD, which must not be empty")
+    if not separator or "@" in place:
+        raise ValueError("DELAYQ_REDIS_PASSWORD is for a DELAYQ_REDIS_URL without a user and a password in it")
+    return f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@{rest}"

@@ -1,0 +1,234 @@
+"""Nodes on a ZooKeeper that wants a user, a password and a certificate, and by TLS only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coordinator import CoordinatorRefused
+from coordinator.zookeeper.access import Access, access_of
+from coordinator.zookeeper.session import Session
+from delayq import Client, Message
+from delayq.config import load_settings
+from delayq.errors import ConfigError
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from servers.zookeeper import ZooKeeperServer
+from servers.zookeeper_guard import Guard
+from tests.coordinator.team import QUEUES, Team
+from tests.support.certificates import Authority
+from tests.support.servers import ServerUnderTest
+from tests.support.service import OneProcess
+from tests.support.waiting import eventually
+from tests.support.zookeeper import client, real_zookeeper
+
+USERS = {"delayq": "canary-zookeeper-1", "else": "canary-zookeeper-2"}
+KEY_PASSWORD = "canary-key-3"
+SHORT = 1_000
+
+
+@pytest.fixture(scope="module")
+def guarded(authority: Authority) -> Iterator[ZooKeeperServer]:
+    own = authority.issue("zookeeper", "127.0.0.1")
+    with real_zookeeper(guard=Guard(USERS, own.both, authority.file)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def access(authority: Authority) -> Access:
+    """All that this server wants."""
+    shown = authority.issue("worker", password=KEY_PASSWORD)
+    return Access(
+        user="delayq", password=USERS["delayq"], tls="yes", ca=str(authority.file), certificate=str(shown.certificate),
+        key=str(shown.key), key_password=KEY_PASSWORD, own=True,
+    )  # fmt: skip
+
+
+def refused(hosts: str, access: Access) -> str:
+    """What a session says that does not get in."""
+    session = Session(hosts, SHORT, lambda *_: None, access)
+
+    def ask() -> str:
+        try:
+            session.open()
+            session.children("/")
+        except CoordinatorRefused as error:
+            return str(error)
+        return ""
+
+    try:
+        return eventually(ask, "it is refused")
+    finally:
+        session.close()
+
+
+def test_nodes_share_the_queues_over_tls_with_a_user_and_only_that_user_may_touch_them(
+    guarded: ZooKeeperServer, access: Access, store: Store, clock: ManualClock, zookeeper_root: str
+) -> None:
+    nodes = Team(guarded.secure_hosts, zookeeper_root, store, clock, access)
+    try:
+        one, other = nodes.join("one"), nodes.join("other")
+        nodes.settle(one, other)
+        login = {"mechanism": "DIGEST-MD5", "username": "delayq", "password": USERS["delayq"]}
+        with client(guarded.hosts, sasl_options=login) as admin:
+            for path in ("", "/nodes", "/nodes/one", "/starts", "/owners", *(f"/owners/{q}" for q in range(QUEUES))):
+                acls, _ = admin.get_acls(zookeeper_root + path)
+                assert [(acl.id.scheme, acl.id.id, acl.perms) for acl in acls if acl.id.scheme != "x509"] == [
+                    ("sasl", "delayq", 31)
+                ]
+                assert not any(acl.id.scheme == "world" for acl in acls)
+    finally:
+        for player in nodes.players:
+            player.coordinator.stop()
+
+
+def test_another_user_gets_in_and_is_told_that_the_znodes_are_not_its_own(
+    guarded: ZooKeeperServer, access: Access, zookeeper_root: str
+) -> None:
+    session = Session(guarded.secure_hosts, SHORT, lambda *_: None, access)
+    stranger = Session(
+        guarded.hosts, SHORT, lambda *_: None, Access(user="else", password=USERS["else"], own=True)
+    )  # fmt: skip
+    try:
+        session.open()
+        session.keep(f"{zookeeper_root}/starts", b"{}")
+        stranger.open()
+        with pytest.raises(CoordinatorRefused, match="lets the user else not at what is there"):
+            stranger.read([f"{zookeeper_root}/starts"])
+        with pytest.raises(CoordinatorRefused, match="the user else"):
+            stranger.keep(f"{zookeeper_root}/starts", b"{}")
+    finally:
+        session.close()
+        stranger.close()
+
+
+def test_a_wrong_password_and_no_user_at_all_are_refused_in_one_sentence(
+    guarded: ZooKeeperServer, access: Access
+) -> None:
+    said = refused(guarded.secure_hosts, replace(access, password="canary-wrong"))
+    assert said == (
+        f"ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: "
+        "see DELAYQ_ZOOKEEPER_USER and DELAYQ_ZOOKEEPER_PASSWORD"
+    )
+    said = refused(guarded.secure_hosts, replace(access, user="", password="", own=False))
+    assert "refuses a client without a user" in said
+
+
+def test_a_certificate_that_is_not_trusted_is_told_in_one_sentence(
+    guarded: ZooKeeperServer, access: Access, tmp_path: Path
+) -> None:
+    said = refused(guarded.secure_hosts, replace(access, ca=str(Authority(tmp_path).file)))
+    assert "is not trusted: unable to get local issuer certificate; DELAYQ_ZOOKEEPER_CA names whom to trust" in said
+
+
+def test_a_certificate_for_another_host_is_refused_unless_any_will_do(guarded: ZooKeeperServer, access: Access) -> None:
+    by_name = guarded.secure_hosts.replace("127.0.0.1", "localhost")
+    assert "Hostname mismatch" in refused(by_name, access)
+    session = Session(by_name, 4_000, lambda *_: None, replace(access, tls="any-host"))
+    try:
+        session.open()
+        assert "zookeeper" in session.children("/")
+    finally:
+        session.close()
+
+
+def test_tls_with_a_server_that_speaks_none_is_told(guarded: ZooKeeperServer, access: Access) -> None:
+    assert "speaks no TLS with us" in refused(guarded.hosts, access)
+
+
+@pytest.mark.slow
+def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_password_ends_in_words(
+    guarded: ZooKeeperServer, access: Access, valkey: ServerUnderTest, zookeeper_root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text(USERS["delayq"])
+    (tmp_path / "key-password").write_text(KEY_PASSWORD)
+    settings = {
+        "redis_url": valkey.url, "queues": "2", "log_level": "debug", "zookeeper": guarded.secure_hosts,
+        "zookeeper_root": zookeeper_root, "zookeeper_user": "delayq", "zookeeper_tls": "yes",
+        "zookeeper_password": f"file:{tmp_path}/password", "zookeeper_ca": access.ca,
+        "zookeeper_certificate": access.certificate, "zookeeper_key": access.key,
+        "zookeeper_key_password": f"file:{tmp_path}/key-password", "session_timeout": "2s",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "workers"]
+    stranger = Authority(tmp_path / "else")
+    good = OneProcess("good", command, settings | {"node": "good"}, tmp_path / "good.log")
+    wrong = OneProcess(
+        "wrong", command, settings | {"node": "wrong", "zookeeper_password": "canary-wrong"}, tmp_path / "wrong.log"
+    )
+    untrusting = OneProcess(
+        "untrusting", command, settings | {"node": "untrusting", "zookeeper_ca": str(stranger.file)},
+        tmp_path / "untrusting.log",
+    )  # fmt: skip
+    all_of_them = (good, wrong, untrusting)
+    try:
+        for one in all_of_them:
+            one.start()
+        with Client(valkey.url) as client:
+            client.schedule(Message(topic="guarded", delay_time=0))
+            eventually(lambda: valkey.admin.xlen("guarded"), "the message comes", seconds=40)
+        for one in (wrong, untrusting):
+            eventually(lambda one=one: not one.alive, "it ends", seconds=40)  # type: ignore[misc]  # a lambda with a default is not inferred
+        assert good.alive
+    finally:
+        for one in all_of_them:
+            one.stop()
+    assert (wrong.returncode, untrusting.returncode) == (2, 2)
+    assert wrong.said().splitlines()[-1].startswith(
+        f"delayq worker: ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER"
+    )
+    assert untrusting.said().splitlines()[-1].startswith("delayq worker: the certificate of the ZooKeeper at 127.0.0.1:")
+    for one in all_of_them:
+        assert "canary" not in one.said()
+        assert "Traceback" not in one.said()
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_secrets_come_from_files_and_the_environment_and_are_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority
+) -> None:
+    shown = authority.issue("settings", password=KEY_PASSWORD)
+    (tmp_path / "password").write_text(USERS["delayq"] + "\n")
+    monkeypatch.setenv("KEY_PASSWORD", KEY_PASSWORD)
+    settings = load_settings(
+        zookeeper_user="delayq", zookeeper_password=f"file:{tmp_path}/password", zookeeper_tls="yes",
+        zookeeper_ca=str(authority.file), zookeeper_certificate=str(shown.certificate), zookeeper_key=str(shown.key),
+        zookeeper_key_password="env:KEY_PASSWORD",
+    )  # fmt: skip
+    access = access_of(settings)
+    assert (access.password, access.key_password, access.own) == (USERS["delayq"], KEY_PASSWORD, True)
+    assert "canary" not in repr(access) + repr(load_settings(zookeeper_password="canary"))
+
+
+WRONG = [
+    ({"zookeeper_user": "delayq"}, "go together"),
+    ({"zookeeper_password": "canary"}, "go together"),
+    ({"zookeeper_user": "a", "zookeeper_password": "env:NOWHERE"}, "DELAYQ_ZOOKEEPER_PASSWORD: there is no variable"),
+    ({"zookeeper_user": "a", "zookeeper_password": "file:/nowhere"}, "/nowhere cannot be read: No such file"),
+    ({"zookeeper_ca": "ca.pem"}, "set DELAYQ_ZOOKEEPER_TLS=yes"),
+    ({"zookeeper_tls": "yes", "zookeeper_key": "key.pem"}, "goes with DELAYQ_ZOOKEEPER_CERTIFICATE"),
+    ({"zookeeper_tls": "yes", "zookeeper_ca": "/nowhere"}, "DELAYQ_ZOOKEEPER_CA: /nowhere: No such file"),
+    ({"zookeeper_tls": "yes", "zookeeper_certificate": "/nowhere"}, "/nowhere: No such file"),
+    ({"zookeeper_acl": "creator"}, "needs somebody to be"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG)
+def test_settings_that_make_no_sense_are_told(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        access_of(load_settings(**given))
+    assert "canary" not in str(caught.value)
+
+
+def test_a_key_whose_password_is_another_is_told_and_asks_nobody(authority: Authority) -> None:
+    shown = authority.issue("locked", password=KEY_PASSWORD)
+    given = {"zookeeper_tls": "yes", "zookeeper_certificate": str(shown.both)}
+    for password in ("", "canary-wrong"):
+        with pytest.raises(ConfigError, match="it is no such PEM file, or its password is another") as caught:
+            access_of(load_settings(**given, zookeeper_key_password=password))
+        assert "canary" not in str(caught.value)

@@ -1,0 +1,147 @@
+"""docs/operations.md: a backup that is taken under load, and restored into another server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import redis
+
+from delayq import Client, Message, Settings
+from delayq.config import load_settings
+from delayq.embedded import EmbeddedServer
+from delayq.processes import LOCALHOST, free_port
+from tests.docs.blocks import ROOT, blocks_of
+from tests.docs.nodes import running_node
+from tests.support.servers import NO_REDIS, REDIS_SERVER
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+(BACKUP, RESTORE) = (
+    block.text
+    for block in blocks_of(ROOT / "docs" / "operations.md")
+    if block.note == "run by tests/recovery/test_backup.py"
+)
+PORT = "6390"
+HOUR = 3_600_000
+
+
+class Load:
+    """A producer that schedules and cancels until it is stopped; it knows what was answered."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._lock = threading.Lock()
+        self.accepted: set[str] = set()
+        self.cancelled: set[str] = set()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            id = f"load-{number}"
+            self._client.schedule(Message(topic="orders", id=id, delay_time=HOUR if number % 4 == 0 else number % 50))
+            with self._lock:
+                self.accepted.add(id)
+            if number % 8 == 0:
+                assert self._client.cancel(id).result == "cancelled"
+                with self._lock:
+                    self.cancelled.add(id)
+
+    def so_far(self) -> tuple[set[str], set[str]]:
+        with self._lock:
+            return set(self.accepted), set(self.cancelled)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+
+def run(script: str, folder: Path, url: str) -> None:
+    """What the page says, with the port that is free here."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+    command = ["bash", "-euo", "pipefail", "-c", script]
+    ran = subprocess.run(
+        command, cwd=folder, env=env | {"DELAYQ_REDIS_URL": url}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@contextmanager
+def restored(folder: Path) -> Iterator[str]:
+    """The server that the page starts; its URL."""
+    port = str(free_port())
+    try:
+        run(RESTORE.replace(PORT, port), folder, "")
+        yield f"redis://{LOCALHOST}:{port}/0"
+    finally:
+        with suppress(OSError, ValueError):
+            os.kill(int((folder / "restored" / "redis.pid").read_text()), signal.SIGTERM)
+
+
+def settings_of(url: str) -> Settings:
+    return load_settings(redis_url=url, queues=2, redis_timeout=2_000, node="one")
+
+
+def state(client: Client, id: str) -> str:
+    found = client.get(id)
+    assert found is not None, f"{id} is lost"
+    return found.state
+
+
+def arrived(url: str) -> set[str]:
+    with redis.Redis.from_url(url, decode_responses=True) as admin:
+        return {fields["id"] for _, fields in admin.xrange("orders")}
+
+
+def test_what_was_accepted_before_the_backup_is_there_after_it_and_what_was_cancelled_stays_so(tmp_path: Path) -> None:
+    if REDIS_SERVER is None:
+        pytest.skip(NO_REDIS)
+    with EmbeddedServer(binary=Path(REDIS_SERVER), data_dir=tmp_path / "first") as first:
+        settings = settings_of(first.url)
+        with running_node(settings), Client(settings=settings) as client:
+            waiting = [f"waiting-{number}" for number in range(200)]
+            client.schedule_many(Message(topic="orders", id=id, delay_time=HOUR) for id in waiting)
+            with Load(client) as load:
+                eventually(lambda: len(load.so_far()[1]) >= 20, "there is some load", seconds=30)
+                accepted, cancelled = load.so_far()
+                run(BACKUP, tmp_path, first.url)
+                during = len(load.so_far()[0])
+                eventually(lambda: len(load.so_far()[0]) > during, "it goes on after the backup", seconds=30)
+            # Cancelled after the backup: the restored server cannot know.
+            late = waiting[:10]
+            assert {one.result for one in client.cancel_many(late)} == {"cancelled"}
+    accepted |= set(waiting)
+    with restored(tmp_path) as url:
+        settings = settings_of(url)
+        with running_node(settings), Client(settings=settings) as client:
+            assert all(state(client, id) for id in accepted)
+            assert {state(client, id) for id in cancelled} == {"cancelled"}
+            assert {state(client, id) for id in waiting} == {"scheduled"}
+            # What is due by now comes, and what was to come later comes then: here, at once.
+            assert {one.result for one in client.cancel_many(late)} == {"cancelled"}
+            for id in waiting[10:]:
+                client.reschedule(id, delay_time=0)
+            far = {id for id in accepted if id.startswith("load-") and int(id[5:]) % 4 == 0}
+            due = (accepted - far - cancelled) - set(late)
+            eventually(lambda: due <= arrived(url), "all that was due has come", seconds=40)
+            assert not arrived(url) & (cancelled | set(late))
+            assert {state(client, id) for id in far - cancelled} <= {"scheduled", "cancelled"}
+            # It goes on as any other: it takes new messages, and keeps an append-only file.
+            client.schedule(Message(topic="orders", id="new", delay_time=0))
+            eventually(lambda: "new" in arrived(url), "a new one comes", seconds=30)
+        assert list((tmp_path / "restored").glob("appendonlydir/*.manifest"))

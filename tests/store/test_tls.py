@@ -1,0 +1,116 @@
+"""A Redis that is reached by TLS alone, and wants a certificate, a user and a password."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from delayq import AsyncClient, Client, Message
+from delayq.config import Settings, load_settings
+from delayq.embedded import EmbeddedServer
+from delayq.errors import StoreError, StoreUnavailable
+from delayq.processes import LOCALHOST, free_port
+from tests.support.certificates import Authority
+from tests.support.servers import NO_REDIS, REDIS_SERVER, ServerUnderTest
+from tests.support.service import Service
+from tests.support.waiting import eventually
+
+PASSWORD = "canary@redis/1 :%"
+
+
+class Guarded(NamedTuple):
+    """The server by its plain port, its URL by TLS, what goes with that, and an authority that is not its own."""
+
+    server: ServerUnderTest
+    place: str
+    files: str
+    stranger: Path
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    if REDIS_SERVER is None:
+        pytest.skip(NO_REDIS)
+    folder = tmp_path_factory.mktemp("tls")
+    authority, stranger = Authority(folder / "own"), Authority(folder / "else")
+    shown, worker = authority.issue("redis"), authority.issue("worker")
+    port = free_port()
+    tls = {
+        "port": str(port), "cert-file": str(shown.certificate), "key-file": str(shown.key),
+        "ca-cert-file": str(authority.file), "auth-clients": "yes",
+    }  # fmt: skip
+    extra = [word for name, value in tls.items() for word in (f"--tls-{name}", value)]
+    with EmbeddedServer(binary=Path(REDIS_SERVER), extra=extra) as running:
+        server = ServerUnderTest("redis7", running.url)
+        server.admin.execute_command("ACL", "SETUSER", "delayq", "on", f">{PASSWORD}", "allkeys", "&delayq:*", "+@all")
+        files = f"ssl_ca_certs={authority.file}&ssl_certfile={worker.certificate}&ssl_keyfile={worker.key}"
+        yield Guarded(server, f"rediss://{LOCALHOST}:{port}/0", files, stranger.file)
+        server.close()
+
+
+def settings_of(guarded: Guarded, **given: str) -> Settings:
+    url = f"{guarded.place}?{guarded.files}"
+    return load_settings(**({"redis_url": url, "redis_user": "delayq", "redis_password": PASSWORD} | given))
+
+
+@pytest.mark.slow
+def test_api_and_worker_work_by_tls_with_the_password_in_a_file_and_their_wakes_too(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    (tmp_path / "url").write_text(f"{guarded.place}?{guarded.files}\n")
+    service = Service(
+        tmp_path, f"file:{tmp_path}/url", workers=1, queues="2", log_level="debug", redis_user="delayq",
+        redis_password=f"file:{tmp_path}/password",
+    )  # fmt: skip
+    with service:
+        assert service.schedule("later", id="later", delayTime=3_600_000).status_code == 201
+        # Whoever sleeps until then has to be woken, by what the script publishes.
+        assert {count for _, count in guarded.server.admin.pubsub_numsub("delayq:{0}:wake", "delayq:{1}:wake")} == {1}
+        for number in range(8):
+            assert service.schedule("now", id=f"now-{number}", delayTime=20).status_code == 201
+        eventually(lambda: guarded.server.admin.xlen("now") == 8, "all came", seconds=30)
+        assert service.http.delete("/v1/messages/later").json()["result"] == "cancelled"
+        connected = guarded.server.admin.client_list()
+        assert {one["user"] for one in connected if one["id"] != str(guarded.server.admin.client_id())} == {"delayq"}
+    for one in service.processes:
+        assert one.said() and "canary" not in one.said()
+
+
+def test_a_certificate_that_is_not_trusted_is_told_in_one_sentence(guarded: Guarded) -> None:
+    settings = settings_of(guarded, redis_url=f"{guarded.place}?ssl_ca_certs={guarded.stranger}")
+    with Client(settings=settings) as client, pytest.raises(StoreUnavailable) as caught:
+        client.schedule(Message(topic="t", delay_time=1))
+    assert str(caught.value).startswith("the certificate of Redis is not trusted: ")
+    assert str(caught.value).endswith("; ?ssl_ca_certs=… in DELAYQ_REDIS_URL names whom to trust")
+    assert "canary" not in repr(caught.value)
+
+
+async def test_the_async_client_tells_it_in_the_same_words(guarded: Guarded) -> None:
+    settings = settings_of(guarded, redis_url=f"{guarded.place}?ssl_ca_certs={guarded.stranger}")
+    async with AsyncClient(settings=settings) as client:
+        with pytest.raises(StoreUnavailable, match="the certificate of Redis is not trusted: "):
+            await client.schedule(Message(topic="t", delay_time=1))
+
+
+def test_a_certificate_for_another_host_is_not_trusted(guarded: Guarded) -> None:
+    settings = settings_of(guarded)
+    elsewhere = settings.redis_url.replace(f"@{LOCALHOST}", "@127.0.0.2")
+    guarded.server.admin.config_set("bind", "127.0.0.1 127.0.0.2")
+    with Client(elsewhere, settings=settings) as client, pytest.raises(StoreUnavailable, match="not valid for"):
+        client.schedule(Message(topic="t", delay_time=1))
+
+
+def test_without_a_certificate_of_ones_own_or_with_a_wrong_password_nobody_gets_in(guarded: Guarded) -> None:
+    trusting = guarded.files.partition("&")[0]
+    for given, expected in (
+        ({"redis_url": f"{guarded.place}?{trusting}"}, "Redis is away, or its reply was lost"),
+        ({"redis_password": "canary-wrong"}, "Redis refused the credentials"),
+    ):
+        with Client(settings=settings_of(guarded, **given)) as client, pytest.raises(StoreError) as caught:
+            client.schedule(Message(topic="t", delay_time=1))
+        assert expected in str(caught.value)
+        assert "canary" not in str(caught.value)

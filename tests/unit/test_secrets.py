@@ -1,0 +1,78 @@
+"""Where secrets may stand, and that nobody shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from delayq.config import load_settings
+from delayq.errors import ConfigError
+from delayq.store.address import parse
+
+CANARY = "canary-@/:%1"
+QUOTED = "canary-%40%2F%3A%251"
+
+
+@pytest.fixture(autouse=True)
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "password").write_text(CANARY + "\n")
+    monkeypatch.setenv("CANARY", CANARY)
+    monkeypatch.setenv("PLACE", "redis://one:6379/2")
+    monkeypatch.delenv("DELAYQ_REDIS_URL", raising=False)
+
+
+@pytest.mark.parametrize("password", ["env:CANARY", "file:password", CANARY])
+@pytest.mark.parametrize(
+    ("url", "whole"),
+    [
+        ("redis://one:6379/2?ssl=1", f"redis://delayq:{QUOTED}@one:6379/2?ssl=1"),
+        ("env:PLACE", f"redis://delayq:{QUOTED}@one:6379/2"),
+        ("rediss+sentinel://a:1,b:2/shop", f"rediss+sentinel://delayq:{QUOTED}@a:1,b:2/shop"),
+        ("redis+cluster://a:1,b:2", f"redis+cluster://delayq:{QUOTED}@a:1,b:2"),
+        ("unix:///run/redis.sock?email=a@b", f"unix://delayq:{QUOTED}@/run/redis.sock?email=a@b"),
+    ],
+)
+def test_a_password_of_its_own_gets_into_any_url(
+    url: str, whole: str, password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYQ_REDIS_URL", url)
+    monkeypatch.setenv("DELAYQ_REDIS_USER", "delayq")
+    monkeypatch.setenv("DELAYQ_REDIS_PASSWORD", password.replace("file:", f"file:{tmp_path}/"))
+    settings = load_settings()
+    assert settings.redis_url == whole
+    assert parse(settings.redis_url).url == whole
+    assert "canary" not in repr(settings) + str(settings)
+
+
+def test_the_whole_url_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "url").write_text(f"redis://:{QUOTED}@one:6379/2\n")
+    monkeypatch.setenv("DELAYQ_REDIS_URL", f"file:{tmp_path}/url")
+    assert load_settings().redis_url == f"redis://:{QUOTED}@one:6379/2"
+
+
+def test_a_password_alone_is_that_of_the_default_user_of_the_default_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_REDIS_PASSWORD", "env:CANARY")
+    assert load_settings().redis_url == f"redis://:{QUOTED}@127.0.0.1:6379/0"
+
+
+def test_another_redis_than_that_of_the_environment_does_not_get_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_REDIS_USER", "delayq")
+    monkeypatch.setenv("DELAYQ_REDIS_PASSWORD", "env:CANARY")
+    assert load_settings(redis_url="redis://elsewhere/0").redis_url == "redis://elsewhere/0"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"redis_user": "delayq"}, "DELAYQ_REDIS_USER goes with DELAYQ_REDIS_PASSWORD, which must not be empty"),
+        ({"redis_url": f"redis://a:{QUOTED}@one/0", "redis_password": CANARY}, "is for a DELAYQ_REDIS_URL without"),
+        ({"redis_password": "env:NOWHERE"}, "DELAYQ_REDIS_PASSWORD: there is no variable NOWHERE in the environment"),
+        ({"redis_url": "file:/nowhere"}, "DELAYQ_REDIS_URL: /nowhere cannot be read: No such file or directory"),
+        ({"redis_url": f"redis://a:{QUOTED}@one/0", "queues": 0}, "DELAYQ_QUEUES"),
+    ],
+)
+def test_what_makes_no_sense_is_told_without_the_secret(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_settings(**given)
+    assert "canary" not in str(caught.value)
