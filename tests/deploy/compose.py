@@ -81,6 +81,7 @@ class Names:
 
     def __init__(self, services: Mapping[str, Service]) -> None:
         self._known: dict[str, str] = {}
+        self.words: dict[str, str] = {}  # what else is another here
         names = "|".join(sorted(map(re.escape, services), key=len, reverse=True))
         self._pattern = re.compile(rf"(?<![\w.-])({names}):(\d+)\b")
 
@@ -100,6 +101,8 @@ class Names:
 
     def translate(self, text: str) -> str:
         """The text with addresses of this machine."""
+        for word, here in self.words.items():
+            text = text.replace(word, here)
         return self._pattern.sub(lambda match: self.address(match.group()), text)
 
 
