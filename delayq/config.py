@@ -151,8 +151,9 @@ class Settings(BaseSettings):
 
     @property
     def address(self) -> str:
-        """Where the worker's /metrics are; empty if nowhere."""
-        return f"{self.api_host}:{self.worker_port}" if self.worker_port else ""
+        """Where the worker's /metrics are; empty if nowhere. If at every address, by the name of the host."""
+        host = socket.gethostname() if self.api_host in ("", "0.0.0.0", "::") else self.api_host
+        return f"{host}:{self.worker_port}" if self.worker_port else ""
 
     def limits(self) -> Limits:
         """What a message may be."""

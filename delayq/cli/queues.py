@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.metadata import version as version_of
-from itertools import groupby
 
 from delayq.cli.options import AsJson, RedisUrl, connect
 from delayq.cli.output import Output, say
-from delayq.cli.shapes import Shape, node_shape, queue_shape, stats_shape
+from delayq.cli.shapes import Shape, node_shape, queue_shape, ranges, stats_shape
 from delayq.nodes import owners_of
 
 __all__ = ["nodes", "queues", "stats", "version"]
@@ -58,14 +56,8 @@ def nodes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
 
 def _node_row(shape: Shape) -> list[str]:
     names = ("address", "version", "coordinator", "since", "seen", "handedOver")
-    queues = _ranges([one["queue"] for one in shape["queues"]])
+    queues = ranges([one["queue"] for one in shape["queues"]])
     return [shape["node"], "stale" if shape["stale"] else "live", queues, *(shape[name] or "-" for name in names)]
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """0, 1, 2 and 5 as '0-2,5'."""
-    runs = ([number for _, number in run] for _, run in groupby(enumerate(numbers), lambda one: one[1] - one[0]))
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "-"
 
 
 def version(json: AsJson = False) -> int:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +79,12 @@ def test_what_is_given_counts_more_than_the_environment(monkeypatch: pytest.Monk
 def test_settings_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELAYQ_UNHEARD_OF", "x")
     load_settings()
+
+
+def test_a_worker_that_listens_everywhere_is_found_by_the_name_of_its_host() -> None:
+    assert Settings(api_host="10.0.0.7", worker_port=8081).address == "10.0.0.7:8081"
+    assert Settings(api_host="0.0.0.0", worker_port=8081).address == f"{socket.gethostname()}:8081"
+    assert Settings(api_host="0.0.0.0").address == ""
 
 
 def test_the_limits_follow_the_settings() -> None:

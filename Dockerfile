@@ -1,0 +1,71 @@
+# delayq's image: API, workers, coordinator and command line. docs/deploying.md says how to build and run it.
+#
+#   docker build --target delayq --tag delayq .
+#   docker build --target spark --tag delayq-spark .        # with PySpark and Java, for `delayq backfill`
+#
+# The base is pinned to an exact version. To pin its very bytes, append the digest that `docker buildx imagetools inspect`
+# shows: --build-arg PYTHON=python:3.11.14-slim-bookworm@sha256:…
+ARG PYTHON=python:3.11.14-slim-bookworm
+
+# -- wheels: the only stage with what it takes to build ------------------------------------------------------------------
+FROM ${PYTHON} AS wheels
+ARG EXTRAS=services,kafka,rocketmq,rabbitmq,webhook
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+WORKDIR /source
+COPY pyproject.toml README.md LICENSE pyspark_delayq.py ./
+COPY delayq/ delayq/
+RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]"
+
+FROM wheels AS spark-wheels
+RUN pip wheel --wheel-dir /wheels ".[${EXTRAS},spark]"
+
+# -- delayq: what runs ---------------------------------------------------------------------------------------------------
+FROM ${PYTHON} AS delayq
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG SOURCE=unknown
+LABEL org.opencontainers.image.title="delayq" \
+      org.opencontainers.image.description="Takes a message now and hands it to a topic later, at the millisecond that you chose" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.base.name="docker.io/library/python:3.11.14-slim-bookworm"
+# The root file system may be read-only: nothing is written but below /tmp, and nothing is looked for at home.
+# The services lie in /app, which is on the path whatever the working directory is; that one is not (SAFEPATH).
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    PYTHONSAFEPATH=1 \
+    PYTHONPATH=/app \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    HOME=/tmp
+RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
+COPY api/ /app/api/
+COPY workers/ /app/workers/
+COPY coordinator/ /app/coordinator/
+# Java (Spark) wants its user to have a name; nothing else does.
+RUN python -m compileall -q /app \
+    && groupadd --gid 10001 delayq \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin delayq
+WORKDIR /tmp
+USER 10001:10001
+EXPOSE 8080 8081
+STOPSIGNAL SIGTERM
+# One image, three services, each with a health of its own: who runs it checks it, as docker-compose.yml does.
+HEALTHCHECK NONE
+CMD ["python", "-m", "api"]
+
+# -- spark: the same with Java, for the commands that read tables ---------------------------------------------------------
+FROM delayq AS spark
+USER 0:0
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
+    && rm -rf /var/lib/apt/lists/*
+RUN --mount=type=bind,from=spark-wheels,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
+USER 10001:10001
+CMD ["delayq", "--help"]
+
+# Built when no --target is named.
+FROM delayq AS final

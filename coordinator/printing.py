@@ -1,0 +1,88 @@
+"""Overviews printed: tables for people, a line of JSON each for programs."""
+
+from __future__ import annotations
+
+import sys
+
+from coordinator.errors import CoordinatorError
+from coordinator.zookeeper.overview import Member, Overview
+from delayq.cli.output import Output, visible
+from delayq.cli.shapes import Shape, instant, ranges
+from delayq.clock import Clock
+
+__all__ = ["Printer"]
+
+
+class Printer:
+    """Writes to standard output, at once. A terminal's tables have the columns' names."""
+
+    def __init__(self, clock: Clock, *, json: bool) -> None:
+        self._clock = clock
+        self._json = json
+        self._output = Output()
+
+    def overview(self, overview: Overview) -> None:
+        """How things stand."""
+        now = self._clock.now()
+        if self._json:
+            unowned = None if overview.unowned is None else list(overview.unowned)
+            nodes = [_shape(member, now) for member in overview.members]
+            self._output.json(
+                {"time": instant(now), "zookeeper": True, "nodes": nodes, "unowned": unowned}, indent=False
+            )
+            return
+        self._output.line(str(instant(now)), _summary(overview))
+        if overview.members:
+            columns = ("node", "queues", "owns", "state", "address", "version", "since")
+            self._output.table(columns, [_row(member, now) for member in overview.members])
+
+    def away(self, error: CoordinatorError) -> None:
+        """ZooKeeper does not answer."""
+        if self._json:
+            shape = {"time": instant(self._clock.now()), "zookeeper": False, "reason": str(error)}
+            self._output.json(shape, indent=False)
+        else:
+            sys.stderr.write(f"delayq coordinator: {visible(str(error))}; trying again\n")
+
+
+def _summary(overview: Overview) -> str:
+    owned = sum(len(member.queues) for member in overview.members)
+    nodes = f"{len(overview.members)} node{'' if len(overview.members) == 1 else 's'}"
+    if overview.unowned is None:
+        return f"{nodes}, {owned} queues owned; Redis, which knows all queues, does not answer"
+    summary = f"{nodes}, {owned} of {owned + len(overview.unowned)} queues owned"
+    return f"{summary}; without an owner: {ranges(overview.unowned)}" if overview.unowned else summary
+
+
+def _row(member: Member, now: int) -> list[str]:
+    entry = member.entry
+    since = instant(entry.since or None) or "-"
+    owns = ranges(member.queues)
+    return [
+        member.name,
+        str(len(member.queues)),
+        owns,
+        _state(member, now),
+        entry.address or "-",
+        entry.version or "-",
+        since,
+    ]
+
+
+def _state(member: Member, now: int) -> str:
+    """What keeps queues from a node; 'live' if nothing does."""
+    entry = member.entry
+    found = [f"{name} {how}" for name, how in (("Redis", entry.redis), ("clock", entry.clock)) if how != "ok"]
+    if entry.hold_until > now:
+        found.append(f"left out until {instant(entry.hold_until)}")
+    return ", ".join(found) or "live"
+
+
+def _shape(member: Member, now: int) -> Shape:
+    """Named as `delayq nodes --json` does where it says the same."""
+    entry = member.entry
+    return {
+        "node": member.name, "address": entry.address or None, "version": entry.version or None,
+        "since": instant(entry.since or None), "redis": entry.redis, "clock": entry.clock,
+        "leftOutUntil": instant(entry.hold_until) if entry.hold_until > now else None, "queues": list(member.queues),
+    }  # fmt: skip

@@ -1,0 +1,122 @@
+"""Who owns what as it stands in ZooKeeper, for somebody who takes no part: nothing is written there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from coordinator.errors import CoordinatorError
+from coordinator.zookeeper.membership import Entry, decode
+from coordinator.zookeeper.session import Session
+from delayq.clock import Clock
+
+__all__ = ["Member", "Overview", "Overviews"]
+
+#: Changes come in bursts, a queue at a time: how long to wait for more of them (ms).
+SETTLE: Final = 100
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A live node: what its entry says, and the queues that it owns."""
+
+    name: str
+    entry: Entry
+    queues: tuple[int, ...]
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """All live nodes by name, and the queues that nobody owns; None where it is not known which queues there are."""
+
+    members: tuple[Member, ...]
+    unowned: tuple[int, ...] | None
+
+
+class Overviews:
+    """Reads overviews, and waits for a reason to read again. Its session owns nothing, so one that fails is thrown away.
+
+    `queues` says which queues there are, or None. `look` and `wait` are for one thread.
+    """
+
+    def __init__(
+        self, hosts: str, root: str, session_timeout: int, queues: Callable[[], Collection[int] | None], clock: Clock
+    ) -> None:
+        self._hosts = hosts
+        self._timeout = session_timeout
+        self._nodes = f"{root}/nodes"
+        self._owners = f"{root}/owners"
+        self._queues = queues
+        self._clock = clock
+        self._session: Session | None = None
+        self._condition = threading.Condition()
+        self._poked = False
+
+    def look(self) -> Overview:
+        """How things stand now; raises CoordinatorError when ZooKeeper is away."""
+        queues = self._queues()
+        with self._condition:
+            self._poked = False
+        try:
+            return self._read(self._connected(), queues)
+        except CoordinatorError:
+            self.close()
+            raise
+
+    def wait(self, ms: float) -> None:
+        """Until something may have changed, or this time is over."""
+        with self._condition:
+            if not self._poked:
+                self._clock.wait(self._condition, ms)
+            if self._poked:
+                self._clock.wait(self._condition, SETTLE)
+
+    def close(self) -> None:
+        """End the session; the next look begins another one."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _connected(self) -> Session:
+        if self._session is None:
+            session = Session(self._hosts, self._timeout, self._told)
+            try:
+                session.open()
+            except BaseException:  # a signal's, too
+                session.close()
+                raise
+            self._session = session
+        return self._session
+
+    def _read(self, session: Session, queues: Collection[int] | None) -> Overview:
+        entries = self._below(session, self._nodes, self._changed)
+        owned: dict[str, set[int]] = {name: set() for name in entries}
+        for number, node in self._below(session, self._owners, None).items():
+            with suppress(ValueError):  # somebody else's
+                owned.setdefault(node.decode(errors="replace"), set()).add(int(number))
+        members = tuple(
+            Member(name, decode(entries.get(name, b"")), tuple(sorted(mine))) for name, mine in sorted(owned.items())
+        )
+        unowned = None if queues is None else tuple(sorted(set(queues).difference(*owned.values())))
+        return Overview(members, unowned)
+
+    def _below(self, session: Session, path: str, watch: Callable[[Any], None] | None) -> dict[str, bytes]:
+        """What is in the znodes below one, by name. What comes and goes is told; what is in them, if they are watched."""
+        paths = {f"{path}/{name}": name for name in session.children(path, self._changed)}
+        return {paths[found]: node.data for found, node in session.read(paths, watch).items()}
+
+    # -- called in kazoo's threads -------------------------------------------------------------------------------------
+
+    def _changed(self, event: Any) -> None:
+        self._poke()
+
+    def _told(self, session: Session, state: str) -> None:
+        if state != "CONNECTED":
+            self._poke()
+
+    def _poke(self) -> None:
+        with self._condition:
+            self._poked = True
+            self._condition.notify_all()

@@ -1,0 +1,267 @@
+"""`python -m coordinator`: what it reads in a real ZooKeeper, what it prints, and that it changes nothing there."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator import CoordinatorError
+from coordinator.__main__ import watch
+from coordinator.printing import Printer
+from coordinator.zookeeper.membership import Entry
+from coordinator.zookeeper.overview import Member, Overview, Overviews
+from delayq.clock import SystemClock
+from delayq.store import commands
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from tests.coordinator.team import QUEUES, Team
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+from tests.support.zookeeper import ZooKeeperProxy, client
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL = tuple(range(QUEUES))
+LONG = 20_000
+Look = Callable[..., Overviews]
+
+
+@pytest.fixture
+def overviews(nodes: Team) -> Iterator[Look]:
+    """Makes readers of the team's ZooKeeper, or of it through a proxy."""
+    made: list[Overviews] = []
+
+    def make(hosts: str = "", queues: Callable[[], Any] = lambda: ALL) -> Overviews:
+        made.append(Overviews(hosts or nodes.hosts, nodes.root, 4_000, queues, SystemClock()))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_each_node_is_shown_with_its_queues_and_what_has_no_owner_apart(nodes: Team, overviews: Look) -> None:
+    one, other = nodes.join("one"), nodes.make("other")
+    other.coordinator.start()
+    one.coordinator.release(3, one.held.pop(3).epoch)
+    seen = overviews().look()
+    assert [(member.name, member.queues) for member in seen.members] == [("one", (*ALL[:3], *ALL[4:])), ("other", ())]
+    assert seen.unowned == (3,)
+    assert seen.members[0].entry.address == "127.0.0.1:1"
+
+
+def test_before_the_first_worker_nobody_owns_anything(overviews: Look) -> None:
+    assert overviews().look() == Overview((), ALL)
+
+
+def test_without_redis_it_is_not_known_what_has_no_owner(nodes: Team, overviews: Look) -> None:
+    nodes.join("one")
+    seen = overviews(queues=lambda: None).look()
+    assert [member.queues for member in seen.members] == [ALL]
+    assert seen.unowned is None
+
+
+def test_what_changes_ends_the_wait(nodes: Team, overviews: Look) -> None:
+    one, reader = nodes.join("one"), overviews()
+    reader.look()
+    ended = threading.Event()
+
+    def wait() -> None:
+        reader.wait(10 * LONG)
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    assert not ended.is_set()
+    one.coordinator.release(0, one.held.pop(0).epoch)
+    assert ended.wait(LONG / 1000)
+    assert 0 in (reader.look().unowned or ())
+
+
+def test_the_loss_of_zookeeper_ends_the_wait_and_its_return_is_found(
+    nodes: Team, zookeeper_proxy: ZooKeeperProxy, overviews: Look
+) -> None:
+    nodes.join("one")
+    reader = overviews(zookeeper_proxy.hosts)
+    before = reader.look()
+    zookeeper_proxy.refuse()
+    reader.wait(10 * LONG)
+    with pytest.raises(CoordinatorError):
+        reader.look()
+    zookeeper_proxy.heal()
+    assert reader.look() == before
+
+
+def test_nothing_is_written_to_zookeeper(nodes: Team, overviews: Look) -> None:
+    nodes.join("one")
+    with client(nodes.hosts) as admin:
+
+        def tree(path: str) -> dict[str, Any]:
+            data, stat = admin.get(path)
+            found = {path: (data, stat.mzxid, stat.cversion)}
+            for name in admin.get_children(path):
+                found |= tree(f"{path}/{name}")
+            return found
+
+        before = tree(nodes.root)
+        overviews().look()
+        assert tree(nodes.root) == before
+
+
+def test_an_unknown_root_stays_unknown(nodes: Team, overviews: Look) -> None:
+    overviews().look()
+    with client(nodes.hosts) as admin:
+        assert not admin.exists(nodes.root)
+
+
+# -- what is printed ---------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+MEMBERS = (
+    Member("w0", Entry(address="h:8081", version="0.1.0", since=1_796_121_000_000), (0, 1, 2, 5)),
+    Member("\x1b[2Jw1", Entry(redis="lost", clock="trouble", hold_until=9_000), ()),
+)
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, out: io.StringIO, *overviews: Overview, json: bool = False) -> str:
+    monkeypatch.setattr("sys.stdout", out)
+    printer = Printer(ManualClock(now=8_000), json=json)
+    for one in overviews:
+        printer.overview(one)
+    return out.getvalue()
+
+
+def test_a_terminal_gets_a_table_with_names_and_nothing_that_it_would_obey(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    shown = printed(monkeypatch, Terminal(), Overview(MEMBERS, (3, 4)))
+    assert "2 nodes, 4 of 6 queues owned; without an owner: 3-4" in shown
+    assert "0-2,5" in shown and "h:8081" in shown and "state" in shown
+    assert "Redis lost, clock trouble, left out until 1970-01-01T00:00:09.000Z" in shown
+    assert "\x1b[2J" not in shown and "\\x1b[2Jw1" in shown
+
+
+def test_a_script_gets_tabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(monkeypatch, io.StringIO(), Overview(MEMBERS[:1], None)).splitlines()
+    assert lines[0].split("\t")[1] == "1 node, 4 queues owned; Redis, which knows all queues, does not answer"
+    assert lines[1].split("\t")[:4] == ["w0", "4", "0-2,5", "live"]
+
+
+def test_a_program_gets_a_line_of_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = printed(monkeypatch, io.StringIO(), Overview(MEMBERS, (3, 4)), json=True)
+    assert line.count("\n") == 1
+    first, second = json.loads(line)["nodes"]
+    assert first["queues"] == [0, 1, 2, 5] and first["leftOutUntil"] is None
+    assert second["redis"] == "lost" and second["leftOutUntil"] == "1970-01-01T00:00:09.000Z"
+
+
+class Scripted(Overviews):
+    """Answers as it is told, then ends."""
+
+    def __init__(self, *answers: Overview | None) -> None:
+        self.answers = list(answers)
+
+    def look(self) -> Overview:
+        if not self.answers:
+            raise KeyboardInterrupt
+        answer = self.answers.pop(0)
+        if answer is None:
+            raise CoordinatorError("ZooKeeper is away")
+        return answer
+
+    def wait(self, ms: float) -> None: ...
+
+
+def test_only_what_is_new_is_printed_and_a_loss_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = Overview(MEMBERS[:1], ()), Overview(MEMBERS, ())
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stdout", out)
+    with pytest.raises(KeyboardInterrupt):
+        watch(Scripted(one, one, other, None, None, other), Printer(ManualClock(), json=True))
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [len(line.get("nodes", ())) for line in lines] == [1, 2, 0, 2]
+    assert [line["zookeeper"] for line in lines] == [True, True, False, True]
+
+
+# -- as a process ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def process(folder: Path, *arguments: str, **settings: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+    given = {f"DELAYQ_{name.upper()}": value for name, value in settings.items()}
+    out = folder / "out"
+    with out.open("wb") as file:
+        popen = subprocess.Popen(
+            [sys.executable, "-m", "coordinator", *arguments], cwd=ROOT, env=clean | given, stdout=file,
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
+    try:
+        with popen:
+            yield popen, out
+    finally:
+        popen.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_it_follows_the_workers_over_a_loss_of_zookeeper_until_a_signal(
+    nodes: Team, zookeeper_proxy: ZooKeeperProxy, valkey: ServerUnderTest, store: Store, tmp_path: Path,
+    signum: signal.Signals,
+) -> None:  # fmt: skip
+    store.run(commands.layout(QUEUES))
+    one = nodes.join("one")
+    settings = {"zookeeper": zookeeper_proxy.hosts, "zookeeper_root": nodes.root, "redis_url": valkey.url}
+    with process(tmp_path, "--json", **settings) as (popen, out):
+
+        def last() -> dict[str, Any]:
+            lines = out.read_text().split("\n")[:-1]
+            return dict(json.loads(lines[-1])) if lines else {}
+
+        eventually(lambda: last().get("unowned") == [], "all queues are owned")
+        assert last()["nodes"][0]["queues"] == list(ALL)
+        one.coordinator.release(5, one.held.pop(5).epoch)
+        eventually(lambda: last()["unowned"] == [5], "one has no owner")
+        zookeeper_proxy.refuse()
+        eventually(lambda: last()["zookeeper"] is False, "ZooKeeper is away")
+        one.round()
+        zookeeper_proxy.heal()
+        eventually(lambda: last().get("unowned") == [], "it is back")
+        popen.send_signal(signum)
+        assert popen.wait(30) == 0
+        assert popen.stderr is not None and popen.stderr.read() == b""
+
+
+@pytest.mark.slow
+def test_once_prints_how_things_stand_and_ends(nodes: Team, valkey: ServerUnderTest, tmp_path: Path) -> None:
+    nodes.join("one")
+    with process(
+        tmp_path, "--once", zookeeper=nodes.hosts, zookeeper_root=nodes.root, redis_url=valkey.url
+    ) as (popen, out):  # fmt: skip
+        assert popen.wait(60) == 0
+    assert out.read_text().splitlines()[1].split("\t")[:3] == ["one", "16", "0-15"]
+
+
+@pytest.mark.slow
+def test_without_a_zookeeper_it_says_what_to_do(tmp_path: Path) -> None:
+    with process(tmp_path, "--once") as (popen, _):
+        assert popen.wait(60) == 2
+        assert popen.stderr is not None and b"DELAYQ_ZOOKEEPER is not set" in popen.stderr.read()
+    with process(tmp_path, "--once", zookeeper="127.0.0.1:1", session_timeout="1s") as (popen, _):
+        assert popen.wait(60) == 2
+        assert popen.stderr is not None and popen.stderr.read().startswith(
+            b"delayq coordinator: no ZooKeeper of 127.0.0.1:1"
+        )

@@ -1,0 +1,217 @@
+"""docker-compose.yml read as Compose reads it, and its services run as processes: names become ports of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from delayq.embedded import EmbeddedServer
+from delayq.processes import LOCALHOST, die_with_parent, free_port
+from tests.support.waiting import eventually
+
+__all__ = ["COMPOSE", "ROOT", "Container", "Names", "image_environment", "in_order", "load", "replicas"]
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
+_VARIABLE = re.compile(r"\$(?:\$|\{(\w+)(?:(:?-)([^}]*))?\})")
+
+Service = dict[str, Any]
+
+
+def load(text: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """The file with its variables replaced: `${NAME}`, `${NAME-default}` and `${NAME:-default}`; `$$` is a dollar."""
+
+    def value(match: re.Match[str]) -> str:
+        name, kind, default = match.groups()
+        if name is None:
+            return "$"
+        given = environment.get(name)
+        return default or "" if given is None or (kind == ":-" and not given) else given
+
+    def replaced(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: replaced(one) for name, one in part.items()}
+        if isinstance(part, list):
+            return [replaced(one) for one in part]
+        return _VARIABLE.sub(value, part) if isinstance(part, str) else part
+
+    found: dict[str, Any] = replaced(yaml.safe_load(text))
+    return found
+
+
+def replicas(service: Service) -> int:
+    """How many containers a service has."""
+    return int(service.get("deploy", {}).get("replicas", 1))
+
+
+def in_order(services: Mapping[str, Service]) -> list[str]:
+    """The services, each behind those that it depends on."""
+    ordered: list[str] = []
+
+    def add(name: str, above: tuple[str, ...] = ()) -> None:
+        assert name not in above, f"{name} depends on itself"
+        for other in services[name].get("depends_on", {}):
+            add(other, (*above, name))
+        if name not in ordered:
+            ordered.append(name)
+
+    for name in services:
+        add(name)
+    return ordered
+
+
+def image_environment() -> dict[str, str]:
+    """What the Dockerfile's last ENV of the runtime stage says, with the checkout in the place of /app."""
+    stage = (ROOT / "Dockerfile").read_text().split("AS delayq\n")[1].split("\nFROM")[0]
+    (block,) = re.findall(r"^ENV ((?:.*\\\n)*.*)$", stage, re.MULTILINE)
+    pairs = dict(word.split("=", 1) for word in block.replace("\\\n", " ").split())
+    return {name: value.replace("/app", str(ROOT)) for name, value in pairs.items() if name != "HOME"}
+
+
+class Names:
+    """Where `service:port` is on this machine."""
+
+    def __init__(self, services: Mapping[str, Service]) -> None:
+        self._known: dict[str, str] = {}
+        self.words: dict[str, str] = {}  # what else is another here
+        names = "|".join(sorted(map(re.escape, services), key=len, reverse=True))
+        self._pattern = re.compile(rf"(?<![\w.-])({names}):(\d+)\b")
+
+    def put(self, name: str, address: str) -> None:
+        """It is there."""
+        self._known[name] = address
+
+    def address(self, name: str) -> str:
+        """Where it is; a free port if nobody has said."""
+        if name not in self._known:
+            self._known[name] = f"{LOCALHOST}:{free_port()}"
+        return self._known[name]
+
+    def port(self, service: str, port: int) -> int:
+        """The port of this machine that stands for a service's."""
+        return int(self.address(f"{service}:{port}").rpartition(":")[2])
+
+    def translate(self, text: str) -> str:
+        """The text with addresses of this machine."""
+        for word, here in self.words.items():
+            text = text.replace(word, here)
+        return self._pattern.sub(lambda match: self.address(match.group()), text)
+
+
+class Container:
+    """One container of a service, as a process: its command, its environment, its health check, and nothing else.
+
+    `ports` are those that it listens at, and which they are on this machine; mounted files are taken from the checkout.
+    """
+
+    def __init__(
+        self, name: str, service: Service, names: Names, ports: Mapping[int, int], folder: Path, **environment: str
+    ) -> None:
+        self.name = name
+        self.ports = ports
+        self._service = service
+        self._names = names
+        self._folder = folder / name
+        self._folder.mkdir(parents=True)
+        self._mounts = dict(self._mounted())
+        given = {key: self.local(str(value)) for key, value in service.get("environment", {}).items()}
+        system = {key: os.environ[key] for key in ("PATH", "JAVA_HOME") if key in os.environ}
+        self.environment = {**system, **image_environment(), **given, **environment}
+        self.log = self._folder / "log"
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def start(self, *more: str) -> None:
+        """Run the command, with these words behind it."""
+        with self.log.open("wb") as log:
+            self._popen = subprocess.Popen(
+                die_with_parent([*self.command(self._service["command"]), *more]), cwd=self._folder,
+                env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def command(self, words: list[str]) -> list[str]:
+        """A command of the container as one of this machine."""
+        program, *rest = words
+        mine = {"python": [sys.executable], "delayq": [sys.executable, "-m", "delayq.cli"], "redis-server": [_redis()]}
+        return [*mine.get(program, [program]), *(self.local(word) for word in rest)]
+
+    def local(self, text: str) -> str:
+        """A word or value with this machine's addresses, ports and paths; nothing listens to the world."""
+        text = self._names.translate(text).replace("0.0.0.0", LOCALHOST)
+        for port, here in self.ports.items():
+            text = re.sub(rf"(?<!\d){port}(?!\d)", str(here), text)
+        for inside, outside in self._mounts.items():
+            text = text.replace(inside, outside)
+        return text
+
+    def healthy(self) -> bool:
+        """What its health check says now."""
+        assert self._popen is not None and self._popen.poll() is None, f"{self.name} ended:\n{self.said()}"
+        kind, *words = self._service["healthcheck"]["test"]
+        if kind == "CMD-SHELL":
+            words = ["sh", "-c", *words]
+        ran = subprocess.run(
+            self.command(words), env=self.environment, cwd=self._folder, capture_output=True, timeout=30, check=False
+        )
+        return ran.returncode == 0
+
+    def wait(self) -> None:
+        """Until it is healthy."""
+        eventually(self.healthy, f"{self.name} is healthy", 60)
+
+    def ended(self) -> int:
+        """Wait for its end: how it was."""
+        assert self._popen is not None
+        return self._popen.wait(100)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """As `docker compose exec` does."""
+        return subprocess.run(
+            self.command([*words]), env=self.environment, cwd=self._folder, capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+
+    def stop(self) -> int | None:
+        """SIGTERM; how it ended within its grace period, or None."""
+        if self._popen is None:
+            return None
+        self._popen.terminate()
+        try:
+            return self._popen.wait(_seconds(self._service.get("stop_grace_period", "10s")))
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+            return None
+
+    def said(self) -> str:
+        """What it wrote."""
+        return self.log.read_text(errors="replace")
+
+    def _mounted(self) -> Iterator[tuple[str, str]]:
+        for volume in self._service.get("volumes", ()):
+            source, target, *_ = volume.split(":")
+            if source.startswith("./"):
+                copied = self._folder / Path(target).name
+                if (ROOT / source).is_file():
+                    copied.write_text(self._names.translate((ROOT / source).read_text()))
+                else:
+                    shutil.copytree(ROOT / source, copied)
+                yield target, str(copied)
+
+
+def _redis() -> str:
+    """A server with the command line of redis-server."""
+    return shutil.which("redis-server") or str(EmbeddedServer().binary)
+
+
+def _seconds(duration: str) -> int:
+    match = re.fullmatch(r"(\d+)(s|m)", duration)
+    assert match is not None, duration
+    return int(match[1]) * {"s": 1, "m": 60}[match[2]]

@@ -1,0 +1,155 @@
+"""What docker-compose.yml says."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from api.door import refuse_open_door
+from delayq.config import Settings
+from delayq.times import parse_duration
+from tests.deploy.compose import COMPOSE, ROOT, in_order, load, replicas
+
+FILE = load(COMPOSE.read_text(), {})
+SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+PROFILES = {"kafka", "rocketmq", "rabbitmq", "spark", "observability"}
+OURS = {"api", "worker", "backfill"}
+
+
+def settings_of(name: str) -> Settings:
+    given = {key.removeprefix("DELAYQ_").lower(): value for key, value in SERVICES[name]["environment"].items()}
+    known = {key: value for key, value in given.items() if key in Settings.model_fields}
+    return Settings(**known)
+
+
+def test_it_keeps_to_the_compose_specification() -> None:
+    schema = json.loads((files("check_jsonschema.builtin_schemas.vendor") / "compose-spec.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+    validator.validate(yaml.safe_load(COMPOSE.read_text()))
+    validator.validate(FILE)
+    with pytest.raises(jsonschema.ValidationError):
+        validator.validate(FILE | {"services": {"redis": {"imagee": "redis"}}})
+
+
+def test_it_has_the_services_and_profiles_that_are_promised() -> None:
+    assert replicas(SERVICES["api"]) == 2 and replicas(SERVICES["worker"]) == 3
+    assert [name for name in SERVICES if name.startswith("zookeeper-")] == ["zookeeper-1", "zookeeper-2", "zookeeper-3"]
+    assert {profile for one in SERVICES.values() for profile in one.get("profiles", ())} == PROFILES
+    always = {name for name, one in SERVICES.items() if not one.get("profiles")}
+    assert always == {"redis", "zookeeper-1", "zookeeper-2", "zookeeper-3", "api", "worker"}
+
+
+def test_every_port_is_published_on_loopback_only() -> None:
+    published = [port for one in SERVICES.values() for port in one.get("ports", ())]
+    assert len(published) > 5
+    assert [port for port in published if not re.fullmatch(r"127\.0\.0\.1:\d+(-\d+)?:\d+", port)] == []
+    hosts = [port.split(":")[1] for port in published]
+    assert len(hosts) == len(set(hosts))
+    assert SERVICES["api"]["ports"] == ["127.0.0.1:8080-8081:8080"], "a port for each replica"
+
+
+def test_every_image_is_pinned() -> None:
+    for name, one in SERVICES.items():
+        assert re.search(r":v?\d+\.\d+\.\d+", one["image"]), f"{name}: {one['image']}"
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_delayqs_own_services_can_do_little(name: str) -> None:
+    one = SERVICES[name]
+    assert one["read_only"] is True
+    assert one["cap_drop"] == ["ALL"]
+    assert one["security_opt"] == ["no-new-privileges:true"]
+    assert [mount.partition(":")[0] for mount in one["tmpfs"]] == ["/tmp"]
+    assert all(volume.endswith(":ro") for volume in one["volumes"])
+    assert not {"privileged", "user", "cap_add", "pid", "network_mode"} & set(one)
+
+
+def test_what_is_waited_for_has_a_health_check() -> None:
+    for name, one in SERVICES.items():
+        for other, how in one.get("depends_on", {}).items():
+            assert how == {"condition": "service_healthy"}, f"{name}: {other}"
+            assert "healthcheck" in SERVICES[other], other
+            assert not SERVICES[other].get("profiles") or SERVICES[other]["profiles"] == one["profiles"]
+    order = in_order(SERVICES)
+    assert order.index("redis") < order.index("api")
+    assert order.index("zookeeper-3") < order.index("worker")
+
+
+def test_what_runs_on_has_a_health_check() -> None:
+    once = {"backfill", "rocketmq-topic", "rabbitmq-queue"}
+    assert {name for name, one in SERVICES.items() if "healthcheck" not in one} == once
+    assert {name for name, one in SERVICES.items() if one.get("restart", "no") == "no"} == once
+
+
+@pytest.mark.parametrize("name", ["api", "worker"])
+def test_its_settings_are_settings_of_delayq(name: str) -> None:
+    others = {
+        key for key in SERVICES[name]["environment"] if key.removeprefix("DELAYQ_").lower() not in Settings.model_fields
+    }
+    assert others == {"DELAYQ_RABBITMQ_PASSWORD"}  # which a route names
+    settings_of(name)
+
+
+def test_a_worker_has_longer_to_stop_than_it_drains() -> None:
+    worker = SERVICES["worker"]
+    assert parse_duration(worker["stop_grace_period"]) >= settings_of("worker").drain_timeout + 10_000
+    assert parse_duration(SERVICES["api"]["stop_grace_period"]) > 8_000
+
+
+def test_the_api_starts_without_keys_only_because_it_is_told_to() -> None:
+    settings = settings_of("api")
+    assert settings.api_host == "0.0.0.0" and not settings.api_keys
+    refuse_open_door(settings)
+    with pytest.raises(Exception, match="there are no keys"):
+        refuse_open_door(settings.model_copy(update={"api_open": ""}))
+
+
+def test_keys_are_taken_from_the_environment() -> None:
+    given = load(COMPOSE.read_text(), {"DELAYQ_API_KEYS": "/etc/delayq/keys/keys.yaml"})["services"]["api"]
+    assert given["environment"]["DELAYQ_API_KEYS"] == "/etc/delayq/keys/keys.yaml"
+    assert "./deploy/keys:/etc/delayq/keys:ro" in given["volumes"]
+
+
+def test_what_is_mounted_is_there() -> None:
+    volumes = [volume.split(":")[0] for one in SERVICES.values() for volume in one.get("volumes", ())]
+    assert {name for name in volumes if not name.startswith(".")} == set(FILE["volumes"])
+    absent = {name for name in volumes if name.startswith(".") and not (ROOT / name).exists()}
+    assert absent <= {"./observability/alerts.yaml", "./observability/dashboard.json"}
+
+
+def test_redis_is_set_as_the_page_of_redis_wants_it() -> None:
+    words = SERVICES["redis"]["command"]
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    assert options["--appendonly"] == "yes"
+    assert options["--appendfsync"] in ("everysec", "always")
+    assert options["--maxmemory-policy"] == "noeviction"
+    assert options["--save"] == ""
+
+
+def test_prometheus_finds_what_the_services_publish() -> None:
+    config = yaml.safe_load((ROOT / "observability" / "prometheus.yml").read_text())
+    found = {
+        (name, one["port"])
+        for job in config["scrape_configs"]
+        for one in job["dns_sd_configs"]
+        for name in one["names"]
+    }
+    assert found == {("api", settings_of("api").api_port), ("worker", settings_of("worker").worker_port)}
+    mounted = [volume.split(":")[1] for volume in SERVICES["prometheus"]["volumes"]]
+    assert set(config["rule_files"]) <= set(mounted)
+
+
+def test_grafana_finds_prometheus_and_the_dashboard() -> None:
+    folder = ROOT / "observability" / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((folder / "dashboards" / "delayq.yaml").read_text())["providers"]
+    mounted = {Path(volume.split(":")[1]).parent.as_posix() for volume in SERVICES["grafana"]["volumes"]}
+    assert provider["options"]["path"] in mounted
