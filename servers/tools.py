@@ -1,0 +1,66 @@
+"""Programs written in Go, built from Go's module proxy: pinned by version, checked by Go's checksum database."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from servers import jars
+from servers.errors import ServerMissing
+
+__all__ = ["PACKAGES", "fetch", "find"]
+
+#: What `go install` takes, by the program's name.
+PACKAGES: Final = {"helm": "helm.sh/helm/v3/cmd/helm@v3.22.0"}
+_SECONDS: Final = 420.0
+
+
+def find(name: str) -> Path:
+    """The program: the one that was fetched, else that of the PATH; raises ServerMissing."""
+    if (fetched := _program(name)).is_file():
+        return fetched
+    if found := shutil.which(name):
+        return Path(found)
+    raise ServerMissing(f"there is no {name}: python -m servers fetch {name} builds it (with Go), or install it")
+
+
+def fetch(name: str) -> Path:
+    """Build the pinned version, unless it is there; the program. Raises ServerMissing."""
+    program = _program(name)
+    if program.is_file():
+        return program
+    go = shutil.which("go")
+    if go is None:
+        raise ServerMissing(f"{name} is built with Go, and there is none: install it (https://go.dev/dl)")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    # Built beside its place and renamed, so that one that was cut off leaves no half program.
+    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        environment = os.environ | {"GOBIN": folder, "CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
+        try:
+            ran = subprocess.run(
+                [go, "install", PACKAGES[name]], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                timeout=_SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise ServerMissing(f"{name} was not built within {_SECONDS:.0f} s") from None
+        if ran.returncode:
+            raise ServerMissing(f"{name} could not be built: {_reason(ran.stderr)}")
+        (Path(folder) / name).replace(program)
+    for stranger in set(program.parent.glob(f"{name}-v*")) - {program}:
+        stranger.unlink()  # of a version before
+    return program
+
+
+def _program(name: str) -> Path:
+    return jars.cache("tools") / f"{name}-{PACKAGES[name].rpartition('@')[2]}"
+
+
+def _reason(said: str) -> str:
+    """The last line that is no download: Go's own sentence, such as 'requires go >= 1.26.0 (running go 1.19)'."""
+    lines = [line for line in said.splitlines() if line.strip() and not re.match(r"go: downloading ", line)]
+    return lines[-1].strip() if lines else "go install said nothing"

@@ -1,0 +1,84 @@
+"""Where programs written in Go come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from servers import __main__, tools
+from servers.errors import ServerMissing
+from servers.tools import PACKAGES, fetch, find
+
+#: A Go that makes the program it is asked for, or fails as Go does, and notes how it was called.
+GO = """#!/bin/sh
+echo "$CGO_ENABLED $*" >>{calls}
+[ -z "$BROKEN" ] || {{ echo 'go: downloading x v1'; echo "$BROKEN"; exit 1; }} >&2
+printf '#!/bin/sh\\n' >"$GOBIN/helm" && chmod +x "$GOBIN/helm"
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without tools and without Go."""
+    monkeypatch.setenv("DELAYQ_JARS", str(tmp_path / "cache"))
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    monkeypatch.setattr("shutil.which", lambda name: str(found) if (found := tmp_path / "bin" / name).exists() else None)
+    monkeypatch.delenv("BROKEN", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def go(machine: Path) -> Path:
+    """One with Go; the file of its calls."""
+    program, calls = machine / "bin" / "go", machine / "calls"
+    program.write_text(GO.format(calls=calls))
+    program.chmod(0o755)
+    return calls
+
+
+def test_a_tool_is_built_once_and_in_its_pinned_version(go: Path, machine: Path) -> None:
+    old = machine / "cache" / "tools" / "helm-v3.0.0"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    built = fetch("helm")
+    assert built == fetch("helm") == find("helm")
+    assert built.name == f"helm-{PACKAGES['helm'].rpartition('@')[2]}"
+    assert go.read_text() == f"0 install {PACKAGES['helm']}\n"
+    assert [path.name for path in built.parent.iterdir()] == [built.name]
+
+
+def test_what_was_fetched_goes_before_what_the_path_has(go: Path, machine: Path) -> None:
+    installed = machine / "bin" / "helm"
+    installed.touch(mode=0o755)
+    assert find("helm") == installed
+    assert fetch("helm") == find("helm") != installed
+
+
+def test_without_go_or_the_tool_it_is_said_how_to_get_it(machine: Path) -> None:
+    with pytest.raises(ServerMissing, match="python -m servers fetch helm builds it"):
+        find("helm")
+    with pytest.raises(ServerMissing, match="https://go.dev/dl"):
+        fetch("helm")
+
+
+def test_a_build_that_fails_says_why_and_leaves_nothing(
+    go: Path, machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BROKEN", "go: helm requires go >= 1.99.0 (running go 1.19)")
+    assert __main__.main(["fetch", "helm"]) == 1
+    assert capsys.readouterr().err == "helm: helm could not be built: go: helm requires go >= 1.99.0 (running go 1.19)\n"
+    assert [*(machine / "cache" / "tools").iterdir()] == []
+
+
+def test_a_build_that_hangs_is_ended(go: Path, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (machine / "bin" / "go").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(tools, "_SECONDS", 0.2)
+    with pytest.raises(ServerMissing, match="was not built within"):
+        fetch("helm")
+
+
+def test_every_tool_is_pinned() -> None:
+    for package in PACKAGES.values():
+        assert package.rpartition("@")[2].startswith("v")
