@@ -112,7 +112,8 @@ class Settings(BaseSettings):
     @property
     def address(self) -> str:
         """Where the worker's /metrics are; empty if nowhere."""
-        return f"{self.api_host}:{self.worker_port}" if self.worker_port else ""
+        host = f"[{self.api_host}]" if ":" in self.api_host else self.api_host
+        return f"{host}:{self.worker_port}" if self.worker_port else ""
 
     def limits(self) -> Limits:
         """What a message may be."""
