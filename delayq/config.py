@@ -153,6 +153,7 @@ class Settings(BaseSettings):
     def address(self) -> str:
         """Where the worker's /metrics are; empty if nowhere. If at every address, by the name of the host."""
         host = socket.gethostname() if self.api_host in ("", "0.0.0.0", "::") else self.api_host
+        host = f"[{host}]" if ":" in host else host
         return f"{host}:{self.worker_port}" if self.worker_port else ""
 
     def limits(self) -> Limits:

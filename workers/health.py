@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -70,6 +71,7 @@ def serve(host: str, port: int, node: Node, registry: CollectorRegistry) -> None
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Nothing: who asked has gone."""

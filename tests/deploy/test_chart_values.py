@@ -1,0 +1,192 @@
+"""Which values charts/delayq takes, and what it says to others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from delayq.config import Settings
+from tests.deploy.rendering import CHART, of_kind, refused, render, schema, values
+
+OPEN = "api.open=yes-without-keys"
+REDIS = "redis.url=redis://redis:6379/0"
+ZOOKEEPER = "zookeeper.hosts=zk:2181"
+#: What the chart says by itself.
+OWN = {
+    "redis_url", "zookeeper", "zookeeper_root", "routes", "api_host", "api_port", "api_keys", "api_open", "worker_port",
+    "node", "drain_timeout",
+}  # fmt: skip
+
+
+def sets(*given: str) -> list[str]:
+    return [word for one in given for word in ("--set-json" if one.endswith(("]", "}")) else "--set", one)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((OPEN,), "redis: delayq keeps everything in a Redis of yours"),
+        ((OPEN, REDIS, "redis.existingSecret=s"), "not both"),
+        ((OPEN, "redis.url=redis://:hunter2@redis:6379/0"), "redis.url: a password belongs into a secret"),
+        ((OPEN, "redis.url=redis+sentinel://a:1/s?sentinel_password=x"), "redis.url: a password belongs into a secret"),
+        ((REDIS,), "api: others can reach it, and there are no keys"),
+        ((REDIS, OPEN, "api.keys.existingSecret=k"), "not both"),
+        ((REDIS, OPEN, "workers.replicas=2"), "zookeeper.hosts: several workers need a ZooKeeper"),
+        ((REDIS, OPEN, "workers.autoscaling.by=cpu"), "zookeeper.hosts: several workers need a ZooKeeper"),
+        ((REDIS, OPEN, ZOOKEEPER, "workers.autoscaling.by=cpu", "workers.autoscaling.minReplicas=9"), "minReplicas is more"),
+        ((REDIS, OPEN, "api.autoscaling.enabled=true", "api.autoscaling.maxReplicas=1"), "minReplicas is more"),
+        (
+            (REDIS, OPEN, "workers.drainSeconds=36"),
+            "it is 45, and preStopSeconds + drainSeconds + 10 are 46",
+        ),
+        ((REDIS, OPEN, "workers.preStopSeconds=11"), "a worker would be killed while it drains"),
+        ((REDIS, OPEN, "api.preStopSeconds=21"), "the API would be killed while requests finish"),
+        (
+            (REDIS, ZOOKEEPER, "api.keys.existingSecret=k", "workers.autoscaling.by=backlog"),
+            "reader.existingSecret: KEDA needs a key",
+        ),
+        (
+            (REDIS, "api.keys.existingSecret=k", "metrics.serviceMonitor.enabled=true"),
+            "reader.existingSecret: Prometheus needs a key",
+        ),
+        ((REDIS, OPEN, 'routes.table=[{"name": "a"}]', "routes.existingSecret=r"), "not both"),
+        (
+            (REDIS, OPEN, 'routes.table=[{"name": "a", "target": "rabbitmq://u:hunter2@rabbit"}]'),
+            "the target of a has a password in it",
+        ),
+        (
+            (REDIS, OPEN, 'routes.table=[{"name": "a", "options": {"sasl.password": "hunter2"}}]'),
+            "routes.table: sasl.password is a secret",
+        ),
+        (
+            (REDIS, OPEN, 'routes.table=[{"name": "a", "options": {"secret": ["env:A", "hunter2"]}}]'),
+            "routes.table: secret is a secret",
+        ),
+        (
+            (REDIS, OPEN, 'routes.table=[{"name": "a", "options": {"headers": {"Authorization": "hunter2"}}}]'),
+            "routes.table: Authorization is a secret",
+        ),
+        (
+            (REDIS, OPEN, "settings.DELAYQ_QUEUES=4", 'secretSettings.DELAYQ_QUEUES={"secret": "a", "key": "b"}'),
+            "DELAYQ_QUEUES: it stands in settings and in secretSettings",
+        ),
+        ((REDIS, OPEN, "fullnameOverride=delayq-api"), "would give DELAYQ_API_PORT to other pods"),
+        ((REDIS, OPEN, "ingress.enabled=true"), "ingress.hosts: name a host"),
+        ((REDIS, OPEN, "backfill.enabled=true"), "backfill: give it a name"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_what_to_do(given: tuple[str, ...], said: str) -> None:
+    answer = refused(*sets(*given))
+    assert said in answer
+    assert "hunter2" not in answer
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ("workers.replica=3", "additional properties 'replica' not allowed"),
+        ("wrokers.replicas=3", "additional properties 'wrokers' not allowed"),
+        ("workers.replicas=many", "/workers/replicas"),
+        ("workers.autoscaling.by=lag", "/workers/autoscaling/by"),
+        ("api.open=yes", "/api/open"),
+        ("redis.url=http://redis", "/redis/url"),
+        ("zookeeper.hosts=zk-without-port", "/zookeeper/hosts"),
+        ("settings.DELAYQ_FINAL_WINDWO=1h", "additional properties 'DELAYQ_FINAL_WINDWO' not allowed"),
+        ("settings.DELAYQ_REDIS_URL=redis://redis", "additional properties 'DELAYQ_REDIS_URL' not allowed"),
+        ("image.digest=latest", "/image/digest"),
+        ("backfill.run=Unpaid_1", "/backfill/run"),
+        ('secretSettings.password={"secret": "a", "key": "b"}', "additional properties 'password' not allowed"),
+        ('routes.table=[{"match": "*"}]', "missing property 'name'"),
+    ],
+)
+def test_a_value_that_the_schema_does_not_know_is_refused(given: str, where: str) -> None:
+    answer = refused(*sets(REDIS, OPEN, given))
+    assert "values don't meet the specifications of the schema" in answer
+    assert where in answer
+
+
+def test_a_chart_of_yours_may_have_it_as_a_part() -> None:
+    assert render("minimal", "--set", "global.region=eu")
+
+
+def test_without_zookeeper_the_one_worker_ends_before_the_next_begins() -> None:
+    assert of_kind(render("minimal"), "Deployment", "-workers")["spec"]["strategy"] == {"type": "Recreate"}
+    rolling = of_kind(render("hpa"), "Deployment", "-workers")["spec"]["strategy"]
+    assert rolling["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_every_setting_of_delayq_can_be_given() -> None:
+    known = set(schema()["properties"]["settings"]["properties"])
+    passwords = {name for name in Settings.model_fields if name.endswith("password")}  # by secretSettings
+    wanted = {f"DELAYQ_{name.upper()}" for name in Settings.model_fields.keys() - OWN - passwords}
+    assert known == wanted, "mend properties.settings in charts/delayq/values.schema.json"
+
+
+def test_every_object_of_the_schema_names_what_it_takes() -> None:
+    loose = [path for path, one in objects_in(schema()) if "properties" in one and one.get("additionalProperties") is not False]
+    assert loose == []
+
+
+def test_the_schema_and_the_values_have_the_same_names() -> None:
+    found = schema()
+    optional = {"global", "resources.claims"}
+
+    def compare(known: dict[str, Any], given: Any, path: str) -> Iterator[str]:
+        if "$ref" in known:
+            known = found["definitions"][known["$ref"].rpartition("/")[2]]
+        if "properties" not in known or not isinstance(given, dict) or path == "settings.":
+            return
+        for name in known["properties"].keys() | given.keys():
+            where = f"{path}{name}"
+            if name not in given:
+                if not any(where.endswith(one) for one in (*optional, "initialDelaySeconds", "rollingUpdate", "type")):
+                    yield where
+            else:
+                yield from compare(known["properties"][name], given[name], f"{where}.")
+
+    assert list(compare(found, values(), "")) == []
+
+
+def objects_in(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(node, dict):
+        if node.get("type") == "object":
+            yield path, node
+        for name, inner in node.items():
+            yield from objects_in(inner, f"{path}/{name}")
+    elif isinstance(node, list):
+        for inner in node:
+            yield from objects_in(inner, path)
+
+
+def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values by their paths, as the table of the README has them."""
+    for name, inner in node.items():
+        where = f"{path}{name}"
+        if isinstance(inner, dict) and inner and name not in WHOLE:
+            yield from leaves(inner, f"{where}.")
+        else:
+            yield where, inner
+
+
+#: Told as one value each.
+WHOLE = {
+    "resources", "strategy", "startupProbe", "livenessProbe", "readinessProbe", "podSecurityContext", "labels",
+    "containerSecurityContext", "podDisruptionBudget",
+}  # fmt: skip
+
+
+def test_the_readme_tells_of_every_value_and_its_default() -> None:
+    told = {}
+    for names, default in re.findall(r"^\| (`[^|]+`) \| ([^|]*?) ?\|", (CHART / "README.md").read_text(), re.MULTILINE):
+        for name in re.findall(r"`([^`]+)`", names):
+            assert name not in told
+            told[name] = default
+    there = dict(leaves(values()))
+    assert told.keys() == there.keys()
+    for name, default in told.items():
+        if default != "see values.yaml":
+            assert (yaml.safe_load(default.strip("`")) or None) == (there[name] or None), name

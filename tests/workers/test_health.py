@@ -1,0 +1,33 @@
+"""Where a worker's own port is."""
+
+from __future__ import annotations
+
+import socket
+from unittest.mock import Mock
+
+import httpx2
+import pytest
+from prometheus_client import CollectorRegistry
+
+from delayq.config import Settings
+from delayq.processes import free_port
+from workers import health
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_worker_answers_at_the_address_that_it_tells(host: str) -> None:
+    if host == "::1" and not has_ipv6():
+        pytest.skip("this machine has no IPv6: switch it on (sysctl net.ipv6.conf.lo.disable_ipv6=0)")
+    settings = Settings(api_host=host, worker_port=free_port())
+    health.serve(host, settings.worker_port, Mock(), CollectorRegistry())
+    answer = httpx2.get(f"http://{settings.address}/livez", trust_env=False)
+    assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
