@@ -17,7 +17,10 @@ from .problems import JSON, Answer
 __all__ = ["Pages"]
 
 _SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
-_FILES: Final = {"swagger-ui-bundle.js": b"text/javascript; charset=utf-8", "swagger-ui.css": b"text/css; charset=utf-8"}
+_FILES: Final = {
+    "swagger-ui-bundle.js": b"text/javascript; charset=utf-8",
+    "swagger-ui.css": b"text/css; charset=utf-8",
+}
 
 
 class Pages:
@@ -41,8 +44,7 @@ class Pages:
         self._openapi = Answer(200, json.dumps(document, ensure_ascii=False).encode(), JSON)
         folder = resources.files("fastapi_swagger") / "resources"
         self._files = {
-            name: Answer(200, (folder / name).read_bytes(), ((b"content-type", kind),))
-            for name, kind in _FILES.items()
+            name: Answer(200, (folder / name).read_bytes(), ((b"content-type", kind),)) for name, kind in _FILES.items()
         }
 
     @property

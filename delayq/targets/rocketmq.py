@@ -15,6 +15,7 @@ import msgspec
 from delayq.clock import Clock, SystemClock
 from delayq.errors import ConfigError
 from delayq.routes import Route
+from delayq.secrets import revealed
 from delayq.targets import Delivery, Result
 from delayq.targets.rocketmq_client import (
     ClientConfiguration,
@@ -27,7 +28,6 @@ from delayq.targets.rocketmq_client import (
 )
 from delayq.targets.rocketmq_proxy import Call, Proxies, Way
 from delayq.targets.rocketmq_verdicts import ACCEPTABLE
-from delayq.secrets import revealed
 
 __all__ = ["OWN", "Options", "RocketMQTarget"]
 

@@ -21,10 +21,10 @@ from delayq.clock import Clock, SystemClock
 from delayq.errors import ConfigError
 from delayq.message import TRACEPARENT
 from delayq.routes import Route
+from delayq.secrets import revealed
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.connections import FAILURES, Connection, Connections
 from delayq.targets.egress import Egress, Refused, endpoint_of, literal
-from delayq.secrets import revealed
 from delayq.times import format_instant
 
 # Behind `connections`, which says which extra it takes if it is not there.

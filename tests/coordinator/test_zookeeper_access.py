@@ -147,7 +147,7 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
     (tmp_path / "password").write_text(USERS["delayq"])
     (tmp_path / "key-password").write_text(KEY_PASSWORD)
     settings = {
-        "redis_url": valkey.url, "queues": "2", "log_level": "debug", "zookeeper": guarded.secure_hosts,
+        "redis_url": valkey.url, "log_level": "debug", "zookeeper": guarded.secure_hosts,
         "zookeeper_root": zookeeper_root, "zookeeper_user": "delayq", "zookeeper_tls": "yes",
         "zookeeper_password": f"file:{tmp_path}/password", "zookeeper_ca": access.ca,
         "zookeeper_certificate": access.certificate, "zookeeper_key": access.key,
@@ -177,10 +177,16 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
         for one in all_of_them:
             one.stop()
     assert (wrong.returncode, untrusting.returncode) == (2, 2)
-    assert wrong.said().splitlines()[-1].startswith(
-        f"delayq worker: ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER"
+    assert (
+        wrong.said()
+        .splitlines()[-1]
+        .startswith(
+            f"delayq worker: ZooKeeper ({guarded.secure_hosts}) refuses the user delayq: see DELAYQ_ZOOKEEPER_USER"
+        )
     )
-    assert untrusting.said().splitlines()[-1].startswith("delayq worker: the certificate of the ZooKeeper at 127.0.0.1:")
+    assert (
+        untrusting.said().splitlines()[-1].startswith("delayq worker: the certificate of the ZooKeeper at 127.0.0.1:")
+    )
     for one in all_of_them:
         assert "canary" not in one.said()
         assert "Traceback" not in one.said()

@@ -76,7 +76,13 @@ def run(script: str, folder: Path, url: str) -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
     command = ["bash", "-euo", "pipefail", "-c", script]
     ran = subprocess.run(
-        command, cwd=folder, env=env | {"DELAYQ_REDIS_URL": url}, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=folder,
+        env=env | {"DELAYQ_REDIS_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

@@ -32,7 +32,10 @@ def test_with_a_trusted_certificate_and_the_password_of_a_file_messages_get_thro
     (tmp_path / "password").write_text(PASSWORD + "\n")
     topic = f"orders.{uuid.uuid4().hex}"
     target = target_of(
-        kafka, SECONDS, **LOGIN, **{"ssl.ca.location": str(authority.file), "sasl.password": f"file:{tmp_path}/password"}
+        kafka,
+        SECONDS,
+        **LOGIN,
+        **{"ssl.ca.location": str(authority.file), "sasl.password": f"file:{tmp_path}/password"},
     )
     try:
         assert outcomes(target.send([delivery("a", topic=topic)], SECONDS)) == ["ok"]

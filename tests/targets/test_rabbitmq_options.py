@@ -13,6 +13,7 @@ from delayq.errors import ConfigError
 from delayq.routes import Route
 from delayq.targets.rabbitmq import RabbitMQTarget
 from delayq.targets.rabbitmq.address import parameters_of
+from tests.support.certificates import Authority
 
 
 def opened(url: str = "rabbitmq://h", **options: Any) -> RabbitMQTarget:
@@ -76,6 +77,19 @@ def test_the_password_is_in_no_error_and_in_no_picture_of_the_target(tmp_path: P
     with pytest.raises(ConfigError) as caught:
         opened("rabbitmq://u:canary-word@h:port")
     assert "canary" not in str(caught.value)
+
+
+def test_the_key_of_a_certificate_may_have_a_password_and_nobody_is_asked_for_it(
+    authority: Authority, tmp_path: Path
+) -> None:
+    shown = authority.issue("rabbit-worker", password="canary-word")
+    (tmp_path / "password").write_text("canary-word\n")
+    given = {"certificate": str(shown.certificate), "key": str(shown.key)}
+    opened("rabbitmqs://h", **given, keyPassword=f"file:{tmp_path}/password")
+    for wrong in ({}, {"keyPassword": "canary-wrong"}):
+        with pytest.raises(ConfigError, match="route r: RabbitMQ cannot be used") as caught:
+            opened("rabbitmqs://h", **given, **wrong)
+        assert "canary" not in str(caught.value)
 
 
 def test_without_its_extra_the_target_says_what_to_install() -> None:

@@ -12,12 +12,12 @@ import pika
 from delayq.clock import Clock, SystemClock
 from delayq.errors import ConfigError
 from delayq.routes import Route
+from delayq.secrets import revealed
 from delayq.targets import Delivery, Result
 from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
 from delayq.targets.rabbitmq.carried import CARRIED, OWN_PREFIX, carried_out
 from delayq.targets.rabbitmq.link import Link
-from delayq.secrets import revealed
 
 __all__ = ["RabbitMQTarget"]
 
