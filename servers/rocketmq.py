@@ -91,6 +91,11 @@ class RocketMQ:
         return f"{LOCALHOST}:{self._ports.grpc}"
 
     @property
+    def broker_address(self) -> str:
+        """Where the broker behind the proxy listens, for what speaks the remoting protocol."""
+        return f"{LOCALHOST}:{self._ports.broker}"
+
+    @property
     def pids(self) -> list[int]:
         """The processes that run."""
         return [one.pid for one in (self._names, self._broker) if one is not None and one.pid is not None]

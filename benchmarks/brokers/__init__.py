@@ -21,13 +21,16 @@ Note = Callable[[int, int], None]
 
 
 class Plain(msgspec.Struct, frozen=True, gc=False):
-    """A message as any user of a broker sends it; what delayq's target carries over stands in `more`."""
+    """A message as an application has it, before it is put into the broker's form: the fields that delayq carries over."""
 
+    id: str
     topic: str
     tags: str
     key: str
     body: bytes
-    more: tuple[tuple[str, str], ...]
+    due: int
+    attempt: int = 1
+    content_type: str = "text/plain; charset=utf-8"
 
 
 class Broker(Protocol):
@@ -55,9 +58,16 @@ class Kit(Protocol):
         """A fresh broker with these topics."""
 
     def alone(self, url: str, messages: Sequence[Plain]) -> float:
-        """Seconds that the broker's own client needs to send them, each confirmed, the fastest way it has."""
+        """Seconds that the broker's own client needs to send them, the fastest way it has.
 
-    def read(self, url: str, topic: str, count: int, note: Note) -> None:
+        The same messages with the same promise: each is put into the broker's form as delayq's target does it, and the
+        broker's word of each is looked at.
+        """
+
+    def source(self, broker: Broker) -> str:
+        """Where `read` finds the broker."""
+
+    def read(self, source: str, topic: str, count: int, note: Note) -> None:
         """Consume `count` messages, or until no more come for a while."""
 
 
@@ -70,5 +80,5 @@ def kit(name: str) -> Kit:
 def plain(count: int) -> Iterator[Plain]:
     """Realistic messages, made alike each time."""
     for number, one in enumerate(make(count, spread(DAY, DAY), keys=1)):
-        more = (("id", f"{number:030d}"), ("due", str(one.expect_date)), ("attempt", "1"))
-        yield Plain(one.topic, one.tags, one.keys[0], str(one.body).encode(), more)
+        assert one.expect_date is not None
+        yield Plain(f"{number:030d}", one.topic, one.tags, one.keys[0], str(one.body).encode(), one.expect_date)

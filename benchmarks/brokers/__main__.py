@@ -1,4 +1,4 @@
-"""Processes of the broker benchmarks: `alone NAME URL COUNT` prints seconds, `read NAME URL TOPIC COUNT FILE` writes
+"""Processes of the broker benchmarks: `alone NAME URL COUNT` prints seconds, `read NAME SOURCE TOPIC COUNT FILE` writes
 arrivals as `benchmarks.consumer` does."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def alone(name: str, url: str, count: str) -> None:
     print(kit(name).alone(url, list(plain(int(count)))))
 
 
-def read(name: str, url: str, topic: str, count: str, path: str) -> None:
+def read(name: str, source: str, topic: str, count: str, path: str) -> None:
     """Consume, then write everything at once."""
     numbers: array[int] = array("q")
 
@@ -25,7 +25,7 @@ def read(name: str, url: str, topic: str, count: str, path: str) -> None:
         numbers.extend((due, arrived, stamp or arrived // 1000))
 
     try:
-        kit(name).read(url, topic, int(count), note)
+        kit(name).read(source, topic, int(count), note)
     finally:
         Path(path).write_bytes(numbers.tobytes())
 

@@ -39,7 +39,9 @@ class KafkaKit:
 
     def alone(self, url: str, messages: Sequence[Plain]) -> float:
         """An idempotent producer with a report for each message."""
-        producer = Producer({"bootstrap.servers": _servers(url), "enable.idempotence": True, "linger.ms": 5})
+        producer = Producer(
+            {"bootstrap.servers": _servers(url), "enable.idempotence": True, "acks": "all", "linger.ms": 5}
+        )
         confirmed = 0
 
         def report(error: Any, message: Any) -> None:
@@ -48,7 +50,10 @@ class KafkaKit:
 
         began = time.perf_counter()
         for one in messages:
-            headers: list[tuple[str, str | bytes | None]] = [("tags", one.tags), ("keys", one.key), *one.more]
+            headers: dict[str, str | bytes | None] = {
+                "id": one.id, "due": str(one.due), "attempt": str(one.attempt), "content-type": one.content_type,
+                "tags": one.tags, "keys": one.key,
+            }  # fmt: skip
             while True:
                 try:
                     producer.produce(one.topic, one.body, one.key, headers=headers, on_delivery=report)
@@ -62,9 +67,13 @@ class KafkaKit:
             raise BenchmarkError(f"Kafka confirmed {confirmed} of {len(messages)} messages")
         return took
 
-    def read(self, url: str, topic: str, count: int, note: Note) -> None:
+    def source(self, broker: Broker) -> str:
+        """Its URL."""
+        return broker.url
+
+    def read(self, source: str, topic: str, count: int, note: Note) -> None:
         """From the topic's beginning."""
-        settings = {"bootstrap.servers": _servers(url), "group.id": "bench", "fetch.wait.max.ms": 5}
+        settings = {"bootstrap.servers": _servers(source), "group.id": "bench", "fetch.wait.max.ms": 5}
         with closing(Consumer(settings)) as consumer:
             consumer.assign([TopicPartition(topic, 0, 0)])
             seen = 0

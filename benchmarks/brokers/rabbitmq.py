@@ -41,7 +41,11 @@ class RabbitMQKit:
         """Persistent messages on a channel with confirms, of which as many are under way as delayq sends at once."""
         return _Publishing(url, messages).run()
 
-    def read(self, url: str, topic: str, count: int, note: Note) -> None:
+    def source(self, broker: Broker) -> str:
+        """Its URL."""
+        return broker.url
+
+    def read(self, source: str, topic: str, count: int, note: Note) -> None:
         """From the queue, which keeps nothing that was read."""
         seen = 0
 
@@ -50,7 +54,7 @@ class RabbitMQKit:
             note(int(properties.headers["delayq-due"]), 0)
             seen += 1
 
-        with closing(pika.BlockingConnection(pika.URLParameters(_amqp(url)))) as connection:
+        with closing(pika.BlockingConnection(pika.URLParameters(_amqp(source)))) as connection:
             connection.channel().basic_consume(topic, arrived, auto_ack=True)
             patience, before = 60.0, -1
             while before < seen < count:
@@ -97,8 +101,10 @@ class _Publishing:
         while self._sent < len(self._messages) and len(self._open) < WINDOW:
             one = self._messages[self._sent]
             properties = pika.BasicProperties(
-                delivery_mode=2, headers={"tags": one.tags, "keys": one.key, **dict(one.more)}
-            )
+                content_type=one.content_type, delivery_mode=2, message_id=one.id, timestamp=one.due // 1000,
+                type=one.topic, app_id="shop",
+                headers={"due": one.due, "attempt": one.attempt, "tags": one.tags, "keys": one.key},
+            )  # fmt: skip
             self._channel.basic_publish("", one.topic, one.body, properties, mandatory=True)
             self._sent += 1
             self._open[self._sent] = None

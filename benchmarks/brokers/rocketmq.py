@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
 from benchmarks.brokers import Broker, Note, Plain
+from benchmarks.brokers.rocketmq_pull import QueueReader
 from benchmarks.errors import BenchmarkError
 from delayq.targets import rocketmq_client  # noqa: F401 — before the client, which would write a log elsewhere
 from servers.rocketmq import RocketMQ
@@ -19,11 +21,11 @@ PATIENCE: Final = 8.0
 #: Messages under way at once; the client has a thread for each.
 WINDOW: Final = 64
 GROUP: Final = "bench"
-_VISIBLE_AGAIN: Final = 600  # seconds: nothing is acknowledged, so as not to slow the consumer
+QUEUES: Final = 4
 
 
 class RocketMQKit:
-    """Name server, broker and proxy; a topic has four queues."""
+    """Name server, broker and proxy."""
 
     messages = 20_000
     quick = 5_000
@@ -33,7 +35,7 @@ class RocketMQKit:
         """All of them, with the topics."""
         with RocketMQ() as server:
             for topic in topics:
-                server.create_topic(_name(topic))
+                server.create_topic(_name(topic), queues=QUEUES)
             server.create_group(GROUP)
             yield server
 
@@ -57,7 +59,8 @@ class RocketMQKit:
             for one in messages:
                 message = Message()
                 message.topic, message.body, message.tag, message.keys = _name(one.topic), one.body, one.tags, one.key
-                for name, value in one.more:
+                own = {"id": one.id, "topic": one.topic, "due": str(one.due), "attempt": str(one.attempt)}
+                for name, value in own.items():
                     message.add_property(name, value)
                 room.acquire()
                 producer.send_async(message).add_done_callback(told)
@@ -70,39 +73,31 @@ class RocketMQKit:
             raise BenchmarkError(f"RocketMQ did not take {len(failed)} of {len(messages)} messages: {failed[0]}")
         return took
 
-    def read(self, url: str, topic: str, count: int, note: Note) -> None:
+    def source(self, broker: Broker) -> str:
+        """The broker itself, behind the proxy."""
+        assert isinstance(broker, RocketMQ)
+        return broker.broker_address
+
+    def read(self, source: str, topic: str, count: int, note: Note) -> None:
         """From the topic's beginning, by a thread for each of its queues."""
-        import grpc
-        from rocketmq import FilterExpression, SimpleConsumer
-        from rocketmq.v5.exception import ClientException
-
-        consumer = SimpleConsumer(_configuration(url), GROUP, {_name(topic): FilterExpression()}, await_duration=5)
-        consumer.startup()
         lock = threading.Lock()
-        seen: set[str] = set()
-        last = time.monotonic() + 45
+        seen = 0
+        last = time.monotonic() + 60 - PATIENCE
 
-        def receive() -> None:
-            nonlocal last
-            while len(seen) < count and time.monotonic() < last + PATIENCE:
-                try:
-                    got = consumer.receive(32, _VISIBLE_AGAIN) or []
-                except (ClientException, grpc.RpcError):  # nothing new, or it has not told the proxy of itself yet
-                    continue
-                with lock:
-                    for one in got:
-                        last = time.monotonic()
-                        id = one.properties["delayq_id"]
-                        if id not in seen:
-                            seen.add(id)
-                            note(int(one.properties["delayq_due"]), 0)
+        def pull(queue: int) -> None:
+            nonlocal last, seen
+            with QueueReader(source, GROUP, _name(topic), queue) as reader:
+                while seen < count and time.monotonic() < last + PATIENCE:
+                    got = reader.pull()
+                    with lock:
+                        for properties, stored in got:
+                            note(int(properties["delayq_due"]), stored)
+                            last = time.monotonic()
+                            seen += 1
 
-        threads = [threading.Thread(target=receive) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        consumer.shutdown()
+        with ThreadPoolExecutor(QUEUES) as threads:
+            for done in [threads.submit(pull, queue) for queue in range(QUEUES)]:
+                done.result()
 
 
 def _configuration(url: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from delayq.targets import OK
+from delayq.targets.rabbitmq.frames import content_header
 from servers.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp
 from tests.support.deliveries import delivery, outcomes
@@ -124,7 +125,7 @@ def test_whom_the_broker_cannot_bear_is_found_among_its_neighbours(
     def spoilt(one: object) -> object:
         found = ready(one)  # type: ignore[arg-type]
         if found.id == "m70":
-            found.properties.expiration = "no number"
+            found.header = content_header("m70", 1, 1, "text/plain", queue, {}, {"expiration": "no number"})
         return found
 
     monkeypatch.setattr(target, "_outgoing", spoilt)

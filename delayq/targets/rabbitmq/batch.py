@@ -6,8 +6,6 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-import pika
-
 from delayq.clock import Clock
 from delayq.targets import Result
 
@@ -18,24 +16,18 @@ WHEN_BLOCKED: Final = 500
 
 
 class Outgoing:
-    """One message, ready to be published."""
+    """One message, ready to be published: `method` and `header` are what its first two frames carry."""
 
-    __slots__ = ("body", "exchange", "id", "properties", "routing_key", "weight")
+    __slots__ = ("body", "exchange", "header", "id", "method", "routing_key")
 
     def __init__(
-        self,
-        id: str,
-        exchange: str,
-        routing_key: str,
-        properties: pika.BasicProperties,
-        body: bytes,
-        weight: int,
-    ) -> None:
+        self, id: str, exchange: str, routing_key: str, method: bytes, header: bytes, body: bytes
+    ) -> None:  # fmt: skip
         self.id = id
-        self.weight = weight  # of the properties, roughly, bytes
         self.exchange = exchange
         self.routing_key = routing_key
-        self.properties = properties
+        self.method = method
+        self.header = header
         self.body = body
 
 

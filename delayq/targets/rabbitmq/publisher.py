@@ -7,15 +7,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pika
-from pika.exceptions import AMQPError, ChannelClosedByBroker
+from pika.exceptions import ChannelClosedByBroker
 
 from delayq.targets import OK, Result
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
+from delayq.targets.rabbitmq.frames import CONTENT_BYTES, frames_of
 from delayq.targets.rabbitmq.words import words_of
 
 __all__ = ["Learned", "Publisher"]
 
 PRECONDITION_FAILED: Final = 406
+#: Frames of small messages are written in pieces of about so many bytes.
+PIECE_BYTES: Final = 1 << 16
 _TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
 
 
@@ -36,7 +39,7 @@ class Learned:
         """What it would close the channel, or the connection, for."""
         if self.most is not None and len(one.body) > self.most:
             return _too_large(one.body, self.most)
-        if one.weight > self.frame // 2 and (size := _size(one.properties)) > self.frame:
+        if (size := len(one.header) + CONTENT_BYTES) > self.frame:
             return Result.rejected(
                 f"its headers take {size} bytes, and a frame of this broker no more than {self.frame}"
             )
@@ -99,20 +102,32 @@ class Publisher:
         if batch is None or not batch.publishing(self._group):
             self._end()
             return
-        channel, pending, tag = self.channel, self._pending, self._tag
+        if not self.channel.is_open:
+            batch.settle_rest_as([place for place, _ in self._group], Result.unavailable("the channel is closed"))
+            self._end()
+            return
+        pending, tag, number = self._pending, self._tag, self.channel.channel_number
+        learned = self._learned
         sent: list[Outgoing] = []
+        parts: list[bytes] = []
+        pieces: list[bytes] = []
+        size = 0
         for place, one in self._group:
-            try:
-                if refused := self._learned.refused(one):
-                    batch.settle(place, refused)
-                    continue
-                channel.basic_publish(one.exchange, one.routing_key, one.body, one.properties, mandatory=True)
-            except (ValueError, AMQPError) as error:  # it cannot be written down; nothing of it went out
-                batch.settle(place, Result.rejected(str(error) or type(error).__name__))
+            if refused := learned.refused(one):
+                batch.settle(place, refused)
                 continue
+            parts += frames_of(number, learned.frame, one.method, one.header, one.body)
             pending[tag] = place
             sent.append(one)
             tag += 1
+            size += len(one.body)
+            if size >= PIECE_BYTES:
+                # Of a piece that the socket takes in part only, the rest is copied: so none is very large.
+                pieces += parts if len(one.body) >= PIECE_BYTES else [b"".join(parts)]
+                parts, size = [], 0
+        if pending:
+            # What pika does with the frames of one message, once for all of them; there is no public way.
+            self.channel.connection._output_marshaled_frames([*pieces, b"".join(parts)] if parts else pieces)
         self._tag, self._sent = tag, sent
         if not pending:
             self._end()
@@ -190,8 +205,3 @@ class Publisher:
 def _too_large(body: bytes, limit: int) -> Result:
     """The result of a message that is larger than the broker takes."""
     return Result.rejected(f"{len(body)} bytes, and the broker takes no more than {limit}")
-
-
-def _size(properties: pika.BasicProperties) -> int:
-    """Bytes of the frame that carries them."""
-    return sum(map(len, properties.encode())) + 22

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-import pika
+from pika.exceptions import AMQPError
 
 from delayq.clock import Clock, SystemClock
 from delayq.errors import ConfigError
@@ -17,15 +17,14 @@ from delayq.targets import Delivery, Result
 from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
 from delayq.targets.rabbitmq.carried import CARRIED, OWN_PREFIX, carried_out
+from delayq.targets.rabbitmq.frames import SHORT, content_header, publish_method
 from delayq.targets.rabbitmq.link import Link
 
 __all__ = ["RabbitMQTarget"]
 
-PERSISTENT: Final = 2
-#: A short string of AMQP: exchanges, routing keys, names of headers. Bytes.
-SHORT: Final = 255
 MOST_SUSPECTS: Final = 10_000
 MOST_APART: Final = 16
+MOST_WAYS: Final = 10_000
 #: Headers that the broker understands.
 BROKERS: Final = frozenset({"CC", "BCC"})
 
@@ -76,6 +75,7 @@ class RabbitMQTarget:
             raise ConfigError(f"route {route.name}: RabbitMQ cannot be used: {error}") from None
         self._exchange = options.exchange
         self._routing_key = options.routing_key
+        self._ways: dict[str, tuple[str, str, bytes]] = {}
         self._prefix = options.property_prefix
         self._link = Link(parameters, route.name, self._clock)
 
@@ -88,8 +88,8 @@ class RabbitMQTarget:
         for place, one in enumerate(batch):
             try:
                 ready = self._outgoing(one)
-            except ValueError as error:
-                refused[place] = Result.rejected(str(error))
+            except (ValueError, AMQPError) as error:  # it cannot be written down
+                refused[place] = Result.rejected(str(error) or type(error).__name__)
                 continue
             groups.setdefault(ready.exchange, []).append((place, ready))
         sending = Batch(_apart(groups.values(), suspects) if suspects else list(groups.values()), len(batch))
@@ -100,33 +100,39 @@ class RabbitMQTarget:
         return [result or refused[place] for place, result in enumerate(sending.results)]
 
     def _outgoing(self, one: Delivery) -> Outgoing:
-        exchange = self._exchange.replace("{topic}", one.topic)
-        routing_key = self._routing_key.replace("{topic}", one.topic)
+        topic = one.topic
+        exchange, routing_key, method = self._ways.get(topic) or self._way(topic)
+        headers: dict[str, str] = {}
+        if tags := one.tags:
+            headers["delayq-tags"] = tags
+        if keys := one.keys:
+            headers["delayq-keys"] = " ".join(keys)
+        if ordering_key := one.ordering_key:
+            headers["delayq-ordering-key"] = ordering_key
+        given: dict[str, Any] = {}
+        if properties := one.properties:
+            for name, value in properties.items():
+                if name in CARRIED:
+                    given[CARRIED[name]] = carried_out(name, value)
+                    continue
+                header = self._prefix + name
+                if header in BROKERS or header.startswith(OWN_PREFIX) or len(header.encode()) > SHORT:
+                    raise ValueError(f"the property {name!r} cannot be a header; give the route another propertyPrefix")
+                headers[header] = value
+        id = one.id
+        header_frame = content_header(id, one.due, one.attempt, one.content_type, topic, headers, given)
+        return Outgoing(id, exchange, routing_key, method, header_frame, one.payload)
+
+    def _way(self, topic: str) -> tuple[str, str, bytes]:
+        """The exchange and the routing key of a topic's messages, and the method that publishes them."""
+        exchange = self._exchange.replace("{topic}", topic)
+        routing_key = self._routing_key.replace("{topic}", topic)
         if len(exchange.encode()) > SHORT or len(routing_key.encode()) > SHORT:
             raise ValueError(f"its exchange or routing key is longer than {SHORT} bytes")
-        headers: dict[str, Any] = {"delayq-due": one.due, "delayq-attempt": one.attempt}
-        if one.tags:
-            headers["delayq-tags"] = one.tags
-        if one.keys:
-            headers["delayq-keys"] = " ".join(one.keys)
-        if one.ordering_key:
-            headers["delayq-ordering-key"] = one.ordering_key
-        weight = 2_500
-        given: dict[str, Any] = {}
-        for name, value in one.properties.items():
-            if name in CARRIED:
-                given[CARRIED[name]] = carried_out(name, value)
-                continue
-            header = self._prefix + name
-            if header in BROKERS or header.startswith(OWN_PREFIX) or len(header.encode()) > SHORT:
-                raise ValueError(f"the property {name!r} cannot be a header; give the route another propertyPrefix")
-            headers[header] = value
-            weight += 4 * (len(name) + len(value))
-        fields = {"content_type": one.content_type, "type": one.topic, "app_id": "delayq", **given}
-        properties = pika.BasicProperties(
-            delivery_mode=PERSISTENT, message_id=one.id, timestamp=one.due // 1000, headers=headers, **fields
-        )
-        return Outgoing(one.id, exchange, routing_key, properties, one.payload, weight)
+        if len(self._ways) >= MOST_WAYS:  # topics come from outside: bounded
+            self._ways.clear()
+        self._ways[topic] = way = exchange, routing_key, publish_method(exchange, routing_key)
+        return way
 
     def close(self) -> None:
         """Close the connection and end its thread."""
