@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+import structlog
 from opentelemetry import trace
 
 from api.app import create_app
@@ -20,6 +21,7 @@ from delayq import AsyncClient, Client, Conflict, Message
 from delayq.config import Settings, load_settings
 from delayq.routes import Route
 from delayq.spark.sameness import same_message
+from delayq.store.commands import Traced
 from delayq.targets import Result
 from delayq.targets.webhook import WebhookTarget
 from delayq.testing import MemoryTarget
@@ -228,6 +230,19 @@ def test_a_row_is_the_message_that_was_scheduled_from_it_in_a_trace() -> None:
         there = delivery("a", "x", expect_date=20_000, delay_time=None, properties=properties).record
         assert same_message(there, row)
         assert not same_message(there, msgspec.structs.replace(row, properties={"name": "other"}))
+
+
+def test_a_span_that_cannot_be_made_holds_up_nothing(spans: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Spans(spans.provider, SystemClock())
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no span today")
+
+    monkeypatch.setattr(made, "_record", broken)
+    with structlog.testing.capture_logs() as logs:
+        made.sent("route", [delivery("a", properties={"traceparent": SAMPLED})], [Result("ok")], 1)
+        made.appended([Traced("a", "orders", 1, SAMPLED)], 20_000)
+    assert [one["event"] for one in logs] == ["spans_failed", "appended_spans_failed"]
 
 
 def test_a_send_that_fails_says_why(spans: Recorded) -> None:
