@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from api.operations import OPERATIONS
 from delayq.cli.app import main
