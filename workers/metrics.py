@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ class Metrics:
         )
         self._acked = Counter("delayq_acked_total", "Forwarded messages removed", registry=self.registry)
         self._lateness = Histogram(_LATENESS)
+        self._lock = threading.Lock()  # of the lateness: once for a batch
         self.registry.register(_Lateness(self._lateness))
         ProcessCollector(registry=self.registry)
         self._failed = Counter(
@@ -52,7 +54,8 @@ class Metrics:
         if pulled.appended:
             self._appended.inc(pulled.appended)
             if pulled.last is not None:  # the dues of the others are not told
-                self._lateness.add(max(0, pulled.now - pulled.last[0]) / 1000, pulled.appended)
+                with self._lock:
+                    self._lateness.add(max(0, pulled.now - pulled.last[0]) / 1000, pulled.appended)
 
     def sent(self, route: str, results: Sequence[Result], took: int) -> None:
         """A send ended after so many ms."""
@@ -75,8 +78,9 @@ class Metrics:
     def acked(self, messages: Sequence[Held], now: int) -> None:
         """Forwarded messages left the queue."""
         self._acked.inc(len(messages))
-        for held in messages:
-            self._lateness.add(max(0, now - held.record.asked) / 1000)
+        with self._lock:
+            for held in messages:
+                self._lateness.add(max(0, now - held.record.asked) / 1000)
 
     def watch(self, node: Node) -> None:
         """Ask the node for what is looked at, not counted."""
@@ -129,7 +133,7 @@ class _Backlogs(Collector):
 
 
 class _Lateness(Collector):
-    """How late messages were: counted under no lock, since one thread of many losing a count now and then is no harm."""
+    """How late messages were."""
 
     def __init__(self, counted: Histogram) -> None:
         self._counted = counted

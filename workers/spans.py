@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import structlog
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, StatusCode, TracerProvider
 
@@ -19,10 +20,11 @@ from workers.held import Held
 __all__ = ["Spans"]
 
 _NS = 1_000_000  # of a ms
+log = structlog.get_logger()
 
 
 class Spans:
-    """Safe for threads. Made only where traces are wanted; a message without a recorded trace costs a look."""
+    """Safe for threads; raises nothing. Made only where traces are wanted; a message without one costs a look."""
 
     def __init__(self, provider: TracerProvider, clock: Clock) -> None:
         self._tracer = tracer_of(provider)
@@ -31,18 +33,27 @@ class Spans:
     def sent(self, route: str, batch: Iterable[Held], results: Sequence[Result], took: int) -> None:
         """A send of these messages ended after so many ms; one result stands for all, or each has its own."""
         now = self._clock.now()
+        try:
+            self._sent(route, batch, results, now - took, now)
+        except Exception:  # the messages have been sent, whatever is said of them
+            log.exception("spans_failed")
+
+    def _sent(self, route: str, batch: Iterable[Held], results: Sequence[Result], began: int, ended: int) -> None:
         for place, held in enumerate(batch):
             if not (traceparent := held.record.traceparent):
                 continue
             result = results[place] if place < len(results) else results[0]
             more = {"delayq.route": route, "messaging.message.body.size": len(held.payload)}
             span = (held.id, held.topic, held.attempt, traceparent)
-            self._record(*span, more, now - took, now, None if result.outcome == "ok" else result)
+            self._record(*span, more, began, ended, None if result.outcome == "ok" else result)
 
     def appended(self, traces: Iterable[Traced], now: int) -> None:
         """These were appended to streams in the same Redis, by a script or a transaction that ended now."""
-        for one in traces:
-            self._record(one.id, one.topic, one.attempt, one.traceparent, {}, now, now, None)
+        try:
+            for one in traces:
+                self._record(one.id, one.topic, one.attempt, one.traceparent, {}, now, now, None)
+        except Exception:
+            log.exception("appended_spans_failed")
 
     def _record(
         self, id: str, topic: str, attempt: int, traceparent: str, more: Mapping[str, Any], began: int, ended: int,

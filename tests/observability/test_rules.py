@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
-import yaml
 
 from api.operations import OPERATIONS
 from delayq.cli.app import main
@@ -23,7 +23,7 @@ from tests.support.service import ROOT
 
 FOLDER: Final = ROOT / "observability"
 RUNBOOK: Final = ROOT / "docs" / "runbook.md"
-RULES: Final[list[dict[str, Any]]] = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"][0]["rules"]
+RULES: Final[list[dict[str, Any]]] = msgspec.yaml.decode((FOLDER / "alerts.yaml").read_text())["groups"][0]["rules"]
 DASHBOARD: Final[dict[str, Any]] = json.loads((FOLDER / "dashboard.json").read_text())
 PANELS: Final[list[dict[str, Any]]] = [one for one in DASHBOARD["panels"] if one["type"] != "row"]
 SECTIONS: Final = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", RUNBOOK.read_text(), re.MULTILINE | re.DOTALL))
@@ -60,12 +60,12 @@ def test_every_expression_of_the_dashboard_is_promql(promtool: Path, tmp_path: P
             expression = target["expr"].replace("$__rate_interval", "5m").replace("$namespace", ".*")
             rules.append({"record": f"panel:{panel['id']}:{number}", "expr": expression})
     path = tmp_path / "dashboard.yaml"
-    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    path.write_bytes(msgspec.yaml.encode({"groups": [{"name": "dashboard", "rules": rules}]}))
     assert f"{len(rules)} rules found" in run(promtool, "check", "rules", path)
 
 
 def test_each_alert_has_tests_that_it_fires_and_that_it_does_not_at_once() -> None:
-    tests = yaml.safe_load((FOLDER / "alerts_test.yaml").read_text())["tests"]
+    tests = msgspec.yaml.decode((FOLDER / "alerts_test.yaml").read_text())["tests"]
     healthy, *others = tests
     assert all(one["exp_samples"] == [] for one in healthy["promql_expr_test"])
     assert [one["name"] for one in others] == [rule["alert"] for rule in RULES]

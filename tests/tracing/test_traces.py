@@ -13,18 +13,22 @@ from typing import Any
 import httpx2
 import msgspec
 import pytest
+import structlog
 from opentelemetry import trace
 
 from api.app import create_app
 from delayq import AsyncClient, Client, Conflict, Message
 from delayq.config import Settings, load_settings
+from delayq.processes import LOCALHOST
 from delayq.routes import Route
 from delayq.spark.sameness import same_message
+from delayq.store.commands import Traced
 from delayq.targets import Result
 from delayq.targets.webhook import WebhookTarget
 from delayq.testing import MemoryTarget
 from delayq.tracing import provider_for
 from tests.support.deliveries import delivery
+from tests.support.receiver import Receiver
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT
 from tests.support.spans import SAMPLED, UNSAMPLED, Recorded, traceparent_of
@@ -230,6 +234,19 @@ def test_a_row_is_the_message_that_was_scheduled_from_it_in_a_trace() -> None:
         assert not same_message(there, msgspec.structs.replace(row, properties={"name": "other"}))
 
 
+def test_a_span_that_cannot_be_made_holds_up_nothing(spans: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Spans(spans.provider, SystemClock())
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no span today")
+
+    monkeypatch.setattr(made, "_record", broken)
+    with structlog.testing.capture_logs() as logs:
+        made.sent("route", [delivery("a", properties={"traceparent": SAMPLED})], [Result("ok")], 1)
+        made.appended([Traced("a", "orders", 1, SAMPLED)], 20_000)
+    assert [one["event"] for one in logs] == ["spans_failed", "appended_spans_failed"]
+
+
 def test_a_send_that_fails_says_why(spans: Recorded) -> None:
     batch = [delivery(id, attempts=1, properties={"traceparent": SAMPLED}) for id in ("a", "b")]
     plain = [delivery("c"), delivery("d", properties={"name": "traceparent"})]
@@ -272,3 +289,15 @@ def test_the_service_has_its_name_unless_another_is_given(monkeypatch: pytest.Mo
         span: Any = provider.get_tracer("test").start_span("x")
         assert span.resource.attributes["service.name"] == name
         provider.close()  # the span has not ended, so there is nothing to send
+
+
+def test_spans_go_where_the_variables_of_opentelemetry_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Receiver() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{LOCALHOST}:{collector.port}")
+        provider = provider_for("delayq-worker")
+        Spans(provider, SystemClock()).appended([Traced("unpaid-42", "orders.unpaid", 1, SAMPLED)], 20_000)
+        provider.close()
+        (request,) = collector.requests
+    assert (request.method, request.path) == ("POST", "/v1/traces")
+    for text in (b"send orders.unpaid", b"unpaid-42", b"delayq-worker", bytes.fromhex(SAMPLED[3:35])):
+        assert text in request.body

@@ -167,7 +167,8 @@ class Batch:
 
     def _see_trace(self, id: bytes, topic: bytes, attempt: bytes, properties: list[bytes]) -> None:
         trace = properties[2 * properties[::2].index(_TRACE) + 1]
-        self.traces.append(Traced(id.decode(), topic.decode(), int(attempt), trace.decode(errors="replace")))
+        texts = [text.decode(errors="replace") for text in (id, topic, trace)]
+        self.traces.append(Traced(texts[0], texts[1], int(attempt), texts[2]))
 
     def transaction(self) -> list[bytes]:
         """The commands that go between MULTI and EXEC. The last one answers 1 if all was appended, 0 if nothing was.
