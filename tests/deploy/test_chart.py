@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tarfile
 import tomllib
 from collections.abc import Iterator
@@ -289,3 +290,18 @@ def test_it_can_be_packaged_without_what_is_only_for_its_tests(tmp_path: Path) -
         names = set(archive.getnames())
     assert {"delayq/Chart.yaml", "delayq/README.md", "delayq/values.schema.json", "delayq/files/smoke.py"} <= names
     assert not [name for name in names if "/ci/" in name]
+
+
+def test_the_dashboard_is_shipped_for_grafana(tmp_path: Path) -> None:
+    """With a copy of the chart, so that it does not matter which dashboard there is."""
+    copy = tmp_path / "delayq"
+    shutil.copytree(CHART, copy)
+    given = ("-f", str(CASES["minimal"]), "--set", "metrics.dashboard.enabled=true", "--kube-version", NEWEST)
+    (copy / "files" / "dashboard.json").unlink(missing_ok=True)
+    without = helm("template", "dq", str(copy), *given)
+    assert "files/dashboard.json is not in this chart" in without.stderr
+    (copy / "files" / "dashboard.json").write_text('{"title": "{{ kept }}",\n "panels": []}\n')
+    ran = helm("template", "dq", str(copy), *given)
+    found = of_kind([one for one in yaml.safe_load_all(ran.stdout) if one], "ConfigMap", "-dashboard")
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(found["data"]["delayq.json"])["title"] == "{{ kept }}"
