@@ -24,7 +24,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DELAYQ_JARS", str(tmp_path / "cache"))
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
-    monkeypatch.setattr("shutil.which", lambda name: str(found) if (found := tmp_path / "bin" / name).exists() else None)
+    monkeypatch.setattr(
+        "shutil.which", lambda name: str(found) if (found := tmp_path / "bin" / name).exists() else None
+    )
     monkeypatch.delenv("BROKEN", raising=False)
     return tmp_path
 
@@ -59,7 +61,7 @@ def test_what_was_fetched_goes_before_what_the_path_has(go: Path, machine: Path)
 def test_without_go_or_the_tool_it_is_said_how_to_get_it(machine: Path) -> None:
     with pytest.raises(ServerMissing, match="python -m servers fetch helm builds it"):
         find("helm")
-    with pytest.raises(ServerMissing, match="https://go.dev/dl"):
+    with pytest.raises(ServerMissing, match=r"https://go\.dev/dl"):
         fetch("helm")
 
 
@@ -68,7 +70,8 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("BROKEN", "go: helm requires go >= 1.99.0 (running go 1.19)")
     assert __main__.main(["fetch", "helm"]) == 1
-    assert capsys.readouterr().err == "helm: helm could not be built: go: helm requires go >= 1.99.0 (running go 1.19)\n"
+    said = capsys.readouterr().err
+    assert said == "helm: helm could not be built: go: helm requires go >= 1.99.0 (running go 1.19)\n"
     assert [*(machine / "cache" / "tools").iterdir()] == []
 
 
