@@ -164,6 +164,6 @@ def test_a_worker_tells_where_its_own_port_is(installed: Installed) -> None:
     assert (line["node"], line["address"]) == ("pod", installed.urls["worker"].removeprefix("http://"))
 
 
-def test_zz_both_end_in_order_when_they_are_asked_to(installed: Installed) -> None:
+def test_both_end_in_order_when_they_are_asked_to(installed: Installed) -> None:
     for process in installed.processes:
         assert process.stop() == 0, process.said()
