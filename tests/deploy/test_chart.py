@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import tarfile
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from api import server
 from api.routes_operations import OPERATIONS
 from delayq.config import Settings
 from delayq.routes import load_routes
 from tests.deploy.kubernetes import NEWEST, RELEASES, complaints
-from tests.deploy.rendering import CASES, CHART, ROOT, Objects, helm, of_kind, pod_specs, render, values
+from tests.deploy.rendering import CASES, CHART, Objects, helm, of_kind, pod_specs, render
 
 #: What API and workers answer; docs/http.md and docs/nodes.md.
 PROBES = {"/livez", "/readyz"}
@@ -72,7 +69,8 @@ def test_no_object_has_a_field_without_a_value(name: str) -> None:
     def empty(value: Any, path: str) -> Iterator[str]:
         if value is None:
             yield path
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, inner in inside:
             yield from empty(inner, f"{path}.{key}")
 
     assert [path for one in render(name) for path in empty(one, one["kind"])] == []
@@ -247,45 +245,3 @@ def test_a_large_number_stays_a_number() -> None:
     assert {"name": "DELAYQ_REQUEST_LIMIT", "value": "16777216"} in environment
     with_file = render("spark", "--set", "backfill.activeDeadlineSeconds=10000000")
     assert of_kind(with_file, "Job")["spec"]["activeDeadlineSeconds"] == 10_000_000
-
-
-@pytest.mark.parametrize(
-    ("given", "image"),
-    [
-        ((), "delayq:{version}"),
-        (("--set", "image.tag=edge"), "delayq:edge"),
-        (("--set", f"image.tag=edge,image.digest=sha256:{'0' * 64}"), f"delayq@sha256:{'0' * 64}"),
-    ],
-)
-def test_the_image_is_that_of_this_version_unless_told(given: tuple[str, ...], image: str) -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["appVersion"] == version
-    images = {container["image"] for _, container in containers(render("minimal", *given))}
-    assert images == {image.format(version=version)}
-
-
-def test_the_user_is_that_of_the_image() -> None:
-    dockerfile = ROOT / "Dockerfile"
-    if not dockerfile.exists():
-        pytest.skip("there is no Dockerfile here: it is in the repository's root")
-    users = re.findall(r"^USER (.+)$", dockerfile.read_text(), re.MULTILINE)
-    security = values()["podSecurityContext"]
-    assert users[-1] == f"{security['runAsUser']}:{security['runAsGroup']}"
-
-
-def test_what_is_shipped_is_what_stands_in_the_repository() -> None:
-    for name in ("alerts.yaml", "dashboard.json"):
-        original, copy = ROOT / "observability" / name, CHART / "files" / name
-        if original.exists():
-            assert copy.read_text() == original.read_text(), f"cp observability/{name} charts/delayq/files/"
-
-
-def test_it_can_be_packaged_without_what_is_only_for_its_tests(tmp_path: Path) -> None:
-    ran = helm("package", str(CHART), "--destination", str(tmp_path))
-    assert ran.returncode == 0, ran.stderr
-    (package,) = tmp_path.glob("delayq-*.tgz")
-    with tarfile.open(package) as archive:
-        names = set(archive.getnames())
-    assert {"delayq/Chart.yaml", "delayq/README.md", "delayq/values.schema.json", "delayq/files/smoke.py"} <= names
-    assert not [name for name in names if "/ci/" in name]

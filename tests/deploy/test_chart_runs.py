@@ -102,12 +102,16 @@ def status(url: str) -> int:
         return 0
 
 
+def answers(url: str) -> None:
+    """Wait until it is 200."""
+    eventually(lambda: status(url) == 200, url, 60)
+
+
 @pytest.mark.parametrize("end", ["-api", "-workers"])
 def test_the_probes_are_answered(installed: Installed, end: str) -> None:
     (container,) = of_kind(installed.objects, "Deployment", end)["spec"]["template"]["spec"]["containers"]
     for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
-        url = installed.urls[container["name"]] + container[kind]["httpGet"]["path"]
-        eventually(lambda url=url: status(url) == 200, f"{kind} of {end}", 60)
+        answers(installed.urls[container["name"]] + container[kind]["httpGet"]["path"])
 
 
 def test_what_helm_test_runs_schedules_sees_and_cancels(installed: Installed) -> None:
@@ -135,7 +139,7 @@ def test_what_helm_test_runs_fails_without_the_right_to_schedule(installed: Inst
 
 
 def test_keda_finds_numbers_where_it_looks_and_needs_the_readers_key(installed: Installed) -> None:
-    eventually(lambda: status(installed.urls["api"] + "/readyz") == 200, "the API is ready", 60)
+    answers(installed.urls["api"] + "/readyz")
     triggers = of_kind(render("keda"), "ScaledObject")["spec"]["triggers"]
     assert len(triggers) == 2
     for trigger in triggers:
@@ -149,7 +153,7 @@ def test_prometheus_finds_metrics_where_it_looks(installed: Installed) -> None:
     for end, name in (("-api", "api"), ("-workers", "worker")):
         (endpoint,) = of_kind(installed.objects, "ServiceMonitor", end)["spec"]["endpoints"]
         url = installed.urls[name] + endpoint["path"]
-        eventually(lambda url=url: status(url) != 0, f"{name} answers", 60)
+        answers(installed.urls[name] + "/livez")
         credentials = endpoint.get("authorization", {}).get("credentials")
         assert "delayq_" in ask(url, installed.secrets[credentials["name"]] if credentials else "").text
 
@@ -159,11 +163,11 @@ def test_a_worker_tells_where_its_own_port_is(installed: Installed) -> None:
         answer = ask(installed.urls["api"] + "/v1/nodes", installed.secrets["reader"])
         return answer.json()["nodes"] if answer.status_code == 200 else []
 
-    eventually(lambda: status(installed.urls["api"] + "/livez") == 200, "the API answers", 60)
+    answers(installed.urls["api"] + "/livez")
     (line,) = eventually(lines, "the worker says of itself", 60)
     assert (line["node"], line["address"]) == ("pod", installed.urls["worker"].removeprefix("http://"))
 
 
-def test_zz_both_end_in_order_when_they_are_asked_to(installed: Installed) -> None:
+def test_both_end_in_order_when_they_are_asked_to(installed: Installed) -> None:
     for process in installed.processes:
         assert process.stop() == 0, process.said()

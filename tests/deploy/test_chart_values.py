@@ -37,7 +37,10 @@ def sets(*given: str) -> list[str]:
         ((REDIS, OPEN, "api.keys.existingSecret=k"), "not both"),
         ((REDIS, OPEN, "workers.replicas=2"), "zookeeper.hosts: several workers need a ZooKeeper"),
         ((REDIS, OPEN, "workers.autoscaling.by=cpu"), "zookeeper.hosts: several workers need a ZooKeeper"),
-        ((REDIS, OPEN, ZOOKEEPER, "workers.autoscaling.by=cpu", "workers.autoscaling.minReplicas=9"), "minReplicas is more"),
+        (
+            (REDIS, OPEN, ZOOKEEPER, "workers.autoscaling.by=cpu", "workers.autoscaling.minReplicas=9"),
+            "minReplicas is more",
+        ),
         ((REDIS, OPEN, "api.autoscaling.enabled=true", "api.autoscaling.maxReplicas=1"), "minReplicas is more"),
         (
             (REDIS, OPEN, "workers.drainSeconds=36"),
@@ -127,7 +130,11 @@ def test_every_setting_of_delayq_can_be_given() -> None:
 
 
 def test_every_object_of_the_schema_names_what_it_takes() -> None:
-    loose = [path for path, one in objects_in(schema()) if "properties" in one and one.get("additionalProperties") is not False]
+    loose = [
+        path
+        for path, one in objects_in(schema())
+        if "properties" in one and one.get("additionalProperties") is not False
+    ]
     assert loose == []
 
 

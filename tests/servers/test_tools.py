@@ -79,9 +79,8 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("BROKEN", "go: helm requires go >= 1.99.0 (running go 1.19)")
     assert __main__.main(["fetch", "helm"]) == 1
-    assert (
-        capsys.readouterr().err == "helm: helm could not be built: go: helm requires go >= 1.99.0 (running go 1.19)\n"
-    )
+    said = capsys.readouterr().err
+    assert said == "helm: helm could not be built: go: helm requires go >= 1.99.0 (running go 1.19)\n"
     assert [*(machine / "cache" / "tools").iterdir()] == []
 
 
