@@ -169,7 +169,7 @@ class Container:
     def ended(self) -> int:
         """Wait for its end: how it was."""
         assert self._popen is not None
-        return self._popen.wait(100)
+        return self._popen.wait(250)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """As `docker compose exec` does."""
