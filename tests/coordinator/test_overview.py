@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from coordinator import CoordinatorError
-from coordinator.__main__ import watch
+from coordinator.__main__ import main, watch
 from coordinator.printing import Printer
 from coordinator.zookeeper.membership import Entry
 from coordinator.zookeeper.overview import Member, Overview, Overviews
@@ -255,13 +255,28 @@ def test_once_prints_how_things_stand_and_ends(nodes: Team, valkey: ServerUnderT
     assert out.read_text().splitlines()[1].split("\t")[:3] == ["one", "16", "0-15"]
 
 
-@pytest.mark.slow
-def test_without_a_zookeeper_it_says_what_to_do(tmp_path: Path) -> None:
-    with process(tmp_path, "--once") as (popen, _):
-        assert popen.wait(60) == 2
-        assert popen.stderr is not None and b"DELAYQ_ZOOKEEPER is not set" in popen.stderr.read()
-    with process(tmp_path, "--once", zookeeper="127.0.0.1:1", session_timeout="1s") as (popen, _):
-        assert popen.wait(60) == 2
-        assert popen.stderr is not None and popen.stderr.read().startswith(
-            b"delayq coordinator: no ZooKeeper of 127.0.0.1:1"
-        )
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """What `main` does with signals ends with the test."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_signals")
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        ("", "delayq coordinator: DELAYQ_ZOOKEEPER is not set"),
+        ("127.0.0.1:1", "delayq coordinator: no ZooKeeper of 127.0.0.1:1 answered within 0.2 s"),
+    ],
+)
+def test_without_a_zookeeper_it_says_what_to_do(
+    hosts: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], valkey: ServerUnderTest
+) -> None:
+    monkeypatch.setenv("DELAYQ_ZOOKEEPER", hosts)
+    monkeypatch.setenv("DELAYQ_SESSION_TIMEOUT", "200")
+    monkeypatch.setenv("DELAYQ_REDIS_URL", valkey.url)
+    assert main(["--once"]) == 2
+    assert capsys.readouterr().err.startswith(said)

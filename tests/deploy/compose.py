@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
+import msgspec
 
 from delayq.embedded import EmbeddedServer
 from delayq.processes import LOCALHOST, die_with_parent, free_port
@@ -43,7 +43,7 @@ def load(text: str, environment: Mapping[str, str]) -> dict[str, Any]:
             return [replaced(one) for one in part]
         return _VARIABLE.sub(value, part) if isinstance(part, str) else part
 
-    found: dict[str, Any] = replaced(yaml.safe_load(text))
+    found: dict[str, Any] = replaced(msgspec.yaml.decode(text))
     return found
 
 
@@ -169,7 +169,7 @@ class Container:
     def ended(self) -> int:
         """Wait for its end: how it was."""
         assert self._popen is not None
-        return self._popen.wait(100)
+        return self._popen.wait(250)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """As `docker compose exec` does."""

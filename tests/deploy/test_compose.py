@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
-import yaml
 
 from api.door import refuse_open_door
 from delayq.config import Settings
@@ -32,7 +32,7 @@ def settings_of(name: str) -> Settings:
 def test_it_keeps_to_the_compose_specification() -> None:
     schema = json.loads((files("check_jsonschema.builtin_schemas.vendor") / "compose-spec.json").read_text())
     validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
-    validator.validate(yaml.safe_load(COMPOSE.read_text()))
+    validator.validate(msgspec.yaml.decode(COMPOSE.read_text()))
     validator.validate(FILE)
     with pytest.raises(jsonschema.ValidationError):
         validator.validate(FILE | {"services": {"redis": {"imagee": "redis"}}})
@@ -134,7 +134,7 @@ def test_redis_is_set_as_the_page_of_redis_wants_it() -> None:
 
 
 def test_prometheus_finds_what_the_services_publish() -> None:
-    config = yaml.safe_load((ROOT / "observability" / "prometheus.yml").read_text())
+    config = msgspec.yaml.decode((ROOT / "observability" / "prometheus.yml").read_text())
     found = {
         (name, one["port"])
         for job in config["scrape_configs"]
@@ -148,8 +148,8 @@ def test_prometheus_finds_what_the_services_publish() -> None:
 
 def test_grafana_finds_prometheus_and_the_dashboard() -> None:
     folder = ROOT / "observability" / "grafana" / "provisioning"
-    (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    (source,) = msgspec.yaml.decode((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
-    (provider,) = yaml.safe_load((folder / "dashboards" / "delayq.yaml").read_text())["providers"]
+    (provider,) = msgspec.yaml.decode((folder / "dashboards" / "delayq.yaml").read_text())["providers"]
     mounted = {Path(volume.split(":")[1]).parent.as_posix() for volume in SERVICES["grafana"]["volumes"]}
     assert provider["options"]["path"] in mounted

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +44,25 @@ class Stack:
         self.names = Names(self.services)
         self.kafka, self.rocketmq, self.rabbitmq = Kafka(), RocketMQ(), RabbitMQ()
         self.names.put("kafka:9092", self.kafka.servers)
+        self.kafka._settings.update(self._kafka_settings())
         self.names.put("rocketmq:8081", self.rocketmq.endpoints)
         self.names.put("rabbitmq:5672", self.rabbitmq.url.rpartition("@")[2].partition("/")[0])
         self.names.words["user: delayq"] = "user: guest"
         self.containers: dict[str, list[Container]] = {}
         self._java: list[ServerProcess] = []
+
+    def _kafka_settings(self) -> dict[str, str]:
+        """What the image's start script makes of these variables, at ports of this machine."""
+        given = self.services["kafka"]["environment"]
+        settings = {key.removeprefix("KAFKA_").lower().replace("_", "."): value for key, value in given.items()}
+        del settings["log.dirs"]
+        ports = {port: self.names.port("kafka", port) for port in (9092, 9093, 9094)}
+
+        def local(value: str) -> str:
+            value = re.sub(r"(?<=://)(kafka)?(?=:)|(?<=@)kafka(?=:)", LOCALHOST, value)
+            return re.sub(r"(?<=:)\d{4}\b", lambda match: str(ports[int(match.group())]), value)
+
+        return {key: local(value) for key, value in settings.items()}
 
     def start(self) -> None:
         """Start everything."""
@@ -66,7 +82,7 @@ class Stack:
                     one.wait()
             elif name == "zookeeper-3":
                 for member in ("zookeeper-1", "zookeeper-2", "zookeeper-3"):
-                    eventually(lambda of=member: self.check(of), f"{member} is healthy", 90)
+                    eventually(partial(self.check, member), f"{member} is healthy", 90)
 
     def make(self, name: str, number: int) -> Container:
         """A container of a service; its name is its host's."""
@@ -185,7 +201,7 @@ def test_the_example_of_a_backfill_schedules_its_table(stack: Stack) -> None:
     except Exception as error:
         pytest.skip(str(error))
     one = Container("backfill", stack.services["backfill"], stack.names, {}, stack.folder)
-    one.start("--json")
+    one.start("--json", "--master", "local[1]")
     assert one.ended() == 0, one.said()
     assert '"scheduled":2' in one.said().replace(" ", "")
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
-import yaml
 
 from tests.deploy.compose import ROOT, image_environment
 
@@ -93,7 +93,7 @@ def test_what_is_copied_is_there_and_let_in_by_dockerignore() -> None:
 
 
 def test_compose_builds_targets_that_there_are_with_the_same_version() -> None:
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    services = msgspec.yaml.decode((ROOT / "docker-compose.yml").read_text())["services"]
     builds = {one["build"]["target"]: one["image"] for one in services.values() if "build" in one}
     assert set(builds) <= set(stages())
     assert builds["delayq"] == f"delayq:${{DELAYQ_VERSION:-{PROJECT['version']}}}"
@@ -129,7 +129,15 @@ def _build(root: Path) -> None:
     for path in (path for step, rest in stages()["wheels"] if step == "COPY" for path in rest.split()[:-1]):
         subprocess.run(["cp", "-r", ROOT / path, source], check=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    build = ["wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", root / "wheels", source]
+    build: list[str | Path] = [
+        "wheel",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--wheel-dir",
+        root / "wheels",
+        source,
+    ]
     subprocess.run([*pip, *build], check=True)
     (wheel,) = (root / "wheels").glob("*.whl")
     subprocess.run([*pip, "install", "--no-index", "--no-deps", "--target", site, wheel], check=True)

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-import yaml
 
 from delayq.cli import main
 from delayq.config import Settings
@@ -66,7 +66,7 @@ def test_the_keys_of_the_page_are_made_as_it_says(tmp_path: Path, monkeypatch: p
     (line,) = [words for words in commands() if words[:2] == ["delayq", "api-keys"]]
     monkeypatch.setenv("DELAYQ_API_KEYS", str(tmp_path / "keys.yaml"))
     assert main(line[1:]) == 0
-    assert yaml.safe_load((tmp_path / "keys.yaml").read_text())
+    assert msgspec.yaml.decode((tmp_path / "keys.yaml").read_text())
 
 
 def test_the_variables_of_the_page_are_those_of_the_file() -> None:
