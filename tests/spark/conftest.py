@@ -48,7 +48,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.session.timeZone": SESSION_ZONE, "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.python.worker.reuse": "true", "spark.log.level": "OFF",
-        "spark.python.daemon.module": "tests.support.spark_daemon",
     }  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
