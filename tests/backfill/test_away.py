@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
@@ -21,6 +22,7 @@ ROWS: Final = 6_000
 FAR: Final = 2_000_000_000_000
 #: Slow enough that the middle of it is met.
 RATE: Final = "3000"
+Run = Callable[[str], Counts]
 
 
 @pytest.fixture
@@ -31,8 +33,8 @@ def client(own_valkey: EmbeddedServer) -> Iterator[Client]:
 
 
 @pytest.fixture
-def begin(spark: Any, own_valkey: EmbeddedServer) -> Iterator[Any]:
-    """Begin a job in a thread."""
+def run(spark: Any, own_valkey: EmbeddedServer) -> Run:
+    """Run the job; it gives up after so long without progress."""
     frame = spark.range(ROWS, numPartitions=2).selectExpr(
         "concat('m', id) as id", f"{FAR} + id as expect_date", "repeat('x', 500) as body"
     )
@@ -42,59 +44,58 @@ def begin(spark: Any, own_valkey: EmbeddedServer) -> Iterator[Any]:
         with Client(own_valkey.url) as own:
             return run_job(frame, options, own, lambda _: None)
 
-    with ThreadPoolExecutor(1) as thread:
-        yield lambda retry_for: thread.submit(job, retry_for)
+    return job
 
 
 def pool(client: Client) -> int:
     return sum(queue.pool for queue in client.stats())
 
 
-def in_the_middle(client: Client, job: Future[Counts]) -> None:
-    eventually(lambda: pool(client) > ROWS // 10 or job.done(), "some messages", 60)
-    assert not job.done(), job.result()
-    assert pool(client) < ROWS
+@contextmanager
+def in_the_middle(client: Client, *acts: Callable[[], None]) -> Iterator[None]:
+    """Do that in another thread once a tenth of the rows is there."""
+
+    def wait() -> None:
+        eventually(lambda: pool(client) > ROWS // 10, "some messages", 60)
+        for act in acts:
+            act()
+
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(wait)
+        yield
+        waiting.result(60)
 
 
-def test_a_job_goes_on_when_redis_comes_back(begin: Any, client: Client, own_valkey: EmbeddedServer) -> None:
-    job = begin("60s")
-    in_the_middle(client, job)
-    own_valkey.kill()
-    own_valkey.start()
-    counts = job.result(90)
+def test_a_job_goes_on_when_redis_comes_back(run: Run, client: Client, own_valkey: EmbeddedServer) -> None:
+    with in_the_middle(client, own_valkey.kill, own_valkey.start):
+        counts = run("60s")
     assert (counts.read, counts.scheduled + counts.present, counts.all_rejected) == (ROWS, ROWS, 0)
     assert pool(client) == ROWS
 
 
 def test_a_job_that_redis_left_fails_and_the_same_again_completes_it(
-    begin: Any, client: Client, own_valkey: EmbeddedServer
+    run: Run, client: Client, own_valkey: EmbeddedServer
 ) -> None:
-    job = begin("200")
-    in_the_middle(client, job)
-    own_valkey.kill()
-    try:
-        with pytest.raises(Exception, match=r"Redis is away.*What it had scheduled stays; run the same job again"):
-            job.result(90)
-    finally:
-        own_valkey.start()
-    _completed(begin, client)
+    said = r"Redis is away(.|\n)*What it had scheduled stays; run the same job again"
+    with in_the_middle(client, own_valkey.kill), pytest.raises(Exception, match=said):
+        run("200")
+    own_valkey.start()
+    _completed(run, client)
 
 
-def test_a_job_that_redis_had_no_room_for_fails_and_the_same_again_completes_it(begin: Any, client: Client) -> None:
-    job = begin("200")
-    in_the_middle(client, job)
-    _limit(client, "1")
-    with pytest.raises(Exception, match=r"maxmemory.*What it had scheduled stays; run the same job again"):
-        job.result(90)
+def test_a_job_that_redis_had_no_room_for_fails_and_the_same_again_completes_it(run: Run, client: Client) -> None:
+    said = r"maxmemory(.|\n)*What it had scheduled stays; run the same job again"
+    with in_the_middle(client, lambda: _limit(client, "1")), pytest.raises(Exception, match=said):
+        run("200")
     _limit(client, "0")
-    _completed(begin, client)
+    _completed(run, client)
 
 
-def _completed(begin: Any, client: Client) -> None:
+def _completed(run: Run, client: Client) -> None:
     """What was there counts as such, and the rest is scheduled."""
     before = pool(client)
     assert 0 < before < ROWS
-    counts = begin("60s").result(90)
+    counts = run("60s")
     assert (counts.read, counts.scheduled, counts.present, counts.rejected) == (ROWS, ROWS - before, before, {})
     assert pool(client) == ROWS
     assert sum(queue.counters["scheduled"] for queue in client.stats()) == ROWS
