@@ -92,11 +92,11 @@ def test_a_job_that_redis_had_no_room_for_fails_and_the_same_again_completes_it(
 
 
 def _completed(run: Run, client: Client) -> None:
-    """What was there counts as such, and the rest is scheduled."""
-    before = pool(client)
-    assert 0 < before < ROWS
+    """What was there counts as such, and the rest is scheduled. (A task of a failed job may go on beside it for a while.)"""
+    assert 0 < pool(client) < ROWS
     counts = run("60s")
-    assert (counts.read, counts.scheduled, counts.present, counts.rejected) == (ROWS, ROWS - before, before, {})
+    assert (counts.read, counts.scheduled + counts.present, counts.rejected) == (ROWS, ROWS, {})
+    assert counts.present
     assert pool(client) == ROWS
     assert sum(queue.counters["scheduled"] for queue in client.stats()) == ROWS
 
