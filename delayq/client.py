@@ -79,6 +79,10 @@ class Client:
             result: T = end.value
             return result
 
+    def run(self, make: Callable[[Context], Plan[T]]) -> T:
+        """Run a plan that is not among the methods here, such as `delayq.scheduling.schedule_ready`."""
+        return self._run(make(self.context()))
+
     def schedule(self, message: Message) -> Scheduled:
         """Schedule one message; raises InvalidMessage, Conflict or StoreError."""
         scheduled: Scheduled = _only(self.schedule_many((message,)))

@@ -191,8 +191,6 @@ def check_topic(value: object, field: str = "topic") -> str:
 def check_key(key: object, limits: Limits, field: str = "keys") -> str:
     """The business key itself, or InvalidMessage."""
     if type(key) is str and key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= limits.key:
-        return key
-    if type(key) is str and key.isascii() and key.isprintable() and " " not in key and 0 < len(key) <= limits.key:
         return key  # nearly all of them, at a fraction of the time
     if not isinstance(key, str) or not key or _SPACE_OR_CONTROL.search(key):
         raise InvalidMessage(field, "a key is not empty and has no white space or control characters")
@@ -201,8 +199,6 @@ def check_key(key: object, limits: Limits, field: str = "keys") -> str:
 
 
 def _check_text(field: str, value: object, limit: int) -> None:
-    if type(value) is str and value.isascii() and value.isprintable() and 0 < len(value) <= limit:
-        return
     if type(value) is str and value.isascii() and value.isprintable() and 0 < len(value) <= limit:
         return  # nearly all of them, at a fraction of the time
     if not isinstance(value, str):

@@ -5,7 +5,7 @@ Written for bulk: the work here is done while the server works on what was sent 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,7 +20,7 @@ from delayq.store import commands
 from delayq.store.commands import MOVED, Answers, Command
 from delayq.store.keys import Layout, queue_keys
 
-__all__ = ["Outcome", "Scheduled", "level_delay", "schedule", "whole_id"]
+__all__ = ["Outcome", "Ready", "Scheduled", "level_delay", "schedule", "schedule_ready", "whole_id"]
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 
@@ -42,6 +42,18 @@ class Scheduled(msgspec.Struct, frozen=True, gc=False):
 Outcome = Scheduled | DelayqError
 
 
+class Ready(NamedTuple):
+    """Up to CHUNK messages of one queue, checked and encoded (behind `due_head`), with ids of the caller's and dates.
+
+    `places` are where they stand in the call, with their dues (ms).
+    """
+
+    queue: int
+    ids: list[str]
+    bodies: list[bytes]
+    places: list[tuple[int, int]]
+
+
 class _Moved(NamedTuple):
     """A message that a closed queue did not have: to be scheduled in the next layout."""
 
@@ -51,6 +63,10 @@ class _Moved(NamedTuple):
     body: bytes
     place: int  # in the call
     when: int  # ms
+
+
+#: By places in the call.
+_Outcomes = list[Any] | dict[int, Any]
 
 
 class _Batch:
@@ -79,6 +95,9 @@ class _Batch:
         return len(self.places) >= CHUNK or self.size >= CHUNK_BYTES
 
 
+_Put = Callable[[_Batch, Answers, _Outcomes, list[_Moved]], None]
+
+
 def schedule(
     context: Context, messages: Iterable[Message], now: int, *, refuse_past: bool = False
 ) -> Plan[list[Outcome]]:
@@ -92,6 +111,35 @@ def schedule(
     at = "p" if refuse_past else "a"
     answers = yield _commands(context, messages, now, at, outcomes, sent, moved)
     _place_errors(sent, answers, outcomes)
+    yield from _schedule_moved(context, moved, outcomes)
+    return outcomes
+
+
+def schedule_ready(
+    context: Context, batches: Iterable[Ready], *, refuse_past: bool = False
+) -> Plan[dict[int, Outcome]]:
+    """Schedule what is encoded already: what became, by their places, of those that were not scheduled just so."""
+    outcomes: dict[int, Outcome] = {}
+    sent: list[_Batch] = []
+    moved: list[_Moved] = []
+    kind = "P" if refuse_past else "A"
+
+    def commands() -> Iterator[Command[Any]]:
+        for ready in batches:
+            batch = _Batch(ready.queue)
+            batch.kinds = [kind] * len(ready.ids)
+            batch.ids, batch.bodies, batch.places = ready.ids, ready.bodies, ready.places
+            sent.append(batch)
+            yield _command(batch, context, outcomes, moved, _place_others)
+
+    answers = yield commands()
+    _place_errors(sent, answers, outcomes)
+    yield from _schedule_moved(context, moved, outcomes)
+    return outcomes
+
+
+def _schedule_moved(context: Context, moved: list[_Moved], outcomes: _Outcomes) -> Plan[None]:
+    """Schedule what closed queues did not take in the next layout, as often as it takes."""
     while moved:
         context.layouts.shut.update(one.queue for one in moved)
         places = yield from find_places(context, ((one.id, one.queue) for one in moved))
@@ -100,17 +148,16 @@ def schedule(
         answers = yield [_command(batch, context, outcomes, again) for batch in sent]
         _place_errors(sent, answers, outcomes)
         moved = again
-    return outcomes
 
 
-def _place_errors(sent: list[_Batch], answers: list[Any], outcomes: list[Any]) -> None:
+def _place_errors(sent: list[_Batch], answers: list[Any], outcomes: _Outcomes) -> None:
     for batch, answer in zip(sent, answers, strict=True):
         if isinstance(answer, StoreError):
             for id, (index, _) in zip(batch.ids, batch.places, strict=True):
                 outcomes[index] = answer.about(id)
 
 
-def _regroup(moved: list[_Moved], places: list[int | StoreError], outcomes: list[Any]) -> list[_Batch]:
+def _regroup(moved: list[_Moved], places: list[int | StoreError], outcomes: _Outcomes) -> list[_Batch]:
     """The messages by the queues that they are to be scheduled in next."""
     batches: list[_Batch] = []
     by_queue: dict[int, _Batch] = {}
@@ -183,22 +230,30 @@ def _commands(
         yield _command(batch, context, outcomes, moved)
 
 
-def _command(batch: _Batch, context: Context, outcomes: list[Any], moved: list[_Moved]) -> Command[None]:
-    """The script call for a batch. Its outcomes are put in place when its reply is read, not at the end of all."""
+def _command(
+    batch: _Batch, context: Context, outcomes: _Outcomes, moved: list[_Moved], put: _Put | None = None
+) -> Command[None]:
+    """The script call for a batch. Its outcomes are `put` in place when its reply is read, not at the end of all."""
+    put = put or _place
     keys = queue_keys(batch.queue)
     command = commands.schedule(keys, "".join(batch.kinds), batch.ids, batch.bodies, retention=context.retention)
 
     def read(reply: Any) -> None:
-        _place(batch, command.read(reply), outcomes, moved)
+        put(batch, command.read(reply), outcomes, moved)
 
     return Command(command.script, command.keys, command.args, read)
 
 
-def _place(batch: _Batch, answers: Answers, outcomes: list[Any], moved: list[_Moved]) -> None:
+def _place(batch: _Batch, answers: Answers, outcomes: _Outcomes, moved: list[_Moved]) -> None:
     queue, now = batch.queue, answers.now
     for kind, id, (index, when) in zip(batch.kinds, batch.ids, batch.places, strict=True):
         absolute = kind in "aApP"
         outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
+    _place_others(batch, answers, outcomes, moved)
+
+
+def _place_others(batch: _Batch, answers: Answers, outcomes: _Outcomes, moved: list[_Moved]) -> None:
+    queue = batch.queue
     for position, (status, due) in answers.others.items():
         (index, when), id = batch.places[position], batch.ids[position]
         if status == "live":

@@ -16,7 +16,7 @@ from delayq.errors import ConfigError
 from delayq.spark.ids import hashable
 from delayq.spark.values import Errors, dues, durations, plain
 
-__all__ = ["DUES", "FIELDS", "check_columns", "field_values"]
+__all__ = ["DUES", "FIELDS", "RARE", "check_columns", "field_values"]
 
 #: Columns of which each row has exactly one.
 DUES: Final = ("delay_time", "expect_date", "delay_level")
@@ -77,6 +77,8 @@ FIELDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], str]]] = {
         "ms as a whole number, an interval, or text such as '30m'",
     ),
 }
+#: Those without which a row is plain.
+RARE: Final = tuple(name for name in FIELDS if name not in ("id", "topic", "tags", "body", "expect_date"))
 
 
 def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) -> None:

@@ -28,6 +28,11 @@ def messages_of(
     batch: pa.RecordBatch, options: WriteOptions, zone: Callable[[], tzinfo]
 ) -> Iterator[Message | InvalidMessage]:
     """Each row as a message, or what is wrong with it; not yet checked against the limits."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        yield from _messages_beside_bad_texts(batch, options, zone)
+        return
     errors: Errors = {}
     given = {
         name: field_values(batch.column(name), name, zone, errors) for name in FIELDS if name in batch.schema.names
@@ -59,6 +64,27 @@ def messages_of(
                 tags=tags or "", keys=keys or (), properties=run | properties if properties else run, id=id,
                 ordering_key=ordering or "", max_attempts=attempts, expire_after=expire,
             )  # fmt: skip
+
+
+def _messages_beside_bad_texts(
+    batch: pa.RecordBatch, options: WriteOptions, zone: Callable[[], tzinfo]
+) -> Iterator[Message | InvalidMessage]:
+    """Spark lets texts be any bytes: rows with one that is no UTF-8 are wrong, and the others as ever."""
+    wrong = {row: name for row in range(batch.num_rows) if (name := _bad_text(batch.slice(row, 1)))}
+    good = batch.take(pa.array([row for row in range(batch.num_rows) if row not in wrong], pa.int64()))
+    others = messages_of(good, options, zone)
+    for row in range(batch.num_rows):
+        yield InvalidMessage(wrong[row], "is not valid UTF-8") if row in wrong else next(others)
+
+
+def _bad_text(row: pa.RecordBatch) -> str | None:
+    """The first column of a single row that is no UTF-8."""
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            return str(name)
+    return None
 
 
 def _or(values: list[Any] | None, constant: str) -> Any:

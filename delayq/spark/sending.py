@@ -2,32 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from datetime import tzinfo
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
 
 from delayq.client import Client
 from delayq.clock import Clock
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError, StoreFull, StoreUnavailable
 from delayq.message import Message, State
 from delayq.operations import Scheduled
+from delayq.scheduling import schedule_ready
+from delayq.spark.options import WriteOptions
 from delayq.spark.patience import Patience
+from delayq.spark.plain import plain_rows
+from delayq.spark.rows import messages_of
 from delayq.spark.sameness import same_message
 
-__all__ = ["Outcome", "Sender", "reason_of"]
+__all__ = ["Sender", "Sent", "reason_of"]
 
 Outcome = Scheduled | DelayqError
+
+
+class Sent(NamedTuple):
+    """How many rows were scheduled just so, and what became of all others, by their places in the batch."""
+
+    scheduled: int
+    others: dict[int, Outcome]
 
 
 class Sender:
     """Schedules, again and again while Redis is away or full, for at most `retry_for` ms without any progress."""
 
-    def __init__(self, client: Client, clock: Clock, *, retry_for: int, refuse_past: bool) -> None:
+    def __init__(self, client: Client, clock: Clock, options: WriteOptions) -> None:
         self._client = client
         self._clock = clock
-        self._retry_for = retry_for
-        self._refuse_past = refuse_past
+        self._options = options
+        self._retry_for = options.retry_for
+        self._refuse_past = options.past != "now"
 
-    def send(self, rows: Iterable[Message | InvalidMessage]) -> list[Outcome]:
+    def send(self, batch: pa.RecordBatch, zone: Callable[[], tzinfo]) -> Sent:
+        """Schedule a batch; raises GivenUp."""
+        count, others = self._send_plain(batch, zone)
+        left = [place for place, one in others.items() if one is None or isinstance(one, (StoreError, Conflict))]
+        if left:
+            part = batch if len(left) == batch.num_rows else batch.take(pa.array(left, pa.int64()))
+            others |= zip(left, self._send_rows(messages_of(part, self._options, zone)), strict=True)
+        outcomes = {place: one for place, one in others.items() if one is not None}
+        return Sent(count, outcomes)
+
+    def _send_plain(
+        self, batch: pa.RecordBatch, zone: Callable[[], tzinfo]
+    ) -> tuple[int, dict[int, Outcome | None]]:  # fmt: skip
+        """Schedule the plain rows of a batch: how many were scheduled just so, and the others; None: not looked at."""
+        try:
+            plain = plain_rows(batch, self._options, self._client.context(), self._clock.now(), zone)
+        except StoreError:
+            plain = None
+        if plain is None:
+            return 0, dict.fromkeys(range(batch.num_rows))
+        outcomes = self._client.run(
+            lambda context: schedule_ready(context, plain.batches, refuse_past=self._refuse_past)
+        )
+        others: dict[int, Outcome | None] = dict.fromkeys(plain.others)
+        return plain.rows - len(outcomes), others | outcomes
+
+    def _send_rows(self, rows: Iterable[Message | InvalidMessage]) -> list[Outcome]:
         """What became of each row, in order; raises GivenUp."""
         given: list[Message | InvalidMessage] = []
 
@@ -38,8 +79,6 @@ class Sender:
                     yield row
 
         answers = self._client.schedule_many(messages(), refuse_past=self._refuse_past)
-        if len(answers) == len(given) and not any(isinstance(one, (StoreError, Conflict)) for one in answers):
-            return answers  # nearly always
         sent = [(place, row) for place, row in enumerate(given) if isinstance(row, Message)]
         outcomes: list[Any] = list(given)
         self._take(outcomes, sent, answers)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,8 +23,7 @@ from delayq.spark.options import WriteOptions, zone
 from delayq.spark.patience import GivenUp, Patience, pause
 from delayq.spark.rejects import RejectsFile, RejectsFolder
 from delayq.spark.report import begun_line, task_line, total_line
-from delayq.spark.rows import messages_of
-from delayq.spark.sending import Outcome, Sender, reason_of
+from delayq.spark.sending import Sender, Sent, reason_of
 from delayq.store import commands
 from delayq.store.commands import Command
 
@@ -147,7 +147,7 @@ class _Task:
         self._options = options = job.options
         self._partition = partition
         self._attempt = attempt
-        self._sender = Sender(client, clock, retry_for=options.retry_for, refuse_past=options.past != "now")
+        self._sender = Sender(client, clock, options)
         self._counts = Counts()
         self._told: int | None = None
         self._file: RejectsFile | None = None
@@ -159,8 +159,7 @@ class _Task:
             most = max(1, min(most, self._options.rate * STEP // 1000))
         for batch in windows(batches, most):
             self._keep_to_rate(batch.num_rows)
-            rows = messages_of(batch, self._options, partial(self._zone_of, batch.schema))
-            self._count(batch, self._sender.send(rows))
+            self._count(batch, self._sender.send(batch, partial(self._zone_of, batch.schema)))
             self._tell()
         self._tell(at_once=True)
         return self._counts
@@ -179,13 +178,14 @@ class _Task:
             # Nobody needs every line: the totals are made of what tasks commit.
             self._client.store.run_many(task_line(name, self._job.id, self._partition, self._attempt, self._counts))
 
-    def _count(self, batch: pa.RecordBatch, outcomes: list[Outcome]) -> None:
+    def _count(self, batch: pa.RecordBatch, sent: Sent) -> None:
         counts = self._counts
-        counts.read += len(outcomes)
+        counts.read += batch.num_rows
+        counts.scheduled += sent.scheduled
         places: list[int] = []
         reasons: list[str] = []
         details: list[str] = []
-        for place, outcome in enumerate(outcomes):
+        for place, outcome in sorted(sent.others.items(), key=itemgetter(0)):
             if isinstance(outcome, Scheduled):
                 if outcome.created:
                     counts.scheduled += 1

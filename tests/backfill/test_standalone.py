@@ -1,33 +1,51 @@
-"""Two hosts of a standalone cluster, speculation, and an executor that is killed in the middle of it."""
+"""Two hosts of a standalone cluster: one stands still, so that its task gets a speculative copy; one is killed."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from delayq import Client
 from delayq.embedded import EmbeddedServer
+from delayq.spark.counts import Counts
+from delayq.store import commands
+from delayq.store.commands import plain
+from delayq.store.keys import report_key
 from tests.support.spark import HOSTS, environment, standalone
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-ROWS: Final = 20_000
-PARTS: Final = 8
+PARTS: Final = 6
+PART_ROWS: Final = 2_000
+ROWS: Final = PARTS * PART_ROWS
 FAR: Final = 2_000_000_000_000
+SETTINGS: Final = {
+    "spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "100ms", "spark.executor.memory": "512m", "spark.driver.host": HOSTS[0],
+    "spark.driver.memory": "512m", "spark.sql.files.maxPartitionBytes": "10000",
+    "spark.sql.files.openCostInBytes": "10000", "spark.ui.enabled": "false", "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false", "spark.eventLog.rolling.enabled": "false",
+}  # fmt: skip
 
 
-def test_every_message_is_there_once_though_an_executor_was_killed(own_valkey: EmbeddedServer, tmp_path: Path) -> None:
-    table = tmp_path / "table"
+def test_every_message_is_there_once_though_an_executor_was_killed_and_a_task_ran_twice(
+    own_valkey: EmbeddedServer, tmp_path: Path
+) -> None:
+    table, events = tmp_path / "table", tmp_path / "events"
     table.mkdir()
+    events.mkdir()
     for part in range(PARTS):
         numbers = range(part, ROWS, PARTS)
         rows = {
@@ -39,28 +57,38 @@ def test_every_message_is_there_once_though_an_executor_was_killed(own_valkey: E
     with standalone(tmp_path / "spark") as master, Client(own_valkey.url) as client:
         command = [sys.executable, "-m", "delayq.cli", "backfill", str(table), "--topic", "t", "--run", "r1"]
         command += ["--master", master, "--rate", "2000", "--json"]
-        settings = {
-            "spark.speculation": "true", "spark.speculation.multiplier": "1.1", "spark.speculation.quantile": "0.1",
-            "spark.speculation.minTaskRuntime": "100ms", "spark.executor.memory": "512m", "spark.driver.host": HOSTS[0],
-            "spark.driver.memory": "512m", "spark.sql.files.maxPartitionBytes": "100000",
-            "spark.sql.files.openCostInBytes": "100000",
-        }  # fmt: skip
+        settings = {**SETTINGS, "spark.eventLog.dir": events.as_uri()}
         command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        env = environment(DELAYQ_REDIS_URL=own_valkey.url, SPARK_LOCAL_IP=HOSTS[0])
         with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
-            env = environment(DELAYQ_REDIS_URL=own_valkey.url, SPARK_LOCAL_IP=HOSTS[0])
             job = subprocess.Popen(command, env=env, stdout=out, stderr=err)
-            try:
-                eventually(lambda: _there(client) > ROWS // 10 or job.poll() is not None, "some messages", 120)
-                killed = _executors(tmp_path)
-                os.kill(killed[HOSTS[1]], signal.SIGKILL)
-                assert job.wait(110) == 0, (tmp_path / "err").read_text()
-            finally:
-                job.kill()
-                job.wait()
-        assert set(killed) == set(HOSTS), "both hosts had an executor"
-        shape = (tmp_path / "out").read_text().replace(" ", "")
-        assert f'"read":{ROWS}' in shape and '"rejected":0' in shape
-        assert _there(client) == ROWS
+        slowed: list[int] = []
+        try:
+            eventually(lambda: len(_at_work(client)) == 2 or job.poll() is not None, "a task on each host", 120)
+            # One host comes to a stand in the middle of its task, the other loses its executor in the middle of its own.
+            slowed = _processes(tmp_path / "spark" / HOSTS[0], "pyspark.daemon")
+            for pid in slowed:
+                os.kill(pid, signal.SIGSTOP)
+            (executor,) = _processes(tmp_path / "spark" / HOSTS[1], "CoarseGrainedExecutorBackend")
+            os.kill(executor, signal.SIGKILL)
+            assert job.wait(150) == 0, (tmp_path / "err").read_text()
+        finally:
+            for pid in slowed:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            job.kill()
+            job.wait()
+        shape = json.loads((tmp_path / "out").read_text())
+        assert (shape["read"], shape["rejected"]) == (ROWS, 0)
+        ended = _ended(events)
+        lost = [task for task, (_, reason, _) in ended.items() if reason == "ExecutorLostFailure"]
+        scheduled = {attempt: counts.scheduled for attempt, counts in _lines(client).items()}
+        assert [task for task in lost if 0 < scheduled.get(task, 0) < PART_ROWS], (
+            "it had been writing when it was killed"
+        )
+        copies = [host for host, reason, speculative in ended.values() if speculative and reason == "Success"]
+        assert copies == [HOSTS[1]], "the task of the slow host was done by its copy"
+        assert sum(one.scheduled for one in client.stats()) == ROWS
         counters = [one.counters["scheduled"] for one in client.stats()]
         assert sum(counters) == ROWS, "none was scheduled twice"
         dues = {f"m{n}": FAR + n for n in range(ROWS)}
@@ -68,19 +96,43 @@ def test_every_message_is_there_once_though_an_executor_was_killed(own_valkey: E
         assert found == dues
 
 
-def _there(client: Client) -> int:
-    return sum(one.scheduled for one in client.stats())
+def _lines(client: Client) -> dict[int, Counts]:
+    """What each attempt of a task has told of itself, by Spark's number of it."""
+    (name,) = client.store.run(plain("KEYS", report_key("*"), read=list)) or [b""]
+    fields = client.store.run(commands.reported(name.decode().removeprefix(report_key("")))) if name else {}
+    return {
+        int(field.rpartition(" ")[2]): msgspec.convert(msgspec.json.decode(text)["counts"], Counts)
+        for field, text in fields.items()
+        if field.startswith("task ")
+    }
 
 
-def _executors(folder: Path) -> dict[str, int]:
-    """The process ids of the executors that work below this folder, by host."""
+def _at_work(client: Client) -> list[int]:
+    """The attempts that have scheduled something, and are not done."""
+    return [attempt for attempt, counts in _lines(client).items() if counts.scheduled > 0 and counts.read < PART_ROWS]
+
+
+def _ended(events: Path) -> dict[int, tuple[str, str, bool]]:
+    """Of every attempt by its number: host, how it ended, whether it was a speculative copy; of Spark's event log."""
     found = {}
+    (log,) = (path for path in events.iterdir() if not path.name.startswith("."))
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        if event["Event"] == "SparkListenerTaskEnd":
+            task = event["Task Info"]
+            found[task["Task ID"]] = (task["Host"], event["Task End Reason"]["Reason"], task["Speculative"])
+    return found
+
+
+def _processes(folder: Path, name: str) -> list[int]:
+    """The processes that work below this folder, and have this in their command line."""
+    found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = path.read_bytes().decode(errors="replace").split("\0")
+            words = path.read_bytes().decode(errors="replace")
             where = (path.parent / "cwd").resolve()
         except OSError:
             continue
-        if "org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and where.is_relative_to(folder):
-            found[words[words.index("--hostname") + 1]] = int(path.parent.name)
+        if name in words and where.is_relative_to(folder):
+            found.append(int(path.parent.name))
     return found

@@ -1,4 +1,4 @@
-"""Tests in several processes: those of a file stay together, and those on one broker."""
+"""Tests in several processes: those of a file stay together, those on one broker, and those in one Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.support.processes_of_tests import scope_of
         ("tests/targets/test_conformance.py::test_a[kafka]", "kafka"),
         ("tests/targets/test_conformance.py::test_a[log]", "tests/targets/test_conformance.py"),
         ("tests/house/test_brokers.py::test_kafka", "tests/house/test_brokers.py"),
+        ("tests/spark/test_spark.py::test_a", "spark"),
+        ("tests/backfill/test_many.py::test_a", "spark"),
+        ("tests/backfill/test_standalone.py::test_a", "tests/backfill/test_standalone.py"),
     ],
 )  # fmt: skip
-def test_a_broker_is_shared(test: str, scope: str) -> None:
+def test_a_broker_and_a_session_of_spark_are_shared(test: str, scope: str) -> None:
     assert scope_of(test) == scope

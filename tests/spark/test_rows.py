@@ -97,6 +97,17 @@ def test_a_value_that_cannot_be_read_is_wrong_in_its_row_alone(values: dict[str,
     assert isinstance(wrong, InvalidMessage) and wrong.field == field
 
 
+def test_a_text_that_is_no_utf_8_is_wrong_in_its_row_alone() -> None:
+    texts = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(["a", "b", "c"]), texts, pa.array([FAR] * 3)], ["id", "body", "expect_date"]
+    )
+    first, wrong, last = read(batch)
+    assert first == Message(id="a", topic="t", body="a", expect_date=FAR)
+    assert isinstance(wrong, InvalidMessage) and wrong.field == "body"
+    assert isinstance(last, Message) and last.body == "c"
+
+
 def test_nested_instants_are_in_utc_and_numbers_keep_their_digits() -> None:
     tokyo = pa.timestamp("us", tz="Asia/Tokyo")
     body = pa.struct([("at", tokyo), ("price", pa.decimal128(20, 10)), ("day", pa.date32())])

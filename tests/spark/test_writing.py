@@ -98,6 +98,13 @@ def test_each_row_is_rejected_for_its_own_reason_and_the_others_are_scheduled(
     assert [path.name for path in folder.iterdir() if path.name.startswith("_")] == []
 
 
+def test_a_bad_text_among_plain_rows_is_rejected_alone(write: Write, client: Client) -> None:
+    texts = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    columns = [pa.array(["a", "b", "c"]), texts, pa.array([FAR] * 3)]
+    counts = write(pa.RecordBatch.from_arrays(columns, ["id", "body", "expect_date"]))
+    assert (counts.scheduled, counts.rejected) == (2, {"body": 1})
+
+
 def test_without_a_folder_the_write_fails_at_its_end_and_says_how_many_and_why(write: Write, client: Client) -> None:
     rows = [{"id": "a", "expect_date": FAR}, {"id": "b", "expect_date": 5}, {"id": "c d", "expect_date": FAR}]
     with pytest.raises(Exception, match=r"3 rows read: 1 scheduled, 0 already there, 2 rejected \(id 1, past 1\)"):
