@@ -1,8 +1,7 @@
 """Scheduling over HTTP: one API process, kept connections, each waiting for its answer.
 
 Batches of 100 messages are set beside the limit of scheduling. Single messages are set beside an endpoint of FastAPI
-and Pydantic that takes the same payload and does nothing, under the same server with the same settings. Single messages
-with a key are set beside those without, and what slow clients cost the others is told in ms.
+and Pydantic that takes the same payload and does nothing, under the same server with the same settings.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks import access, limit
+from benchmarks import limit
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.http_load import Load, post
@@ -25,7 +24,7 @@ from benchmarks.schedule import measure_limit
 from delayq import Client, Message
 from delayq.processes import free_port
 
-__all__ = ["measure", "run"]
+__all__ = ["measure", "messages_of", "payload", "run", "write_lines"]
 
 BATCH: Final = 100
 BATCH_CONNECTIONS: Final = 16
@@ -39,18 +38,18 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     details: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name:
         folder = Path(name)
-        messages = _messages(scale.messages, keys=0)
+        messages = messages_of(scale.messages, keys=0)
         limit.write_schedule(folder / "commands", messages)
         _write_batches(folder / "batches", messages[:20_000])
         figures = [
             _batches(scale, folder, messages, seconds, details),
             _singles(scale, folder, seconds, details),
-            *access.figures(scale, folder, folder / "singles", seconds / 2, details),
         ]
     return figures, details
 
 
-def _messages(count: int, *, keys: int) -> list[Message]:
+def messages_of(count: int, *, keys: int) -> list[Message]:
+    """So many messages, due within a day, a day from now."""
     progress(f"http: preparing {count:,} messages")
     return list(make(count, spread(int(now()) + DAY, DAY), keys=keys))
 
@@ -70,7 +69,7 @@ def _batches(scale: Scale, folder: Path, messages: list[Message], seconds: float
 def _singles(scale: Scale, folder: Path, seconds: float, details: dict[str, Any]) -> Figure:
     costs: list[dict[str, float]] = []
     bodies = folder / "singles"
-    _write_lines(bodies, map(payload, _messages(5_000, keys=1)))
+    write_lines(bodies, map(payload, messages_of(5_000, keys=1)))
 
     def ours() -> float:
         return measure(scale, "/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
@@ -91,10 +90,11 @@ def payload(message: Message) -> dict[str, Any]:
 def _write_batches(path: Path, messages: Sequence[Message]) -> None:
     payloads = list(map(payload, messages))
     starts = range(0, len(payloads), BATCH)
-    _write_lines(path, ({"messages": payloads[start : start + BATCH]} for start in starts))
+    write_lines(path, ({"messages": payloads[start : start + BATCH]} for start in starts))
 
 
-def _write_lines(path: Path, values: Any) -> None:
+def write_lines(path: Path, values: Any) -> None:
+    """As JSON, one a line."""
     path.write_bytes(b"".join(msgspec.json.encode(value) + b"\n" for value in values))
 
 

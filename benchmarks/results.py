@@ -25,8 +25,8 @@ __all__ = [
 
 #: The benchmarks, in the order in which `all` runs them.
 NAMES: Final = (
-    "schedule", "http", "drain", "lateness", "burst", "growth", "memory", "idle", "failover", "scale", "targets",
-    "spark",
+    "schedule", "http", "access", "drain", "lateness", "burst", "growth", "memory", "idle", "failover", "scale",
+    "targets", "spark",
 )  # fmt: skip
 ROOT: Final = Path(__file__).resolve().parent.parent
 

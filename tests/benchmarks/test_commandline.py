@@ -91,7 +91,7 @@ def test_what_was_measured_before_a_failure_is_kept(
 
     monkeypatch.setattr(importlib.import_module("benchmarks.drain"), "run", fails)
     assert commandline.main(["all", "--json", str(tmp_path / "all.json")]) == 1
-    assert [one.name for one in load(tmp_path / "all.json")] == ["schedule", "http"]
+    assert [one.name for one in load(tmp_path / "all.json")] == ["schedule", "http", "access"]
     assert "no worker" in capsys.readouterr().err
     assert measured == []
 

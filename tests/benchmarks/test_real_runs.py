@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import feeder, limit, memory, schedule
+from benchmarks import access, feeder, limit, memory, schedule
 from benchmarks.harness import Scale
 from benchmarks.messages import DAY, QUEUES, make, spread
 from benchmarks.processes import connect, server
@@ -34,6 +34,17 @@ def test_memory_measures_messages_and_keys() -> None:
     figures, _ = memory.run(Scale(True))
     assert [figure.goal for figure in figures][:2] == [185, 125]
     assert all(figure.value > 0 for figure in figures)
+
+
+def test_access_measures_beside_no_keys_and_beside_slow_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "SOCKETS", 20)
+    monkeypatch.setattr(access, "CLIENTS", 30)
+    monkeypatch.setattr(access, "QUICK", 1.0)
+    figures, details = access.run(Scale(True))
+    assert [(figure.goal, figure.at_most) for figure in figures] == [(0.95, False), (20, True)]
+    assert figures[0].ratio and figures[0].ratio > 0
+    (found,) = details["p99 of other requests, ms"]
+    assert found["sockets"] >= 19
 
 
 def test_the_socket_feeder_does_all_that_the_limit_asks_for(tmp_path: Path) -> None:

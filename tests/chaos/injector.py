@@ -56,7 +56,8 @@ class Injector:
             self._heal_next()
             time.sleep(0.01)
         self._stack.relays.heal()
-        self._stack.zookeeper.start()
+        if self._stack.zookeeper is not None:
+            self._stack.zookeeper.start()
         self._look_after()
 
     def _look_after(self) -> None:
@@ -122,6 +123,7 @@ class Injector:
 
     def _zookeeper(self, how: str, place: int) -> Heal:
         ensemble = self._stack.zookeeper
+        assert ensemble is not None
         if how == "pause":
             ensemble.pause(place)
             return lambda: ensemble.resume(place)

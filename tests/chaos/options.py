@@ -22,7 +22,9 @@ class Options:
 
     Shares of the messages: those that are `cancelled`, `moved`, due at once (`short`). Of the changes that are not made
     close to the due, the share `after_due` comes later than it, by as much as `after` says. `aimed` faults replace the
-    drawn ones.
+    drawn ones. Without ZooKeepers there is one worker. `by_client` producers do without HTTP. Ended messages are
+    remembered for `final_window` ms: longer than anybody may have to ask for an outcome. `redis` is the program of the
+    server; the embedded one if empty.
     """
 
     minutes: float = 1.0
@@ -32,6 +34,7 @@ class Options:
     nodes: int = 3
     apis: int = 2
     zookeepers: int = 3
+    by_client: int = 0
     batch: int = 100
     cancelled: float = 0.06
     moved: float = 0.04
@@ -42,6 +45,8 @@ class Options:
     longest_delay: float = LONGEST_DELAY
     patience: float = 90.0
     session_timeout: int = 4_000
+    final_window: int = 180_000
+    redis: str = ""
     kinds: tuple[str, ...] = tuple(KINDS)
     mutant: str = ""
     aimed: tuple[Fault, ...] | None = None

@@ -1,4 +1,7 @@
-"""Producers: threads that schedule the drawn batches, and repeat with the same ids until they know the outcome."""
+"""Producers: threads that schedule the drawn batches, and repeat with the same ids until they know the outcome.
+
+The first ones do it over HTTP; `by_client` more by the library's client.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from delayq.config import Settings
 from tests.chaos.calls import Calls
 from tests.chaos.drawing import Planned, draw_batch
 from tests.chaos.history import History, now
 from tests.chaos.options import Options
+from tests.chaos.senders import ByClient, ByHttp, Sender
 
 __all__ = ["Producers"]
 
@@ -27,9 +32,12 @@ Accepted = Callable[[Planned, str, int, int], None]
 class Producers:
     """Start it, stop it; it makes no more messages then, and asks for a while for the outcomes that it does not know."""
 
-    def __init__(self, options: Options, urls: Sequence[str], history: History, accepted: Accepted) -> None:
+    def __init__(
+        self, options: Options, urls: Sequence[str], settings: Settings, history: History, accepted: Accepted
+    ) -> None:
         self._options = options
         self._urls = urls
+        self._settings = settings
         self._history = history
         self._accepted = accepted
         self._numbers = itertools.count()
@@ -39,7 +47,8 @@ class Producers:
         self._over = threading.Event()
         self.failed: list[BaseException] = []
         self._threads = [
-            threading.Thread(target=self._run, args=(one,), name=f"producer-{one}") for one in range(THREADS)
+            threading.Thread(target=self._run, args=(one,), name=f"producer-{one}")
+            for one in range(THREADS + options.by_client)
         ]
 
     def start(self) -> None:
@@ -59,27 +68,32 @@ class Producers:
             thread.join(30)
 
     def _run(self, place: int) -> None:
-        calls = Calls(self._urls, place, self._history)
+        sender = self._sender(place)
         try:
-            self._produce(calls)
+            self._produce(sender)
         except BaseException as error:
             self.failed.append(error)
         finally:
-            calls.close()
+            sender.close()
 
-    def _produce(self, calls: Calls) -> None:
+    def _sender(self, place: int) -> Sender:
+        if place < THREADS:
+            return ByHttp(Calls(self._urls, place, self._history))
+        return ByClient(self._settings)
+
+    def _produce(self, sender: Sender) -> None:
         again: list[Asked] = []
         again_at = 0.0
         while not self._over.is_set() and (again or not self._stopping.is_set()):
             if again and time.monotonic() >= again_at:
-                again = self._repeat(calls, again)
+                again = self._repeat(sender, again)
                 again_at = time.monotonic() + AGAIN
             elif self._stopping.is_set() or len(again) >= MOST_UNKNOWN:
                 self._over.wait(0.05)
             else:
-                again += self._next(calls)
+                again += self._next(sender)
 
-    def _next(self, calls: Calls) -> list[Asked]:
+    def _next(self, sender: Sender) -> list[Asked]:
         """Schedule the next batch when its time has come; those without an outcome."""
         number = next(self._numbers)
         due_at = self._started + number * self._options.batch / self._options.rate
@@ -92,30 +106,23 @@ class Producers:
         asked = [(one, one.due(at)) for one in batch]
         self._history.say("schedule", [(one.n, int(one.general), due) for one, due in asked])
         # One of them by itself: single requests share their way to Redis, which is another path through the API.
-        return self._send(calls, asked[1:]) + self._send(calls, asked[:1])
+        return self._send(sender, asked[1:]) + self._send(sender, asked[:1])
 
-    def _repeat(self, calls: Calls, again: list[Asked]) -> list[Asked]:
+    def _repeat(self, sender: Sender, again: list[Asked]) -> list[Asked]:
         size = self._options.batch
-        return [one for start in range(0, len(again), size) for one in self._send(calls, again[start : start + size])]
+        return [one for start in range(0, len(again), size) for one in self._send(sender, again[start : start + size])]
 
-    def _send(self, calls: Calls, asked: list[Asked]) -> list[Asked]:
+    def _send(self, sender: Sender, asked: list[Asked]) -> list[Asked]:
         """Ask for these; those whose outcome is unknown."""
-        wires = [one.wire(due) for one, due in asked]
-        if len(wires) == 1:
-            reply = calls("POST", "/v1/messages", wires[0])
-            items: Sequence[Any] = [{"status": reply.status, **reply.body}]
-        else:
-            reply = calls("POST", "/v1/messages:batch", {"messages": wires})
-            items = reply.body["results"] if reply.status == 200 else [{"status": reply.status}] * len(wires)
-        if reply.unknown:
-            return asked
-        return self._take(asked, items)
+        if not asked:
+            return []
+        return self._take(asked, sender.send([one.wire(due) for one, due in asked]))
 
     def _take(self, asked: list[Asked], items: Sequence[Any]) -> list[Asked]:
         unknown, accepted, odd = [], [], []
         at = now()
         for (one, due), item in zip(asked, items, strict=True):
-            if item["status"] >= 500:
+            if not item["status"] or item["status"] >= 500:
                 unknown.append((one, due))
             elif item["status"] in (200, 201):
                 accepted.append((one.n, item["dueMs"], item["queue"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from servers.zookeeper import ZooKeeperServer
@@ -20,6 +21,9 @@ from tests.chaos.stack import GENERAL, STREAMS, WINDOW, Stack
 
 __all__ = ["run"]
 
+#: Makes what goes on beside the traffic, for as long as that lasts.
+Beside = Callable[[Stack], AbstractContextManager[object]]
+
 
 class _Actor(Protocol):
     """What runs beside the faults, in threads of its own."""
@@ -32,15 +36,15 @@ class _Actor(Protocol):
 
 def run(
     options: Options, *, zookeeper: ZooKeeperServer | None = None, root: str = "/delayq",
-    say: Callable[[str], None] = lambda text: None,
+    say: Callable[[str], None] = lambda text: None, beside: Beside = nullcontext,
 ) -> Verdict:  # fmt: skip
-    """Run, from the main thread; raises ServerMissing where there can be no ZooKeeper."""
+    """Run, from the main thread, with `beside` around the traffic; raises ServerMissing where there is no ZooKeeper."""
     options.folder.mkdir(parents=True, exist_ok=True)
     with History(options.folder) as history:
         history.run(options=options.plain())
         with Stack(options, zookeeper, root) as stack:
             say("started: faults and traffic begin")
-            left, injector = _trouble(options, stack, history, say)
+            left, injector = _trouble(options, stack, history, say, beside)
             ended = stack.stop()
     verdict = check(options.folder, window=WINDOW)
     verdict.left = left
@@ -52,13 +56,15 @@ def run(
     return verdict
 
 
-def _trouble(options: Options, stack: Stack, history: History, say: Callable[[str], None]) -> tuple[int, Injector]:
+def _trouble(
+    options: Options, stack: Stack, history: History, say: Callable[[str], None], beside: Beside
+) -> tuple[int, Injector]:
     """Traffic and faults, and the quiet afterwards; how many messages are left, and what was injected."""
     faults = options.aimed
     if faults is None:
         faults = tuple(draw_faults(options.seed, options.seconds, options.faults_every, options.kinds, stack.counts()))
     changers = Changers(stack.urls, history)
-    producers = Producers(options, stack.urls, history, changers.accepted)
+    producers = Producers(options, stack.urls, stack.settings(), history, changers.accepted)
     consumers = [
         Consumer(stack.redis.url, STREAMS, history),
         Consumer(stack.target.url, GENERAL, history),
@@ -75,7 +81,8 @@ def _trouble(options: Options, stack: Stack, history: History, say: Callable[[st
 
     patience = 0.0
     try:
-        injector.run(faults, options.seconds, go_on)
+        with beside(stack):
+            injector.run(faults, options.seconds, go_on)
         injector.heal()
         patience = options.patience
         say(f"{injector.injected} faults injected ({injector.skipped} met something broken already): all is healed")

@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import httpx2
 
+from delayq.config import Settings, load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.processes import LOCALHOST, free_port
 from servers.zookeeper import ZooKeeperServer
@@ -39,12 +41,16 @@ class Stack:
     def __init__(self, options: Options, zookeeper: ZooKeeperServer | None = None, root: str = "/delayq") -> None:
         folder = self.folder = options.folder
         self.options = options
-        self.redis = EmbeddedServer(data_dir=folder / "redis", extra=_KEPT)
+        binary = Path(options.redis) if options.redis else None
+        self.redis = EmbeddedServer(data_dir=folder / "redis", binary=binary, extra=_KEPT)
         self.target = EmbeddedServer(data_dir=folder / "target", appendonly=False)
         self._own_zookeeper = zookeeper is None
-        self.zookeeper = zookeeper or ZooKeeperServer(data_dir=folder / "zookeeper", members=options.zookeepers)
+        if zookeeper is None and options.zookeepers:
+            zookeeper = ZooKeeperServer(data_dir=folder / "zookeeper", members=options.zookeepers)
+        self.zookeeper = zookeeper
         self._root = root
-        self._members = [int(host.rpartition(":")[2]) for host in self.zookeeper.hosts.split(",")]
+        hosts = zookeeper.hosts.split(",") if zookeeper is not None else []
+        self._members = [int(host.rpartition(":")[2]) for host in hosts]
         self.relays = Relays(self._roads(), folder / "relay.log")
         self.workers = [self._worker(number) for number in range(options.nodes)]
         self.apis = [self._api(number) for number in range(options.apis)]
@@ -70,18 +76,27 @@ class Stack:
         target = f"{LOCALHOST}:{self.target.port}"
         return self._process(f"api{number}", "api", target=target, api_port=str(free_port()))
 
-    def _process(self, name: str, module: str, *, target: str, **settings: str) -> OneProcess:
+    def _common(self, redis: str, target: str) -> dict[str, str]:
+        """Settings of all, who reach Redis and the target there."""
         routes = [
             {"name": "general", "match": "general.*", "target": f"redis+stream://{target}/0"},
             {"name": "streams", "match": "stream.*", "target": "redis+stream:"},
         ]
-        mutant = ["tests.chaos.mutant", self.options.mutant] if self.options.mutant else []
-        common = {
-            "redis_url": f"redis://{self.relays.address(f'{name}-redis')}/0", "routes": json.dumps(routes),
-            "window": str(WINDOW), "max_attempts": "1000", "retry_cap": "4s", "send_timeout": "3s",
-            "final_window": "3m", "drain_timeout": "8s",
+        return {
+            "redis_url": f"redis://{redis}/0", "routes": json.dumps(routes), "window": str(WINDOW),
+            "max_attempts": "1000", "retry_cap": "4s", "send_timeout": "3s",
+            "final_window": str(self.options.final_window), "drain_timeout": "8s",
             "forwarders": str(self.options.forwarders),
         }  # fmt: skip
+
+    def settings(self) -> Settings:
+        """Of a client that nothing stands between it and Redis."""
+        there, target = (f"{LOCALHOST}:{server.port}" for server in (self.redis, self.target))
+        return load_settings(**self._common(there, target))
+
+    def _process(self, name: str, module: str, *, target: str, **settings: str) -> OneProcess:
+        mutant = ["tests.chaos.mutant", self.options.mutant] if self.options.mutant else []
+        common = self._common(self.relays.address(f"{name}-redis"), target)
         return OneProcess(name, [sys.executable, "-m", *mutant, module], common | settings, self.folder / f"{name}.log")
 
     # -- who is there ------------------------------------------------------------------------------------------------
@@ -150,7 +165,7 @@ class Stack:
         return self
 
     def _start(self) -> None:
-        if self._own_zookeeper:
+        if self.zookeeper is not None and self._own_zookeeper:
             self._stack.enter_context(self.zookeeper)
         for server in (self.redis, self.target):
             server.start()

@@ -1,10 +1,11 @@
-"""Tests in several processes: those of a file stay together, those on one broker, and those in one Spark."""
+"""Tests in several processes: those of a file stay together, and those on one broker or Spark; what takes long begins."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.processes_of_tests import scope_of
+from tests.support.processes_of_tests import LONG, next_scope, scope_of
+from tests.support.service import ROOT
 
 
 @pytest.mark.parametrize(
@@ -19,5 +20,19 @@ from tests.support.processes_of_tests import scope_of
         ("tests/backfill/test_standalone.py::test_a", "tests/backfill/test_standalone.py"),
     ],
 )  # fmt: skip
-def test_a_broker_and_a_session_of_spark_are_shared(test: str, scope: str) -> None:
+def test_a_broker_and_a_spark_are_shared(test: str, scope: str) -> None:
     assert scope_of(test) == scope
+
+
+def test_what_takes_longest_begins_and_the_rest_keeps_its_order() -> None:
+    waiting = ["tests/a.py", LONG[2], "tests/b.py", LONG[1]]
+    order = []
+    while waiting:
+        order.append(next_scope(waiting))
+        waiting.remove(order[-1])
+    assert order == [LONG[1], LONG[2], "tests/a.py", "tests/b.py"]
+
+
+def test_what_is_listed_as_long_is_there() -> None:
+    shared = {"kafka", "rabbitmq", "rocketmq", "spark"}
+    assert [scope for scope in LONG if scope not in shared and not (ROOT / scope).is_file()] == []

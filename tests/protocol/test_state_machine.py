@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from delayq.embedded import EmbeddedServer
@@ -30,19 +30,21 @@ def store(server_url: str) -> Iterator[Store]:
     store.close()
 
 
-def run(store: Store, examples: int, steps: int = 40, shrink: bool = True) -> None:
+def run(store: Store, examples: int, steps: int = 40, shrink: bool = True, drawn: int = 0) -> None:
+    """`drawn` by this seed; 0: as hypothesis derives it from the machine."""
+
     class Machine(Protocol):
         pass
 
     Machine.store = store
     run_state_machine_as_test(
-        Machine,
+        seed(drawn)(Machine) if drawn else Machine,
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
             deadline=None,
             suppress_health_check=list(HealthCheck),
-            derandomize=True,
+            derandomize=not drawn,
             database=None,
             report_multiple_bugs=False,
             phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
@@ -84,7 +86,7 @@ def test_the_state_machine_fails_without_a_rule(
     store = Store(server_url)
     try:
         with pytest.raises(AssertionError):
-            run(store, examples=4_000, shrink=False)
+            run(store, examples=4_000, shrink=False, drawn=mutant.seed)
     finally:
         store.close()
         scripts.load.cache_clear()

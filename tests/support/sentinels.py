@@ -50,6 +50,15 @@ class Sentinel:
         self.admin: Any = redis.Redis(
             host=LOCALHOST, port=self.port, password=password, protocol=2, socket_timeout=10
         )  # fmt: skip
+        eventually(self._made_quick, "the sentinel is up")
+
+    def _made_quick(self) -> bool:
+        """Have it ask servers and tell other sentinels every 0.2 s, not every 10 s and 2 s: waiting proves nothing."""
+        try:
+            self.admin.execute_command("SENTINEL", "DEBUG", "info-period", 200, "publish-period", 200)
+        except redis.exceptions.ConnectionError:
+            return False
+        return True
 
     def sees(self) -> dict[str, Any]:
         """The group as it sees it; empty while it is not up."""
