@@ -14,7 +14,7 @@ from delayq.store import scripts
 class Mutant:
     """Replacements in scripts: (script, what stands there, what stands there instead).
 
-    `seed` draws an example that shows it soon; others are found as well, after thousands more.
+    `seed` draws an example that shows it soon; without one it is found as well, after thousands.
     """
 
     name: str
