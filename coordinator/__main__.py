@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from coordinator.errors import CoordinatorError
 from coordinator.printing import Printer
+from coordinator.zookeeper.access import access_of
 from coordinator.zookeeper.overview import Overview, Overviews
 from delayq.cli.output import visible
 from delayq.clock import Clock, SystemClock
@@ -101,7 +102,9 @@ class _Queues:
 
 
 def _overviews(settings: Settings, queues: Callable[[], Collection[int] | None], clock: Clock) -> Overviews:
-    return Overviews(settings.zookeeper, settings.zookeeper_root, settings.session_timeout, queues, clock)
+    return Overviews(
+        settings.zookeeper, settings.zookeeper_root, settings.session_timeout, queues, clock, access_of(settings)
+    )  # fmt: skip
 
 
 def _options(argv: Sequence[str] | None) -> Any:

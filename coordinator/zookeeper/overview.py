@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from coordinator.errors import CoordinatorError
+from coordinator.zookeeper.access import OPEN, Access
 from coordinator.zookeeper.membership import Entry, decode
 from coordinator.zookeeper.session import Session
 from delayq.clock import Clock
@@ -42,10 +43,12 @@ class Overviews:
     """
 
     def __init__(
-        self, hosts: str, root: str, session_timeout: int, queues: Callable[[], Collection[int] | None], clock: Clock
-    ) -> None:
+        self, hosts: str, root: str, session_timeout: int, queues: Callable[[], Collection[int] | None], clock: Clock,
+        access: Access = OPEN,
+    ) -> None:  # fmt: skip
         self._hosts = hosts
         self._timeout = session_timeout
+        self._access = access
         self._nodes = f"{root}/nodes"
         self._owners = f"{root}/owners"
         self._queues = queues
@@ -81,7 +84,7 @@ class Overviews:
 
     def _connected(self) -> Session:
         if self._session is None:
-            session = Session(self._hosts, self._timeout, self._told)
+            session = Session(self._hosts, self._timeout, self._told, self._access)
             try:
                 session.open()
             except BaseException:  # a signal's, too

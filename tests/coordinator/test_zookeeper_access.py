@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 
 from coordinator import CoordinatorRefused
 from coordinator.zookeeper.access import Access, access_of
+from coordinator.zookeeper.overview import Overviews
 from coordinator.zookeeper.session import Session
 from delayq import Client, Message
+from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.errors import ConfigError
 from delayq.store.store import Store
@@ -73,6 +76,13 @@ def test_nodes_share_the_queues_over_tls_with_a_user_and_only_that_user_may_touc
     try:
         one, other = nodes.join("one"), nodes.join("other")
         nodes.settle(one, other)
+        queues = set(range(QUEUES))
+        with closing(
+            Overviews(guarded.secure_hosts, zookeeper_root, SHORT, lambda: queues, SystemClock(), access)
+        ) as overviews:
+            look = overviews.look()
+            assert [member.name for member in look.members] == ["one", "other"]
+            assert look.unowned == ()
         login = {"mechanism": "DIGEST-MD5", "username": "delayq", "password": USERS["delayq"]}
         with client(guarded.hosts, sasl_options=login) as admin:
             for path in ("", "/nodes", "/nodes/one", "/starts", "/owners", *(f"/owners/{q}" for q in range(QUEUES))):

@@ -120,8 +120,7 @@ def test_keys_are_taken_from_the_environment() -> None:
 def test_what_is_mounted_is_there() -> None:
     volumes = [volume.split(":")[0] for one in SERVICES.values() for volume in one.get("volumes", ())]
     assert {name for name in volumes if not name.startswith(".")} == set(FILE["volumes"])
-    absent = {name for name in volumes if name.startswith(".") and not (ROOT / name).exists()}
-    assert absent <= {"./observability/alerts.yaml", "./observability/dashboard.json"}
+    assert {name for name in volumes if name.startswith(".") and not (ROOT / name).exists()} == set()
 
 
 def test_redis_is_set_as_the_page_of_redis_wants_it() -> None:
