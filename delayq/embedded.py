@@ -30,7 +30,7 @@ STOP_SECONDS = 10.0
 # The wheel's Valkey uses glibc's malloc, which by default is slow at freeing what was stored at random, and gives
 # memory back to the system only to ask for it again. Other C libraries ignore this.
 _TUNABLES = {
-    "tcache_count": 65_535,
+    "tcache_count": 1_024,  # of each of 64 sizes up to 1 KiB: no more than 33 MiB in all
     "trim_threshold": 256 * 1024 * 1024,
     "mmap_threshold": 64 * 1024 * 1024,
     "top_pad": 1024 * 1024,
