@@ -129,7 +129,7 @@ class Settings(BaseSettings):
     def _whole_url(cls, given: Any) -> Any:
         """The URL of Redis with the user and the password that are given beside it."""
         given = dict(given)
-        url = revealed(str(given.get("redis_url") or cls.model_fields["redis_url"].default), "DELAYQ_REDIS_URL")
+        url = revealed(str(given.get("redis_url", cls.model_fields["redis_url"].default)), "DELAYQ_REDIS_URL")
         password = revealed(str(given.pop("redis_password", "")), "DELAYQ_REDIS_PASSWORD")
         user = str(given.pop("redis_user", ""))
         given["redis_url"] = with_user(url, user, password) if user or password else url

@@ -116,6 +116,7 @@ MUTANTS = (
                 "if how ~= 'changed' then",
             ),
         ),
+        seed=40,
     ),
     Mutant(
         "redrive that forgets exposed",

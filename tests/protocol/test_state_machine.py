@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import pytest
@@ -59,13 +59,23 @@ def test_nothing_is_lost_early_or_sent_after_a_certain_cancel(store: Store) -> N
     run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "300")))
 
 
-def test_a_retry_that_falls_before_the_offset_because_a_clock_went_back_is_seen(store: Store) -> None:
+def walk(store: Store, path: Callable[[Protocol], Iterable[Callable[[], object]]]) -> None:
+    """These steps, in this order."""
+
     class Machine(Protocol):
         pass
 
     Machine.store = store
     machine = Machine()
-    for step in (
+    for step in path(machine):
+        step()
+        machine.reconcile()
+        machine.whoever_sleeps_misses_nothing()
+    machine.teardown()
+
+
+def a_retry_falls_before_the_offset(machine: Protocol) -> Iterable[Callable[[], object]]:
+    return (
         machine.first_owner,
         partial(machine.cancel_and_use_the_id_again, "a"),
         partial(machine.the_clock_of_a_node_steps, 0, -20),
@@ -73,15 +83,37 @@ def test_a_retry_that_falls_before_the_offset_because_a_clock_went_back_is_seen(
         partial(machine.cancel_and_use_the_id_again, "a"),
         partial(machine.the_clock_of_redis_steps, 3_600_000),  # it is pulled, with a due that is ahead again
         machine.everything_arrives_but_nobody_hears_of_it,
-    ):
-        step()
-        machine.reconcile()
-        machine.whoever_sleeps_misses_nothing()
-    machine.teardown()
+    )
+
+
+def an_id_is_used_again_while_it_is_sent(machine: Protocol) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.schedule, "a", 1, False),
+        partial(machine.time_passes, 20),
+        partial(machine.tick, 0),
+        partial(machine.tick, 0),
+        partial(machine.cancel_and_use_the_id_again, "a"),
+        partial(machine.send_ends, 0, 0, "ok"),
+        partial(machine.tick, 0),
+    )
+
+
+PATHS = {
+    "a retry that falls before the offset": a_retry_falls_before_the_offset,
+    "settling by id alone": an_id_is_used_again_while_it_is_sent,
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_on_these_paths_nothing_is_lost_either(store: Store, path: str) -> None:
+    walk(store, PATHS[path])
 
 
 def search(store: Store, mutant: Mutant) -> None:
     """Where it shows soon, then everywhere."""
+    if mutant.name in PATHS:
+        walk(store, PATHS[mutant.name])
     if mutant.seed:
         run(store, examples=SOON, shrink=False, drawn=mutant.seed)
     run(store, examples=4_000, shrink=False)
