@@ -16,7 +16,18 @@ import msgspec
 from benchmarks.errors import BenchmarkError
 from benchmarks.results import Pair
 
-__all__ = ["CpuMeter", "RssMeter", "Scale", "in_pairs", "now", "progress", "rss", "wait_for", "warn_if_busy"]
+__all__ = [
+    "CpuMeter",
+    "RssMeter",
+    "Scale",
+    "StealMeter",
+    "in_pairs",
+    "now",
+    "progress",
+    "rss",
+    "wait_for",
+    "warn_if_busy",
+]
 
 _began = time.monotonic()
 
@@ -50,6 +61,27 @@ def warn_if_busy() -> None:
     """Say so when other things run on the machine: delayq's processes and the limit do not suffer alike."""
     if sum(os.getloadavg()[:2]) > 1:
         progress(f"the machine is busy (load average {os.getloadavg()[0]:.1f}): ratios will not mean much")
+
+
+class StealMeter:
+    """How much of the CPU time that this machine asked for its host gave to others, since it was made (proc(5), stat)."""
+
+    def __init__(self, counts: Path = Path("/proc/stat")) -> None:
+        self._counts = counts
+        self._before = self._read()
+
+    def share(self) -> float:
+        """Between 0 and 1; 0 where the system does not tell."""
+        busy, stolen = (after - before for after, before in zip(self._read(), self._before, strict=True))
+        return stolen / (busy + stolen) if busy + stolen > 0 else 0.0
+
+    def _read(self) -> tuple[int, int]:
+        try:
+            words = self._counts.read_text(encoding="ascii").split("\n", 1)[0].split()
+        except OSError:
+            return 0, 0
+        user, nice, system, _idle, _iowait, irq, softirq, stolen = map(int, words[1:9])
+        return user + nice + system + irq + softirq, stolen
 
 
 def now() -> float:
