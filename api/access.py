@@ -118,24 +118,27 @@ class Caller:
         """The message as this caller's, or Problem or InvalidMessage: it may schedule it, under an id of its own."""
         if self.key is None:
             return message
-        if message.topic not in self._known:
+        allowed = self._known.get(message.topic)
+        if allowed is None:
             check_topic(message.topic)
-        self.need("schedule", message.topic)
+        if allowed is None or "schedule" not in allowed:
+            self.need("schedule", message.topic)
         for key in message.keys:
             if key.startswith(RESERVED):
                 raise InvalidMessage("keys", f"business keys that begin with {RESERVED!r} are not for you to give")
-        id, own = message.id, self.key.ids
-        if id is None and own:
-            # With an ordering key, the library puts the hash of that behind it.
-            id = own + new_id() if message.ordering_key else self._made.next()
-        elif id is not None and own and not id.startswith(own):
+        own = self.key.ids
+        if message.id is None:
+            if own:
+                # With an ordering key, the library puts the hash of that behind it.
+                made = own + new_id() if message.ordering_key else self._made.next()
+                message = msgspec.structs.replace(message, id=made)
+        elif own and not message.id.startswith(own):
             raise InvalidMessage("id", f"ids of this key begin with {own!r}")
-        elif id is not None and not own and id.startswith(self._foreign):
+        elif not own and message.id.startswith(self._foreign):
             raise InvalidMessage("id", "ids that begin so belong to another key")
-        keys = message.keys
         if self.quota is not None:
-            keys = (*keys, quota_key(self.key.name))
-        return msgspec.structs.replace(message, id=id, keys=keys)
+            message = msgspec.structs.replace(message, keys=(*message.keys, quota_key(self.key.name)))
+        return message
 
 
 ANYBODY: Final = Caller()

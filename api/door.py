@@ -135,14 +135,12 @@ class Door:
         """Who a request is from; raises Problem for nobody, and for one who asks too often."""
         if self._path is None:
             return ANYBODY
-        given: bytes | None = None
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                if given is not None:
-                    raise Problem("unauthorized", "Give one Authorization header.", headers=WRONG)
-                given = value
-        if given is None:
+        found: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not found:
             raise Problem("unauthorized", "Send a key: Authorization: Bearer dq_….", headers=CHALLENGE)
+        if len(found) > 1:
+            raise Problem("unauthorized", "Give one Authorization header.", headers=WRONG)
+        (given,) = found
         callers, verified = self._verified
         caller = verified.get(given)
         if caller is None or (self.attempts.locks_until and self._clock.monotonic() < self.attempts.locks_until):
