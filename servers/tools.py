@@ -21,7 +21,7 @@ PACKAGES: Final = {
     "promtool": "github.com/prometheus/prometheus/cmd/promtool@v0.315.0",
 }
 #: The module and the build tags of those whose go.mod has what `go install` refuses: they are built as a dependency.
-MODULES: Final = {"promtool": ("github.com/prometheus/prometheus", "remove_all_sd")}
+MODULES: Final = {"promtool": ("github.com/prometheus/prometheus", "remove_all_sd,enable_dns_sd")}
 _SECONDS: Final = 420.0
 
 

@@ -53,6 +53,15 @@ def test_promtool_takes_the_rules_and_each_fires_when_it_should(promtool: Path) 
         assert "SUCCESS" in run(promtool, *words[1:])
 
 
+def test_promtool_takes_the_settings_of_the_compose_file_s_prometheus(promtool: Path, tmp_path: Path) -> None:
+    own = (FOLDER / "prometheus.yml").read_text()
+    mounted = "/etc/prometheus/alerts.yaml"
+    assert own.count(mounted) == 1
+    path = tmp_path / "prometheus.yml"
+    path.write_text(own.replace(mounted, str(FOLDER / "alerts.yaml")))
+    assert "SUCCESS" in run(promtool, "check", "config", path)
+
+
 def test_every_expression_of_the_dashboard_is_promql(promtool: Path, tmp_path: Path) -> None:
     rules = []
     for panel in PANELS:
