@@ -32,8 +32,9 @@ __all__ = ["BatchWriter", "Job", "RowsRejected", "StreamWriter", "Written", "win
 #: So many rows, or bytes, of a task are grouped by queue at a time: its memory does not grow with its rows.
 WINDOW_ROWS: Final = 32_000
 WINDOW_BYTES: Final = 16 * 1024 * 1024
-#: With a rate, what goes out at a time is what may go within so many ms: live traffic never waits for long.
-STEP: Final = 50
+#: With a rate, what goes out at a time is what may go within so many ms: live traffic never waits for long. With 50 its p99
+#: was 3 times what it is alone, with 10 less than twice.
+STEP: Final = 10
 #: A task says how far it is at most so often, in ms.
 REPORT_EVERY: Final = 1_000
 
