@@ -17,11 +17,11 @@ from typing import Final, Self
 from delayq.errors import DelayqError
 from delayq.processes import LOCALHOST, free_port
 from servers.errors import ServerMissing
-from servers.jars import cache, find_java
+from servers.jars import cache, fetch, find_java
 from servers.process import ServerProcess
 from servers.zookeeper_guard import Guard
 
-__all__ = ["ZooKeeperServer", "available", "find_jars"]
+__all__ = ["ZooKeeperServer", "available", "find_jars", "obtain"]
 
 START_SECONDS = 60.0
 # A tick bounds how exactly sessions expire. The log file is not made 64 MB long in advance.
@@ -49,6 +49,15 @@ def available() -> None:
     """Raise ServerMissing, which says how to get it, where no ZooKeeper can run."""
     find_java("a ZooKeeper server")
     find_jars()
+
+
+def obtain() -> None:
+    """Have all that a server takes, fetching its classes if need be; raises ServerMissing."""
+    find_java("a ZooKeeper server")
+    try:
+        find_jars()
+    except ServerMissing:
+        fetch("zookeeper")
 
 
 def find_jars() -> list[str]:

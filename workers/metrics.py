@@ -197,8 +197,9 @@ class _Servers(Collector):
             failing = "1 while a write to the append-only file, or a snapshot, has failed"
             yield _gauge("delayq_redis_disk_failing", failing, int(server.disk_failing))
         if node.settings.zookeeper:
-            connected = "1 while this node is registered under a session with ZooKeeper"
-            yield _gauge("delayq_zookeeper_connected", connected, int(node.zookeeper_connected))
+            text = "1 while this node is registered under a session with ZooKeeper"
+            connected = node.coordinator is not None and node.coordinator.connected
+            yield _gauge("delayq_zookeeper_connected", text, int(connected))
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -89,8 +89,8 @@ class Node:
         self._line = Line(self.store, settings, self.skew, self._clock)
         self.ready = False
         self.watch: Watch | None = None
-        self._ownership: Ownership | None = None
-        self._coordinator: Coordinator | None = None
+        self.ownership: Ownership | None = None
+        self.coordinator: Coordinator | None = None
         self._forwarders: dict[str, Forwarder] = {}
         self._policy = Policy(
             window=settings.window, ramp=RAMP, max_attempts=settings.max_attempts,
@@ -111,19 +111,9 @@ class Node:
         self._look_now()
 
     @property
-    def ownership(self) -> Ownership | None:
-        """Which queues it owns, for metrics; None before it takes part."""
-        return self._ownership
-
-    @property
-    def zookeeper_connected(self) -> bool:
-        """Whether it has a session with ZooKeeper now."""
-        return self._coordinator is not None and self._coordinator.connected
-
-    @property
     def jobs(self) -> Mapping[int, PullJob]:
         """The pull jobs by queue, for health and metrics."""
-        return self._ownership.jobs if self._ownership is not None else {}
+        return self.ownership.jobs if self.ownership is not None else {}
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -146,9 +136,9 @@ class Node:
                 self._close_targets(list(self._forwarders.values()))
         if meta is None:
             return
-        coordinator = self._coordinator = self._make_coordinator(self.store, meta, self._clock)
+        coordinator = self.coordinator = self._make_coordinator(self.store, meta, self._clock)
         coordinator.watch(self._look_now)
-        ownership = self._ownership = Ownership(
+        ownership = self.ownership = Ownership(
             coordinator, self._make_job, self._clock, drain=self.settings.drain_timeout
         )
         queues = numbers_of(meta.layouts)

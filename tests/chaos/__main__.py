@@ -6,9 +6,8 @@ import json
 import sys
 
 from delayq.errors import DelayqError
+from servers import zookeeper
 from servers.errors import ServerMissing
-from servers.jars import fetch, find_java
-from servers.zookeeper import find_jars
 from tests.chaos.options import parse
 from tests.chaos.runner import run
 
@@ -17,11 +16,7 @@ def main() -> int:
     """Run, and print what came of it."""
     options = parse()
     try:
-        find_java("a ZooKeeper server")
-        try:
-            find_jars()
-        except ServerMissing:
-            fetch("zookeeper")
+        zookeeper.obtain()
     except ServerMissing as error:
         print(f"chaos: {error}", file=sys.stderr)
         return 2

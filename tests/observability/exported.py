@@ -44,7 +44,7 @@ def _worker(redis_url: str) -> bytes:
     node.watch.backlogs = {"streams": 7}
     job: Any = SimpleNamespace(stuck=False, dispatch=SimpleNamespace(flight=()))
     ownership: Any = SimpleNamespace(jobs={0: job}, claims=1, fenced=0)
-    node._ownership = ownership
+    node.ownership = ownership
     metrics = WorkerMetrics()
     metrics.watch(node)
     metrics.pulled(Pulled(20_100, 0, None, False, 0, (20_000, b"x"), 1, [], [], [], [], [], []))

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 
 from delayq.errors import DelayqError
+from servers import zookeeper
 from servers.errors import ServerMissing
-from servers.jars import fetch, find_java
-from servers.zookeeper import find_jars
 from tests.chaos.checker import Verdict
 from tests.chaos.options import Options
 from tests.chaos.runner import run
@@ -54,11 +53,7 @@ def main() -> int:
 def _without_zookeeper() -> str:
     """Why there can be none; nothing if there can."""
     try:
-        find_java("a ZooKeeper server")
-        try:
-            find_jars()
-        except ServerMissing:
-            fetch("zookeeper")
+        zookeeper.obtain()
     except ServerMissing as error:
         return str(error)
     return ""

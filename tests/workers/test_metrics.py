@@ -54,7 +54,7 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     node.watch.tick()
     job: Any = SimpleNamespace(stuck=False, dispatch=SimpleNamespace(flight=()))
     ownership: Any = SimpleNamespace(jobs=dict.fromkeys(owned, job), claims=5, fenced=1)
-    node._ownership = ownership
+    node.ownership = ownership
     assert value(metrics, "delayq_due") == 3
     assert value(metrics, "delayq_pending") == 9
     assert value(metrics, "delayq_all_queues") == 2
