@@ -7,7 +7,6 @@ A pull names the offset from which it goes on: nothing is lost, and an answer to
 
 from __future__ import annotations
 
-import json
 import socket
 import struct
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from struct import Struct
 from typing import Any, Final
 
 from benchmarks.errors import BenchmarkError
+from servers.rocketmq_remoting import exchange
 
 __all__ = ["QueueReader", "Read"]
 
@@ -50,29 +50,14 @@ class QueueReader:
 
     def pull(self) -> list[Read]:
         """What is there; nothing if nothing came for a second."""
-        head = {
-            "code": _PULL, "flag": 0, "language": "OTHER", "opaque": 1, "version": 0, "serializeTypeCurrentRPC": "JSON",
-            "extFields": {name: str(value) for name, value in self._fields.items()},
-        }  # fmt: skip
-        text = json.dumps(head).encode()
-        self._connection.sendall(struct.pack(">ii", 4 + len(text), len(text)) + text)
-        (length,) = struct.unpack(">i", self._exactly(4))
-        answer = self._exactly(length)
-        size = struct.unpack_from(">i", answer)[0] & 0xFFFFFF
-        said = json.loads(answer[4 : 4 + size])
-        if said["code"] not in (_FOUND, _NOTHING, _AGAIN, _MOVED):
-            raise BenchmarkError(f"RocketMQ's broker answered a pull with {said.get('remark') or said['code']}")
-        self._fields["queueOffset"] = said["extFields"]["nextBeginOffset"]
-        return list(_messages(answer[4 + size :])) if said["code"] == _FOUND else []
-
-    def _exactly(self, count: int) -> bytes:
-        data = bytearray()
-        while len(data) < count:
-            more = self._connection.recv(count - len(data))
-            if not more:
-                raise BenchmarkError("RocketMQ's broker closed the connection of a consumer")
-            data += more
-        return bytes(data)
+        try:
+            answer = exchange(self._connection, _PULL, self._fields)
+        except ConnectionResetError:
+            raise BenchmarkError("RocketMQ's broker closed the connection of a consumer") from None
+        if answer.code not in (_FOUND, _NOTHING, _AGAIN, _MOVED):
+            raise BenchmarkError(f"RocketMQ's broker answered a pull with {answer.remark or answer.code}")
+        self._fields["queueOffset"] = answer.fields["nextBeginOffset"]
+        return list(_messages(answer.body)) if answer.code == _FOUND else []
 
     def __enter__(self) -> QueueReader:
         return self
