@@ -1,7 +1,8 @@
 """What keys cost the HTTP API, and what slow clients cost the others.
 
 Two APIs on one Redis take single messages in turn, on 64 connections: one that asks for keys (the key has scopes and a
-rate, no quota) and one that does not; the ratio of each pair counts. Another client schedules one message after the
+rate, no quota) and one that does not; the ratio of each pair counts, and what CPU time a request took is told beside
+it. Another client schedules one message after the
 other, alone and beside 1,000 sockets that send a byte a second, or nothing, and never a whole request; what its p99 is
 more beside them is told in ms.
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.harness import Scale, in_pairs, progress, wait_for
+from benchmarks.harness import CpuMeter, Scale, in_pairs, progress, wait_for
 from benchmarks.http import messages_of, payload, write_lines
 from benchmarks.http_load import Load, post
 from benchmarks.processes import api, python, server_for
@@ -34,6 +35,7 @@ CLIENTS: Final = 1_150
 #: Between two requests of the client whose answers are timed.
 PAUSE: Final = 0.005
 QUICK: Final = 2.0  # s of each measurement
+PAIRED: Final = 3.0  # s of each of a pair
 GOAL_KEYS: Final = 0.95
 GOAL_SLOW_MS: Final = 20
 
@@ -47,19 +49,28 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         bodies, keys = Path(name) / "singles", Path(name) / "keys.json"
         write_lines(bodies, map(payload, messages_of(5_000, keys=1)))
         write_keys(keys, [entry])
-        with api(running.url) as (_, open), api(running.url, keys=str(keys)) as (_, guarded):
+        with api(running.url) as (plain, open), api(running.url, keys=str(keys)) as (asking, guarded):
+            used = {open: CpuMeter(api=plain.pid), guarded: CpuMeter(api=asking.pid)}
 
             def rate(port: int, given: str, seconds: float = seconds) -> float:
-                return post(Load(f"http://127.0.0.1:{port}/v1/messages", bodies, CONNECTIONS, seconds, given))
+                used[port].begin()
+                found = post(Load(f"http://127.0.0.1:{port}/v1/messages", bodies, CONNECTIONS, seconds, given))
+                used[port].end(round(found * seconds))
+                return found
 
             for port, given, answer in ((open, "", 201), (guarded, key, 201), (guarded, "", 401)):
                 if (status := _post_one(port, given, bodies)) != answer:
                     raise BenchmarkError(f"the API {'with' if port == guarded else 'without'} keys answered {status}")
             for port, given in ((open, ""), (guarded, key)):
                 rate(port, given, 1)  # warm up
-            # More pairs than elsewhere: the difference is small, and one bad second would be all of it.
-            count = 2 * scale.runs + 1
-            pairs = in_pairs("access, with a key", count, lambda: rate(open, ""), lambda: rate(guarded, key))
+            # Many short pairs: the difference is smaller than what the machine does from one second to the next.
+            count, each = (7, QUICK) if scale.quick else (31, PAIRED)
+            pairs = in_pairs(
+                "access, with a key", count, lambda: rate(open, "", each), lambda: rate(guarded, key, each), swap=True
+            )
+            details["CPU µs a request"] = {
+                "without keys": used[open].each()["api"], "with a key": used[guarded].each()["api"]
+            }  # fmt: skip
             slow = [_slow(guarded, key, bodies, seconds, details) for _ in range(scale.runs)]
     return [
         paired("single messages with a key, beside those without", "requests/s", pairs, goal=GOAL_KEYS),

@@ -98,15 +98,23 @@ def wait_for(what: str, ready: Callable[[], bool], *, seconds: float, pause: flo
         time.sleep(pause)
 
 
-def in_pairs(what: str, runs: int, limit: Callable[[], float], ours: Callable[[], float]) -> list[Pair]:
-    """Measure the limit and ours in turn, so that a slower minute of the machine slows both."""
+def in_pairs(
+    what: str, runs: int, limit: Callable[[], float], ours: Callable[[], float], *, swap: bool = False
+) -> list[Pair]:
+    """Measure the limit and ours in turn, so that a slower minute of the machine slows both.
+
+    With `swap` every second pair is the other way round: the machine's getting slower, or faster, favours neither.
+    """
     pairs = []
     for number in range(1, runs + 1):
-        progress(f"{what}: limit, run {number} of {runs}")
-        beside = limit()
-        progress(f"{what}: {beside:,.0f}; now delayq")
-        pair = Pair(ours(), beside)
-        progress(f"{what}: {pair.value:,.0f}, ratio {pair.ratio:.2f}")
+        found: dict[str, float] = {}
+        turn = {"limit": limit, "delayq": ours}
+        for name in reversed(turn) if swap and number % 2 == 0 else turn:
+            progress(f"{what}: {name}, run {number} of {runs}")
+            found[name] = turn[name]()
+            progress(f"{what}: {found[name]:,.0f}")
+        pair = Pair(found["delayq"], found["limit"])
+        progress(f"{what}: ratio {pair.ratio:.2f}")
         pairs.append(pair)
     return pairs
 

@@ -34,6 +34,11 @@ def test_limit_and_ours_are_measured_in_turn() -> None:
     assert calls == ["limit", "ours", "limit", "ours"]
     assert [pair.ratio for pair in pairs] == [0.5, 0.5]
 
+    calls.clear()
+    swapped = in_pairs("x", 3, lambda: measure("limit", 4), lambda: measure("ours", 2), swap=True)
+    assert calls == ["limit", "ours", "ours", "limit", "limit", "ours"]
+    assert [(pair.value, pair.limit) for pair in swapped] == [(2, 4)] * 3
+
 
 @pytest.mark.parametrize(
     ("goal", "at_most", "reached"),
