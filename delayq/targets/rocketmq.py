@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -20,19 +19,19 @@ from delayq.targets import Delivery, Result
 from delayq.targets.rocketmq_client import (
     ClientConfiguration,
     Credentials,
-    Encoding,
-    MessageIds,
-    MessageType,
     SendMessageRequest,
     grpc,
 )
+from delayq.targets.rocketmq_message import OWN, Messages
 from delayq.targets.rocketmq_proxy import Call, Proxies, Way
 from delayq.targets.rocketmq_verdicts import ACCEPTABLE
 
 __all__ = ["OWN", "Options", "RocketMQTarget"]
 
-#: What a property's name begins with that delayq adds. Without a '-', which consumers' SQL filters do not take.
-OWN: Final = "delayq_"
+#: Messages, and bytes of their bodies, that one request has at most: far less than what a broker takes (4 MiB).
+MOST_TOGETHER: Final = 64
+MOST_BYTES: Final = 256 * 1024
+_NOT_SENT: Final = Result.unavailable("it was not sent")
 _ADDRESS = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}")
 _NO_TOPIC = re.compile("[^A-Za-z0-9_-]")
 
@@ -50,13 +49,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
     ca: str = ""
 
 
-class RocketMQTarget:
-    """Sends the messages of a batch side by side, each with an answer of its own.
+class _Sent(msgspec.Struct):
+    """A request, and the places of its messages in the batch; the call under way, or why there is none."""
 
-    At least once: a send without an answer is repeated by delayq, with the same id. Nothing is sent again by itself.
+    places: list[int]
+    messages: list[Any]
+    bytes: int = 0
+    call: Call | Result | None = None
+
+
+class RocketMQTarget:
+    """Sends the messages of a batch side by side, those of a topic in one request, each with an answer of its own.
+
+    At least once: a send without an answer is repeated by delayq, with the same id. Nothing is sent again by itself, but
+    what was refused together with others: that is sent alone.
     """
 
-    max_batch = 64
+    max_batch = 256
 
     def __init__(self, url: str, route: Route, redis_url: str, *, clock: Clock | None = None) -> None:
         self._clock = clock if clock is not None else SystemClock()
@@ -74,10 +83,7 @@ class RocketMQTarget:
         except (ValueError, OSError, msgspec.ValidationError) as error:
             raise ConfigError(f"route {route.name}: RocketMQ cannot be used: {error}") from None
         self._topic = options.topic
-        self._namespace = options.namespace
-        self._groups = options.groups
-        self._ids = MessageIds()
-        self._host = socket.gethostname()
+        self._messages = Messages(options.namespace, groups=options.groups, clock=self._clock)
         credentials = grpc.ssl_channel_credentials(roots) if options.tls else None
         self._proxies = Proxies(configuration, credentials, self._clock)
 
@@ -85,24 +91,31 @@ class RocketMQTarget:
         """Send them all at once and wait for each."""
         deadline = self._clock.monotonic() + int(timeout * 1000)
         topics = [self.topic_of(one.topic) for one in batch]
-        begun: list[Call | Result | None] = []
+        results: list[Result | None] = [None] * len(batch)
+        known: dict[str, Way] = {}
         asked: dict[str, Call | Result] = {}
-        for one, topic in zip(batch, topics, strict=True):
+        for topic in set(topics):
             way = self._proxies.way(topic, self._left(deadline))
-            begun.append(None if way is None else self._begin(one, topic, way, deadline))
-            if way is None and topic not in asked:
+            if way is None:
                 asked[topic] = self._proxies.ask(topic, self._left(deadline))
-        # Meanwhile the others are on their way.
-        learnt = {topic: self._learn(topic, call, deadline) for topic, call in asked.items()}
-        results: list[Result] = []
-        for place, topic in enumerate(topics):
-            if begun[place] is None:
-                found = learnt[topic]
-                begun[place] = found if isinstance(found, Result) else self._begin(batch[place], topic, found, deadline)
-        for topic, call in zip(topics, begun, strict=True):
-            assert call is not None
-            results.append(self._end(topic, call, deadline))
-        return results
+            else:
+                known[topic] = way
+        sent = self._begin(batch, topics, known, results, deadline)
+        learnt: dict[str, Way] = {}
+        for topic, call in asked.items():  # meanwhile the others are on their way
+            found = self._learn(topic, call, deadline)
+            if isinstance(found, Result):
+                for place in (place for place, other in enumerate(topics) if other == topic):
+                    results[place] = found
+            else:
+                learnt[topic] = found
+        sent += self._begin(batch, topics, learnt, results, deadline)
+        alone = [one for request in sent for one in self._end(request, topics, results, deadline)]
+        for request in alone:
+            self._post(request, topics[request.places[0]], known | learnt, deadline)
+        for request in alone:
+            self._end(request, topics, results, deadline)
+        return [one if one is not None else _NOT_SENT for one in results]
 
     def _left(self, deadline: int) -> float:
         return (deadline - self._clock.monotonic()) / 1000
@@ -110,70 +123,60 @@ class RocketMQTarget:
     def _learn(self, topic: str, call: Call | Result, deadline: int) -> Way | Result:
         return call if isinstance(call, Result) else self._proxies.learn(topic, call, self._left(deadline))
 
-    def _begin(self, one: Delivery, topic: str, way: Way, deadline: int) -> Call | Result:
-        properties = self._properties(one)
-        if isinstance(properties, Result):
-            return properties
-        if not one.payload:  # a proxy that may be told to take it could not give it to a consumer
-            return Result.rejected("RocketMQ has no messages without a body")
-        request = SendMessageRequest()
-        message = request.messages.add()
-        message.topic.name = topic
-        message.topic.resource_namespace = self._namespace
-        message.body = one.payload
-        message.user_properties.update(properties)
-        system = message.system_properties
-        if one.tags:
-            system.tag = one.tags
-        system.keys.extend(one.keys)
-        now = self._clock.now()
-        system.message_id = self._ids.next(now)
-        system.body_encoding = Encoding.IDENTITY
-        system.born_timestamp.FromMilliseconds(now)
-        system.born_host = self._host
-        group = self._group(one, topic, way, system.message_id)
-        if isinstance(group, Result):
-            return group
-        system.message_type = MessageType.FIFO if group else MessageType.NORMAL
-        if group:
-            system.message_group = group
-        queue = way.queues.select_queue_by_hash_key(group) if group else way.queues.select_next_queue()
-        return self._proxies.send(queue, request, self._left(deadline))
+    def _begin(
+        self, batch: Sequence[Delivery], topics: Sequence[str], ways: Mapping[str, Way],
+        results: list[Result | None], deadline: int,
+    ) -> list[_Sent]:  # fmt: skip
+        """Send the messages of topics whose way is known; what cannot be sent has its result at once."""
+        requests: list[_Sent] = []
+        together: dict[str, _Sent] = {}
+        for place, (one, topic) in enumerate(zip(batch, topics, strict=True)):
+            way = ways.get(topic)
+            if way is None:
+                continue
+            message = self._messages.make(one, topic, way)
+            if isinstance(message, Result):
+                results[place] = message
+                continue
+            size = len(message.body)
+            open = together.get(topic)
+            # Those of a group find their queue by it, and only alone; and so does what failed before find out why.
+            if message.system_properties.message_group or one.attempt > 1:
+                requests.append(_Sent([place], [message]))
+            elif open is None or len(open.places) == MOST_TOGETHER or open.bytes + size > MOST_BYTES:
+                together[topic] = _Sent([place], [message], size)
+                requests.append(together[topic])
+            else:
+                open.places.append(place)
+                open.messages.append(message)
+                open.bytes += size
+        for request in requests:
+            self._post(request, topics[request.places[0]], ways, deadline)
+        return requests
 
-    def _properties(self, one: Delivery) -> dict[str, str] | Result:
-        given = one.properties
-        taken = next((name for name in given if name.startswith(OWN)), None)
-        if taken is not None:
-            return Result.rejected(f"property {taken}: names that begin with {OWN} are delayq's own")
-        found = {name: value for name, value in given.items() if value}
-        if len(found) < len(given):  # RocketMQ loses those without a value
-            found[f"{OWN}empty"] = json.dumps([name for name, value in given.items() if not value])
-        own = {"id": one.id, "topic": one.topic, "due": str(one.due), "attempt": str(one.attempt)}
-        return found | {f"{OWN}{name}": value for name, value in own.items()}
+    def _post(self, request: _Sent, topic: str, ways: Mapping[str, Way], deadline: int) -> None:
+        queues = ways[topic].queues
+        group = request.messages[0].system_properties.message_group
+        queue = queues.select_queue_by_hash_key(group) if group else queues.select_next_queue()
+        request.call = self._proxies.send(queue, SendMessageRequest(messages=request.messages), self._left(deadline))
 
-    def _group(self, one: Delivery, topic: str, way: Way, id: str) -> str | Result:
-        """The message group: the ordering key; in a topic of groups a message without a key is one by itself."""
-        types = way.types
-        if one.ordering_key and self._groups:
-            if types and MessageType.FIFO not in types:
-                return Result.unavailable(
-                    f"topic {topic} takes no message groups: make it one of type FIFO, or set the route's option groups"
-                    " to false"
-                )
-            return one.ordering_key
-        if not types or MessageType.NORMAL in types:
-            return ""
-        if MessageType.FIFO in types and self._groups:
-            return id
-        return Result.unavailable(f"topic {topic} takes no ordinary messages")
-
-    def _end(self, topic: str, call: Call | Result, deadline: int) -> Result:
+    def _end(
+        self, request: _Sent, topics: Sequence[str], results: list[Result | None], deadline: int
+    ) -> Sequence[_Sent]:  # fmt: skip
+        """Wait for the answer and write it down; what was refused because of one of them is to be sent alone."""
+        call, several = request.call, len(request.places) > 1
+        assert call is not None
         if isinstance(call, Result):
-            return call
-        result = self._proxies.sent(call, self._left(deadline), self._accept)
+            result = call
+        else:
+            result = self._proxies.sent(call, self._left(deadline), self._accept, several=several)
+        for place in request.places:
+            results[place] = result
         if result.outcome == "unavailable":
-            self._proxies.forget(topic)  # it may be gone, or elsewhere
-        return result
+            self._proxies.forget(topics[request.places[0]])  # it may be gone, or elsewhere
+        if not several or result.outcome != "rejected":
+            return ()
+        return [_Sent([place], [message]) for place, message in zip(request.places, request.messages, strict=True)]
 
     def topic_of(self, topic: str) -> str:
         """The RocketMQ topic; what its name cannot have becomes '-'."""

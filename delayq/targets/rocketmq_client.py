@@ -51,6 +51,7 @@ try:
         QueryRouteRequest,
         SendMessageRequest,
     )
+    from rocketmq.grpc_protocol.definition_pb2 import Message
     from rocketmq.v5.client.balancer import QueueSelector
     from rocketmq.v5.model import TopicRouteData
     from rocketmq.v5.util import ClientId, Signature
@@ -65,6 +66,7 @@ __all__ = [
     "Credentials",
     "Encoding",
     "Endpoints",
+    "Message",
     "MessageIds",
     "MessageType",
     "MessagingServiceStub",

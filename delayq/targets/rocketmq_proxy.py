@@ -142,10 +142,10 @@ class Proxies:
         """Begin to send; `sent` waits for the answer."""
         return self._call(queue.endpoints, lambda stub: stub.SendMessage, request, timeout)
 
-    def sent(self, call: Call, timeout: float, accept: frozenset[int]) -> Result:
-        """What became of it."""
+    def sent(self, call: Call, timeout: float, accept: frozenset[int], *, several: bool = False) -> Result:
+        """What became of it; of all of them, if the request had several messages."""
         answer = self._answer(call, timeout)
-        return answer if isinstance(answer, Result) else judge(answer.status, accept)
+        return answer if isinstance(answer, Result) else judge(answer.status, accept, several=several)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,9 @@ _UNAVAILABLE: Final = frozenset({
     Code.NOT_FOUND, Code.TOPIC_NOT_FOUND, Code.TOO_MANY_REQUESTS, Code.NOT_IMPLEMENTED, Code.UNSUPPORTED,
     Code.VERSION_UNSUPPORTED,
 })  # fmt: skip
-#: The same, said by gRPC.
+#: How a proxy may say that it takes one message a request.
+_ONE_ONLY: Final = frozenset({Code.BAD_REQUEST, Code.NOT_IMPLEMENTED, Code.UNSUPPORTED, Code.VERSION_UNSUPPORTED})
+#: The same as _UNAVAILABLE, said by gRPC.
 _NOT_SENT: Final = frozenset({
     grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED,
 })  # fmt: skip
@@ -37,13 +39,16 @@ _NOT_SENT: Final = frozenset({
 _NO_CONNECTION: Final = ("failed to connect to all addresses", "DNS resolution failed", "empty address list")
 
 
-def judge(status: Any, accept: frozenset[int]) -> Result:
-    """What the proxy's answer means; the codes in `accept` are as good as OK."""
+def judge(status: Any, accept: frozenset[int], *, several: bool = False) -> Result:
+    """What the proxy's answer means; the codes in `accept` are as good as OK.
+
+    'rejected' of `several` messages in one request: nothing of it was taken, and each may be sent alone.
+    """
     code = status.code
     if code == Code.OK or code in accept:
         return OK
     reason = f"{Code.Name(code) if code in Code.values() else code}: {_shown(status.message)}"
-    if code in _REJECTED:
+    if code in _REJECTED or (several and code in _ONE_ONLY):
         return Result.rejected(reason)
     return Result.unavailable(reason) if code in _UNAVAILABLE else Result.unknown(reason)
 

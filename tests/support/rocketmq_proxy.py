@@ -15,7 +15,8 @@ NORMAL_AND_FIFO = (MessageType.NORMAL, MessageType.FIFO)
 
 
 class FakeProxy:
-    """`answer` says which code a message is answered with; `types` which messages a topic takes, None: there is none.
+    """`answer` says which code a message is answered with, `together` what several in one request are; `requests` has how
+    many messages each had. `types` which messages a topic takes, None: there is none.
 
     `hold` keeps back the answers to messages until `release`. `with FakeProxy() as proxy:`
     """
@@ -24,7 +25,9 @@ class FakeProxy:
         self.port = free_port()
         self.answer: Callable[[Any], int] = lambda message: Code.OK
         self.types: Callable[[str], tuple[int, ...] | None] = lambda topic: NORMAL_AND_FIFO
+        self.together = Code.OK
         self.messages: list[Any] = []
+        self.requests: list[int] = []
         self.metadata: list[dict[str, str]] = []
         self.asked: list[str] = []
         self.queues = 4
@@ -90,14 +93,17 @@ class FakeProxy:
             queue.broker.endpoints.addresses.add(host=LOCALHOST, port=self.port)
 
     def send(self, request: Any, answer: Any) -> None:
-        """A message."""
-        (message,) = request.messages
-        self.messages.append(message)
+        """Messages of a topic: as soon as one of them cannot be taken, none is."""
+        messages = list(request.messages)
+        self.requests.append(len(messages))
+        self.messages += messages
         self._free.wait(60)
-        code = self.answer(message)
-        answer.status.code = code
+        assert len({one.topic.name for one in messages}) == 1
+        assert len(messages) == 1 or not any(one.system_properties.message_group for one in messages)
+        codes = {self.answer(one) for one in messages} | ({self.together} if len(messages) > 1 else set())
+        answer.status.code = max(codes - {Code.OK}, default=Code.OK)
         answer.status.message = "said by the test"
-        answer.entries.add(message_id=message.system_properties.message_id)
+        answer.entries.add(message_id=messages[0].system_properties.message_id)
 
 
 class _Service:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delayq.routes import Route
-from delayq.targets.rocketmq import RocketMQTarget
+from delayq.targets.rocketmq import MOST_BYTES, MOST_TOGETHER, RocketMQTarget
 from delayq.targets.rocketmq_client import Code, MessageType
 from tests.support.deliveries import delivery, outcomes
 from tests.support.rocketmq_proxy import FakeProxy
@@ -112,12 +112,61 @@ def test_what_is_not_kept_as_safely_as_it_should_be_is_a_failure_unless_the_rout
 )  # fmt: skip
 def test_every_answer_but_ok_is_a_failure_of_its_kind(proxy: FakeProxy, opened: Open, code: int, outcome: str) -> None:
     proxy.answer = lambda message: code if message.body == b"bad" else Code.OK
-    target = opened()
-    batch = [delivery("a"), delivery("b", "bad"), delivery("c")]
-    results = target.send(batch, 10)
+    results = opened().send(
+        [delivery("a", attempts=1), delivery("b", "bad", attempts=1), delivery("c", attempts=1)], 10
+    )
     assert outcomes(results) == ["ok", outcome, "ok"]
+    assert proxy.requests == [1, 1, 1]  # nothing was sent again by itself
     assert "said by the test" in results[1].reason
-    assert len(proxy.messages) == 3  # nothing was sent again by itself
+
+
+def test_messages_of_a_topic_go_in_one_request(proxy: FakeProxy, opened: Open) -> None:
+    batch = [
+        delivery(str(number), topic="orders" if number % 2 else "payments") for number in range(2 * MOST_TOGETHER + 4)
+    ]
+    assert outcomes(opened().send(batch, 10)) == ["ok"] * len(batch)
+    assert sorted(proxy.requests) == [2, 2, MOST_TOGETHER, MOST_TOGETHER]
+    assert sorted(message.user_properties["delayq_id"] for message in proxy.messages) == sorted(one.id for one in batch)
+
+
+def test_one_request_is_far_below_what_a_broker_takes(proxy: FakeProxy, opened: Open) -> None:
+    batch = [delivery(str(number), bytes(MOST_BYTES // 4)) for number in range(6)] + [
+        delivery("large", bytes(MOST_BYTES + 1))
+    ]
+    assert outcomes(opened().send(batch, 10)) == ["ok"] * 7
+    assert sorted(proxy.requests) == [1, 2, 4]
+
+
+def test_a_message_with_a_group_and_one_that_failed_before_go_alone(proxy: FakeProxy, opened: Open) -> None:
+    batch = [delivery("a"), delivery("b", ordering_key="k"), delivery("c", attempts=1), delivery("d")]
+    assert outcomes(opened().send(batch, 10)) == ["ok"] * 4
+    assert sorted(proxy.requests) == [1, 1, 2]
+
+
+def test_what_was_refused_because_of_a_neighbour_is_sent_alone_at_once(proxy: FakeProxy, opened: Open) -> None:
+    proxy.answer = lambda message: Code.ILLEGAL_MESSAGE_TAG if message.body == b"bad" else Code.OK
+    results = opened().send([delivery("a"), delivery("b", "bad"), delivery("c")], 10)
+    assert outcomes(results) == ["ok", "rejected", "ok"]
+    assert proxy.requests == [3, 1, 1, 1]
+
+
+@pytest.mark.parametrize("code", [Code.UNSUPPORTED, Code.NOT_IMPLEMENTED, Code.BAD_REQUEST])
+def test_a_proxy_that_takes_one_message_a_request_gets_one(proxy: FakeProxy, opened: Open, code: int) -> None:
+    proxy.together = code
+    assert outcomes(opened().send([delivery("a"), delivery("b")], 10)) == ["ok", "ok"]
+    assert proxy.requests == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"), [(Code.TOO_MANY_REQUESTS, "unavailable"), (Code.INTERNAL_SERVER_ERROR, "unknown")]
+)
+def test_what_failed_together_and_may_be_there_is_not_sent_again(
+    proxy: FakeProxy, opened: Open, code: int, outcome: str
+) -> None:
+    proxy.answer = lambda message: code if message.body == b"bad" else Code.OK
+    results = opened().send([delivery("a"), delivery("b", "bad")], 10)
+    assert outcomes(results) == [outcome, outcome]
+    assert proxy.requests == [2]
 
 
 def test_a_topic_that_there_is_not_is_no_fault_of_the_message_and_its_neighbours_are_sent(

@@ -77,6 +77,22 @@ def test_every_field_arrives(rocketmq: RocketMQ, opened: Open, groups: str, body
     ]  # fmt: skip
 
 
+def test_messages_of_one_request_keep_what_is_theirs(rocketmq: RocketMQ, opened: Open, topic: str) -> None:
+    batch = [
+        delivery(f"order-{number}", bytes([number]) * 10, topic=topic, tags=f"tag{number}", keys=(f"{topic}-{number}",),
+                 properties={"number": str(number)})
+        for number in range(3)
+    ]  # fmt: skip
+    assert send(opened(), *batch) == ["ok"] * 3
+    assert sorted(read(rocketmq, topic, 3), key=lambda one: one.id) == [
+        Seen(
+            id=f"order-{number}", topic=topic, tags=f"tag{number}", keys=(f"{topic}-{number}",), ordering_key="",
+            properties={"number": str(number)}, payload=bytes([number]) * 10, due=20_000, attempt=1,
+        )
+        for number in range(3)
+    ]  # fmt: skip
+
+
 def test_a_consumer_of_a_tag_finds_it_and_one_of_another_tag_does_not(
     rocketmq: RocketMQ, opened: Open, topic: str
 ) -> None:

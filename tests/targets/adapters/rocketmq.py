@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from delayq.routes import Route
 from servers.rocketmq import RocketMQ
@@ -14,6 +14,9 @@ from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 
 __all__ = ["Consumer", "RocketMQAdapter", "seen"]
+
+#: In front of each stored message.
+_MAGIC: Final = b"\xda\xa3\x20\xa7"
 
 
 class RocketMQAdapter:
@@ -100,8 +103,8 @@ def _keys(one: Any, server: RocketMQ) -> tuple[str, ...]:
         return ()
 
     def stored() -> list[str]:
-        for record in server.find_by_key(one.topic, next(iter(one.keys))).split(b"UNIQ_KEY\1"):
-            if record.startswith(one.message_id.encode()):
+        for record in server.find_by_key(one.topic, next(iter(one.keys))).split(_MAGIC):
+            if b"UNIQ_KEY\1" + one.message_id.encode() in record:
                 return record.partition(b"KEYS\1")[2].partition(b"\2")[0].decode().split()
         return []
 
