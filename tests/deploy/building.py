@@ -40,7 +40,7 @@ chroot "$1" sh -ec '
 ln -s /usr/bin/python3 /usr/local/bin/python
 rm -rf /usr/share/man
 echo "path-exclude /usr/share/man/*" >/etc/dpkg/dpkg.cfg.d/slim
-touch /etc/pip.conf /etc/ssl/certs/authorities.pem
+touch /etc/hosts /etc/pip.conf /etc/ssl/certs/authorities.pem
 rm -f /usr/lib/python3.11/EXTERNALLY-MANAGED
 export PYTHONPATH=$(ls /usr/share/python-wheels/pip-*.whl)
 python -m pip install --quiet --no-index --find-links /usr/share/python-wheels --root-user-action=ignore \
@@ -80,22 +80,21 @@ def make_base() -> None:
             _buildah("commit", "--quiet", container, BASE)
         finally:
             _buildah("rm", container)
+        _forget_others(BASE)
 
 
 def build(target: str) -> str:
     """The name of the image of a target of the Dockerfile, built unless nothing of it has changed. Raises CannotBuild."""
     make_base()
     with _alone():
-        name = f"localhost/delayq-test-{target}"
-        image = f"{name}:{_digest()}"
+        image = f"localhost/delayq-test-{target}:{_digest()}"
         if not _is_there(image):
             with tempfile.TemporaryDirectory() as folder:
                 _buildah(
                     "build", "--isolation", "chroot", "--network", "host", "--format", "docker", "--target", target,
                     "--build-arg", f"PYTHON={BASE}", *_downloads(Path(folder)), "--tag", image, str(ROOT),
                 )  # fmt: skip
-            for older in {*_images(name)} - {image}:
-                _run(*_command("rmi", older), check=False)  # one that somebody looks at stays
+            _forget_others(image)
         return image
 
 
@@ -138,6 +137,12 @@ def _downloads(folder: Path) -> Iterator[str]:
         yield f"--volume={Path(authorities).resolve()}:{kept['cert']}:ro"
     (folder / "pip.conf").write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in kept.items()))
     yield f"--volume={folder / 'pip.conf'}:/etc/pip.conf:ro"
+
+
+def _forget_others(image: str) -> None:
+    """Remove those that were in this one's place before; one that somebody looks at stays."""
+    for older in {*_images(image.rpartition(":")[0])} - {image}:
+        _run(*_command("rmi", older), check=False)
 
 
 def _is_there(image: str) -> bool:

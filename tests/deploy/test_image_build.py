@@ -16,7 +16,7 @@ from tests.deploy import building
 from tests.deploy.boxes import Box
 from tests.deploy.test_constraints import pins
 from tests.deploy.test_image import PROJECT, ROOT, SERVICES
-from tests.support.servers import ServerUnderTest
+from tests.support.servers import ServerUnderTest, real_server
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -52,6 +52,13 @@ def added(box: Box) -> dict[str, os.stat_result]:
     with building.mounted(building.BASE) as base:
         before = files(base)
         return {path: found for path, found in files(box.root).items() if not same(found, before.get(path))}
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[ServerUnderTest]:
+    """A server that keeps what it is given, without which an API is not ready."""
+    with real_server("valkey") as server:
+        yield server
 
 
 def files(root: Path) -> dict[str, os.stat_result]:
@@ -100,10 +107,10 @@ def test_it_has_what_is_pinned_and_each_what_it_asks_for(box: Box, added: dict[s
     checked = box.run("python", "-m", "pip", "check")
     assert checked.returncode == 0, checked.stdout
     (packages,) = {path.partition("/delayq/")[0] for path in added if path.endswith("/delayq/py.typed")}
-    listed = box.run("python", "-m", "pip", "freeze", "--all", "--path", f"/{packages}")
-    found = dict(line.split("==") for line in listed.stdout.splitlines() if "==" in line)
+    listed = box.run("python", "-m", "pip", "list", "--format", "freeze", "--path", f"/{packages}")
+    found = dict(line.split("==") for line in listed.stdout.splitlines())
     found = {name.lower().replace("_", "-"): version for name, version in found.items()}
-    assert {name: version for name, version in found.items() if name not in OF_THE_STAND_IN | {"pip", "wheel"}} == {
+    assert {name: version for name, version in found.items() if name not in OF_THE_STAND_IN | {"delayq", "pip", "wheel"}} == {
         name: version for name, version in pins().items() if name in found
     }
     assert {"fastapi", "kazoo", "confluent-kafka", "pika", "rocketmq-python-client", "httpcore2"} <= set(found)
@@ -124,10 +131,10 @@ def test_its_commands_start_on_a_read_only_root(box: Box) -> None:
 
 
 def test_an_api_and_a_worker_deliver_a_message_and_end_when_they_are_told(
-    box: Box, valkey: ServerUnderTest, tmp_path: Path
+    box: Box, redis: ServerUnderTest, tmp_path: Path
 ) -> None:
     port = str(free_port())
-    settings = {"DELAYQ_REDIS_URL": valkey.url, "DELAYQ_API_PORT": port, "DELAYQ_TRACES": "otlp"}
+    settings = {"DELAYQ_REDIS_URL": redis.url, "DELAYQ_API_PORT": port, "DELAYQ_TRACES": "otlp"}
     with ExitStack() as stack:
         api = box.start(log=tmp_path / "api.log", **settings)
         stack.callback(api.kill)
@@ -141,10 +148,10 @@ def test_an_api_and_a_worker_deliver_a_message_and_end_when_they_are_told(
             except httpx2.HTTPError:
                 return False
 
-        eventually(ready, f"the API is ready: {api.said()}", 90)
+        eventually(ready, "the API is ready", 90)
         message = {"topic": "orders.unpaid", "body": {"order": 42}, "delayTime": "1ms", "id": "unpaid-42"}
         assert http.post("/v1/messages", json=message).status_code in (200, 201)
-        eventually(lambda: valkey.admin.xlen("orders.unpaid") == 1, f"it is delivered: {worker.said()}", 90)
+        eventually(lambda: redis.admin.xlen("orders.unpaid") == 1, "it is delivered", 90)
         for one in (api, worker):
             status = one.status()
             assert status["Uid"].split() == ["10001"] * 4 and status["NSpid"].split()[-1] == "1"
@@ -153,7 +160,7 @@ def test_an_api_and_a_worker_deliver_a_message_and_end_when_they_are_told(
         assert api.stop() == 0, api.said()
 
 
-def test_spark_reads_a_table_by_java(valkey: ServerUnderTest) -> None:
+def test_spark_reads_a_table_by_java(redis: ServerUnderTest) -> None:
     if not os.environ.get("DELAYQ_TEST_SPARK_IMAGE"):
         pytest.skip("the image with Spark takes minutes and a gigabyte to build: set DELAYQ_TEST_SPARK_IMAGE=1")
     name = image("spark")
@@ -165,7 +172,7 @@ def test_spark_reads_a_table_by_java(valkey: ServerUnderTest) -> None:
         ran = box.run(
             "delayq", "backfill", "/tables/orders.csv", "--format", "csv", "--topic", "orders.unpaid",
             "--id-columns", "order", "--expect-date-column", "due", "--map", "note=body", "--master", "local[1]",
-            "--json", seconds=300, DELAYQ_REDIS_URL=valkey.url,
+            "--json", seconds=300, DELAYQ_REDIS_URL=redis.url,
         )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert '"scheduled":2' in ran.stdout.replace(" ", "")
