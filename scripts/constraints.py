@@ -1,6 +1,6 @@
 """deploy/constraints.txt: the exact versions of what the image gets, which are those of this environment.
 
-    rm -rf .venv && ./dev test && .venv/bin/python -m scripts.constraints
+rm -rf .venv && ./dev test && .venv/bin/python -m scripts.constraints
 """
 
 from __future__ import annotations

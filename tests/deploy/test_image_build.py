@@ -14,8 +14,9 @@ import pytest
 from delayq.processes import LOCALHOST, free_port
 from tests.deploy import building
 from tests.deploy.boxes import Box
+from tests.deploy.compose import ROOT
 from tests.deploy.test_constraints import pins
-from tests.deploy.test_image import PROJECT, ROOT, SERVICES
+from tests.deploy.test_image import PROJECT, SERVICES
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.waiting import eventually
 
@@ -24,7 +25,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 #: What redis-py asks for below Python 3.11.3, which the stand-in of the base has and the base has not.
 OF_THE_STAND_IN = {"async-timeout"}
 #: What groupadd and useradd write.
-USERS = {f"etc/{name}{end}" for name in ("passwd", "group", "shadow", "gshadow", "subuid", "subgid") for end in ("", "-")}
+USERS = {
+    f"etc/{name}{end}" for name in ("passwd", "group", "shadow", "gshadow", "subuid", "subgid") for end in ("", "-")
+}
 
 
 def image(target: str) -> str:
@@ -108,11 +111,10 @@ def test_it_has_what_is_pinned_and_each_what_it_asks_for(box: Box, added: dict[s
     assert checked.returncode == 0, checked.stdout
     (packages,) = {path.partition("/delayq/")[0] for path in added if path.endswith("/delayq/py.typed")}
     listed = box.run("python", "-m", "pip", "list", "--format", "freeze", "--path", f"/{packages}")
-    found = dict(line.split("==") for line in listed.stdout.splitlines())
-    found = {name.lower().replace("_", "-"): version for name, version in found.items()}
-    assert {name: version for name, version in found.items() if name not in OF_THE_STAND_IN | {"delayq", "pip", "wheel"}} == {
-        name: version for name, version in pins().items() if name in found
-    }
+    found = dict(line.lower().replace("_", "-").split("==") for line in listed.stdout.splitlines())
+    for other in OF_THE_STAND_IN | {"delayq", "pip", "wheel"}:
+        found.pop(other, None)
+    assert found == {name: version for name, version in pins().items() if name in found}
     assert {"fastapi", "kazoo", "confluent-kafka", "pika", "rocketmq-python-client", "httpcore2"} <= set(found)
 
 
