@@ -13,8 +13,8 @@ from tests.support.waiting import eventually
 
 __all__ = ["Box", "Boxed"]
 
-#: In a mount and a process namespace of its own: the files, read-only, with their /tmp, /proc and /dev; then the command
-#: in the place of this, as process 1, of that user, without rights.
+#: In a mount and a process namespace of its own: the files, read-only, with their /tmp, /proc and /dev and this machine's
+#: names; then the command in the place of this, as process 1, of that user, without rights.
 _INSIDE: Final = """\
 set -e
 root=$1 options=$2 user=$3 folder=$4
@@ -23,6 +23,7 @@ mount --bind "$root" "$root"
 mount -t tmpfs -o "mode=1777,nosuid,nodev,$options" tmpfs "$root/tmp"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
+for name in /etc/hosts /etc/resolv.conf; do mount --bind "$name" "$root$name"; done
 mount -o remount,bind,ro "$root"
 exec chroot "$root" setpriv --reuid="${user%:*}" --regid="${user#*:}" --clear-groups \\
     --inh-caps=-all --ambient-caps=-all --bounding-set=-all --no-new-privs env -i -C "$folder" "$@"
