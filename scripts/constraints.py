@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["FILE", "main", "needed", "requirements"]
+__all__ = ["FILE", "main", "needed", "python", "requirements"]
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "deploy" / "constraints.txt"
@@ -60,9 +60,14 @@ def needed() -> dict[str, str]:
     return found
 
 
+def python() -> str:
+    """The version of Python in the image."""
+    return re.sub(r"^python:([\d.]+)-.*$", r"\1", _argument("PYTHON"))
+
+
 def _markers() -> dict[str, str]:
     """What the image is, as the conditions of a requirement ask for it."""
-    version = re.sub(r"^python:([\d.]+)-.*$", r"\1", _argument("PYTHON"))
+    version = python()
     return {
         "implementation_name": "cpython", "os_name": "posix", "platform_machine": "x86_64",
         "platform_python_implementation": "CPython", "platform_system": "Linux", "python_full_version": version,

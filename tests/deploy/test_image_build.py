@@ -136,9 +136,9 @@ def test_an_api_and_a_worker_deliver_a_message_and_end_when_they_are_told(
     box: Box, redis: ServerUnderTest, tmp_path: Path
 ) -> None:
     port = str(free_port())
-    settings = {"DELAYQ_REDIS_URL": redis.url, "DELAYQ_API_PORT": port, "DELAYQ_TRACES": "otlp"}
+    settings = {"DELAYQ_REDIS_URL": redis.url, "DELAYQ_API_PORT": port}
     with ExitStack() as stack:
-        api = box.start(log=tmp_path / "api.log", **settings)
+        api = box.start(log=tmp_path / "api.log", DELAYQ_TRACES="otlp", **settings)
         stack.callback(api.kill)
         worker = box.start("python", "-m", "workers", log=tmp_path / "worker.log", **settings)
         stack.callback(worker.kill)
