@@ -61,7 +61,7 @@ def why_not() -> str:
     if absent := [package for program, package in PROGRAMS.items() if shutil.which(program) is None]:
         return f"the image is built with what is not here: apt install --no-install-recommends {' '.join(absent)}"
     tried = subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False)
-    return "" if tried.returncode == 0 else "namespaces cannot be made here: run it on a machine, or as --privileged"
+    return "" if tried.returncode == 0 else "namespaces cannot be made here: a container would have to be --privileged"
 
 
 def make_base() -> None:
