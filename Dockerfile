@@ -6,17 +6,21 @@
 # The base is pinned to an exact version. To pin its very bytes, append the digest that `docker buildx imagetools inspect`
 # shows: --build-arg PYTHON=python:3.11.14-slim-bookworm@sha256:…
 ARG PYTHON=python:3.11.14-slim-bookworm
+ARG EXTRAS=services,kafka,rocketmq,rabbitmq,webhook,tracing
 
 # -- wheels: the only stage with what it takes to build ------------------------------------------------------------------
 FROM ${PYTHON} AS wheels
-ARG EXTRAS=services,kafka,rocketmq,rabbitmq,webhook
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+ARG EXTRAS
+# By the constraints two builds of one commit get the same packages, and both stages that make wheels agree.
+ENV PIP_CONSTRAINT=/source/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE pyspark_delayq.py ./
+COPY pyproject.toml README.md LICENSE pyspark_delayq.py deploy/constraints.txt ./
 COPY delayq/ delayq/
 RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]"
 
 FROM wheels AS spark-wheels
+# Not every builder hands a stage the arguments of the one that it comes from.
+ARG EXTRAS
 RUN pip wheel --wheel-dir /wheels ".[${EXTRAS},spark]"
 
 # -- delayq: what runs ---------------------------------------------------------------------------------------------------
@@ -40,7 +44,7 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     HOME=/tmp
 RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
+    pip install --no-cache-dir --no-index --no-deps --root-user-action=ignore /wheels/*.whl
 COPY api/ /app/api/
 COPY workers/ /app/workers/
 COPY coordinator/ /app/coordinator/
@@ -59,11 +63,13 @@ CMD ["python", "-m", "api"]
 # -- spark: the same with Java, for the commands that read tables ---------------------------------------------------------
 FROM delayq AS spark
 USER 0:0
-RUN apt-get update \
+# Slim images have no folders for manuals, and without this one Java cannot be installed.
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless \
     && rm -rf /var/lib/apt/lists/*
 RUN --mount=type=bind,from=spark-wheels,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
+    pip install --no-cache-dir --no-index --no-deps --root-user-action=ignore /wheels/*.whl
 USER 10001:10001
 CMD ["delayq", "--help"]
 

@@ -1,4 +1,4 @@
-"""The Dockerfile: what it says, and its steps done without Docker."""
+"""The Dockerfile: what it says, and its steps done without a builder; test_image_build.py has one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def values(word: str) -> list[str]:
 
 
 def args() -> dict[str, str]:
-    return dict(one.split("=", 1) for one in values("ARG"))
+    return dict(one.split("=", 1) for one in values("ARG") if "=" in one)
 
 
 def stages() -> dict[str, list[tuple[str, str]]]:
@@ -62,6 +62,7 @@ def test_what_runs_is_nobody_by_number_and_the_default_target_is_the_services() 
 
 def test_what_is_built_with_does_not_get_into_what_runs() -> None:
     assert stages()["wheels"][-1] == ("RUN", 'pip wheel --wheel-dir /wheels ".[${EXTRAS}]"')
+    assert any("PIP_CONSTRAINT=/source/constraints.txt" in rest for step, rest in stages()["wheels"] if step == "ENV")
     for step, rest in stages()["delayq"]:
         assert not re.search(r"build-essential|gcc|apt-get|pip wheel", rest), f"{step} {rest}"
     installs = [rest for step, rest in stages()["delayq"] if step == "RUN" and "pip install" in rest]
@@ -79,8 +80,20 @@ def test_the_image_says_what_it_is_and_carries_no_secret() -> None:
 
 
 def test_the_extras_are_extras_of_delayq() -> None:
-    assert args()["EXTRAS"].split(",") == ["services", "kafka", "rocketmq", "rabbitmq", "webhook"]
+    assert args()["EXTRAS"].split(",") == ["services", "kafka", "rocketmq", "rabbitmq", "webhook", "tracing"]
     assert {*args()["EXTRAS"].split(","), "spark"} <= set(PROJECT["optional-dependencies"])
+
+
+def test_a_stage_declares_the_arguments_that_it_uses() -> None:
+    # BuildKit hands them on to a stage that comes from another one, other builders do not.
+    for name, steps in stages().items():
+        used = {word for _, rest in steps for word in re.findall(r"\$\{(\w+)\}", rest)}
+        assert used == {rest.partition("=")[0] for step, rest in steps if step == "ARG"}, name
+
+
+def test_java_finds_the_folder_that_slim_images_lack() -> None:
+    (install,) = [rest for step, rest in stages()["spark"] if step == "RUN" and "jre" in rest]
+    assert install.startswith("mkdir -p /usr/share/man/man1 && apt-get update ")
 
 
 def test_what_is_copied_is_there_and_let_in_by_dockerignore() -> None:

@@ -28,6 +28,7 @@ LONG = (
     "tests/protocol/test_state_machine.py",
     "tests/recovery/test_big_backlogs.py",
     "tests/model/test_protocol_model.py",
+    "tests/deploy/test_image_build.py",
     "tests/store/test_sentinel.py",
     "tests/chaos/test_commandline.py",
 )
