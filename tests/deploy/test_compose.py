@@ -20,7 +20,7 @@ from tests.deploy.compose import COMPOSE, ROOT, in_order, load, replicas
 FILE = load(COMPOSE.read_text(), {})
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 PROFILES = {"kafka", "rocketmq", "rabbitmq", "spark", "observability"}
-OURS = {"api", "worker", "backfill"}
+OURS = {"api", "worker", "backfill", "rabbitmq-queue"}
 
 
 def settings_of(name: str) -> Settings:
