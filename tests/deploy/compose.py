@@ -232,15 +232,19 @@ class Container:
     def _mount(self) -> None:
         """Files of the checkout are copied, their addresses and paths translated; a volume is an empty folder."""
         mounts = [volume.split(":")[:2] for volume in self._service.get("volumes", ())]
-        self._places |= {target: str(self._folder / target.strip("/").replace("/", "-")) for _, target in mounts}
         for source, target in mounts:
-            here = Path(self._places[target])
+            self._places[target] = f"{self._folder}{target}"
+            if (ROOT / source).is_file():  # what lies beside it is named by its folder
+                self._places.setdefault(str(Path(target).parent), f"{self._folder}{Path(target).parent}")
+        for source, target in mounts:
+            here, whole = Path(self._places[target]), ROOT / source
             if not source.startswith("./"):
-                here.mkdir(exist_ok=True)
-            elif (ROOT / source).is_file():
-                here.write_text(self._placed(self._names.translate((ROOT / source).read_text())))
-            else:
-                shutil.copytree(ROOT / source, here)
+                here.mkdir(parents=True)
+            for file in [whole] if whole.is_file() else whole.rglob("*"):
+                if file.is_file():
+                    copy = here / file.relative_to(whole)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    copy.write_text(self._placed(self._names.translate(file.read_text())))
 
 
 def _redis() -> str:

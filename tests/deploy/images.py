@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,12 +12,13 @@ import msgspec
 
 from delayq.processes import LOCALHOST
 from servers import jars, rocketmq, tools
+from servers.errors import ServerMissing
 from servers.jars import find_java
 from servers.kafka import available as kafka_available
 from servers.zookeeper import find_jars
 from tests.deploy.compose import Image, Names
 
-__all__ = ["kafka_image", "prometheus_image", "rocketmq_image", "scrape", "zookeeper_image"]
+__all__ = ["grafana_image", "kafka_image", "prometheus_image", "rocketmq_image", "scrape", "zookeeper_image"]
 
 #: A Java that is to be small and to start soon.
 JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
@@ -82,11 +85,12 @@ def rocketmq_image(folder: Path, ports: rocketmq.Ports) -> Image:
     names = rocketmq.configure_names(folder, ports)
     rocketmq.configure_broker(folder, ports)
     words = {
-        "java": shlex.join(rocketmq.java(folder)), "of_names": shlex.join(rocketmq.NAMES_JAVA), "names": names,
-        "of_broker": shlex.join(rocketmq.BROKER_JAVA),
+        "java": [*rocketmq.java(folder), "-XX:TieredStopAtLevel=1"], "of_names": rocketmq.NAMES_JAVA,
+        "of_broker": rocketmq.BROKER_JAVA, "names": [str(names)],
     }  # fmt: skip
+    quoted = {name: shlex.join(given) for name, given in words.items()}
     for name, text in ROCKETMQ.items():
-        _script(folder / "bin" / name, text.format(**words))
+        _script(folder / "bin" / name, text.format(**quoted))
     return Image(working_directory=folder / "bin")
 
 
@@ -94,6 +98,20 @@ def prometheus_image() -> Image:
     """Its program, and the command of its Dockerfile. Raises ServerMissing."""
     command = ("/bin/prometheus", "--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus")
     return Image(command, {"/bin/prometheus": tools.find("prometheus")})
+
+
+def grafana_image() -> Image:
+    """Its program as its start script calls it. Raises ServerMissing."""
+    if shutil.which("grafana") is None:
+        raise ServerMissing("there is no grafana on the PATH: install it (https://grafana.com/grafana/download)")
+    home = os.environ.get("GF_PATHS_HOME", "/usr/share/grafana")
+    settings = (
+        "log.mode=console",
+        "paths.data=data",
+        "paths.logs=logs",
+        "paths.provisioning=/etc/grafana/provisioning",
+    )
+    return Image(("grafana", "server", f"--homepath={home}", *(f"cfg:default.{one}" for one in settings)))
 
 
 def scrape(config: Path, ports: Mapping[tuple[str, int], Sequence[int]]) -> None:

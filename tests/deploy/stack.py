@@ -11,7 +11,7 @@ from delayq.processes import LOCALHOST
 from servers.rabbitmq import RabbitMQ
 from servers.rocketmq import Ports
 from tests.deploy.compose import COMPOSE, Container, Image, Names, in_order, load, replicas
-from tests.deploy.images import kafka_image, prometheus_image, rocketmq_image, scrape, zookeeper_image
+from tests.deploy.images import grafana_image, kafka_image, prometheus_image, rocketmq_image, scrape, zookeeper_image
 from tests.support.waiting import eventually
 
 __all__ = ["LISTENS", "Stack"]
@@ -20,6 +20,7 @@ __all__ = ["LISTENS", "Stack"]
 LISTENS = {
     "redis": (6379,), "zookeeper-1": (2181,), "zookeeper-2": (2181,), "zookeeper-3": (2181,), "api": (8080,),
     "worker": (8081,), "kafka": (9092, 9093, 9094), "rocketmq-names": (9876,), "rocketmq": (8081,), "prometheus": (9090,),
+    "grafana": (3000,),
 }  # fmt: skip
 
 
@@ -85,7 +86,11 @@ class Stack:
         """What its command is told beside what the file says: where to listen."""
         if name == "redis":
             return ["--port", str(one.ports[6379]), "--bind", LOCALHOST]
-        return [f"--web.listen-address={LOCALHOST}:{one.ports[9090]}"] if name == "prometheus" else []
+        if name == "prometheus":
+            return [f"--web.listen-address={LOCALHOST}:{one.ports[9090]}"]
+        if name == "grafana":
+            return [f"cfg:server.http_addr={LOCALHOST}", f"cfg:server.http_port={one.ports[3000]}"]
+        return []
 
     def stop(self) -> None:
         """Stop in the opposite order."""
@@ -129,4 +134,6 @@ class Stack:
             return rocketmq_image(folder, self._rocketmq)
         if name == "kafka":
             return kafka_image(folder)
+        if name == "grafana":
+            return grafana_image()
         return prometheus_image() if name == "prometheus" else None

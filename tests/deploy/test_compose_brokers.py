@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from delayq.processes import LOCALHOST
 from servers.errors import ServerMissing
@@ -37,9 +37,15 @@ def test_kafka_serves_the_other_containers_and_this_machine(brokers: Stack) -> N
     brokers.deliver("kafka.orders", "kafka-1")
     for inside in (9092, 9094):
         address = f"{LOCALHOST}:{kafka.ports[inside]}"
-        seen = AdminClient({"bootstrap.servers": address}).list_topics(timeout=30)
+        admin = AdminClient({"bootstrap.servers": address})
+        seen = admin.list_topics(timeout=30)
         assert [f"{one.host}:{one.port}" for one in seen.brokers.values()] == [address]
         assert "kafka.orders" in seen.topics
+    here = ConfigResource(ConfigResource.Type.BROKER, "1")
+    (settings,) = admin.describe_configs([here]).values()
+    for variable, value in brokers.services["kafka"]["environment"].items():
+        setting = variable.removeprefix("KAFKA_").lower().replace("_", ".")
+        assert settings.result(30)[setting].value == kafka.local(value), variable
     assert (kafka.place("/var/lib/kafka/data") / "kafka.orders-0").is_dir()
 
 

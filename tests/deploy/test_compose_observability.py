@@ -97,3 +97,21 @@ def test_every_query_of_the_dashboard_is_answered(prometheus: httpx2.Client) -> 
             if answer(prometheus, "/query", query=expression)["result"]:
                 shown.add(panel["title"])
     assert len(shown) > len(PANELS) / 2, "most panels show something"
+
+
+def test_grafana_shows_the_dashboard_and_asks_prometheus(stack: Stack, prometheus: httpx2.Client) -> None:
+    try:
+        grafana = stack.up("grafana")
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    url = f"http://{LOCALHOST}:{grafana.ports[3000]}/api"
+    admin = ("admin", stack.services["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD"])
+    try:
+        with httpx2.Client(base_url=url, timeout=20, trust_env=False) as anybody:
+            assert anybody.get("/dashboards/home").json()["dashboard"]["title"] == "delayq"
+            assert anybody.get("/dashboards/uid/delayq").json()["meta"]["provisioned"] is True
+            assert anybody.post("/folders", json={"title": "mine"}).status_code in (401, 403)
+            source = anybody.get("/datasources/uid/prometheus", auth=admin).json()
+            assert f"{source['url']}/api/v1/" == str(prometheus.base_url)
+    finally:
+        stack.down("grafana")
