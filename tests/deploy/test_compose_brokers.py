@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its types keep that back
 
 from delayq.processes import LOCALHOST
 from servers.errors import ServerMissing
