@@ -15,7 +15,7 @@ import pytest
 from api.door import refuse_open_door
 from delayq.config import Settings
 from delayq.times import parse_duration
-from tests.deploy.compose import COMPOSE, ROOT, in_order, load, replicas
+from tests.deploy.compose import COMPOSE, ROOT, Container, Image, Names, in_order, load, replicas
 
 FILE = load(COMPOSE.read_text(), {})
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
@@ -155,6 +155,18 @@ def test_redis_is_set_as_the_page_of_redis_wants_it() -> None:
     assert options["--appendfsync"] in ("everysec", "always")
     assert options["--maxmemory-policy"] == "noeviction"
     assert options["--save"] == ""
+
+
+def test_rocketmqs_topic_is_asked_for_until_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "mqadmin").write_text(
+        '[ -e asked ] && echo "create topic to 10.0.0.1:10911 success." || echo >asked "$*"'
+    )
+    helper = Container(
+        "topic", SERVICES["rocketmq-topic"], Names(SERVICES), {}, tmp_path, image=Image(working_directory=tmp_path)
+    )
+    helper.start()
+    assert (helper.ended(), helper.said()) == (0, "create topic to 10.0.0.1:10911 success.\n")
+    assert (tmp_path / "asked").read_text().endswith(" -c DefaultCluster -t delayq -a +message.type=FIFO\n")
 
 
 def test_prometheus_finds_what_the_services_publish() -> None:
