@@ -65,15 +65,16 @@ def kafka_image(folder: Path) -> Image:
     """Its start script has Kafka's own KafkaDockerWrapper make the settings of the variables. Raises ServerMissing."""
     kafka_available()
     java = shlex.join([str(find_java("Kafka")), *JAVA, "-Xmx400m", "-cp", f"{jars.cache('kafka')}/*"])
-    for configs in ("default", "mounted", "final"):
-        (folder / configs).mkdir(parents=True)
+    folders = {kind: folder / kind for kind in ("default", "mounted", "final")}
+    for one in folders.values():
+        one.mkdir(parents=True)
     for name in ("server.properties", "log4j2.yaml", "tools-log4j2.yaml"):
-        (folder / "default" / name).touch()
-    setup = "kafka.docker.KafkaDockerWrapper setup --default-configs-dir {0}/default --mounted-configs-dir {0}/mounted"
+        (folders["default"] / name).touch()
+    setup = " ".join(f"--{kind}-configs-dir {one}" for kind, one in folders.items())
     start = _script(folder / "run", (
         f"export CLUSTER_ID={KAFKA_CLUSTER}\n"
-        f"{java} {setup.format(folder)} --final-configs-dir {folder}/final || exit\n"
-        f"exec {java} -Dorg.apache.logging.log4j.level=WARN kafka.Kafka {folder}/final/server.properties"
+        f"{java} kafka.docker.KafkaDockerWrapper setup {setup} || exit\n"
+        f"exec {java} -Dorg.apache.logging.log4j.level=WARN kafka.Kafka {folders['final']}/server.properties"
     ))  # fmt: skip
     tool = _script(folder / "tool", f'exec {java} org.apache.kafka.tools.BrokerApiVersionsCommand "$@"')
     return Image((str(start),), {"/opt/kafka/bin/kafka-broker-api-versions.sh": tool})
