@@ -56,18 +56,25 @@ def available() -> None:
 class RabbitMQ:
     """One broker on 127.0.0.1, user and password 'guest', virtual host '/', no plugins. Not for several threads.
 
-    `data_dir` None is a temporary folder that `stop` removes. `settings` are more lines of rabbitmq.conf. The port and
-    the data stay the same over kill and start. Beside the broker runs an epmd of its own, Erlang's register of names.
+    `data_dir` None is a temporary folder that `stop` removes. `settings` are more lines of rabbitmq.conf, `variables` more
+    of its environment, by which it may have another user. The port and the data stay the same over kill and start. Beside
+    the broker runs an epmd of its own, Erlang's register of names.
     """
 
     def __init__(
-        self, *, data_dir: Path | None = None, stay: bool = False, settings: Mapping[str, str] | None = None
+        self,
+        *,
+        data_dir: Path | None = None,
+        stay: bool = False,
+        settings: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve() if data_dir is not None else None
         self.port = free_port()
         self._temporary = data_dir is None
         self._stay = stay
         self._settings = {**_FIXED, **(settings or {})}
+        self._variables = variables or {}
         self._environment: dict[str, str] = {}
         self._epmd: ServerProcess | None = None
         self._broker: ServerProcess | None = None
@@ -104,7 +111,7 @@ class RabbitMQ:
         folder.mkdir(parents=True, exist_ok=True)
         names = free_port()
         self._write(folder)
-        self._environment = _environment(folder, names)
+        self._environment = {**_environment(folder, names), **self._variables}
         log = folder / "rabbitmq.log"
         self._epmd = ServerProcess(
             "epmd",
@@ -134,15 +141,19 @@ class RabbitMQ:
 
     def control(self, *words: str) -> str:
         """Run rabbitmqctl on it; what it printed. Raises ServerError."""
+        return self.run("rabbitmqctl", "--quiet", *words)
+
+    def run(self, program: str, *words: str) -> str:
+        """Run one of RabbitMQ's programs on it; what it printed. Raises ServerError."""
         if self.pid is None:
             raise ServerError("RabbitMQ does not run")
         ran = subprocess.run(
-            [_program("rabbitmqctl"), "--quiet", "--node", NODE, *words],
+            [_program(program), *words],
             env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             timeout=CONTROL_SECONDS,
         )  # fmt: skip
         if ran.returncode:
-            raise ServerError(f"rabbitmqctl {' '.join(words)}: {(ran.stderr or ran.stdout).strip()}")
+            raise ServerError(f"{program} {' '.join(words)}: {(ran.stderr or ran.stdout).strip()}")
         return ran.stdout
 
     def make_topic(self, topic: str) -> None:

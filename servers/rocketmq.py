@@ -19,14 +19,15 @@ from servers.errors import ServerError, ServerMissing
 from servers.process import ServerProcess
 from servers.rocketmq_remoting import ask
 
-__all__ = ["RocketMQ", "available"]
+__all__ = ["BROKER_JAVA", "NAMES_JAVA", "Ports", "RocketMQ", "available", "configure_broker", "configure_names", "java"]
 
 NAME: Final = "rocketmq"
 START_SECONDS: Final = 100.0
 _CLUSTER: Final = "DefaultCluster"
 _JAVA: Final = ("-XX:+UseSerialGC", "-Djava.awt.headless=true", "-Djava.net.preferIPv4Stack=true")
-_NAMES_JAVA: Final = ("-Xmx96m", "-XX:TieredStopAtLevel=1")
-_BROKER_JAVA: Final = (
+#: What its two processes are told beside that.
+NAMES_JAVA: Final = ("-Xmx96m", "-XX:TieredStopAtLevel=1")
+BROKER_JAVA: Final = (
     "-Xmx384m", "-XX:MaxDirectMemorySize=128m",
     # The broker would refuse messages on a machine whose disk is nine tenths full.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99", "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
@@ -76,7 +77,7 @@ class RocketMQ:
         self.data_dir = data_dir.resolve() if data_dir is not None else None
         self._temporary = data_dir is None
         self._stay = stay
-        self._ports = _Ports()
+        self._ports = Ports()
         self._names: ServerProcess | None = None
         self._broker: ServerProcess | None = None
 
@@ -186,39 +187,20 @@ class RocketMQ:
     # -- starting ------------------------------------------------------------------------------------------------------
 
     def _make(self, folder: Path) -> tuple[ServerProcess, ServerProcess]:
-        ports, names, broker = self._ports, folder / "names", folder / "broker"
-        for home in (names, broker):
-            (home / "conf").mkdir(mode=0o700, parents=True, exist_ok=True)
-        of_names = {
-            "listenPort": ports.names, "bindAddress": LOCALHOST, "kvConfigPath": names / "kv.json",
-            "configStorePath": names / "stored.conf",
-        }  # fmt: skip
-        of_broker = {
-            **_BROKER_SETTINGS, "namesrvAddr": ports.names_address, "listenPort": ports.broker,
-            "haListenPort": ports.replication, "storePathRootDir": broker / "store",
-            "storePathCommitLog": broker / "store" / "commitlog",
-        }  # fmt: skip
-        of_proxy = {
-            **_PROXY_SETTINGS, "namesrvAddr": ports.names_address, "grpcServerPort": ports.grpc,
-            "remotingListenPort": ports.remoting,
-        }  # fmt: skip
-        _write(names / "conf" / "names.conf", of_names)
-        _write(broker / "conf" / "broker.conf", of_broker)
-        (broker / "conf" / "proxy.json").write_text(json.dumps(of_proxy, indent=1))
+        names, broker = folder / "names", folder / "broker"
+        configured = configure_names(names, self._ports)
+        of_broker, of_proxy = configure_broker(broker, self._ports)
         return (
-            self._process(names, *_NAMES_JAVA, _NAMES_MAIN, "-c", str(names / "conf" / "names.conf")),
+            self._process(names, *NAMES_JAVA, _NAMES_MAIN, "-c", str(configured)),
             self._process(
-                broker, *_BROKER_JAVA, _PROXY_MAIN, "-pm", "local", "-n", ports.names_address,
-                "-bc", str(broker / "conf" / "broker.conf"), "-pc", str(broker / "conf" / "proxy.json"),
+                broker, *BROKER_JAVA, _PROXY_MAIN, "-pm", "local", "-n", self._ports.names_address,
+                "-bc", str(of_broker), "-pc", str(of_proxy),
             ),
         )  # fmt: skip
 
     def _process(self, home: Path, *words: str) -> ServerProcess:
-        # They write their logs below what they take for the user's home.
-        where = (f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-cp", f"{jars.cache(NAME)}{os.sep}*")
         return ServerProcess(
-            f"RocketMQ's {home.name}", [str(jars.find_java("RocketMQ")), *_JAVA, *where, *words],
-            log=home / "out.log", stay=self._stay,
+            f"RocketMQ's {home.name}", [*java(home), *words], log=home / "out.log", stay=self._stay,
             environment={name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"},
         )  # fmt: skip
 
@@ -231,7 +213,37 @@ class RocketMQ:
         return f"{LOCALHOST}:{self._ports.broker}".encode() in known and _listens(self._ports.grpc)
 
 
-class _Ports:
+def java(home: Path) -> list[str]:
+    """Java with RocketMQ's classes, and what all its programs are told: their home, where their logs go, too."""
+    where = (f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-cp", f"{jars.cache(NAME)}{os.sep}*")
+    return [str(jars.find_java("RocketMQ")), *_JAVA, *where]
+
+
+def configure_names(home: Path, ports: Ports) -> Path:
+    """Write what a name server goes by; its file."""
+    return _write(home / "conf" / "namesrv.conf", {
+        "listenPort": ports.names, "bindAddress": LOCALHOST, "kvConfigPath": home / "kv.json",
+        "configStorePath": home / "stored.conf",
+    })  # fmt: skip
+
+
+def configure_broker(home: Path, ports: Ports) -> tuple[Path, Path]:
+    """Write what a broker and its proxy go by, where they look if nobody tells them; their files."""
+    of_broker = _write(home / "conf" / "broker.conf", {
+        **_BROKER_SETTINGS, "namesrvAddr": ports.names_address, "listenPort": ports.broker,
+        "haListenPort": ports.replication, "storePathRootDir": home / "store",
+        "storePathCommitLog": home / "store" / "commitlog",
+    })  # fmt: skip
+    of_proxy = home / "conf" / "rmq-proxy.json"
+    settings = {
+        **_PROXY_SETTINGS, "namesrvAddr": ports.names_address, "grpcServerPort": ports.grpc,
+        "remotingListenPort": ports.remoting,
+    }  # fmt: skip
+    of_proxy.write_text(json.dumps(settings, indent=1))
+    return of_broker, of_proxy
+
+
+class Ports:
     """Free ones. A broker listens on the port two below its own, too."""
 
     def __init__(self) -> None:
@@ -260,5 +272,7 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _write(file: Path, settings: Mapping[str, object]) -> None:
+def _write(file: Path, settings: Mapping[str, object]) -> Path:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return file

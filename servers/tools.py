@@ -18,10 +18,12 @@ __all__ = ["PACKAGES", "fetch", "find"]
 #: What `go install` takes, by the program's name.
 PACKAGES: Final = {
     "helm": "helm.sh/helm/v3/cmd/helm@v3.22.0",
+    "prometheus": "github.com/prometheus/prometheus/cmd/prometheus@v0.315.0",
     "promtool": "github.com/prometheus/prometheus/cmd/promtool@v0.315.0",
 }
 #: The module and the build tags of those whose go.mod has what `go install` refuses: they are built as a dependency.
-MODULES: Final = {"promtool": ("github.com/prometheus/prometheus", "remove_all_sd,enable_dns_sd")}
+_PROMETHEUS: Final = ("github.com/prometheus/prometheus", "remove_all_sd,enable_dns_sd")
+MODULES: Final = {"prometheus": _PROMETHEUS, "promtool": _PROMETHEUS}
 _SECONDS: Final = 420.0
 
 

@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.processes import LOCALHOST, die_with_parent, free_port
 from tests.support.waiting import eventually
 
-__all__ = ["COMPOSE", "ROOT", "Container", "Names", "image_environment", "in_order", "load", "replicas"]
+__all__ = ["COMPOSE", "ROOT", "Container", "Image", "Names", "image_environment", "in_order", "load", "replicas"]
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -81,7 +82,6 @@ class Names:
 
     def __init__(self, services: Mapping[str, Service]) -> None:
         self._known: dict[str, str] = {}
-        self.words: dict[str, str] = {}  # what else is another here
         names = "|".join(sorted(map(re.escape, services), key=len, reverse=True))
         self._pattern = re.compile(rf"(?<![\w.-])({names}):(\d+)\b")
 
@@ -101,9 +101,16 @@ class Names:
 
     def translate(self, text: str) -> str:
         """The text with addresses of this machine."""
-        for word, here in self.words.items():
-            text = text.replace(word, here)
         return self._pattern.sub(lambda match: self.address(match.group()), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a service finds in its image: the command that it has of itself, and files, by their paths, on this machine."""
+
+    command: tuple[str, ...] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
+    working_directory: Path | None = None
 
 
 class Container:
@@ -113,15 +120,25 @@ class Container:
     """
 
     def __init__(
-        self, name: str, service: Service, names: Names, ports: Mapping[int, int], folder: Path, **environment: str
+        self,
+        name: str,
+        service: Service,
+        names: Names,
+        ports: Mapping[int, int],
+        folder: Path,
+        *,
+        image: Image | None = None,
+        **environment: str,
     ) -> None:
         self.name = name
         self.ports = ports
         self._service = service
         self._names = names
+        self._image = image or Image()
         self._folder = folder / name
-        self._folder.mkdir(parents=True)
-        self._mounts = dict(self._mounted())
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._places = {inside: str(here) for inside, here in self._image.files.items()}
+        self._mount()
         given = {key: self.local(str(value)) for key, value in service.get("environment", {}).items()}
         system = {key: os.environ[key] for key in ("PATH", "JAVA_HOME") if key in os.environ}
         self.environment = {**system, **image_environment(), **given, **environment}
@@ -129,27 +146,30 @@ class Container:
         self._popen: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
-        """Run the command, with these words behind it."""
+        """Run the command, the image's if the file gives none, with these words behind it."""
+        words = self._service.get("command", self._image.command)
         with self.log.open("wb") as log:
             self._popen = subprocess.Popen(
-                die_with_parent([*self.command(self._service["command"]), *more]), cwd=self._folder,
-                env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                die_with_parent([*self.command(words), *more]), cwd=self._directory, env=self.environment,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
-    def command(self, words: list[str]) -> list[str]:
+    def command(self, words: Sequence[str]) -> list[str]:
         """A command of the container as one of this machine."""
         program, *rest = words
         mine = {"python": [sys.executable], "delayq": [sys.executable, "-m", "delayq.cli"], "redis-server": [_redis()]}
-        return [*mine.get(program, [program]), *(self.local(word) for word in rest)]
+        return [*mine.get(program, [self.local(program)]), *(self.local(word) for word in rest)]
 
     def local(self, text: str) -> str:
         """A word or value with this machine's addresses, ports and paths; nothing listens to the world."""
-        text = self._names.translate(text).replace("0.0.0.0", LOCALHOST)
+        text = self._names.translate(text).replace("0.0.0.0", LOCALHOST).replace("://:", f"://{LOCALHOST}:")
         for port, here in self.ports.items():
             text = re.sub(rf"(?<!\d){port}(?!\d)", str(here), text)
-        for inside, outside in self._mounts.items():
-            text = text.replace(inside, outside)
-        return text
+        return self._placed(text)
+
+    def place(self, path: str) -> Path:
+        """Where a file of the container is."""
+        return Path(self._placed(path))
 
     def healthy(self) -> bool:
         """What its health check says now."""
@@ -157,14 +177,14 @@ class Container:
         kind, *words = self._service["healthcheck"]["test"]
         if kind == "CMD-SHELL":
             words = ["sh", "-c", *words]
-        ran = subprocess.run(
-            self.command(words), env=self.environment, cwd=self._folder, capture_output=True, timeout=30, check=False
-        )
-        return ran.returncode == 0
+        try:
+            return self.run(*words).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
 
     def wait(self) -> None:
         """Until it is healthy."""
-        eventually(self.healthy, f"{self.name} is healthy", 60)
+        eventually(self.healthy, f"{self.name} is healthy", 90)
 
     def ended(self) -> int:
         """Wait for its end: how it was."""
@@ -174,7 +194,7 @@ class Container:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """As `docker compose exec` does."""
         return subprocess.run(
-            self.command([*words]), env=self.environment, cwd=self._folder, capture_output=True, text=True, timeout=60,
+            self.command([*words]), env=self.environment, cwd=self._directory, capture_output=True, text=True, timeout=60,
             check=False,
         )  # fmt: skip
 
@@ -190,20 +210,41 @@ class Container:
             self._popen.wait()
             return None
 
+    def kill(self) -> None:
+        """SIGKILL, for what nobody wants any more."""
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+
     def said(self) -> str:
         """What it wrote."""
         return self.log.read_text(errors="replace")
 
-    def _mounted(self) -> Iterator[tuple[str, str]]:
-        for volume in self._service.get("volumes", ()):
-            source, target, *_ = volume.split(":")
-            if source.startswith("./"):
-                copied = self._folder / Path(target).name
-                if (ROOT / source).is_file():
-                    copied.write_text(self._names.translate((ROOT / source).read_text()))
-                else:
-                    shutil.copytree(ROOT / source, copied)
-                yield target, str(copied)
+    @property
+    def _directory(self) -> Path:
+        return self._image.working_directory or self._folder
+
+    def _placed(self, text: str) -> str:
+        """The text with paths of this machine."""
+        paths = "|".join(sorted(map(re.escape, self._places), key=len, reverse=True))
+        return re.sub(rf"(?<![\w./-])({paths})(?![\w-])", lambda found: self._places[found[1]], text) if paths else text
+
+    def _mount(self) -> None:
+        """Files of the checkout are copied, their addresses and paths translated; a volume is an empty folder."""
+        mounts = [volume.split(":")[:2] for volume in self._service.get("volumes", ())]
+        for source, target in mounts:
+            self._places[target] = f"{self._folder}{target}"
+            if (ROOT / source).is_file():  # what lies beside it is named by its folder
+                self._places.setdefault(str(Path(target).parent), f"{self._folder}{Path(target).parent}")
+        for source, target in mounts:
+            here, whole = Path(self._places[target]), ROOT / source
+            if not source.startswith("./"):
+                here.mkdir(parents=True)
+            for file in [whole] if whole.is_file() else whole.rglob("*"):
+                if file.is_file():
+                    copy = here / file.relative_to(whole)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    copy.write_text(self._placed(self._names.translate(file.read_text())))
 
 
 def _redis() -> str:

@@ -15,12 +15,26 @@ import pytest
 from api.door import refuse_open_door
 from delayq.config import Settings
 from delayq.times import parse_duration
-from tests.deploy.compose import COMPOSE, ROOT, in_order, load, replicas
+from tests.deploy.compose import COMPOSE, ROOT, Container, Image, Names, in_order, load, replicas
 
 FILE = load(COMPOSE.read_text(), {})
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 PROFILES = {"kafka", "rocketmq", "rabbitmq", "spark", "observability"}
-OURS = {"api", "worker", "backfill"}
+OURS = {"api", "worker", "backfill", "rabbitmq-queue"}
+
+#: What runs the command of each service: the stack, or a test (or fixture) of these files.
+RUN_BY = {
+    **dict.fromkeys(("redis", "zookeeper-1", "zookeeper-2", "zookeeper-3", "api", "worker"), "stack.py"),
+    "kafka": "test_compose_brokers.py::test_kafka_serves_the_other_containers_and_this_machine",
+    "rocketmq-names": "test_compose_brokers.py::test_rocketmq_has_its_topic_which_takes_messages_in_order",
+    "rocketmq": "test_compose_brokers.py::test_rocketmq_has_its_topic_which_takes_messages_in_order",
+    "rocketmq-topic": "test_compose_brokers.py::test_rocketmq_has_its_topic_which_takes_messages_in_order",
+    "rabbitmq": "test_compose_brokers.py::test_rabbitmq_has_its_user_and_its_queue",
+    "rabbitmq-queue": "test_compose_brokers.py::test_rabbitmq_has_its_user_and_its_queue",
+    "backfill": "test_compose_runs.py::test_the_example_of_a_backfill_schedules_its_table",
+    "prometheus": "test_compose_observability.py::prometheus",
+    "grafana": "test_compose_observability.py::test_grafana_shows_the_dashboard_and_asks_prometheus",
+}
 
 
 def settings_of(name: str) -> Settings:
@@ -44,6 +58,17 @@ def test_it_has_the_services_and_profiles_that_are_promised() -> None:
     assert {profile for one in SERVICES.values() for profile in one.get("profiles", ())} == PROFILES
     always = {name for name, one in SERVICES.items() if not one.get("profiles")}
     assert always == {"redis", "zookeeper-1", "zookeeper-2", "zookeeper-3", "api", "worker"}
+
+
+def test_every_service_is_run_by_a_test() -> None:
+    assert RUN_BY.keys() == SERVICES.keys()
+    for name, place in RUN_BY.items():
+        file, _, test = place.partition("::")
+        source = (Path(__file__).parent / file).read_text()
+        if test:
+            assert f'"{name}"' in source.split(f"def {test}(")[1].split("\n\n\n")[0]
+        else:
+            assert not SERVICES[name].get("profiles"), "the stack starts what has none"
 
 
 def test_every_port_is_published_on_loopback_only() -> None:
@@ -132,6 +157,18 @@ def test_redis_is_set_as_the_page_of_redis_wants_it() -> None:
     assert options["--save"] == ""
 
 
+def test_rocketmqs_topic_is_asked_for_until_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "mqadmin").write_text(
+        '[ -e asked ] && echo "create topic to 10.0.0.1:10911 success." || echo >asked "$*"'
+    )
+    helper = Container(
+        "topic", SERVICES["rocketmq-topic"], Names(SERVICES), {}, tmp_path, image=Image(working_directory=tmp_path)
+    )
+    helper.start()
+    assert (helper.ended(), helper.said()) == (0, "create topic to 10.0.0.1:10911 success.\n")
+    assert (tmp_path / "asked").read_text().endswith(" -c DefaultCluster -t delayq -a +message.type=FIFO\n")
+
+
 def test_prometheus_finds_what_the_services_publish() -> None:
     config = msgspec.yaml.decode((ROOT / "observability" / "prometheus.yml").read_text())
     found = {
@@ -148,7 +185,11 @@ def test_prometheus_finds_what_the_services_publish() -> None:
 def test_grafana_finds_prometheus_and_the_dashboard() -> None:
     folder = ROOT / "observability" / "grafana" / "provisioning"
     (source,) = msgspec.yaml.decode((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
-    assert source["url"] == "http://prometheus:9090"
+    assert (source["type"], source["uid"], source["url"]) == ("prometheus", "prometheus", "http://prometheus:9090")
+    given = SERVICES["grafana"]["environment"]
+    assert given["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] in [
+        volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]
+    ]
     (provider,) = msgspec.yaml.decode((folder / "dashboards" / "delayq.yaml").read_text())["providers"]
     mounted = {Path(volume.split(":")[1]).parent.as_posix() for volume in SERVICES["grafana"]["volumes"]}
     assert provider["options"]["path"] in mounted

@@ -18,9 +18,12 @@ from tests.support.service import ROOT
         ("tests/spark/test_spark.py::test_a", "spark"),
         ("tests/backfill/test_many.py::test_a", "spark"),
         ("tests/backfill/test_standalone.py::test_a", "tests/backfill/test_standalone.py"),
+        ("tests/deploy/test_compose_runs.py::test_a", "compose"),
+        ("tests/deploy/test_compose_brokers.py::test_a", "compose"),
+        ("tests/deploy/test_compose.py::test_a", "tests/deploy/test_compose.py"),
     ],
 )  # fmt: skip
-def test_a_broker_and_a_spark_are_shared(test: str, scope: str) -> None:
+def test_a_broker_a_spark_and_a_stack_are_shared(test: str, scope: str) -> None:
     assert scope_of(test) == scope
 
 
@@ -34,5 +37,5 @@ def test_what_takes_longest_begins_and_the_rest_keeps_its_order() -> None:
 
 
 def test_what_is_listed_as_long_is_there() -> None:
-    shared = {"kafka", "rabbitmq", "rocketmq", "spark"}
+    shared = {"compose", "kafka", "rabbitmq", "rocketmq", "spark"}
     assert [scope for scope in LONG if scope not in shared and not (ROOT / scope).is_file()] == []

@@ -1,6 +1,7 @@
 """Which tests run in the same process when they run in several, and which of them begin.
 
-A file's tests stay together, and those that share what takes long to start: a broker, or a session of Spark.
+A file's tests stay together, and those that share what takes long to start: a broker, a session of Spark, or the stack of
+docker-compose.yml.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ __all__ = ["LONG", "Scheduling", "next_scope", "scope_of"]
 _BROKER = re.compile(r"(kafka|rabbitmq|rocketmq)")
 #: Those that need a session of Spark, which takes long to start.
 _SPARK = re.compile(r"tests/(spark/test_spark|backfill/test_(?!standalone|own_spark|submit)\w+)\.py")
+#: Those on the stack of docker-compose.yml.
+_COMPOSE = re.compile(r"tests/deploy/test_compose_\w+\.py")
 #: What takes longest, longest first: begun last, it would be waited for by idle cores. The others go by their number of
 #: tests.
 LONG = (
@@ -24,6 +27,7 @@ LONG = (
     "kafka",
     "rocketmq",
     "tests/workers/test_resharding.py",
+    "compose",
     "rabbitmq",
     "tests/protocol/test_state_machine.py",
     "tests/recovery/test_big_backlogs.py",
@@ -35,10 +39,11 @@ LONG = (
 
 
 def scope_of(test: str) -> str:
-    """'spark', or the broker that a test of a target names, in its file or its parameters; else the test's file."""
+    """'spark', 'compose', or the broker that a test of a target names, in its file or its parameters; else the test's file."""
     file = test.partition("::")[0]
-    if _SPARK.fullmatch(file):
-        return "spark"
+    for scope, files in {"spark": _SPARK, "compose": _COMPOSE}.items():
+        if files.fullmatch(file):
+            return scope
     found = _BROKER.search(test) if file.startswith("tests/targets/") else None
     return found[1] if found else file
 
