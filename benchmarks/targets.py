@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,7 +89,7 @@ def _throughput(scale: Scale, name: str, broker: Broker, details: dict[str, Any]
     def alone() -> float:
         with python("-m", "benchmarks.brokers", "alone", name, broker.url, str(count)) as process:
             process.wait(600)
-            return count / float(process.said().splitlines()[-1])
+            return count / _seconds(process.said())
 
     def ours() -> float:
         with (
@@ -112,6 +112,14 @@ def _throughput(scale: Scale, name: str, broker: Broker, details: dict[str, Any]
     pairs = in_pairs(f"{name}, throughput", scale.runs, alone, ours)
     details[f"{name}, CPU µs a message"] = costs
     return [paired(f"{name}, throughput beside its own client", "messages/s", pairs, goal=THROUGHPUT)]
+
+
+def _seconds(said: str) -> float:
+    """What a client alone has printed last; some clients complain behind it, while they shut down."""
+    for line in reversed(said.splitlines()):
+        with suppress(ValueError):
+            return float(line)
+    raise BenchmarkError(f"the client alone says:\n{said}")
 
 
 def _warm_up(name: str, alone: Callable[[], float]) -> None:

@@ -13,6 +13,7 @@ from benchmarks.harness import Scale, in_pairs
 from benchmarks.idle import is_request
 from benchmarks.lateness import lateness
 from benchmarks.results import Figure, Pair, load, paired, percentile, save, single
+from benchmarks.targets import _seconds
 from tests.benchmarks.samples import result
 
 
@@ -111,3 +112,9 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_a_quick_scale_is_smaller_and_runs_once() -> None:
     assert (Scale(True).messages, Scale(True).runs) == (100_000, 1)
     assert (Scale(False).messages, Scale(False).runs) == (1_000_000, 3)
+
+
+def test_what_a_client_took_is_found_although_it_complains_behind_it() -> None:
+    assert _seconds("warning: 3\n12.5\nOSError: [Errno 9] Bad file descriptor\n") == 12.5
+    with pytest.raises(BenchmarkError, match="says:\nno broker"):
+        _seconds("no broker")
