@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
 
 
 class _Sent(msgspec.Struct):
-    """A request, and the places of its messages in the batch; the call under way, or why there is none."""
+    """A request, and the places of its messages in the batch; the call under way, or what came of it already."""
 
     places: list[int]
     messages: list[Any]
@@ -100,7 +100,7 @@ class RocketMQTarget:
                 asked[topic] = self._proxies.ask(topic, self._left(deadline))
             else:
                 known[topic] = way
-        sent = self._begin(batch, topics, known, results, deadline)
+        sent = self._begin(batch, topics, known, results, deadline, wait=not asked)
         learnt: dict[str, Way] = {}
         for topic, call in asked.items():  # meanwhile the others are on their way
             found = self._learn(topic, call, deadline)
@@ -109,7 +109,7 @@ class RocketMQTarget:
                     results[place] = found
             else:
                 learnt[topic] = found
-        sent += self._begin(batch, topics, learnt, results, deadline)
+        sent += self._begin(batch, topics, learnt, results, deadline, wait=True)
         alone = [one for request in sent for one in self._end(request, topics, results, deadline)]
         for request in alone:
             self._post(request, topics[request.places[0]], known | learnt, deadline)
@@ -125,9 +125,12 @@ class RocketMQTarget:
 
     def _begin(
         self, batch: Sequence[Delivery], topics: Sequence[str], ways: Mapping[str, Way],
-        results: list[Result | None], deadline: int,
+        results: list[Result | None], deadline: int, *, wait: bool,
     ) -> list[_Sent]:  # fmt: skip
-        """Send the messages of topics whose way is known; what cannot be sent has its result at once."""
+        """Send the messages of topics whose way is known; what cannot be sent has its result at once.
+
+        With `wait` the last request is waited for, while the others are on their way.
+        """
         requests: list[_Sent] = []
         together: dict[str, _Sent] = {}
         for place, (one, topic) in enumerate(zip(batch, topics, strict=True)):
@@ -151,14 +154,21 @@ class RocketMQTarget:
                 open.messages.append(message)
                 open.bytes += size
         for request in requests:
-            self._post(request, topics[request.places[0]], ways, deadline)
+            self._post(request, topics[request.places[0]], ways, deadline, wait=wait and request is requests[-1])
         return requests
 
-    def _post(self, request: _Sent, topic: str, ways: Mapping[str, Way], deadline: int) -> None:
+    def _post(
+        self, one: _Sent, topic: str, ways: Mapping[str, Way], deadline: int, *, wait: bool = False
+    ) -> None:  # fmt: skip
         queues = ways[topic].queues
-        group = request.messages[0].system_properties.message_group
+        group = one.messages[0].system_properties.message_group
         queue = queues.select_queue_by_hash_key(group) if group else queues.select_next_queue()
-        request.call = self._proxies.send(queue, SendMessageRequest(messages=request.messages), self._left(deadline))
+        request = SendMessageRequest(messages=one.messages)
+        if wait:
+            several = len(one.places) > 1
+            one.call = self._proxies.exchange(queue, request, self._left(deadline), self._accept, several=several)
+        else:
+            one.call = self._proxies.send(queue, request, self._left(deadline))
 
     def _end(
         self, request: _Sent, topics: Sequence[str], results: list[Result | None], deadline: int

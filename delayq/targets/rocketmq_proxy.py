@@ -142,30 +142,51 @@ class Proxies:
         """Begin to send; `sent` waits for the answer."""
         return self._call(queue.endpoints, lambda stub: stub.SendMessage, request, timeout)
 
-    def sent(self, call: Call, timeout: float, accept: frozenset[int], *, several: bool = False) -> Result:
+    def sent(self, call: Call, timeout: float, accept: frozenset[int], *, several: bool) -> Result:
         """What became of it; of all of them, if the request had several messages."""
         answer = self._answer(call, timeout)
         return answer if isinstance(answer, Result) else judge(answer.status, accept, several=several)
 
+    def exchange(
+        self, queue: Any, request: SendMessageRequest, timeout: float, accept: frozenset[int], *, several: bool
+    ) -> Result:
+        """Send and wait for the answer, in the caller's thread: gRPC needs no other one for it."""
+        line = self._take(queue.endpoints, timeout)
+        if isinstance(line, Result):
+            return line
+        since = self._clock.monotonic()
+        answer = self._hear(
+            line, since, lambda: line.stub.SendMessage(request, timeout=timeout, metadata=self._metadata())
+        )
+        return answer if isinstance(answer, Result) else judge(answer.status, accept, several=several)
+
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _call(self, where: Any, method: Callable[[Any], Any], request: Any, timeout: float) -> Call | Result:
+    def _take(self, where: Any, timeout: float) -> _Line | Result:
+        """The channel to a proxy, with one call more under way, of which `_done` is to be told."""
         if timeout <= 0:
             return Result.unavailable(f"{where}: no time was left to send it")
-        now = self._clock.monotonic()
         with self._condition:
             if self._closed:
                 return Result.unavailable(f"{where}: the target is closed")
             line = self._lines.get(where.facade)
             if line is None:
+                now = self._clock.monotonic()
                 line = self._lines[where.facade] = _Line(self._connect(target_of(where.endpoints)), now)
             line.under_way += 1
+        return line
+
+    def _call(self, where: Any, method: Callable[[Any], Any], request: Any, timeout: float) -> Call | Result:
+        line = self._take(where, timeout)
+        if isinstance(line, Result):
+            return line
+        since = self._clock.monotonic()
         try:
             future = method(line.stub).future(request, timeout=timeout, metadata=self._metadata())
         except BaseException:
             self._done(line, answered=False)
             raise
-        return Call(line, future, now)
+        return Call(line, future, since)
 
     def _metadata(self) -> list[tuple[str, str]]:
         """Who asks, signed. A signature is for a second; so that of one is used again within it."""
@@ -181,20 +202,25 @@ class Proxies:
 
     def _answer(self, call: Call, timeout: float) -> Any:
         """The answer, or what went wrong."""
+        answer = self._hear(call.line, call.since, lambda: call.future.result(timeout=max(0.0, timeout) + GUARD))
+        call.future.cancel()  # does nothing to one that has ended
+        return answer
+
+    def _hear(self, line: _Line, since: int, wait: Callable[[], Any]) -> Any:
+        """What `wait` returns, or what went wrong; the call has ended then."""
         where = str(self._configuration.rpc_endpoints)
         answered = lost = False
         try:
-            answer = call.future.result(timeout=max(0.0, timeout) + GUARD)
+            answer = wait()
             answered = True
             return answer
         except grpc.RpcError as error:
             lost = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             return failed(where, error)
         except (grpc.FutureTimeoutError, grpc.FutureCancelledError):
-            call.future.cancel()
             return Result.unknown(f"{where}: no answer")
         finally:
-            self._done(call.line, answered=answered, lost_since=call.since if lost else None)
+            self._done(line, answered=answered, lost_since=since if lost else None)
 
     def _done(self, line: _Line, *, answered: bool, lost_since: int | None = None) -> None:
         """A call has ended. A channel that has answered nothing while one timed out is not used again.
