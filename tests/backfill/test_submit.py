@@ -15,7 +15,7 @@ from delayq.embedded import EmbeddedServer
 from tests.house.processes import ROOT
 from tests.support.spark import environment, need_java
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PAGE = (ROOT / "docs" / "spark.md").read_text()
 
@@ -93,7 +93,7 @@ def test_it_runs_under_spark_submit(own_valkey: EmbeddedServer, tmp_path: Path) 
     command += ["--archives", "env.tar#env", *(word for one in conf.items() for word in ("--conf", "=".join(one)))]
     command += ["backfill.py", "backfill", "orders.csv", "--format", "csv", "--topic", "t", "--rejects", "rejected"]
     env = environment(DELAYQ_REDIS_URL=own_valkey.url, SPARK_HOME=str(home), SPARK_LOCAL_IP="127.0.0.1")
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=110, check=False)
+    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=250, check=False)
     assert ran.returncode == 0, ran.stderr
     rows = [line.split("\t") for line in ran.stdout.splitlines()]  # Java may have its say there, too
     assert ["scheduled", "50"] in rows and ["rejected", "0"] in rows

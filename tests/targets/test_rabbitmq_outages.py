@@ -61,8 +61,8 @@ def test_a_broker_that_was_killed_is_found_again(own: RabbitMQ, queue: str, rabb
     with amqp(own) as other:
         other.queue(queue)  # one that was only just made may not be on the broker's disk
     eventually(lambda: target.send([delivery("c", topic=queue)], TIMEOUT)[0].outcome == "ok", "it takes messages again")
-    with amqp(own) as other:
-        assert other.ids(queue, 2) == ["a", "c"]
+    with amqp(own) as other:  # with the queue its first message may be gone, but not what came after it
+        assert other.ids(queue, 1)[-1] == "c"
 
 
 def test_a_message_without_a_confirm_is_unknown_and_the_next_is_not_sent(

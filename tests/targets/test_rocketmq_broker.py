@@ -184,8 +184,8 @@ def test_a_proxy_that_was_killed_takes_nothing_and_goes_on_when_it_is_back() -> 
         target = RocketMQTarget(server.url, Route(name="r", target=server.url), "")
         assert send(target, delivery("before")) == ["ok"]
         server.kill()
-        results = target.send([delivery("during")], 5)
-        assert outcomes(results) == ["unavailable"], results
+        # What is sent before the end of the connection is noticed may have arrived, for all that is known.
+        eventually(lambda: send(target, delivery("during")) == ["unavailable"], "it is known to be away", SECONDS)
         server.start()
         eventually(lambda: send(target, delivery("after")) == ["ok"], "it goes on", SECONDS)
         target.close()
