@@ -1,10 +1,9 @@
 """What keys cost the HTTP API, and what slow clients cost the others.
 
 Two APIs on one Redis take single messages in turn, on 64 connections: one that asks for keys (the key has scopes and a
-rate, no quota) and one that does not; the ratio of each pair counts, and what CPU time a request took is told beside
-it. Another client schedules one message after the
-other, alone and beside 1,000 sockets that send a byte a second, or nothing, and never a whole request; what its p99 is
-more beside them is told in ms.
+rate, no quota) and one that does not; the ratio of each pair counts, and what CPU time a request took is told beside it.
+Another client schedules one message after the other, alone and beside 1,000 sockets that send a byte a second, or nothing,
+and never a whole request; what its p99 is more beside them is told in ms.
 """
 
 from __future__ import annotations

@@ -49,13 +49,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
     ca: str = ""
 
 
-class _Sent(msgspec.Struct):
-    """A request, and the places of its messages in the batch; the call under way, or what came of it already."""
+class _Request(msgspec.Struct):
+    """Messages for one request, and their places in the batch; the call under way, or what came of it already."""
 
     places: list[int]
     messages: list[Any]
     bytes: int = 0
-    call: Call | Result | None = None
+    call: Call | Result = _NOT_SENT
+
+    @property
+    def several(self) -> bool:
+        """Whether its messages share their result."""
+        return len(self.places) > 1
 
 
 class RocketMQTarget:
@@ -91,7 +96,7 @@ class RocketMQTarget:
         """Send them all at once and wait for each."""
         deadline = self._clock.monotonic() + int(timeout * 1000)
         topics = [self.topic_of(one.topic) for one in batch]
-        results: list[Result | None] = [None] * len(batch)
+        results = [_NOT_SENT] * len(batch)
         known: dict[str, Way] = {}
         asked: dict[str, Call | Result] = {}
         for topic in set(topics):
@@ -115,7 +120,7 @@ class RocketMQTarget:
             self._post(request, topics[request.places[0]], known | learnt, deadline)
         for request in alone:
             self._end(request, topics, results, deadline)
-        return [one if one is not None else _NOT_SENT for one in results]
+        return results
 
     def _left(self, deadline: int) -> float:
         return (deadline - self._clock.monotonic()) / 1000
@@ -125,14 +130,14 @@ class RocketMQTarget:
 
     def _begin(
         self, batch: Sequence[Delivery], topics: Sequence[str], ways: Mapping[str, Way],
-        results: list[Result | None], deadline: int, *, wait: bool,
-    ) -> list[_Sent]:  # fmt: skip
+        results: list[Result], deadline: int, *, wait: bool,
+    ) -> list[_Request]:  # fmt: skip
         """Send the messages of topics whose way is known; what cannot be sent has its result at once.
 
         With `wait` the last request is waited for, while the others are on their way.
         """
-        requests: list[_Sent] = []
-        together: dict[str, _Sent] = {}
+        requests: list[_Request] = []
+        together: dict[str, _Request] = {}
         for place, (one, topic) in enumerate(zip(batch, topics, strict=True)):
             way = ways.get(topic)
             if way is None:
@@ -145,9 +150,9 @@ class RocketMQTarget:
             open = together.get(topic)
             # Those of a group find their queue by it, and only alone; and so does what failed before find out why.
             if message.system_properties.message_group or one.attempt > 1:
-                requests.append(_Sent([place], [message]))
+                requests.append(_Request([place], [message]))
             elif open is None or len(open.places) == MOST_TOGETHER or open.bytes + size > MOST_BYTES:
-                together[topic] = _Sent([place], [message], size)
+                together[topic] = _Request([place], [message], size)
                 requests.append(together[topic])
             else:
                 open.places.append(place)
@@ -158,35 +163,32 @@ class RocketMQTarget:
         return requests
 
     def _post(
-        self, one: _Sent, topic: str, ways: Mapping[str, Way], deadline: int, *, wait: bool = False
+        self, request: _Request, topic: str, ways: Mapping[str, Way], deadline: int, *, wait: bool = False
     ) -> None:  # fmt: skip
         queues = ways[topic].queues
-        group = one.messages[0].system_properties.message_group
+        group = request.messages[0].system_properties.message_group
         queue = queues.select_queue_by_hash_key(group) if group else queues.select_next_queue()
-        request = SendMessageRequest(messages=one.messages)
+        asked = SendMessageRequest(messages=request.messages)
+        left = self._left(deadline)
         if wait:
-            several = len(one.places) > 1
-            one.call = self._proxies.exchange(queue, request, self._left(deadline), self._accept, several=several)
+            request.call = self._proxies.exchange(queue, asked, left, self._accept, several=request.several)
         else:
-            one.call = self._proxies.send(queue, request, self._left(deadline))
+            request.call = self._proxies.send(queue, asked, left)
 
     def _end(
-        self, request: _Sent, topics: Sequence[str], results: list[Result | None], deadline: int
-    ) -> Sequence[_Sent]:  # fmt: skip
+        self, request: _Request, topics: Sequence[str], results: list[Result], deadline: int
+    ) -> Sequence[_Request]:  # fmt: skip
         """Wait for the answer and write it down; what was refused because of one of them is to be sent alone."""
-        call, several = request.call, len(request.places) > 1
-        assert call is not None
-        if isinstance(call, Result):
-            result = call
-        else:
-            result = self._proxies.sent(call, self._left(deadline), self._accept, several=several)
+        result = request.call
+        if not isinstance(result, Result):
+            result = self._proxies.sent(result, self._left(deadline), self._accept, several=request.several)
         for place in request.places:
             results[place] = result
         if result.outcome == "unavailable":
             self._proxies.forget(topics[request.places[0]])  # it may be gone, or elsewhere
-        if not several or result.outcome != "rejected":
+        if not request.several or result.outcome != "rejected":
             return ()
-        return [_Sent([place], [message]) for place, message in zip(request.places, request.messages, strict=True)]
+        return [_Request([place], [message]) for place, message in zip(request.places, request.messages, strict=True)]
 
     def topic_of(self, topic: str) -> str:
         """The RocketMQ topic; what its name cannot have becomes '-'."""
