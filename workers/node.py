@@ -49,7 +49,6 @@ SHORT_ROUND = 10  # while a queue is on its way to another node
 GLANCE_EVERY = 1_000  # where others can have the queues of a node that cannot reach Redis
 GLANCE_EVERY_ALONE = 2_000
 BACKLOGS_AT_ONCE = 6
-APPENDS_AT_ONCE = 4
 REFUSALS = 2  # of the coordinator, one after the other; a server that was just ending looks like one
 RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no bound any more
 log = structlog.get_logger()
@@ -100,7 +99,6 @@ class Node:
         # Alone a node has nobody who could have taken its queues meanwhile.
         self._pulse = Pulse(self._clock, settings.session_timeout // 3) if settings.zookeeper else None
         self._turns = threading.BoundedSemaphore(BACKLOGS_AT_ONCE)
-        self._appends = threading.BoundedSemaphore(APPENDS_AT_ONCE)
         self._condition = threading.Condition()
         self._stopping = False
         self._look = False
@@ -242,8 +240,8 @@ class Node:
         return PullJob(
             queue_keys(claim.queue), claim.epoch, claim.parked, store=self.store,
             topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
-            policy=self._policy, retention=self._retention, turns=self._turns, appends=self._appends,
-            observer=self._observer, pulse=self._pulse, spans=self._spans,
+            policy=self._policy, retention=self._retention, turns=self._turns, observer=self._observer,
+            pulse=self._pulse, spans=self._spans,
         )  # fmt: skip
 
     def _dispatch(self, report: Report) -> Dispatch:

@@ -45,9 +45,8 @@ class PullJob:
     def __init__(
         self, keys: QueueKeys, epoch: str, parked: Sequence[str], *, store: Store, topics: Topics,
         dispatch: Callable[[Report], Dispatch], clock: Clock, policy: Policy, retention: Retention,
-        turns: threading.Semaphore | None = None, appends: threading.Semaphore | None = None,
-        observer: Observer | None = None, pulse: Pulse | None = None, spans: Spans | None = None,
-        test_now: Callable[[], int] | None = None,
+        turns: threading.Semaphore | None = None, observer: Observer | None = None, pulse: Pulse | None = None,
+        spans: Spans | None = None, test_now: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.epoch = epoch
@@ -66,7 +65,7 @@ class PullJob:
         self._unparking = Unparking(keys, epoch, parked, self.dispatch)
         self._pulling = Pulling(
             keys, epoch, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
-            turns=turns, appends=appends, observer=observer, spans=spans,
+            turns=turns, observer=observer, spans=spans,
         )  # fmt: skip
         self.appending = self._pulling.appending
         self.condition = threading.Condition()

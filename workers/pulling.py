@@ -47,8 +47,7 @@ class Pulling:
 
     def __init__(
         self, keys: QueueKeys, epoch: str, dispatch: Dispatch, *, store: Store, topics: Topics, clock: Clock, policy: Policy,
-        retention: Retention, turns: threading.Semaphore | None, appends: threading.Semaphore | None,
-        observer: Observer | None, spans: Spans | None,
+        retention: Retention, turns: threading.Semaphore | None, observer: Observer | None, spans: Spans | None,
     ) -> None:  # fmt: skip
         self._keys = keys
         self._epoch = epoch
@@ -59,7 +58,6 @@ class Pulling:
         self._policy = policy
         self._retention = retention
         self._turns = turns
-        self._appends = appends
         self._observer = observer
         self._spans = spans
         self._flood = Flood()
@@ -103,12 +101,13 @@ class Pulling:
             self._flood.backlog_waits(self.now())
         if self._flood.on and backlog and self._turns is not None:
             # Few pulls of backlogs at a time in the whole node, so that no fresh message waits behind sixteen.
-            backlog = self._turn_taken = self._turns.acquire(timeout=TURN_WAIT)
+            wait = min(TURN_WAIT, self._flood.fresh_in(self._clock.monotonic()) / 1000)
+            backlog = self._turn_taken = self._turns.acquire(timeout=wait)
         pulls = []
         self.appends = backlog and self.appending.wanted and not self._dispatch.flight.offset.unread
         if backlog and not self.appends:
             pulls.append(self._pull(self._dispatch.flight.offset, now, fresh=False))
-        if self._flood.fresh_is_due(self._clock.monotonic()) and not (self.appends and self._nothing_fresh()):
+        if self._flood.fresh_is_due(self._clock.monotonic()) and (pulls or not self._nothing_fresh()):
             pulls.append(self._pull(self._flood.fresh, now, fresh=True))
         return pulls
 
@@ -173,14 +172,7 @@ class Pulling:
 
     def append(self, now: Now) -> bool:
         """Append some of the backlog instead of pulling it; whether this owner is fenced."""
-        # Fewer at a time than pulls: a transaction is longer, and few of them stay in the server's cache.
-        if self._appends is not None and not self._appends.acquire(timeout=TURN_WAIT):
-            return False
-        try:
-            count, fenced = self.appending.run(now)
-        finally:
-            if self._appends is not None:
-                self._appends.release()
+        count, fenced = self.appending.run(now)
         if self._observer is not None and count:
             last = (self.appending.last_due, b"")
             self._observer.pulled(Pulled(self.now(), 0, None, True, 0, last, count, [], [], [], [], [], []))

@@ -5,6 +5,7 @@ The general routes' sends end when the test says how; a wake is passed to the ow
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -134,7 +135,10 @@ class OneQueue(World):
         self.policy = policy
         self.hands: list[Hand] = []
 
-    def take_over(self, node: int = 1, observer: Observer | None = None, spans: Spans | None = None) -> Hand:
+    def take_over(
+        self, node: int = 1, observer: Observer | None = None, spans: Spans | None = None,
+        turns: threading.Semaphore | None = None,
+    ) -> Hand:  # fmt: skip
         """A new owner on this node. Owners on other nodes do not know of it."""
         self.hands = [hand for hand in self.hands if hand.node != node]
         stored = self.store.run(commands.stored_epoch(self.keys))
@@ -146,7 +150,8 @@ class OneQueue(World):
         job = PullJob(
             self.keys, claimed.epoch, claimed.parked, store=self.store, topics=topics,
             dispatch=lambda report: Dispatch(self.routes, given, self.policy, report), clock=clock,
-            policy=self.policy, retention=RETENTION, observer=observer, spans=spans, test_now=lambda: self.now,
+            policy=self.policy, retention=RETENTION, turns=turns, observer=observer, spans=spans,
+            test_now=lambda: self.now,
         )  # fmt: skip
         self.jobs.append(job)
         hand = Hand(self, node, job, forwarders)

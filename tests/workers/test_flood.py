@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from delayq.errors import StoreUnavailable
+from delayq.store.commands import Command
 from delayq.store.store import Store
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
@@ -48,6 +53,43 @@ def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(
     assert world.stream("s.burst") == [f"b{i:03}" for i in range(300)]
     assert world.records() == {}
     assert len(hand.sent) == len(set(hand.sent)) == 5
+
+
+def test_in_a_flood_a_queue_without_a_turn_pulls_nothing_unless_something_is_fresh(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts: list[str] = []
+    run = Store.run_many
+
+    def noted(store: Store, commands: Sequence[Command[Any]], *rest: Any, **options: Any) -> Any:
+        scripts.extend(command.script for command in commands)
+        return run(store, commands, *rest, **options)
+
+    monkeypatch.setattr(Store, "run_many", noted)
+    monkeypatch.setattr("workers.appending.BATCHES", 1)
+    world = worlds(policy=SMALL)
+    flood(world)
+    turns = threading.Semaphore(1)
+    hand = world.take_over(turns=turns)
+    hand.tick()
+    assert hand.job.now() - START == 100
+    with turns:  # another queue's
+        for _ in range(3):
+            world.advance(FRESH_EVERY)
+            hand.tick()
+        scripts.clear()
+        for _ in range(3):
+            world.advance(FRESH_EVERY)
+            hand.tick()
+        assert "pull" not in scripts
+        world.add("fresh", topic="s.fresh", at=world.elapsed)
+        for _ in range(2):  # at the first one the topic is not known yet
+            world.advance(FRESH_EVERY)
+            hand.tick()
+        assert scripts.count("pull") == 2
+        assert world.stream("s.fresh") == ["fresh"]
+    hand.run(100)
+    assert len(world.stream("s.burst")) == 300
 
 
 def test_a_head_that_is_only_a_little_late_is_no_flood(worlds: Worlds) -> None:
