@@ -68,12 +68,12 @@ class Streams:
 
 
 class _Share:
-    """What one stream is to take of a batch: how many, the id and the due of the first."""
+    """What one stream is to take of a batch: its entries, the id and the due of the first."""
 
-    __slots__ = ("count", "due", "id")
+    __slots__ = ("due", "entries", "id")
 
     def __init__(self, id: bytes, due: bytes) -> None:
-        self.count = 1
+        self.entries: list[bytes] = []
         self.id = id
         self.due = due
 
@@ -88,8 +88,6 @@ class Batch:
         self._now = now
         self._shares: dict[str, _Share] = {}
         self._ends = (b"", b"")
-        self._firsts: list[bytes] = []  # of each stream
-        self._rest: list[bytes] = []
         self._ids: list[bytes] = []
         self._members: list[bytes] = []
         self._remembered: list[bytes] = []
@@ -147,11 +145,8 @@ class Batch:
             ) + behind  # fmt: skip
             share = shares.get(stream.key)
             if share is None:
-                shares[stream.key] = _Share(id, due)
-                self._firsts.append(entry)
-            else:
-                share.count += 1
-                self._rest.append(entry)
+                share = shares[stream.key] = _Share(id, due)
+            share.entries.append(entry)
             self._ids.append(id)
             self._due = due
             if keys:
@@ -173,6 +168,7 @@ class Batch:
     def transaction(self) -> list[bytes]:
         """The commands that go between MULTI and EXEC. The last one answers 1 if all was appended, 0 if nothing was.
 
+        Stream by stream, which stays in the server's cache meanwhile; within a stream in due order.
         The scripts go as their whole texts: one that the server had forgotten would fail among commands that do not.
         """
         keys, ids = self._keys, self._ids
@@ -180,11 +176,11 @@ class Batch:
         names = (*emptied, *map(keys.aside, emptied))
         shares = self._shares.values()
         firsts = [word for share in shares for word in (share.id, share.due)]
-        told = [word for share in shares for word in (share.count, share.id, share.due)]
+        told = [word for share in shares for word in (len(share.entries), share.id, share.due)]
         commands = [
-            *self._firsts,
+            *(share.entries[0] for share in shares),
             _script("remove", (keys.state, keys.queue, keys.guard, *names, *self._shares), (*self._ends, len(ids), *firsts)),
-            *self._rest,
+            *(entry for share in shares for entry in share.entries[1:]),
             _packed("HDEL", keys.pool, *ids),
         ]  # fmt: skip
         if self._any_attempts:
