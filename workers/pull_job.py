@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PullJob"]
 
+#: ms for which what was confirmed may wait for the next pull, so that it takes no round trip of its own.
+PATIENCE = 20
 log = structlog.get_logger()
 
 
@@ -72,6 +74,7 @@ class PullJob:
         self._inbox: list[tuple[Sequence[Held], Sequence[Result] | None]] = []
         self._wake: int | None = None
         self._woken = False
+        self._looks_at: float | None = None  # monotonic; None: a report is to wake it
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._troubles = 0
@@ -92,8 +95,17 @@ class PullJob:
         """A forwarder says what became of a batch."""
         with self.condition:
             self._inbox.append((batch, results))
-            self._woken = True
-            self.condition.notify()
+            if not self._hears_soon(batch, results):
+                self._woken = True
+                self.condition.notify()
+
+    def _hears_soon(self, batch: Sequence[Held], results: Sequence[Result] | None) -> bool:
+        """Whether it looks soon without being told, and these are mere confirmations."""
+        if self._looks_at is None or self._looks_at - self._clock.monotonic() > PATIENCE or results is None:
+            return False
+        if any(held.record.keyed for held in batch):  # the next one of its key waits for it
+            return False
+        return all(result.outcome == "ok" for result in results)
 
     def wake(self, due: int | None) -> None:
         """Look now; something is due at `due` (None: it is not known what)."""
@@ -146,9 +158,12 @@ class PullJob:
                 pause = self._trouble()
             self.ticked_at = self._clock.monotonic()
             if pause > 0:
+                patient = self._pulling.idle and not self._troubles
                 with self.condition:
                     if not self._woken or self._troubles:
+                        self._looks_at = self._clock.monotonic() + pause if patient else None
                         self._clock.wait(self.condition, pause)
+                        self._looks_at = None
         self.appending.close()
 
     @property

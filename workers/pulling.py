@@ -189,6 +189,14 @@ class Pulling:
                 name for name in work.parked if name.startswith("k:") and work.lanes.low(name[2:])
             )
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits for a report: what was confirmed makes no room that anything wants."""
+        work = self._dispatch
+        if self._flood.on or not self._ramp.over or work.flight.offset.unread or work.settlement:
+            return False
+        return not (work.waiting or work.any_parked or work.lanes.waiting())
+
     def pause(self, more: bool) -> float:
         """The ms until the next look, 0 = at once; `more`: something is known to be worth it."""
         work, flood = self._dispatch, self._flood

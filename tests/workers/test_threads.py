@@ -41,9 +41,9 @@ def held(id: str) -> Held:
 class Desk:
     """A forwarder into memory, and what it reported."""
 
-    def __init__(self, *, threads: int = 2, max_batch: int = 1) -> None:
+    def __init__(self, *, threads: int = 2, max_batch: int = 1, target: MemoryTarget | None = None) -> None:
         self.clock = ManualClock()
-        self.target = MemoryTarget(max_batch=max_batch)
+        self.target = target if target is not None else MemoryTarget(max_batch=max_batch)
         self.forwarder = Forwarder(ROUTE, self.target, self.clock, threads=threads, timeout=TIMEOUT)
         self._condition = threading.Condition()
         self._reports: dict[str, list[str]] = {}
@@ -87,7 +87,7 @@ class Desk:
 def desks() -> Any:
     made: list[Desk] = []
 
-    def make(**options: int) -> Desk:
+    def make(**options: Any) -> Desk:
         made.append(Desk(**options))
         made[-1].forwarder.start()
         return made[-1]
