@@ -1,7 +1,7 @@
 """Draining a backlog: messages scheduled ahead fall due together, and one worker forwards them all.
 
-Measured from the moment they fall due to the last one forwarded, in seven pairs. The limit is `redis-cli --pipe`
-with HGET, XADD, ZREM and HDEL of the same messages, and a ZREM more of each that has a key.
+Measured from the moment they fall due to the last one forwarded, in seven pairs (three with `--quick`). The limit is
+`redis-cli --pipe` with HGET, XADD, ZREM and HDEL of the same messages, and a ZREM more of each that has a key.
 """
 
 from __future__ import annotations
