@@ -15,7 +15,7 @@ from benchmarks import limit, report
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, StealMeter, progress, warn_if_busy
 from benchmarks.processes import server_for
-from benchmarks.results import NAMES, Result, environment, save
+from benchmarks.results import NAMES, STOLEN, Result, environment, save
 from delayq.errors import ConfigError, DelayqError
 from servers.errors import ServerMissing
 
@@ -23,8 +23,6 @@ __all__ = ["main"]
 
 #: The benchmarks that can be run on a Redis of one's own.
 ANYWHERE: Final = ("schedule", "http", "drain", "lateness")
-#: The share of CPU time from which on its loss is told.
-STOLEN: Final = 0.03
 DEFAULT_JSON: Final = report.ROOT / "build" / "benchmarks.json"
 
 
@@ -58,20 +56,18 @@ def measure(name: str, scale: Scale) -> Result:
     progress(f"{name}{quick}")
     meter = StealMeter()
     figures, details = importlib.import_module(f"benchmarks.{name}").run(scale)
-    stolen = meter.share()
+    details |= {STOLEN: meter.share()}
     with server_for(scale) as running:
         where = environment(running.url, limit.redis_cli() or "")
     result = Result(
         name=name, quick=scale.quick, messages=scale.messages, environment=where, figures=figures,
-        details=details | {"CPU time stolen by the host": stolen}, elsewhere=bool(scale.redis_url),
+        details=details, elsewhere=bool(scale.redis_url),
     )  # fmt: skip
     print(f"\n{name}{quick}")
     for figure in figures:
         print(f"  {figure.line()}")
-    if stolen > STOLEN:
-        print(
-            f"  the host gave {stolen:.0%} of the CPU time to other machines: latencies say little, ratios less than usual"
-        )
+    if result.disturbance:
+        print(f"  {result.disturbance}")
     sys.stdout.flush()
     return result
 

@@ -19,7 +19,7 @@ from delayq.store import checks
 from delayq.store.store import Store
 
 __all__ = [
-    "NAMES", "Environment", "Figure", "Pair", "Result", "environment", "load", "number", "paired",
+    "NAMES", "STOLEN", "Environment", "Figure", "Pair", "Result", "environment", "load", "number", "paired",
     "percentile", "save", "single",
 ]  # fmt: skip
 
@@ -28,6 +28,9 @@ NAMES: Final = (
     "schedule", "http", "access", "drain", "lateness", "burst", "growth", "memory", "idle", "failover", "scale",
     "targets", "spark",
 )  # fmt: skip
+#: The detail that tells which share of the CPU time the host gave to other machines.
+STOLEN: Final = "CPU time stolen by the host"
+_TOLD_FROM: Final = 0.03
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 
@@ -144,6 +147,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     figures: list[Figure]
     details: dict[str, Any] = {}
     elsewhere: bool = False
+
+    @property
+    def disturbance(self) -> str:
+        """What the host took away meanwhile, in one sentence; nothing if that was little."""
+        share = self.details.get(STOLEN, 0)
+        if share <= _TOLD_FROM:
+            return ""
+        return f"The host gave {share:.0%} of the CPU time to other machines: latencies say little, ratios less than usual."
 
 
 def _found(path: str, pattern: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from benchmarks import report
-from benchmarks.results import load, save
+from benchmarks.results import STOLEN, load, save
 from tests.benchmarks.samples import all_results
 
 
@@ -25,6 +25,17 @@ def test_the_page_names_machine_and_versions(tmp_path: Path) -> None:
     page = report.render(all_results(), tmp_path).read_text()
     for part in ("A processor, 2 cores, 8 GiB, Linux 6.1", "valkey 9.1.2", "redis-py 8.1.0", "0123456789ab"):
         assert part in page
+
+
+def test_the_page_tells_where_the_host_took_much_of_the_cpu(tmp_path: Path) -> None:
+    first, second, *others = all_results()
+    disturbed = [
+        msgspec.structs.replace(first, details={STOLEN: 0.19}),
+        msgspec.structs.replace(second, details={STOLEN: 0.02}),
+    ]
+    page = report.render([*disturbed, *others], tmp_path).read_text()
+    assert page.count("of the CPU time to other machines") == 1
+    assert "The host gave 19% of the CPU time" in page.split(f"## {first.name}\n")[1].split(f"## {second.name}\n")[0]
 
 
 def test_every_plot_that_the_page_shows_is_there_and_comes_out_the_same_twice(tmp_path: Path) -> None:
