@@ -13,7 +13,7 @@ from hiredis import pack_command
 from delayq.store.address import Address, Node
 from delayq.store.commands import Command
 from delayq.store.durability import BARRIERS, Durability
-from delayq.store.exchange import FAULTS, async_connection_options, send, words_of
+from delayq.store.exchange import FAULTS, async_connection_options, drop, receive, send, words_of
 from delayq.store.slots import WHO, SlotMap
 from delayq.store.spread import ASKING, NO_PLACE, Lane, Spread, Way, nobody
 
@@ -38,7 +38,7 @@ class _Pool:
         try:
             await connection.connect()
         except BaseException:
-            await connection.disconnect(nowait=True)
+            await drop(connection)
             raise
         return connection
 
@@ -53,7 +53,7 @@ class _Pool:
     async def drop_idle(self) -> None:
         """Close the idle ones."""
         while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
+            await drop(self._idle.pop())
 
 
 class AsyncCluster:
@@ -101,7 +101,7 @@ class AsyncCluster:
         finally:
             for lane in spread.lanes.values():
                 if lane.waiting:
-                    await lane.connection.disconnect(nowait=True)
+                    await drop(lane.connection)
                 else:
                     self._pool(lane.node).give(lane.connection)
             self._free.release()
@@ -148,7 +148,7 @@ class AsyncCluster:
         return lane
 
     async def _lose(self, spread: Spread, lane: Lane, error: Exception) -> None:
-        await lane.connection.disconnect(nowait=True)
+        await drop(lane.connection)
         await self._pool(lane.node).drop_idle()
         spread.lost(lane, error)
 
@@ -164,7 +164,7 @@ class AsyncCluster:
     async def _receive(self, spread: Spread, lane: Lane) -> None:
         try:
             async with asyncio.timeout(self._timeout):
-                reply = await lane.connection.read_response()
+                reply = await receive(lane.connection)
         except redis.exceptions.ResponseError as error:
             if (again := spread.refused(lane, error)) is not None:
                 await self._send(lane, again)
@@ -195,9 +195,9 @@ class AsyncCluster:
         connection = await self._pool(node).fresh()
         try:
             await send(connection, pack_command(WHO))
-            return await connection.read_response()
+            return await receive(connection)
         finally:
-            await connection.disconnect(nowait=True)
+            await drop(connection)
 
     async def close(self) -> None:
         """Close the idle connections."""

@@ -19,7 +19,9 @@ from delayq.store.exchange import (
     FAULTS,
     Exchange,
     async_connection_options,
+    drop,
     read_reply,
+    receive,
     send,
     single,
     translate,
@@ -93,7 +95,7 @@ class AsyncStore:
                         await connection.connect()
                 await self._exchange(connection, exchange)
             except BaseException:
-                await connection.disconnect(nowait=True)
+                await drop(connection)
                 raise
             self._idle.append(connection)
         finally:
@@ -125,7 +127,7 @@ class AsyncStore:
 
     async def _receive(self, connection: Any, exchange: Exchange) -> None:
         try:
-            reply = await connection.read_response()
+            reply = await receive(connection)
         except redis.exceptions.NoScriptError:
             index, command = exchange.take()
             self._loaded.discard(command.script)
@@ -141,7 +143,7 @@ class AsyncStore:
 
     async def _drop_idle(self) -> None:
         while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
+            await drop(self._idle.pop())
 
     async def close(self) -> None:
         """Close the idle connections."""

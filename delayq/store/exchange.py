@@ -18,7 +18,8 @@ from delayq.store.commands import Command
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "FAULTS", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good",
-    "async_connection_options", "broken", "connection_options", "read_reply", "send", "single", "translate", "words_of",
+    "async_connection_options", "broken", "connection_options", "drop", "read_reply", "receive", "send", "single",
+    "translate", "words_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -83,6 +84,21 @@ async def send(connection: Any, packed: Any) -> None:
         await connection.send_packed_command(packed, check_health=False)
     except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
         raise redis.exceptions.ConnectionError(str(error)) from None
+
+
+async def receive(connection: Any) -> Any:
+    """The next reply on a connection of redis.asyncio; whoever gets another error than the server's drops it."""
+    return await connection.read_response(disconnect_on_error=False)
+
+
+async def drop(connection: Any) -> None:
+    """Close a connection of redis.asyncio at once.
+
+    By TLS a close waits for the server's goodbye: a loop that ends before it comes would leave the socket open.
+    """
+    if connection.is_connected:
+        connection._writer.transport.abort()
+    await connection.disconnect(nowait=True)
 
 
 class Exchange:

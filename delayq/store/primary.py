@@ -11,7 +11,7 @@ import redis.asyncio
 from hiredis import pack_command
 
 from delayq.store.address import Address, Node
-from delayq.store.exchange import FAULTS, async_connection_options, connection_options
+from delayq.store.exchange import FAULTS, async_connection_options, connection_options, drop, receive
 
 __all__ = ["AsyncPrimary", "Primary", "deposed"]
 
@@ -128,9 +128,9 @@ class AsyncPrimary:
             async with asyncio.timeout(self._timeout):
                 await connection.connect()
                 await connection.send_packed_command(ROLE, check_health=False)
-                _check(await connection.read_response())
+                _check(await receive(connection))
         except BaseException:
-            await connection.disconnect(nowait=True)
+            await drop(connection)
             self.forget()
             raise
         return connection
@@ -159,6 +159,6 @@ class AsyncPrimary:
             async with asyncio.timeout(min(self._timeout, 1.0)):
                 await connection.connect()
                 await connection.send_packed_command(_question(self._address.service), check_health=False)
-                return _node(await connection.read_response())
+                return _node(await receive(connection))
         finally:
-            await connection.disconnect(nowait=True)
+            await drop(connection)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import os
+import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,12 +27,13 @@ PASSWORD = "canary@redis/1 :%"
 
 
 class Guarded(NamedTuple):
-    """The server by its plain port, its URL by TLS, what goes with that, and an authority that is not its own."""
+    """The server by its plain port, its URL by TLS, what goes with that, an authority that is not its own, its process."""
 
     server: ServerUnderTest
     place: str
     files: str
     stranger: Path
+    pid: int
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         server = ServerUnderTest("redis7", running.url)
         server.admin.execute_command("ACL", "SETUSER", "delayq", "on", f">{PASSWORD}", "allkeys", "&delayq:*", "+@all")
         files = f"ssl_ca_certs={authority.file}&ssl_certfile={worker.certificate}&ssl_keyfile={worker.key}"
-        yield Guarded(server, f"rediss://{LOCALHOST}:{port}/0", files, stranger.file)
+        yield Guarded(server, f"rediss://{LOCALHOST}:{port}/0", files, stranger.file, running.pid or 0)
         server.close()
 
 
@@ -94,6 +100,23 @@ async def test_the_async_client_tells_it_in_the_same_words(guarded: Guarded) -> 
     async with AsyncClient(settings=settings) as client:
         with pytest.raises(StoreUnavailable, match="the certificate of Redis is not trusted: "):
             await client.schedule(Message(topic="t", delay_time=1))
+
+
+async def _used_and_closed(guarded: Guarded) -> None:
+    async with AsyncClient(settings=settings_of(guarded)) as client:
+        await client.find("nobody")
+        os.kill(guarded.pid, signal.SIGSTOP)
+
+
+def test_a_client_of_an_event_loop_that_ends_leaves_no_socket_open(guarded: Guarded) -> None:
+    try:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            asyncio.run(_used_and_closed(guarded))
+            gc.collect()
+        assert [str(one.message) for one in told] == []
+    finally:
+        os.kill(guarded.pid, signal.SIGCONT)
 
 
 def test_a_certificate_for_another_host_is_not_trusted(guarded: Guarded) -> None:
