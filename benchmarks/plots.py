@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from benchmarks.results import Figure, Result
+from benchmarks.results import Figure, Result, number
 
 __all__ = ["draw"]
 
@@ -67,9 +67,10 @@ def _bars(axes: Axes, names: Sequence[str], figures: Sequence[Figure], lengths: 
     places = range(len(figures))
     axes.barh(places, lengths, color=[_colour(figure) for figure in figures], height=0.6)
     for place, figure, length in zip(places, figures, lengths, strict=True):
-        axes.text(length, place, f" {length:.3g}", va="center", fontsize=8)
         if figure.goal is not None:
             axes.plot([figure.goal] * 2, [place - 0.4, place + 0.4], color=GOAL, linewidth=2)
+        where = max(length, figure.goal) if figure.goal is not None and figure.goal < 1.1 * length else length
+        axes.text(where, place, f" {number(length)}", va="center", fontsize=8)
     axes.set_yticks(places, names, fontsize=8)
     axes.invert_yaxis()
 
