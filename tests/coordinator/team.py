@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from coordinator import Claim
+from coordinator import Claim, CoordinatorError
 from coordinator.zookeeper import ZooKeeperCoordinator
 from coordinator.zookeeper.access import OPEN, Access
 from delayq.clock import Clock
@@ -46,7 +46,10 @@ class Player:
     def round_if_told(self) -> None:
         if self.told.is_set():
             self.told.clear()
-            self.round()
+            try:
+                self.round()
+            except CoordinatorError:  # a connection that was lost meanwhile: a node does its round again
+                self.told.set()
 
     @property
     def queues(self) -> set[int]:
