@@ -1,7 +1,7 @@
 """How the CPU of a message grows with what is pending: from 10,000 to 10,000,000 messages.
 
 With few pending, 10,000 messages at a time are scheduled, or fall due and are drained, again and again. With many,
-a random subset of those pending falls due and is drained in due order, and as many are scheduled beside the
+a random subset of half of those pending falls due and is drained in due order, and as many are scheduled beside the
 others. What plain HSET and ZADD cost is measured with as many pending. CPU is that of the server; to drain, that of
 the server and the worker.
 """

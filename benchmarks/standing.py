@@ -51,14 +51,14 @@ def drain(watch: Watch, meter: CpuMeter, count: int, moment: int) -> None:
 
 
 class Subset:
-    """The dues of a standing backlog: far ahead, but for a random part in each round, which is counted."""
+    """The dues of some of a standing backlog: far ahead, but for a random part in each round, which is counted."""
 
-    def __init__(self, sizes: Sizes, first: int, apart: int) -> None:
+    def __init__(self, sizes: Sizes, some: int, first: int, apart: int) -> None:
         self.moments = [first + apart * number for number in range(sizes.rounds)]
         self.counts = [0] * sizes.rounds
         self._span = span_of(sizes.measured)
-        self._share = sizes.measured / sizes.many
-        self._far = spread(int(now()) + 2 * DAY, DAY)
+        self._share = sizes.measured / some
+        self._far = _far()
 
     def due(self, chooser: random.Random) -> int:
         """One message's due."""
@@ -69,10 +69,31 @@ class Subset:
         return self.moments[number] + int(chooser.random() * self._span)
 
 
-def _slices(count: int, due: Due) -> Iterator[list[Message]]:
-    for number, _ in enumerate(range(0, count, SLICE)):
-        progress(f"growth: {number * SLICE:,} of {count:,} pending")
-        yield list(make(min(SLICE, count - number * SLICE), due, seed=100 + number))
+def _far() -> Due:
+    return spread(int(now()) + 2 * DAY, DAY)
+
+
+def _slices(first: int, end: int, due: Due) -> Iterator[list[Message]]:
+    for begin in range(first, end, SLICE):
+        progress(f"growth: {begin:,} pending")
+        yield list(make(min(SLICE, end - begin), due, seed=100 + begin // SLICE))
+
+
+def _fill(client: Client, sizes: Sizes) -> Subset:
+    """Schedule the standing backlog. How fast its first half went in says when the rest will be there, to fall due."""
+    half = sizes.many // 2
+    pace = float("inf")
+    began = time.perf_counter()
+    for some in _slices(0, half, _far()):
+        schedule_all(client, some)
+        ended = time.perf_counter()
+        pace = min(pace, len(some) / (ended - began))
+        began = ended
+    a_round = lead(sizes.measured, pace=pace) + 1000 * sizes.measured // 50_000
+    subset = Subset(sizes, half, int(now()) + lead(half, pace=pace) + a_round, a_round)
+    for some in _slices(half, sizes.many, subset.due):
+        schedule_all(client, some)
+    return subset
 
 
 def delayq_many(sizes: Sizes) -> tuple[list[Cpu], list[Cpu]]:
@@ -84,10 +105,7 @@ def delayq_many(sizes: Sizes) -> tuple[list[Cpu], list[Cpu]]:
         Client(running.url) as client,
         closing(Watch(running.url)) as watch,
     ):
-        apart = 2 * lead(sizes.measured) + 1000 * sizes.measured // 50_000
-        subset = Subset(sizes, int(now()) + lead(sizes.many) + 2 * lead(sizes.measured), apart)
-        for some in _slices(sizes.many, subset.due):
-            schedule_all(client, some)
+        subset = _fill(client, sizes)
         for number, moment in enumerate(subset.moments):
             progress(f"growth: {sizes.many:,} pending, round {number + 1} of {sizes.rounds}")
             new = far(sizes.measured, 10 + number)
@@ -106,7 +124,7 @@ def plain_many(sizes: Sizes) -> list[Cpu]:
     costs = []
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder, server() as running:
         path = Path(folder, "commands")
-        for some in _slices(sizes.many, spread(int(now()) + 2 * DAY, DAY)):
+        for some in _slices(0, sizes.many, _far()):
             limit.write_schedule(path, some)
             limit.feed(running.port, path, 2 * len(some))
         for number in range(sizes.rounds):
