@@ -82,13 +82,10 @@ def _slices(first: int, end: int, due: Due) -> Iterator[list[Message]]:
 def _fill(client: Client, sizes: Sizes) -> Subset:
     """Schedule the standing backlog. How fast its first half went in says when the rest will be there, to fall due."""
     half = sizes.many // 2
-    pace = float("inf")
     began = time.perf_counter()
     for some in _slices(0, half, _far()):
         schedule_all(client, some)
-        ended = time.perf_counter()
-        pace = min(pace, len(some) / (ended - began))
-        began = ended
+    pace = half / (time.perf_counter() - began)
     a_round = lead(sizes.measured, pace=pace) + 1000 * sizes.measured // 50_000
     subset = Subset(sizes, half, int(now()) + lead(half, pace=pace) + a_round, a_round)
     for some in _slices(half, sizes.many, subset.due):
