@@ -99,5 +99,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was inherited as ignored
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped, folders removed
     sys.exit(main())
