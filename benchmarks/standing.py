@@ -86,7 +86,7 @@ def _fill(client: Client, sizes: Sizes) -> Subset:
     for some in _slices(0, half, _far()):
         schedule_all(client, some)
     pace = half / (time.perf_counter() - began)
-    a_round = lead(sizes.measured, pace=pace) + 1000 * sizes.measured // 50_000
+    a_round = 2 * lead(sizes.measured, pace=pace) + 1000 * sizes.measured // 50_000
     subset = Subset(sizes, half, int(now()) + lead(half, pace=pace) + a_round, a_round)
     for some in _slices(half, sizes.many, subset.due):
         schedule_all(client, some)
