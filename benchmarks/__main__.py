@@ -56,7 +56,7 @@ def measure(name: str, scale: Scale) -> Result:
     progress(f"{name}{quick}")
     meter = StealMeter()
     figures, details = importlib.import_module(f"benchmarks.{name}").run(scale)
-    details |= {STOLEN: meter.share()}
+    details[STOLEN] = meter.share()
     with server_for(scale) as running:
         where = environment(running.url, limit.redis_cli() or "")
     result = Result(

@@ -67,10 +67,12 @@ def _bars(axes: Axes, names: Sequence[str], figures: Sequence[Figure], lengths: 
     places = range(len(figures))
     axes.barh(places, lengths, color=[_colour(figure) for figure in figures], height=0.6)
     for place, figure, length in zip(places, figures, lengths, strict=True):
+        label_from = length
         if figure.goal is not None:
             axes.plot([figure.goal] * 2, [place - 0.4, place + 0.4], color=GOAL, linewidth=2)
-        where = max(length, figure.goal) if figure.goal is not None and figure.goal < 1.1 * length else length
-        axes.text(where, place, f" {number(length)}", va="center", fontsize=8)
+            if length < figure.goal < 1.1 * length:  # it would cross the label
+                label_from = figure.goal
+        axes.text(label_from, place, f" {number(length)}", va="center", fontsize=8)
     axes.set_yticks(places, names, fontsize=8)
     axes.invert_yaxis()
 

@@ -38,7 +38,11 @@ class Sizes(msgspec.Struct, frozen=True):
 
 def far(count: int, seed: int) -> list[Message]:
     """Messages that fall due in two days."""
-    return list(make(count, spread(int(now()) + 2 * DAY, DAY), seed=seed))
+    return list(make(count, _in_two_days(), seed=seed))
+
+
+def _in_two_days() -> Due:
+    return spread(int(now()) + 2 * DAY, DAY)
 
 
 def drain(watch: Watch, meter: CpuMeter, count: int, moment: int) -> None:
@@ -58,7 +62,7 @@ class Subset:
         self.counts = [0] * sizes.rounds
         self._span = span_of(sizes.measured)
         self._share = sizes.measured / some
-        self._far = _far()
+        self._far = _in_two_days()
 
     def due(self, chooser: random.Random) -> int:
         """One message's due."""
@@ -67,10 +71,6 @@ class Subset:
             return self._far(chooser)
         self.counts[number] += 1
         return self.moments[number] + int(chooser.random() * self._span)
-
-
-def _far() -> Due:
-    return spread(int(now()) + 2 * DAY, DAY)
 
 
 def _slices(first: int, end: int, due: Due) -> Iterator[list[Message]]:
@@ -83,7 +83,7 @@ def _fill(client: Client, sizes: Sizes) -> Subset:
     """Schedule the standing backlog. How fast its first half went in says when the rest will be there, to fall due."""
     half = sizes.many // 2
     began = time.perf_counter()
-    for some in _slices(0, half, _far()):
+    for some in _slices(0, half, _in_two_days()):
         schedule_all(client, some)
     pace = half / (time.perf_counter() - began)
     a_round = 2 * lead(sizes.measured, pace=pace) + 1000 * sizes.measured // 50_000
@@ -121,7 +121,7 @@ def plain_many(sizes: Sizes) -> list[Cpu]:
     costs = []
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder, server() as running:
         path = Path(folder, "commands")
-        for some in _slices(0, sizes.many, _far()):
+        for some in _slices(0, sizes.many, _in_two_days()):
             limit.write_schedule(path, some)
             limit.feed(running.port, path, 2 * len(some))
         for number in range(sizes.rounds):

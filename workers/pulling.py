@@ -29,7 +29,7 @@ __all__ = ["GROUPS", "LONGEST_WAIT", "Pull", "Pulling"]
 
 LONGEST_WAIT = 1_000
 #: Idle queues look in so many groups, each together: what one of them has brought into the CPU's cache serves the next,
-#: which saves a third of the CPU. All in one would keep whatever falls due meanwhile waiting.
+#: which saves CPU. All in one would keep whatever falls due meanwhile waiting.
 GROUPS = 4
 APPEND_LOOK = 50
 TURN_WAIT = 0.008

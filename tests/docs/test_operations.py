@@ -62,6 +62,11 @@ def test_cpu(row: str, benchmark: str, name: str) -> None:
     assert numbers(rf"\| {re.escape(row)} \| (\d+) \| (\d+) \|") == pytest.approx(cpu(benchmark, name), rel=ABOUT)
 
 
+def test_idling() -> None:
+    (figure,) = (one for one in RESULTS["idle"]["figures"] if one["name"] == "worker's CPU")
+    assert numbers(r"16 idle queues take ([\d.]+) % of a worker's core") == pytest.approx([figure["value"]], rel=ABOUT)
+
+
 def test_the_example_is_reckoned_by_the_figures() -> None:
     record, content, beyond, key, gigabytes = numbers(
         r"10,000,000 × \((\d+) \+ (\d+) \+ (\d+) \+ (\d+)\) bytes = ([\d.]+) GB"

@@ -53,7 +53,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         server = ServerUnderTest("redis7", running.url)
         server.admin.execute_command("ACL", "SETUSER", "delayq", "on", f">{PASSWORD}", "allkeys", "&delayq:*", "+@all")
         files = f"ssl_ca_certs={authority.file}&ssl_certfile={worker.certificate}&ssl_keyfile={worker.key}"
-        yield Guarded(server, f"rediss://{LOCALHOST}:{port}/0", files, stranger.file, running.pid or 0)
+        assert running.pid is not None  # 0 would stop the tests themselves
+        yield Guarded(server, f"rediss://{LOCALHOST}:{port}/0", files, stranger.file, running.pid)
         server.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -163,13 +164,13 @@ def test_with_nothing_to_do_the_wait_is_a_second_and_says_so_in_redis(world: One
 
 
 def test_idle_queues_look_in_groups_a_part_of_a_second_apart(worlds: Worlds) -> None:
-    looks: dict[float, int] = {}
+    looks = Counter[float]()
     for number in range(16):
         world = worlds()
         world.keys = queue_keys(number)
         hand = world.take_over()
         hand.settle()
-        looks[hand.pause] = looks.get(hand.pause, 0) + 1
+        looks[hand.pause] += 1
     first = min(looks)
     assert looks == {first + LONGEST_WAIT * group // GROUPS: 16 // GROUPS for group in range(GROUPS)}
 
