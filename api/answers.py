@@ -48,7 +48,10 @@ class BatchOut(msgspec.Struct):
 
 
 class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The message as it was scheduled, with the due asked for; `bodyBase64` when its body is bytes."""
+    """The message as it was scheduled, with the due asked for; `bodyBase64` when its body is bytes.
+
+    What it was scheduled without is left out.
+    """
 
     topic: str
     expect_date: Time

@@ -98,7 +98,7 @@ class PartsIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PatchIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """The new due: exactly one of the three."""
+    """The new due: exactly one of the three; null means not given."""
 
     delay_time: Duration = None
     expect_date: Date = None
@@ -112,7 +112,7 @@ class IdsIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CancelIn(msgspec.Struct, forbid_unknown_fields=True):
-    """What to cancel: ids, or business keys; one of the two."""
+    """What to cancel: ids, or business keys; one of the two; null means not given."""
 
     ids: list[str] | None = None
     keys: list[str] | None = None

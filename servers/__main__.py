@@ -2,7 +2,8 @@
 
 up [NAME...]      start these or all, on free ports of 127.0.0.1; what they need is fetched
 down [NAME...]    stop these or all, and remove their data
-fetch [NAME...]   fetch the classes that servers need (zookeeper, too), or build a tool (helm), and start nothing
+fetch [NAME...]   fetch the classes that servers need (zookeeper, too) or a tool (helm, openapi-typescript), and start
+                  nothing
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from servers import jars, tools
+from servers import jars, node, tools
 from servers.brokers import Brokers, Note, known, prepare
 from servers.errors import ServerError, ServerMissing
 
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str], *, brokers: Brokers | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="for their data and notes (build/brokers)")
     options = parser.parse_args(arguments)
-    names = [*_with_pins(), *tools.PACKAGES] if options.action == "fetch" else known()
+    names = [*_with_pins(), *tools.PACKAGES, *node.FOLDERS] if options.action == "fetch" else known()
     if strangers := [name for name in options.names if name not in names]:
         parser.error(f"there is no {strangers[0]!r}: {options.action} takes {', '.join(names)}")
     if options.action == "fetch":
@@ -41,10 +42,11 @@ def main(arguments: Sequence[str], *, brokers: Brokers | None = None) -> int:
 
 
 def fetch(names: Sequence[str]) -> int:
-    """Fetch classes, or build tools."""
+    """Fetch classes and tools."""
     for name in names:
+        source = tools if name in tools.PACKAGES else node if name in node.FOLDERS else jars
         try:
-            print(f"{name}: {(tools if name in tools.PACKAGES else jars).fetch(name)}")
+            print(f"{name}: {source.fetch(name)}")
         except ServerMissing as error:
             print(f"{name}: {error}", file=sys.stderr)
             return 1
