@@ -199,8 +199,17 @@ class Dispatch:
 
     @property
     def outstanding(self) -> bool:
-        """Whether anything was handed out, or set aside for its target, and is not confirmed."""
-        return bool(self.settlement or self.waiting or any(self.submitted.values())) or self.any_parked
+        """Whether anything was handed out, or set aside for its target, and is not confirmed.
+
+        Messages of a target whose circuit is open do not count: they wait for the target, and its circuit tells so.
+        """
+        settlement = self.settlement
+        if settlement.acks or settlement.retries or settlement.burials:
+            return True
+        names = {*self.parked, *settlement.parkings} - {NO_ROUTE}
+        names.update(f"t:{name}" for name, count in self.submitted.items() if count)
+        names.update(f"t:{name}" for name in self.waiting)
+        return any(name.startswith("t:") and not self.probing(name) for name in names)
 
     def probing(self, name: str) -> bool:
         """Whether the target behind a parked set is held for broken."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from delayq.targets import OK, Result
 from delayq.testing import ManualClock
+from tests.workers.one_queue import OneQueue
 from workers.progress import BACK_OFF, Progress
 
 LIMIT = 60_000
@@ -55,3 +57,44 @@ def test_the_pause_before_the_next_attempt_is_no_progress_but_a_long_rest_is_a_n
     assert see(progress, clock, LIMIT - BACK_OFF)
     see(progress, clock, BACK_OFF + 1, outstanding=False)
     assert not see(progress, clock, LIMIT)
+
+
+AWAY = Result.unavailable("the broker is away")
+
+
+def test_a_queue_of_which_all_that_is_out_waits_for_a_broken_target_is_not_stuck(world: OneQueue) -> None:
+    hand = world.take_over()
+    for number in range(30):
+        world.add(f"m{number:02}", at=200 * number)
+        world.add(f"n{number:02}", topic="nowhere", at=200 * number + 100)
+    for _ in range(40):
+        hand.run(LIMIT // 20, lambda held: AWAY)
+        assert not hand.job.stuck
+    assert hand.forwarders["general"].circuit.open
+    assert world.stats().parked == 60
+    hand.run(30_000, lambda held: OK)
+    assert [id for id in world.records() if id.startswith("m")] == []
+
+
+def test_a_queue_whose_sends_do_not_end_is_stuck_also_beside_a_broken_target(world: OneQueue) -> None:
+    hand = world.take_over()
+    for number in range(6):
+        world.add(f"m{number}")
+    hand.run(1_000, lambda held: AWAY)
+    assert hand.forwarders["general"].circuit.open
+    world.add("hung", topic="o.t", at=world.elapsed)
+
+    def answered() -> None:
+        """Probes of the broken target fail; what the other target has got hangs."""
+        hand.settle()
+        if hand.forwarders["general"].outbox:
+            hand.answer_all(AWAY)
+
+    for _ in range(LIMIT // 1_000):
+        answered()
+        world.advance(1_000)
+    answered()
+    assert hand.job.stuck
+    hand.answer_all(OK, route="other")
+    answered()
+    assert not hand.job.stuck
