@@ -16,6 +16,7 @@ ENV PIP_CONSTRAINT=/source/constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_N
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE pyspark_delayq.py deploy/constraints.txt ./
 COPY delayq/ delayq/
+COPY library/ library/
 RUN pip wheel --wheel-dir /wheels ".[${EXTRAS}]"
 
 FROM wheels AS spark-wheels

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import configparser
 import importlib.metadata
+import json
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     for name in ("pyproject.toml", "LICENSE", "README.md", "pyspark_delayq.py"):
         if (ROOT / name).exists():
             shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "library", source / "library", symlinks=True)
     (source / "api").mkdir()
     (source / "api" / "__init__.py").touch()
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation"]
@@ -54,12 +56,30 @@ def test_the_wheel_declares_its_command_and_its_targets(wheel: zipfile.ZipFile) 
     }  # fmt: skip
 
 
-def test_the_services_are_importable_from_the_checkout_only(tmp_path: Path) -> None:
+LOOK = """\
+import importlib.util, json, pkgutil
+names = ("api", "benchmarks", "coordinator", "delayq", "pyspark_delayq", "scripts", "servers", "tests", "workers")
+seen = {module.name for module in pkgutil.iter_modules()}
+print(json.dumps([
+    [name for name in names if importlib.util.find_spec(name)],
+    [name for name in names if name in seen],
+    importlib.util.find_spec("delayq").origin,
+]))
+"""
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_this_environment_offers_what_the_wheel_has_wherever_it_is_used(tmp_path: Path, above: bool) -> None:
+    """Also from a folder that has one called delayq in it, as the one above a checkout has."""
     try:
         importlib.metadata.distribution("delayq")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("delayq is not installed in this Python: run ./dev test")
-    look = "from importlib.util import find_spec as f; print([n for n in ('api', 'delayq', 'workers') if f(n)])"
-    command = [sys.executable, "-P", "-c", look]
-    ran = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "['delayq']"
+    if above:
+        (tmp_path / "delayq").symlink_to(ROOT)
+    ran = subprocess.run(
+        [sys.executable, "-c", LOOK], cwd=tmp_path, env={}, capture_output=True, text=True, check=True
+    )
+    imported, listed, where = json.loads(ran.stdout)
+    assert imported == listed == ["delayq", "pyspark_delayq"]
+    assert Path(where).samefile(ROOT / "delayq" / "__init__.py")

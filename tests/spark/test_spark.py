@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,20 @@ def messages(spark: Any, valkey: ServerUnderTest) -> Callable[..., Any]:
 
 def pool(client: Client) -> int:
     return sum(queue.pool for queue in client.stats())
+
+
+def test_spark_finds_the_source_from_any_folder_with_this_environment(tmp_path: Path, valkey: ServerUnderTest) -> None:
+    job = (
+        "from pyspark.sql import SparkSession\n"
+        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        f"print(spark.read.format('delayq').option('redisUrl', {valkey.url!r}).load().columns[0])\n"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    env["PYSPARK_PYTHON"] = sys.executable
+    ran = subprocess.run(
+        [sys.executable, "-c", job], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout == "id\n", ran.stderr
 
 
 def test_a_table_is_scheduled_once_however_often_it_is_written(spark: Any, append: Append, client: Client) -> None:
