@@ -60,6 +60,7 @@ class Application(FastAPI):
         pages = Pages(openapi.TITLE, self.openapi())
         for path, handle in pages.handlers.items():
             resources[path] = Resource(path, service.metrics, service.door)
+            self.router.routes.append(Route(path, resources[path], include_in_schema=False))
             resources[path].add("GET", handle, open=True)
         if service.tracer_provider is None:  # else FastAPI sees every request, to make its span
             self._direct.update((path, one) for path, one in resources.items() if "{" not in path)

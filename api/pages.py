@@ -1,4 +1,7 @@
-"""/docs and /openapi.json. The page loads nothing from elsewhere, and its Content-Security-Policy says so to browsers."""
+"""/docs, to which / leads, and /openapi.json.
+
+The page loads nothing from elsewhere, and its Content-Security-Policy says so to browsers.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +54,17 @@ class Pages:
     def handlers(self) -> dict[str, Handler]:
         """By their paths."""
         files = {f"/docs/{name}": self._file(answer) for name, answer in self._files.items()}
-        return {"/docs": self.docs, "/openapi.json": self.openapi, **files}
+        return {"/": self.root, "/docs": self.docs, "/openapi.json": self.openapi, **files}
 
     def _file(self, answer: Answer) -> Handler:
         async def handle(_request: Request) -> Answer:
             return answer
 
         return handle
+
+    async def root(self, _request: Request) -> Answer:
+        """What is seen first when the address is typed into a browser: the way to the page."""
+        return Answer(307, b"", ((b"location", b"/docs"),))
 
     async def docs(self, _request: Request) -> Answer:
         """The page."""

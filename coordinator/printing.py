@@ -7,8 +7,9 @@ import sys
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.overview import Member, Overview
 from delayq.cli.output import Output, visible
-from delayq.cli.shapes import Shape, instant, ranges
+from delayq.cli.shapes import Shape, instant
 from delayq.clock import Clock
+from delayq.nodes import ranges
 
 __all__ = ["Printer"]
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Annotated, Final
 
 import msgspec
 
 from delayq.message import MAX_DUE
 
-__all__ = ["LINE_AGE", "NodeLine", "Owned", "era_of", "owners_of", "read_nodes"]
+__all__ = ["LINE_AGE", "NodeLine", "Owned", "era_of", "owners_of", "ranges", "read_nodes"]
 
 #: A line that is older than this (ms) is stale: its node is gone, or cut off from Redis.
 LINE_AGE: Final = 15_000
@@ -93,3 +94,9 @@ def era_of(epoch: str | None) -> int:
     """The era of an epoch; 0 where there is none."""
     era = (epoch or "").partition(".")[0]
     return int(era) if era.isdecimal() else 0
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers of queues as people read them: 0, 1, 2 and 5 as '0-2,5'."""
+    runs = ([number for _, number in run] for _, run in groupby(enumerate(numbers), lambda one: one[1] - one[0]))
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "-"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 
 import structlog
 
 from coordinator import Claim, Coordinator
 from delayq.clock import Clock
 from delayq.errors import DelayqError
+from delayq.nodes import ranges
 from workers.pull_job import PullJob
 
 __all__ = ["STUCK", "Ownership"]
@@ -89,16 +91,22 @@ class Ownership:
             self._releases.pop()
 
     def _start(self, assigned: frozenset[int]) -> None:
-        for queue in sorted(assigned - self.jobs.keys()):
-            claim = self._coordinator.claim(queue)
-            if claim is None:
-                continue
-            job = self._make_job(claim)
-            self.jobs[queue] = job
-            self.since[queue] = self._clock.now()
-            job.start()
-            self.claims += 1
-            log.info("owner", queue=queue, epoch=claim.epoch)
+        started: dict[str, list[int]] = {}  # by epoch
+        try:
+            for queue in sorted(assigned - self.jobs.keys()):
+                claim = self._coordinator.claim(queue)
+                if claim is None:
+                    continue
+                job = self._make_job(claim)
+                self.jobs[queue] = job
+                self.since[queue] = self._clock.now()
+                job.start()
+                self.claims += 1
+                started.setdefault(claim.epoch, []).append(queue)
+        finally:
+            if started:  # one line, however many; also when the next claim failed
+                epochs = {epoch: ranges(queues) for epoch, queues in started.items()}
+                log.info("owner", queues=ranges(sorted(chain(*started.values()))), epochs=epochs)
 
     # -- stopping ----------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ from importlib.metadata import version as version_of
 
 from delayq.cli.options import AsJson, RedisUrl, connect
 from delayq.cli.output import Output, say
-from delayq.cli.shapes import Shape, node_shape, queue_shape, ranges, stats_shape
-from delayq.nodes import owners_of
+from delayq.cli.shapes import Shape, node_shape, queue_shape, stats_shape
+from delayq.nodes import owners_of, ranges
 
 __all__ = ["nodes", "queues", "stats", "version"]
 

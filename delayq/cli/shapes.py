@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -16,7 +14,7 @@ from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
-    "Shape", "body_of", "body_text", "instant", "letter_shape", "message_shape", "node_shape", "queue_shape", "ranges",
+    "Shape", "body_of", "body_text", "instant", "letter_shape", "message_shape", "node_shape", "queue_shape",
     "scheduled_shape", "state_shape", "stats_shape",
 ]  # fmt: skip
 
@@ -26,12 +24,6 @@ Shape = dict[str, Any]
 def instant(ms: int | None) -> str | None:
     """RFC 3339, if there is a time."""
     return None if ms is None else format_instant(ms)
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """0, 1, 2 and 5 as '0-2,5'."""
-    runs = ([number for _, number in run] for _, run in groupby(enumerate(numbers), lambda one: one[1] - one[0]))
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs) or "-"
 
 
 def scheduled_shape(scheduled: Scheduled) -> Shape:

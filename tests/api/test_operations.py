@@ -93,6 +93,12 @@ async def test_nothing_from_outside_becomes_a_label(api: httpx2.AsyncClient) -> 
     assert not re.search("mine", (await api.get("/metrics")).text, re.IGNORECASE)
 
 
+async def test_the_address_alone_leads_to_the_documentation(api: httpx2.AsyncClient) -> None:
+    assert api.follow_redirects is False
+    answer = await api.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
+
+
 async def test_the_documentation_is_there(api: httpx2.AsyncClient) -> None:
     assert "swagger" in (await api.get("/docs")).text
     document = (await api.get("/openapi.json")).json()

@@ -77,9 +77,7 @@ def test_this_environment_offers_what_the_wheel_has_wherever_it_is_used(tmp_path
         pytest.skip("delayq is not installed in this Python: run ./dev test")
     if above:
         (tmp_path / "delayq").symlink_to(ROOT)
-    ran = subprocess.run(
-        [sys.executable, "-c", LOOK], cwd=tmp_path, env={}, capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-c", LOOK], cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
     imported, listed, where = json.loads(ran.stdout)
     assert imported == listed == ["delayq", "pyspark_delayq"]
     assert Path(where).samefile(ROOT / "delayq" / "__init__.py")

@@ -273,6 +273,14 @@ def test_a_webhook_gets_the_context_as_a_header(given: str, sent: str | None) ->
     assert headers.get(b"traceparent", b"").decode() == (sent or "")
 
 
+@pytest.mark.parametrize("path", ["/", "/docs", "/docs/swagger-ui.css", "/openapi.json"])
+async def test_an_api_that_makes_spans_has_the_documentation_too(
+    valkey: ServerUnderTest, spans: Recorded, path: str
+) -> None:
+    answer = await post(settings_for(valkey.url, {}), spans, path, None)
+    assert answer.status_code == (307 if path == "/" else 200)
+
+
 def test_where_traces_are_off_nothing_of_them_is_loaded() -> None:
     loaded = "{'delayq.tracing', 'workers.spans', 'opentelemetry.sdk.trace'} & set(sys.modules)"
     code = f"import sys, workers.__main__, delayq.client; print({loaded})"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import cast
 
 import pytest
+import structlog
 
 from coordinator import Claim, CoordinatorError
 from delayq.testing import ManualClock
@@ -46,6 +47,7 @@ class Spread:
     def __init__(self) -> None:
         self.wanted: frozenset[int] = frozenset()
         self.taken: set[int] = set()
+        self.broken: set[int] = set()
         self.said: list[str] = []
         self.away = False
         self.connected = True
@@ -69,6 +71,8 @@ class Spread:
     def claim(self, queue: int) -> Claim | None:
         if queue in self.taken:
             return None
+        if queue in self.broken:
+            raise CoordinatorError("away")
         self._number += 1
         return Claim(queue, str(self._number))
 
@@ -116,6 +120,23 @@ def test_assigned_queues_get_jobs_and_a_look_without_news_changes_nothing(house:
     assert house.epochs == {0: "1", 2: "2"}
     assert not house.want(0, 2)
     assert house.ownership.since == dict.fromkeys((0, 2), house.clock.now())
+
+
+def test_the_queues_of_a_round_are_one_line_of_the_log(house: House) -> None:
+    house.spread.taken = {3}
+    with structlog.testing.capture_logs() as logs:
+        house.want(0, 1, 2, 3, 5)
+        house.want(0, 1, 2, 3, 5)
+    assert logs == [
+        {"event": "owner", "log_level": "info", "queues": "0-2,5", "epochs": {"1": "0", "2": "1", "3": "2", "4": "5"}}
+    ]
+
+
+def test_the_line_of_a_round_that_broke_off_has_what_was_started(house: House) -> None:
+    house.spread.broken = {2}
+    with structlog.testing.capture_logs() as logs, pytest.raises(CoordinatorError):
+        house.want(0, 1, 2, 3)
+    assert [one["queues"] for one in logs] == ["0-1"]
 
 
 def test_claims_and_fences_are_counted_once(house: House) -> None:
