@@ -7,6 +7,7 @@ from typing import Final
 from delayq import AsyncClient, ConfigError, LayoutMismatch, StoreError
 from delayq.audit import Audit
 from delayq.clock import Clock, SystemClock
+from delayq.config import Settings
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION
 
@@ -19,9 +20,9 @@ AUDIT_EVERY: Final = 2_000
 class Readiness:
     """Whether messages can be taken and kept."""
 
-    def __init__(self, client: AsyncClient, min_replicas: int = 0, clock: Clock | None = None) -> None:
+    def __init__(self, client: AsyncClient, settings: Settings, clock: Clock | None = None) -> None:
         self._client = client
-        self._min_replicas = min_replicas
+        self._settings = settings
         self._clock = clock if clock is not None else SystemClock()
         self._audit = Audit()
         self._audited_at: int | None = None
@@ -34,7 +35,8 @@ class Readiness:
             context = await self._client.context()
             known = context.layouts.known
             meta = await store.run(commands.layout(known[-1].queues))
-            lacking = checks.complaints(await store.run(checks.server()), self._min_replicas)
+            server = checks.told(await store.run_many(checks.questions(self._settings.fsync)))
+            lacking = checks.complaints(server, self._settings.min_replicas, self._settings.fsync)
             lacking += await self._unaccounted()
         except (ConfigError, LayoutMismatch, StoreError) as error:
             return [str(error)]

@@ -38,7 +38,7 @@ class Service:
         self.scheduling = scheduling_of(tracer_provider, self.limits)
         self.client = AsyncClient(settings=settings)
         self.metrics = Metrics()
-        self.readiness = Readiness(self.client, settings.min_replicas)
+        self.readiness = Readiness(self.client, settings)
         self.group = GroupCommit(self.client.schedule_many, self.metrics.flushes)
         self.metrics.waiting = lambda: self.group.waiting
         self.clock = SystemClock()

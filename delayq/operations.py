@@ -242,11 +242,9 @@ def durability(settings: Settings) -> Plan[Durability | None]:
 
     Raises ConfigError for a server that cannot keep DELAYQ_FSYNC=always.
     """
-    waitaof = False
-    if settings.fsync == "always":
-        server: checks.Server = _one((yield [checks.server()]))
-        waitaof = checks.has_waitaof(server)
-        checks.refuse_fsync(server, "" if waitaof else _one((yield [checks.appendfsync()])))
-    if not settings.min_replicas and not waitaof:
+    fsync = settings.fsync == "always"
+    if fsync:
+        checks.refuse_fsync(checks.told((yield checks.questions(settings.fsync))))
+    if not settings.min_replicas and not fsync:
         return None
-    return Durability(replicas=settings.min_replicas, waitaof=waitaof, timeout=settings.redis_timeout)
+    return Durability(replicas=settings.min_replicas, fsync=fsync, timeout=settings.redis_timeout)

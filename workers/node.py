@@ -142,7 +142,7 @@ class Node:
         queues = numbers_of(meta.layouts)
         listener = WakeListener(self.store, queues, self._wake)
         janitor = Janitor(self.store, queues, self._clock)
-        watch = self.watch = Watch(self.store, queues, self._clock, self._streams)
+        watch = self.watch = Watch(self.store, queues, self._clock, self._streams, fsync=self.settings.fsync)
 
         def share(queues: Sequence[int]) -> None:
             coordinator.share(queues)

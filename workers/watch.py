@@ -25,17 +25,18 @@ log = structlog.get_logger()
 class Watch:
     """`tick` is called by the node's thread. What is wrong is logged once when it begins and once when it is over.
 
-    `streams` tells of which streams the backlog is wanted: their keys, and the route of each.
+    `streams` tells of which streams the backlog is wanted: their keys, and the route of each. `fsync` is DELAYQ_FSYNC.
     """
 
     def __init__(
         self, store: Store, queues: Sequence[int], clock: Clock,
-        streams: Callable[[], Mapping[str, str]] = dict,
+        streams: Callable[[], Mapping[str, str]] = dict, fsync: str = "",
     ) -> None:  # fmt: skip
         self._store = store
         self.queues = queues
         self._clock = clock
         self._streams = streams
+        self._fsync = fsync
         self._audit = Audit()
         self._next = clock.monotonic()
         self.alarms: dict[str, str] = {}
@@ -51,8 +52,8 @@ class Watch:
         if self._clock.monotonic() < self._next:
             return
         self._next = self._clock.monotonic() + EVERY
-        self.server = self._store.run(checks.server())
-        complaints = checks.complaints(self.server)
+        self.server = checks.told(self._store.run_many(checks.questions(self._fsync)))
+        complaints = checks.complaints(self.server, fsync=self._fsync)
         stats = self.stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)
         self.parked = sum(one.parked for one in stats)
         self._look_at_streams()

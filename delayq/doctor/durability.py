@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from delayq.config import Settings
 from delayq.doctor.check import FAIL, OK, WARN, Check
-from delayq.errors import ConfigError, StoreError
+from delayq.errors import ConfigError
 from delayq.store import checks
 from delayq.store.store import Store
 
@@ -13,14 +13,11 @@ __all__ = ["check_durability"]
 
 def check_durability(store: Store, settings: Settings) -> Check:
     """Whether DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC can be kept; raises StoreError."""
-    server = store.run(checks.server())
-    try:
-        policy = store.run(checks.appendfsync())
-    except StoreError:  # not every user may ask
-        policy = "unknown"
+    server = checks.told(store.run_many(checks.questions("always")))
+    policy = server.appendfsync or "unknown"  # not every user may ask
     if settings.fsync == "always":
         try:
-            checks.refuse_fsync(server, policy)
+            checks.refuse_fsync(server)
         except ConfigError as error:
             return Check("durability", FAIL, str(error), "unset DELAYQ_FSYNC, or set the server so")
     wanted, there = settings.min_replicas, server.replicas

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from delayq.errors import ConfigError
+from delayq.errors import ConfigError, StoreError, StoreUnavailable
 from delayq.store.commands import Command, every
+from delayq.store.durability import believable
 from delayq.store.scripts import stopped_when_full
 
-__all__ = ["Server", "appendfsync", "complaints", "has_waitaof", "refuse", "refuse_fsync", "server", "weakest"]
+__all__ = ["Server", "complaints", "questions", "refuse", "refuse_fsync", "server", "told", "weakest"]
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +28,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 0
     primaries: int = 1
     disk_failing: bool = False  # its last write to the append-only file, or its last snapshot, failed
+    appendfsync: str | None = None  # when the append-only file is synced; None: not asked, or the user may not ask
 
 
 def server() -> Command[Server]:
@@ -78,8 +80,11 @@ def _read(reply: Any) -> Server:
     )  # fmt: skip
 
 
-def complaints(server: Server, min_replicas: int = 0) -> list[str]:
-    """What is wrong with a server, a sentence each; the empty list if nothing is."""
+def complaints(server: Server, min_replicas: int = 0, fsync: str = "") -> list[str]:
+    """What is wrong with a server, a sentence each; the empty list if nothing is.
+
+    `min_replicas` and `fsync` are what DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC promise.
+    """
     found = []
     if server.policy not in (None, "noeviction"):
         found.append(
@@ -98,6 +103,11 @@ def complaints(server: Server, min_replicas: int = 0) -> list[str]:
             f"only {server.replicas} replicas are connected{_where(server)}, and DELAYQ_MIN_REPLICAS is "
             f"{min_replicas}: no change can be confirmed until there are as many"
         )
+    if fsync == "always":
+        try:
+            refuse_fsync(server)
+        except ConfigError as error:
+            found.append(f"{error}: no change can be confirmed")
     return found
 
 
@@ -118,16 +128,22 @@ def refuse(server: Server) -> None:
 # -- DELAYQ_FSYNC=always -------------------------------------------------------------------------------------------------
 
 
-def has_waitaof(server: Server) -> bool:
-    """Whether its WAITAOF can be believed.
-
-    Redis 7.2 to 7.4 and every Valkey up to 9.1 answer it before the sync is over, unless appendfsync is always
-    (redis#13793).
-    """
-    return server.name == "redis" and _age(server) >= (False, [8])
+def questions(fsync: str) -> list[Command[Any]]:
+    """What is asked of a server before it is trusted, `told` reads the answers; `fsync` is DELAYQ_FSYNC."""
+    return [server(), _appendfsync()] if fsync == "always" else [server()]
 
 
-def appendfsync() -> Command[str]:
+def told(answers: list[Any]) -> Server:
+    """The server of the answers to `questions`; raises StoreError."""
+    for answer in answers:
+        if isinstance(answer, StoreUnavailable) or (answer is answers[0] and isinstance(answer, StoreError)):
+            raise answer
+    found: Server = answers[0]
+    policy = answers[1] if len(answers) > 1 and isinstance(answers[1], str) else None
+    return msgspec.structs.replace(found, appendfsync=policy)
+
+
+def _appendfsync() -> Command[str]:
     """When the append-only file is written to the disk; of a cluster the weakest answer."""
 
     def read(replies: list[Any]) -> str:
@@ -137,12 +153,13 @@ def appendfsync() -> Command[str]:
     return every("CONFIG", "GET", "appendfsync", read=read)
 
 
-def refuse_fsync(server: Server, policy: str) -> None:
-    """Raise ConfigError if a server cannot keep DELAYQ_FSYNC=always; `policy` is its appendfsync ('': not asked)."""
+def refuse_fsync(server: Server) -> None:
+    """Raise ConfigError if a server cannot keep DELAYQ_FSYNC=always."""
     if server.aof is False:
         raise ConfigError(f"DELAYQ_FSYNC=always needs the append-only file, which is off{_where(server)}")
-    if not has_waitaof(server) and policy != "always":
+    if not believable(server.name, server.version) and server.appendfsync != "always":
+        known = server.appendfsync or "unknown, as its user may not ask (+config|get)"
         raise ConfigError(
             f"DELAYQ_FSYNC=always needs appendfsync always, or Redis 8 or newer, whose WAITAOF can be believed; "
-            f"this is {server.name} {server.version} with appendfsync {policy or 'unknown'}"
+            f"this is {server.name} {server.version} with appendfsync {known}{_where(server)}"
         )

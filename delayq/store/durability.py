@@ -1,7 +1,9 @@
 """When a change counts as made: once enough replicas have it, or the disk.
 
 WAIT and WAITAOF speak of the writes of their own connection, so they follow the scripts on it, as the last commands
-of an exchange. What was answered on a connection that broke before they did is unknown.
+of an exchange. A server whose WAITAOF cannot be believed is asked for its settings in the same place instead: with
+`appendfsync always` it syncs before it replies. What was answered on a connection that broke before they did is
+unknown.
 """
 
 from __future__ import annotations
@@ -15,28 +17,41 @@ from delayq.errors import NotDurable, StoreError
 from delayq.store.commands import Command, plain
 from delayq.store.exchange import UNANSWERED, Exchange
 
-__all__ = ["Barrier", "Durability", "DurableExchange"]
+__all__ = ["Barrier", "Durability", "DurableExchange", "believable"]
 
 #: The scripts whose answer is a promise.
 PROMISES: Final = frozenset(("schedule", "cancel", "reschedule", "redrive", "discard", "relist", "close"))
-#: Scripts that the server had lost are sent once more, behind the barrier; then it needs another one.
+#: Scripts that the server had lost are sent once more, behind the barrier; then it needs another one. So it does when
+#: another server than before has answered, of which something else has to be asked.
 BARRIERS: Final = 3
 
 
-class Durability(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a change has to be before it is answered: in `replicas` replicas, and (`waitaof`) on the primary's disk.
+def believable(name: str, version: str) -> bool:
+    """Whether the WAITAOF of a server can be believed.
 
-    `timeout` bounds the wait, in ms.
+    Redis 7.2 to 7.4 and every Valkey up to 9.1 answer it before the sync is over, unless appendfsync is always
+    (redis#13793).
+    """
+    major = version.partition(".")[0]
+    return name == "redis" and major.isdigit() and int(major) >= 8
+
+
+class Durability(msgspec.Struct, kw_only=True):
+    """Where a change has to be before it is answered: in `replicas` replicas, and (`fsync`) on the primary's disk.
+
+    `timeout` bounds the wait, in ms. `waitaof` is what is known of the server: each barrier learns whether its WAITAOF
+    can be believed, because another server may answer than before.
     """
 
     replicas: int = 0
+    fsync: bool = False
     waitaof: bool = False
     timeout: int
 
     @property
     def parts(self) -> int:
         """How many waits make a barrier."""
-        return self.waitaof + (self.replicas > 0)
+        return self.fsync + (self.replicas > 0)
 
 
 class Barrier:
@@ -51,8 +66,10 @@ class Barrier:
         self._key = ""
         self._answered_key = ""
         self._written = False  # the tiny write of the last barrier
-        self._void = False  # it came behind its wait, the server having lost the script
+        self._void = False  # it came behind its wait, the server having lost the script; or the wrong thing was asked
+        self._asked_waitaof = False
         self._passed = 0
+        self._lacks = ""
         self._sent = 0
 
     def sent(self, command: Command[Any]) -> None:
@@ -77,16 +94,30 @@ class Barrier:
         key = self._answered_key or self._key
         self._sent += 1
         self._dirty = self._written = self._void = False
+        self._asked_waitaof = self._durability.waitaof
         yield Command("barrier", (key,), (), self._begun)
-        if self._durability.waitaof:
-            yield plain("WAITAOF", 1, 0, self._wait, read=lambda reply: self._pass(reply[0] >= 1), key=key)
+        if self._durability.fsync:
+            if self._asked_waitaof:
+                yield plain("WAITAOF", 1, 0, self._wait, read=lambda reply: self._pass(reply[0] >= 1), key=key)
+            else:
+                yield plain("CONFIG", "GET", "appendonly", "appendfsync", read=self._settings, key=key)
         if self._durability.replicas:
             replicas = self._durability.replicas
             yield plain("WAIT", replicas, self._wait, read=lambda reply: self._pass(reply >= replicas), key=key)
 
-    def _begun(self, _reply: Any) -> None:
+    def _begun(self, reply: Any) -> None:
         self._written = True
         self._passed = 0
+        name, version = reply
+        self._durability.waitaof = believable(name.decode(), version.decode())
+        self._void = self._durability.fsync and self._durability.waitaof != self._asked_waitaof
+
+    def _settings(self, reply: Any) -> None:
+        """What it is set to at the moment when it has run the changes: they are synced before this reply is sent."""
+        found = dict(zip(reply[::2], reply[1::2], strict=True))
+        file, sync = (found.get(name, b"unknown").decode() for name in (b"appendonly", b"appendfsync"))
+        self._lacks = "" if (file, sync) == ("yes", "always") else f" (it has appendonly {file}, appendfsync {sync})"
+        self._pass(not self._lacks)
 
     def _pass(self, enough: bool) -> None:
         self._void = self._void or not self._written
@@ -99,8 +130,8 @@ class Barrier:
         wanted = []
         if self._durability.replicas:
             wanted.append(f"{self._durability.replicas} replicas have it")
-        if self._durability.waitaof:
-            wanted.append("it is on the disk")
+        if self._durability.fsync:
+            wanted.append(f"it is on the disk{self._lacks}")
         return NotDurable(f"Redis took it, but did not confirm in time that {' and that '.join(wanted)}")
 
 

@@ -64,3 +64,21 @@ async def test_what_the_disk_has_is_answered(own_valkey: EmbeddedServer, asgi: S
         assert (await api.get("/readyz")).status_code == 200
         answer = await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR})
         assert answer.status_code == 201
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES)
+async def test_a_disk_that_is_waited_for_no_more_is_503_and_not_ready(
+    own_valkey: EmbeddedServer, asgi: Serving, method: str, path: str, body: Any
+) -> None:
+    with closing(Member(own_valkey).admin) as admin:
+        admin.config_set("appendfsync", "always")
+        async with asgi(load_settings(redis_url=own_valkey.url, fsync="always")) as api:
+            await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR, "id": "there"})
+            admin.config_set("appendfsync", "everysec")
+            answer = await api.request(method, path, json=body)
+            assert "did not confirm in time that it is on the disk" in answer.text
+            assert_away(answer)
+            (missing,) = assert_away(await api.get("/readyz"))["missing"]
+            assert "with appendfsync everysec: no change can be confirmed" in missing
+            admin.config_set("appendfsync", "always")
+            assert (await api.get("/readyz")).status_code == 200

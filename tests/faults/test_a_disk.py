@@ -143,6 +143,27 @@ def test_a3_a_power_cut_loses_nothing_that_was_to_be_on_disk(kind: str, tmp_path
             assert still_there(redis, accepted) == set(accepted)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a3_a_server_that_came_back_without_fsync_confirms_nothing_that_a_power_cut_loses(
+    kind: str, tmp_path: Path, disk: Disk
+) -> None:
+    redis = server(kind, tmp_path / "data")
+    with redis, client_of(redis, fsync="always") as client:
+        assert accept(client, "always") == ["always"]
+        redis.stop()
+        lax = EmbeddedServer(data_dir=tmp_path / "data", port=redis.port, binary=redis.binary)
+        with lax:
+            disk.take()
+            confirmed = accept(client, *(f"lost{number}" for number in range(50)))
+            eventually(lambda: disk.waiting, "a sync hangs")
+            lax.kill()
+            cut_off(disk, tmp_path / "data")
+            disk.take(0)
+            lax.start()
+            assert still_there(lax, ["always", "lost0"]) == {"always"}  # so each of them would have been lost
+            assert confirmed == []
+
+
 def test_a3_without_fsync_a_power_cut_loses_only_what_came_after_the_last_sync(tmp_path: Path, disk: Disk) -> None:
     redis = EmbeddedServer(data_dir=tmp_path / "data")
     with redis, client_of(redis) as client:

@@ -15,10 +15,12 @@ import pytest
 
 from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings
 from delayq.embedded import EmbeddedServer
+from delayq.operations import Scheduled
 from delayq.processes import LOCALHOST
 from delayq.store import checks, commands
+from delayq.store.durability import believable
 from delayq.store.keys import Layout, queue_keys
-from tests.support.clusters import Member
+from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
@@ -172,13 +174,38 @@ async def test_asyncio_waits_as_well(own_valkey: EmbeddedServer, replica: Embedd
 def test_always_waits_for_the_disk_where_the_server_can_say_so(
     own_valkey: EmbeddedServer, client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayq.store.checks.has_waitaof", lambda _: True)
+    believe(monkeypatch)
     with FaultProxy(own_valkey.port) as proxy:
         made = client(proxy.url, fsync="always")
         made.context()
         proxy.commands.clear()
         assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
-    assert list(proxy.commands) == ["schedule", "barrier", "waitaof"]
+    assert list(proxy.commands)[-2:] == ["barrier", "waitaof"]
+
+
+def believe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on every server answers WAITAOF when the sync is over."""
+    monkeypatch.setattr("delayq.store.checks.believable", lambda *_: True)
+    monkeypatch.setattr("delayq.store.durability.believable", lambda *_: True)
+
+
+def test_what_is_asked_follows_the_server_that_answers(
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EmbeddedServer(extra=["--appendfsync", "always"]) as server, FaultProxy(server.port) as proxy:
+        made = client(proxy.url, fsync="always")
+        assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
+        believe(monkeypatch)  # as when a newer one has taken over
+        proxy.commands.clear()
+        assert made.schedule(Message(topic="t", delay_time=HOUR, id="b")).created
+        assert list(proxy.commands) == ["schedule", "barrier", "config", "barrier", "waitaof"]
+        proxy.commands.clear()
+        assert made.schedule(Message(topic="t", delay_time=HOUR, id="c")).created
+        assert list(proxy.commands) == ["schedule", "barrier", "waitaof"]
+        monkeypatch.undo()
+        proxy.commands.clear()
+        assert made.schedule(Message(topic="t", delay_time=HOUR, id="d")).created
+        assert list(proxy.commands) == ["schedule", "barrier", "waitaof", "barrier", "config"]
 
 
 def test_always_is_refused_without_an_append_only_file(valkey: ServerUnderTest, client: Callable[..., Client]) -> None:
@@ -192,7 +219,8 @@ def test_a_server_whose_word_cannot_be_taken_must_write_always_by_itself(
 ) -> None:
     with EmbeddedServer(binary=binary) as server:
         made = client(server.url, fsync="always")
-        if checks.has_waitaof(made.store.run(checks.server())):
+        known = made.store.run(checks.server())
+        if believable(known.name, known.version):
             pytest.skip("the word of the redis-server on PATH can be taken; that of 7.0 to 7.4 cannot")
         with pytest.raises(ConfigError, match=r"needs appendfsync always.* with appendfsync everysec"):
             made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
@@ -200,7 +228,88 @@ def test_a_server_whose_word_cannot_be_taken_must_write_always_by_itself(
         admin.config_set("appendfsync", "always")
         admin.close()
         assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
-        assert made.store.durability is None  # its reply says it
+
+
+def again(server: EmbeddedServer, *extra: str) -> EmbeddedServer:
+    """The same data at the same port, started with other settings."""
+    server.stop()
+    return EmbeddedServer(data_dir=server.data_dir, port=server.port, binary=server.binary, extra=extra)
+
+
+@pytest.mark.parametrize("binary", [None, Member.binary()], ids=["valkey", "system"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_server_that_comes_back_without_always_confirms_no_change(
+    name: str, binary: Path | None, tmp_path: Path, client: Callable[..., Client]
+) -> None:
+    first = EmbeddedServer(data_dir=tmp_path, binary=binary, extra=["--appendfsync", "always"])
+    first.start()
+    made = client(first.url, fsync="always")
+    made.schedule(Message(topic="t", delay_time=HOUR, id="there"))
+    bury(made, "dead")
+    with again(first) as second:
+        for _ in range(2):  # nor does the same call once more, which finds it done
+            with pytest.raises(NotDurable, match="it has appendonly yes, appendfsync everysec"):
+                CHANGES[name](made)
+        assert made.get("there" if name != "schedule" else "new") is not None  # reading waits for nobody
+        admin = Member(second).admin
+        admin.config_set("appendfsync", "always")
+        admin.close()
+        CHANGES["schedule"](made)
+
+
+def test_a_server_that_is_changed_while_it_runs_confirms_no_change(client: Callable[..., Client]) -> None:
+    with EmbeddedServer(extra=["--appendfsync", "always"]) as server:
+        made = client(server.url, fsync="always")
+        made.schedule(Message(topic="t", delay_time=HOUR, id="there"))
+        admin = Member(server).admin
+        for setting, value, good in (("appendfsync", "everysec", "always"), ("appendonly", "no", "yes")):
+            admin.config_set(setting, value)
+            with pytest.raises(NotDurable, match=f"{setting} {value}"):
+                made.cancel("there")
+            admin.config_set(setting, good)
+        assert made.cancel("there").result == "cancelled"  # by the call that was not confirmed
+        admin.close()
+
+
+async def test_asyncio_asks_the_server_that_answers_as_well() -> None:
+    with EmbeddedServer(extra=["--appendfsync", "always"]) as server:
+        async with AsyncClient(settings=Settings(redis_url=server.url, fsync="always", redis_timeout=500)) as made:
+            messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(1_200)]
+            assert not [one for one in await made.schedule_many(messages) if isinstance(one, Exception)]
+            admin = Member(server).admin
+            admin.config_set("appendfsync", "everysec")
+            admin.close()
+            assert {type(one) for one in await made.schedule_many(messages)} == {NotDurable}
+
+
+def test_one_primary_of_a_cluster_without_always_confirms_none_of_its_changes(
+    cluster: ClusterUnderTest, client: Callable[..., Client]
+) -> None:
+    primaries = cluster.primaries
+    for one in primaries:
+        one.admin.config_set("appendonly", "yes")
+        one.admin.config_set("appendfsync", "always")
+    try:
+        made = client(cluster.url, fsync="always")
+        messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}.{number:04x}") for number in range(200)]
+        assert not [one for one in made.schedule_many(messages) if isinstance(one, Exception)]
+        primaries[0].admin.config_set("appendfsync", "everysec")
+        outcomes = made.schedule_many(messages)
+        assert {type(one) for one in outcomes} == {NotDurable, Scheduled}
+    finally:
+        for one in primaries:
+            one.admin.config_set("appendfsync", "everysec")
+            one.admin.config_set("appendonly", "no")
+
+
+def test_a_user_who_may_not_ask_is_told_which_right_is_missing(client: Callable[..., Client]) -> None:
+    with EmbeddedServer(extra=["--appendfsync", "always"]) as server:
+        admin = Member(server).admin
+        admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "~*", "&*", "+@all", "-config")
+        url = server.url.replace("redis://", "redis://poor:secret@")
+        with pytest.raises(ConfigError, match=r"appendfsync unknown, as its user may not ask \(\+config\|get\)"):
+            client(url, fsync="always").schedule(Message(topic="t", delay_time=HOUR))
+        admin.close()
 
 
 GOOD = checks.Server(
@@ -220,7 +329,7 @@ GOOD = checks.Server(
     ],
 )
 def test_the_waitaof_of_redis_eight_and_later_is_believed(name: str, version: str, has: bool) -> None:
-    assert checks.has_waitaof(msgspec.structs.replace(GOOD, name=name, version=version)) is has
+    assert believable(name, version) is has
 
 
 def test_of_several_primaries_the_worst_counts() -> None:

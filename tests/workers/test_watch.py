@@ -74,6 +74,17 @@ def test_a_policy_that_is_changed_at_run_time_is_told_once_and_so_is_its_end(
     assert watch.alarms == {}
 
 
+def test_a_disk_that_is_waited_for_no_more_is_told(client: Client, clock: ManualClock, valkey: ServerUnderTest) -> None:
+    watch = Watch(client.store, range(16), clock, fsync="always")
+    ((event, text),) = look(watch, clock)
+    assert (event, "with appendfsync everysec: no change can be confirmed" in text) == ("alarm", True)
+    valkey.admin.config_set("appendfsync", "always")
+    try:
+        assert look(watch, clock) == [("alarm_over", text)]
+    finally:
+        valkey.admin.config_set("appendfsync", "everysec")
+
+
 def test_messages_that_are_missing_are_told_once_however_many_more_there_come_to_be(
     watch: Watch, clock: ManualClock, client: Client, valkey: ServerUnderTest
 ) -> None:

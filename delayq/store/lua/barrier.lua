@@ -1,7 +1,7 @@
 -- A tiny write, so that a WAIT behind it also covers what a repeated call found done already.
 -- KEYS: state
 -- ARGV: none
--- Returns: 'ok'
+-- Returns: {name of the server, its version, '' if it does not say}: whether its WAITAOF can be believed
 -- @flags allow-oom
 redis.call('HSET', KEYS[1], 'barrier', '1')
-return 'ok'
+return { redis.SERVER_NAME or 'redis', redis.REDIS_VERSION or '' }
