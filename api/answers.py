@@ -98,7 +98,7 @@ class EndedOut(msgspec.Struct):
 class ResultOut(msgspec.Struct, omit_defaults=True):
     """One id: `status` is what it would have got by itself, and what became of it or the problem.
 
-    Or one business key: what became of each message that carries it.
+    Or one business key: what became of each message that carries it; beside a problem, of those that were reached.
     """
 
     status: int | UnsetType = UNSET

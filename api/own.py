@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from delayq import Cancelled, StoreError, operations, owned
+from delayq import Cancelled, StoreError, operations
 from delayq.api_keys import Scope
-from delayq.operations import FIND_LIMIT, MOST_PAGES, Rescheduled
+from delayq.operations import Context, Plan, Rescheduled
 from delayq.store.commands import Found
 
 from .access import Caller
@@ -19,6 +18,7 @@ __all__ = ["cancel", "cancel_by_key", "discard", "find", "get", "redrive", "resc
 
 #: The topic of a message that the caller may touch ('' of one that has ended), why it may not, or None: it sees none.
 Verdict = str | Problem | StoreError | None
+Outcome = Cancelled | Problem | StoreError
 
 
 def _verdict(caller: Caller, scope: Scope, found: Found | StoreError | None) -> Verdict:
@@ -31,14 +31,14 @@ def _verdict(caller: Caller, scope: Scope, found: Found | StoreError | None) -> 
     return found.record.topic if found.record is not None else ""
 
 
-async def _look(service: Service, caller: Caller, scope: Scope, ids: Sequence[str]) -> dict[str, Verdict]:
-    found = await service.client.run(lambda context: owned.look(context, ids))
+def _look(caller: Caller, scope: Scope, context: Context, ids: Sequence[str]) -> Plan[dict[str, Verdict]]:
+    found = yield from operations.look(context, ids)
     return {id: _verdict(caller, scope, one) for id, one in found.items()}
 
 
 async def _topic(service: Service, caller: Caller, scope: Scope, id: str) -> str | None:
     """Of one id; raises what stands in the way."""
-    verdict = (await _look(service, caller, scope, [id]))[id]
+    verdict = (await service.client.run(lambda context: _look(caller, scope, context, [id])))[id]
     if isinstance(verdict, (Problem, StoreError)):
         raise verdict
     return verdict
@@ -67,36 +67,37 @@ async def find(service: Service, caller: Caller, key: str) -> list[Found]:
     return [one for one in found if isinstance(_verdict(caller, "read", one), str)]
 
 
-async def cancel(service: Service, caller: Caller, ids: Sequence[str]) -> Sequence[Cancelled | Problem | StoreError]:
+def _cancel(caller: Caller, context: Context, ids: Sequence[str]) -> Plan[dict[str, Outcome | None]]:
+    """What became of each id; None for what the caller does not see."""
+    verdicts = yield from _look(caller, "cancel", context, ids)
+    topics = _allowed(verdicts)
+    cancelled = yield from operations.cancel(context, list(topics), topics)
+    return {id: verdict for id, verdict in verdicts.items() if not isinstance(verdict, str)} | dict(
+        zip(topics, cancelled, strict=True)
+    )
+
+
+async def cancel(service: Service, caller: Caller, ids: Sequence[str]) -> Sequence[Outcome]:
     """Cancel messages; in order, how it went."""
     if caller.everything("cancel"):
         return await service.client.cancel_many(ids)
-    verdicts = await _look(service, caller, "cancel", ids)
-    topics = _allowed(verdicts)
-    results: dict[str, Any] = {
-        id: Cancelled(id, "not_found") if verdict is None else verdict for id, verdict in verdicts.items()
-    }
-    if topics:
-        results |= await service.client.run(lambda context: owned.cancel(context, topics))
-    return [results[id] for id in ids]
+    outcomes = await service.client.run(lambda context: _cancel(caller, context, ids))
+    return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "not_found") for id in ids]
 
 
-async def cancel_by_key(service: Service, caller: Caller, key: str) -> Sequence[Cancelled | Problem | StoreError]:
-    """Cancel the messages with a business key that the caller sees; how each of them went."""
+async def cancel_by_key(service: Service, caller: Caller, key: str) -> Sequence[Outcome]:
+    """Cancel the messages with a business key that the caller sees; how each of them went.
+
+    The error of a later page comes last: what stands before it was done.
+    """
     if caller.everything("cancel"):
         return await service.client.cancel_by_key(key)
-    outcomes: list[Cancelled | Problem | StoreError] = []
-    after: dict[int, str] = {}
-    for _ in range(MOST_PAGES):
-        pages = await service.client.run(partial(owned.find_ids, key=key, after=after))
-        ids = sorted({id for page in pages.values() for id in page})
-        seen = await _look(service, caller, "cancel", ids) if ids else {}
-        hers = [id for id in ids if seen[id] is not None]
-        outcomes += await cancel(service, caller, hers) if hers else ()
-        after = {queue: page[-1] for queue, page in pages.items() if len(page) == FIND_LIMIT}
-        if not after:
-            break
-    return outcomes
+
+    def each(context: Context, ids: list[str]) -> Plan[list[Outcome]]:
+        outcomes = yield from _cancel(caller, context, ids)
+        return [outcome for outcome in outcomes.values() if outcome is not None]
+
+    return await service.client.run(lambda context: operations.cancel_by_key(context, key, each))
 
 
 async def reschedule(service: Service, caller: Caller, id: str, due: dict[str, int | None]) -> Rescheduled:
@@ -107,18 +108,18 @@ async def reschedule(service: Service, caller: Caller, id: str, due: dict[str, i
     topic = await _topic(service, caller, "cancel", id)
     if topic is None:
         return Rescheduled(id, "not_found")
-    return await service.client.run(lambda context: owned.reschedule(context, id, spec, topic))
+    return await service.client.run(lambda context: operations.reschedule(context, id, spec, topic))
 
 
 async def redrive(service: Service, caller: Caller, ids: Sequence[str]) -> Sequence[str | Problem | StoreError]:
     """Put dead letters back; in order, how it went."""
     if caller.everything("admin"):
         return await service.client.redrive(ids)
-    verdicts = await _look(service, caller, "admin", ids)
+    verdicts = await service.client.run(lambda context: _look(caller, "admin", context, ids))
     topics = _allowed(verdicts)
+    redriven = await service.client.run(lambda context: operations.redrive(context, list(topics), topics))
     results: dict[str, Any] = {id: "not_dead" if verdict is None else verdict for id, verdict in verdicts.items()}
-    if topics:
-        results |= await service.client.run(lambda context: owned.redrive(context, topics))
+    results |= zip(topics, redriven, strict=True)
     return [results[id] for id in ids]
 
 
@@ -127,4 +128,4 @@ async def discard(service: Service, caller: Caller, id: str) -> bool:
     if caller.everything("admin"):
         return await service.client.discard(id)
     topic = await _topic(service, caller, "admin", id)
-    return topic is not None and await service.client.run(lambda context: owned.discard(context, id, topic))
+    return topic is not None and await service.client.run(lambda context: operations.discard(context, id, topic))

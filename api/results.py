@@ -48,8 +48,8 @@ async def ask_each(
 
 
 def answer_results(results: list[ResultOut]) -> Answer:
-    """200 with the results; 503 or 507 with them when every one failed for the store."""
-    if results and all(one.status in (503, 507) for one in results):
+    """200 with the results; 503 or 507 with them when every one failed for the store, and nothing was done."""
+    if results and all(one.status in (503, 507) and not one.messages for one in results):
         kind = "unavailable" if any(one.status == 503 for one in results) else "full"
         raise Problem(kind, "Nothing could be done; repeating the same request is safe.", results=results)
     return Answer(200, encode(ResultsOut(results)))

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from delayq import Cancelled, InvalidMessage, StoreError
 from delayq.message import check_id, check_key
@@ -130,27 +131,30 @@ async def _cancel_keys(service: Service, caller: Caller, keys: list[str]) -> Ans
         if key in refused:
             results.append(refused[key])
             continue
+        messages: list[ResultOut] = []
+        if away is None:  # or else the other keys are not asked for: each would wait for its time-out
+            messages, away = await _cancel_key(service, caller, key)
         if away is None:
-            try:
-                results.append(ResultOut(status=200, key=key, messages=await _cancel_key(service, caller, key)))
-                continue
-            except StoreError as error:
-                away = error  # the other keys are not asked for: each would wait for its time-out
+            results.append(ResultOut(status=200, key=key, messages=messages))
+            continue
         _count(service, away)
         problem = problems.problem_of(away).out
-        results.append(ResultOut(status=problem.status, key=key, problem=problem))
+        results.append(ResultOut(status=problem.status, key=key, messages=messages or UNSET, problem=problem))
     return answer_results(results)
 
 
-async def _cancel_key(service: Service, caller: Caller, key: str) -> list[ResultOut]:
-    outcomes = await own.cancel_by_key(service, caller, key)
-    for outcome in outcomes:
-        if isinstance(outcome, StoreError):
-            raise outcome
-    return [_result(service, outcome, _id_of(outcome)) for outcome in outcomes]
+async def _cancel_key(service: Service, caller: Caller, key: str) -> tuple[list[ResultOut], StoreError | None]:
+    """What became of the messages that carry a key, and the error that hides what became of others."""
+    try:
+        outcomes = await own.cancel_by_key(service, caller, key)
+    except StoreError as error:
+        return [], error
+    away = next((outcome for outcome in outcomes if isinstance(outcome, StoreError)), None)
+    told = [outcome for outcome in outcomes if not isinstance(outcome, StoreError)]
+    return [_result(service, outcome, _id_of(outcome)) for outcome in told], away
 
 
-def _id_of(outcome: Cancelled | Problem | StoreError) -> str:
+def _id_of(outcome: Cancelled | Problem) -> str:
     id = outcome.out.id if isinstance(outcome, Problem) else outcome.id
     return id or ""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from delayq import AsyncClient, Settings, owned
+from delayq import AsyncClient, Settings, operations
 from delayq.client import scheduling_of
 from delayq.clock import SystemClock
 
@@ -48,7 +48,7 @@ class Service:
 
     async def _carrying(self, key: str) -> int:
         """How many messages carry a business key."""
-        return await self.client.run(lambda context: owned.count(context, key))
+        return await self.client.run(lambda context: operations.count(context, key))
 
     async def close(self) -> None:
         """Let what is on its way arrive, then close the connections."""

@@ -205,7 +205,7 @@ class AsyncClient:
             return result
 
     async def run(self, make: Callable[[Context], Plan[T]]) -> T:
-        """Run a plan that is not among the methods here, such as those of `delayq.owned`."""
+        """Run a plan that is not among the methods here, such as `delayq.operations.look`."""
         return await self._run(make(await self.context()))
 
     async def schedule(self, message: Message) -> Scheduled:

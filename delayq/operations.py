@@ -1,12 +1,16 @@
 """What a client can do, without I/O: each operation is a plan that yields commands and gets their answers.
 
 `Client` and `AsyncClient` run the same plans, so nothing is written twice.
+
+A caller that may touch messages of some topics only looks at a message first (`look`), and hands in the topic that was
+seen: a message is touched only if it still has that one. So whoever may not touch it learns nothing of it and changes
+nothing, whatever becomes of its id in between. Without topics everything may be touched.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -30,6 +34,8 @@ __all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Sch
 FIND_LIMIT: Final = 1_000
 #: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
 MOST_PAGES: Final = 1_000
+#: The topic that each id's message had when it was looked at; '' for an id that has ended.
+Topics = Mapping[str, str]
 #: Messages that are read at once to look at their topics.
 READ_STEP: Final = 25
 
@@ -57,13 +63,15 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
     next_token: str | None
 
 
-def cancel(context: Context, ids: Sequence[str]) -> Plan[list[Cancelled | StoreError]]:
+def cancel(context: Context, ids: Sequence[str], topics: Topics | None = None) -> Plan[list[Cancelled | StoreError]]:
     """Cancel messages by id; in order, how it went."""
     for id in ids:
         check_id(id)
-    results = yield from by_id(
-        context, ids, lambda keys, some: commands.cancel(keys, some, retention=context.retention), _moved
-    )
+
+    def ask(keys: QueueKeys, some: list[str]) -> Command[list[str]]:
+        return commands.cancel(keys, some, topics=_seen(topics, some), retention=context.retention)
+
+    results = yield from by_id(context, ids, ask, _moved)
     return [result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids]
 
 
@@ -71,16 +79,22 @@ def _moved(answer: str) -> bool:
     return answer == MOVED
 
 
-def cancel_by_key(context: Context, key: str) -> Plan[list[Cancelled | StoreError]]:
-    """Cancel all pending messages that carry a business key; how each of them went, page by page.
+def _seen(topics: Topics | None, ids: Sequence[str]) -> list[str] | None:
+    return None if topics is None else [topics[id] for id in ids]
+
+
+def cancel_by_key(
+    context: Context, key: str, each: Callable[[Context, list[str]], Plan[list[Any]]] = cancel
+) -> Plan[list[Any]]:
+    """Cancel all pending messages that carry a business key, a page by `each`; how each of them went, page by page.
 
     The error of a later page comes last: what stands before it was cancelled. Raises that of the first.
     """
     check_key(key, context.limits, "key")
-    outcomes: list[Cancelled | StoreError] = []
+    outcomes: list[Any] = []
     pages = yield from every_queue(context, lambda keys: commands.find(keys, key, FIND_LIMIT))
     for _ in range(MOST_PAGES):
-        outcomes += yield from cancel(context, sorted(id for page in pages.values() for id in page))
+        outcomes += yield from each(context, sorted(id for page in pages.values() for id in page))
         full = {queue: page[-1] for queue, page in pages.items() if len(page) == FIND_LIMIT}
         if not full:
             break
@@ -100,12 +114,12 @@ def spec_of(limits: Limits, now: int, delay_time: int | None, expect_date: int |
     return f"r{delay_time if delay_time is not None else level_delay(limits.delay_levels, delay_level)}"
 
 
-def reschedule(context: Context, id: str, spec: str) -> Plan[Rescheduled]:
-    """Give a message another due."""
+def reschedule(context: Context, id: str, spec: str, topic: str | None = None) -> Plan[Rescheduled]:
+    """Give a message another due; with `topic`, if that is its topic."""
     check_id(id)
 
     def ask(keys: QueueKeys, some: list[str]) -> Command[list[Rescheduled]]:
-        command = commands.reschedule(keys, some[0], spec, retention=context.retention)
+        command = commands.reschedule(keys, id, spec, topic=topic, retention=context.retention)
 
         def read(reply: Any) -> list[Rescheduled]:
             result, due = command.read(reply)
@@ -129,12 +143,20 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
     """What is known of ids, in order; raises StoreError."""
     for id in ids:
         check_id(id)
-    results = yield from by_id(
-        context, ids, lambda keys, some: commands.get(keys, some, retention=context.retention),
-        lambda found: found is not None and found.state == MOVED,
-    )  # fmt: skip
-    all_good(list(results.values()))
-    return [results[id] for id in ids]
+    results = yield from look(context, ids)
+    return all_good([results[id] for id in ids])
+
+
+def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
+    """What is known of each id."""
+
+    def ask(keys: QueueKeys, some: list[str]) -> Command[list[Found | None]]:
+        return commands.get(keys, some, retention=context.retention)
+
+    found: dict[str, Found | StoreError | None] = yield from by_id(
+        context, ids, ask, lambda one: one is not None and one.state == MOVED
+    )
+    return found
 
 
 def _find_ids(context: Context, key: str) -> Plan[list[str]]:
@@ -148,6 +170,11 @@ def find(context: Context, key: str) -> Plan[list[Found]]:
     ids = yield from _find_ids(context, key)
     found = [one for one in (yield from get(context, ids)) if one is not None and one.record is not None]
     return sorted(found, key=lambda one: (one.due if one.due is not None else MAX_DUE, one.id))
+
+
+def count(context: Context, key: str) -> Plan[int]:
+    """How many messages carry a business key and have not ended; raises StoreError."""
+    return sum((yield from every_queue(context, lambda keys: commands.count_key(keys, key))).values())
 
 
 def stats(context: Context) -> Plan[list[QueueStats]]:
@@ -193,7 +220,7 @@ def _read_token(token: str | None) -> tuple[int, tuple[int, str] | None]:
         raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
 
 
-def redrive(context: Context, ids: Sequence[str]) -> Plan[list[str | StoreError]]:
+def redrive(context: Context, ids: Sequence[str], topics: Topics | None = None) -> Plan[list[str | StoreError]]:
     """Put dead letters back, due now: 'scheduled', 'not_dead', 'no_route' or 'corrupt' of each, in order.
 
     One whose topic no route takes any more stays a dead letter.
@@ -202,32 +229,37 @@ def redrive(context: Context, ids: Sequence[str]) -> Plan[list[str | StoreError]
         check_id(id)
     refused: set[str] = set()
     if not context.routes.take_all:
-        refused = yield from _without_route(context, ids)
-    results = yield from by_id(context, [id for id in ids if id not in refused], commands.redrive, _moved)
+        refused = yield from _without_route(context, ids, topics)
+
+    def ask(keys: QueueKeys, some: list[str]) -> Command[list[str]]:
+        return commands.redrive(keys, some, topics=_seen(topics, some))
+
+    results = yield from by_id(context, [id for id in ids if id not in refused], ask, _moved)
     return ["no_route" if id in refused else results[id] for id in ids]
 
 
-def _without_route(context: Context, ids: Sequence[str]) -> Plan[set[str]]:
+def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) -> Plan[set[str]]:
     """Those whose topic no route takes; a step of few at a time, as bodies may be large."""
     refused: set[str] = set()
     for start in range(0, len(ids), READ_STEP):
-        found = yield from by_id(
-            context, ids[start : start + READ_STEP],
-            lambda keys, some: commands.get(keys, some, retention=context.retention),
-            lambda one: one is not None and one.state == MOVED,
-        )  # fmt: skip
+        found = yield from look(context, ids[start : start + READ_STEP])
         for id, one in found.items():
             if isinstance(one, Found) and one.state == State.DEAD and one.record is not None:
                 with suppress(CorruptRecord):  # the script says so
-                    if context.routes.find(one.record.topic) is None:
+                    topic = one.record.topic
+                    if context.routes.find(topic) is None and (topics is None or topics[id] == topic):
                         refused.add(id)
     return refused
 
 
-def discard(context: Context, id: str) -> Plan[bool]:
-    """Delete a dead letter for good; False if it is none."""
+def discard(context: Context, id: str, topic: str | None = None) -> Plan[bool]:
+    """Delete a dead letter for good, with `topic` if that is its topic; False if it is none."""
     check_id(id)
-    results = yield from by_id(context, [id], commands.discard, lambda removed: removed is None)
+
+    def ask(keys: QueueKeys, some: list[str]) -> Command[list[bool | None]]:
+        return commands.discard(keys, some, topics=None if topic is None else [topic])
+
+    results = yield from by_id(context, [id], ask, lambda removed: removed is None)
     return bool(_one(list(results.values())))
 
 

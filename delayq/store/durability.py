@@ -15,12 +15,10 @@ import msgspec
 
 from delayq.errors import NotDurable, StoreError
 from delayq.store.commands import Command, plain
-from delayq.store.exchange import UNANSWERED, Exchange
+from delayq.store.exchange import UNANSWERED, Exchange, promises
 
 __all__ = ["Barrier", "Durability", "DurableExchange", "believable"]
 
-#: The scripts whose answer is a promise.
-PROMISES: Final = frozenset(("schedule", "cancel", "reschedule", "redrive", "discard", "relist", "close"))
 #: Scripts that the server had lost are sent once more, behind the barrier; then it needs another one. So it does when
 #: another server than before has answered, of which something else has to be asked.
 BARRIERS: Final = 3
@@ -74,13 +72,13 @@ class Barrier:
 
     def sent(self, command: Command[Any]) -> None:
         """A command is on its way."""
-        if command.script in PROMISES:
+        if promises(command):
             self._key = command.keys[0]
             self._dirty = True
 
     def answered(self, index: int, command: Command[Any]) -> None:
         """Its reply has come; replies come in order, so a later barrier speaks of it."""
-        if command.script in PROMISES:
+        if promises(command):
             self.uncovered.add(index)
             self._answered_key = command.keys[0]
 

@@ -18,7 +18,7 @@ from delayq.store.commands import Command
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "FAULTS", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good",
-    "async_connection_options", "broken", "connection_options", "drop", "read_reply", "receive", "send", "single",
+    "async_connection_options", "broken", "connection_options", "drop", "promises", "read_reply", "receive", "send", "single",
     "translate", "words_of",
 ]  # fmt: skip
 
@@ -66,6 +66,11 @@ def broken(error: Exception) -> bool:
     lost = (redis.exceptions.ConnectionError, OSError)
     slow = (redis.exceptions.TimeoutError, redis.exceptions.BusyLoadingError, TimeoutError)
     return isinstance(error, lost) and not isinstance(error, slow)
+
+
+def promises(command: Command[Any]) -> bool:
+    """Whether its answer is a promise to a caller."""
+    return bool(command.script) and scripts.load(command.script).promise
 
 
 def words_of(command: Command[Any], flags: bool, loaded: set[str]) -> tuple[Any, ...]:

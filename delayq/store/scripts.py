@@ -1,4 +1,9 @@
-"""The Lua scripts: read from their files, their includes put in, named by their SHA-1."""
+"""The Lua scripts: read from their files, their includes put in, named by their SHA-1.
+
+A script says in its head what it is: `-- @flags` for the server; `-- @promise` if its answer is a promise to a caller, so
+that it waits for replicas or the disk where these are wanted; `-- @empties` if a full Redis needs it to get rid of
+messages.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +11,36 @@ import hashlib
 import re
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["NAMES", "Script", "load", "source", "stopped_when_full"]
 
 _INCLUDE = re.compile(r"^-- @include (.+)$", re.MULTILINE)
-_SCRIPT = re.compile(r"^-- @script (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^ +|^ *--.*\n", re.MULTILINE)
 _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 
-NAMES = (
-    "ack", "announce", "barrier", "bump_era", "bury", "cancel", "cancel_own", "claim", "close", "dead_letters",
-    "discard", "discard_own", "find", "get", "glance", "layout", "page", "park", "pull", "redrive", "redrive_own",
-    "relist", "remove", "repair", "reschedule", "reschedule_own", "restore", "retire", "retry", "schedule",
-    "search", "spend", "stats", "unpark", "write_off",
-)  # fmt: skip
+_MARK = re.compile(r"^-- @(promise|empties)$", re.MULTILINE)
 
-
-#: Without these nothing would ever leave a full Redis: what was sent would be sent again for ever.
-EMPTYING = (
-    "ack", "bury", "cancel", "cancel_own", "claim", "discard", "discard_own", "park", "pull", "retry", "unpark",
-)  # fmt: skip
+_FOLDER = files("delayq.store") / "lua"
+NAMES: Final = tuple(sorted(one.name.removesuffix(".lua") for one in _FOLDER.iterdir() if one.is_file()))
 
 
 class Script(NamedTuple):
-    """The text that the server gets, and its SHA-1."""
+    """The text that the server gets, its SHA-1, and what its head says of it."""
 
     text: str
     sha: str
+    promise: bool
+    empties: bool
 
 
 def source(name: str) -> str:
-    """The script with its includes, and the script that it goes on with, in place."""
-    folder = files("delayq.store") / "lua"
+    """The script with its includes in place."""
 
     def included(match: re.Match[str]) -> str:
-        return "\n".join((folder / "include" / f"{part}.lua").read_text() for part in match.group(1).split())
+        return "\n".join((_FOLDER / "include" / f"{part}.lua").read_text() for part in match.group(1).split())
 
-    text = _INCLUDE.sub(included, (folder / f"{name}.lua").read_text())
-    return _SCRIPT.sub(lambda match: source(match.group(1)), text)
+    return _INCLUDE.sub(included, (_FOLDER / f"{name}.lua").read_text())
 
 
 @cache
@@ -61,9 +57,14 @@ def load(name: str, flags: bool = True) -> Script:
         wanted = _FLAGS.search(written)
         head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
         text = f"{head}\n{text}"
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    marks = _MARK.findall(written)
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Script(text, sha, "promise" in marks, "empties" in marks)
 
 
 def stopped_when_full() -> list[str]:
-    """Scripts that a full Redis would refuse, though they are what empties it; none, unless a file was changed."""
-    return [name for name in EMPTYING if "allow-oom" not in load(name).text.partition("\n")[0]]
+    """Scripts that a full Redis would refuse, though they are what empties it; none, unless a file was changed.
+
+    Without them nothing would ever leave a full Redis: what was sent would be sent again for ever.
+    """
+    return [name for name in NAMES if load(name).empties and "allow-oom" not in load(name).text.partition("\n")[0]]

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from delayq import operations
-from tests.api.conftest import Worker, bring_into, schedule
+from delayq.api_keys import SCOPES
+from delayq.config import Settings
+from delayq.store import commands
+from delayq.store.commands import Command
+from delayq.store.keys import QueueKeys
+from tests.api.conftest import HOUR, Serving, Worker, bring_into, schedule
+from tests.support.keys import KeyFile
 
 
 @pytest.mark.parametrize(
@@ -97,3 +105,28 @@ async def test_a_key_cancels_all_its_messages_however_many(
     (result,) = answer.json()["results"]
     found = {one["id"]: one["result"] for one in result["messages"]}
     assert found == dict.fromkeys(ids, "cancelled") | {"dead.0000": "dead"}
+
+
+@pytest.mark.parametrize("topics", ["*", "orders*"])
+async def test_what_a_key_cancelled_before_a_page_could_not_be_read_is_told(
+    settings: Settings, asgi: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: str
+) -> None:
+    monkeypatch.setattr(operations, "FIND_LIMIT", 2)
+    find = commands.find
+
+    def only_the_first(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
+        return find(keys, key, limit) if not after else replace(find(keys, key, limit), keys=[keys.state])
+
+    monkeypatch.setattr(commands, "find", only_the_first)
+    file = KeyFile(tmp_path / "keys.yaml")
+    who = file.add("someone", {topics: SCOPES})
+    async with asgi(file.settings(settings)) as api:
+        for number in range(3):
+            given = {"topic": "orders", "delayTime": HOUR, "id": f"m{number}.0000", "keys": ["order-42"]}
+            assert (await api.post("/v1/messages", json=given, headers=who)).status_code == 201
+        answer = await api.post("/v1/messages:cancel", json={"keys": ["order-42"]}, headers=who)
+        assert answer.status_code == 200
+        (result,) = answer.json()["results"]
+        assert (result["status"], result["problem"]["status"]) == (503, 503)
+        told = {one["id"]: one["result"] for one in result["messages"]}
+        assert told == {"m0.0000": "cancelled", "m1.0000": "cancelled"}

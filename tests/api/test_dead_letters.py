@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from api import routes_dead_letters
+from delayq.api_keys import SCOPES
 from delayq.config import Settings
 from tests.api.conftest import Serving, Worker
+from tests.support.keys import KeyFile
 
 
 async def bury(api: httpx2.AsyncClient, worker: Worker, *ids: str, **message: Any) -> None:
@@ -82,15 +85,18 @@ async def test_a_live_message_is_no_dead_letter(api: httpx2.AsyncClient) -> None
     assert (await api.get("/v1/messages/alive")).json()["state"] == "scheduled"
 
 
+@pytest.mark.parametrize("topics", ["*", "?*"])
 async def test_one_whose_route_is_gone_is_not_put_back(
-    api: httpx2.AsyncClient, worker: Worker, settings: Settings, asgi: Serving
+    api: httpx2.AsyncClient, worker: Worker, settings: Settings, asgi: Serving, tmp_path: Path, topics: str
 ) -> None:
     await bury(api, worker, "gone", topic="parcels")
     await bury(api, worker, "here", topic="orders.paid")
     routes = '[{"name": "orders", "match": "orders*"}]'
-    async with asgi(settings.model_copy(update={"routes": routes})) as later:
-        answer = await later.post("/v1/dead-letters:redrive", json={"ids": ["gone", "here", "nobody"]})
+    file = KeyFile(tmp_path / "keys.yaml")
+    who = file.add("someone", {topics: SCOPES})
+    async with asgi(file.settings(settings.model_copy(update={"routes": routes}))) as later:
+        answer = await later.post("/v1/dead-letters:redrive", json={"ids": ["gone", "here", "nobody"]}, headers=who)
         assert [(one["status"], one["result"]) for one in answer.json()["results"]] == [
             (409, "no_route"), (200, "scheduled"), (409, "not_dead"),
         ]  # fmt: skip
-        assert (await later.get("/v1/messages/gone")).json()["state"] == "dead"
+        assert (await later.get("/v1/messages/gone", headers=who)).json()["state"] == "dead"

@@ -19,7 +19,7 @@ from tests.support.servers import ServerUnderTest
 LUA = files("delayq.store") / "lua"
 WITHOUT_KEY = ("TIME", "PUBLISH")
 READ_ONLY = {"dead_letters", "find", "get", "glance", "page", "search", "stats"}
-REFUSED_WHEN_FULL = {"schedule", "reschedule", "reschedule_own", "redrive", "redrive_own"}
+REFUSED_WHEN_FULL = {"schedule", "reschedule", "redrive"}
 
 each_script = pytest.mark.parametrize("name", scripts.NAMES)
 
@@ -108,8 +108,13 @@ def test_a_script_begins_with_the_same_kind_of_head(name: str) -> None:
     assert re.search(r"\n-- Returns: ", head.group())
 
 
-def test_every_file_is_known_by_name() -> None:
-    assert tuple(sorted(one.name.removesuffix(".lua") for one in LUA.iterdir() if one.is_file())) == scripts.NAMES
+def test_the_heads_name_what_is_promised_to_callers_and_what_empties_a_full_redis() -> None:
+    loaded = {name: scripts.load(name) for name in scripts.NAMES}
+    promised = {name for name, script in loaded.items() if script.promise}
+    assert promised == {"schedule", "cancel", "reschedule", "redrive", "discard", "relist", "close"}
+    empties = {name for name, script in loaded.items() if script.empties}
+    assert empties == {"ack", "bury", "cancel", "claim", "discard", "park", "pull", "retry", "unpark"}
+    assert scripts.stopped_when_full() == []
 
 
 @each_script

@@ -213,14 +213,14 @@ def test_the_id_of_a_keyed_message_says_its_key() -> None:
 def test_ids_are_asked_once_each_and_answered_in_order() -> None:
     ids = [f"id-{number}" for number in range(1_200)]
     server = Server(
-        lambda command: [b"cancelled" if str(id).endswith("0") else b"not_found" for id in command.args[3:]]
+        lambda command: [b"cancelled" if str(id).endswith("0") else b"not_found" for id in command.args[4:]]
     )
     wanted = [*ids, *ids[:100]]
     results = server.run(operations.cancel(CONTEXT, wanted))
     assert [result.id for result in results] == wanted
     assert all((result.result == "cancelled") == result.id.endswith("0") for result in results)
-    assert sum(len(command.args[3:]) for command in server.asked) == 1_200
-    assert all(len(command.args[3:]) <= CHUNK for command in server.asked)
+    assert sum(len(command.args[4:]) for command in server.asked) == 1_200
+    assert all(len(command.args[4:]) <= CHUNK for command in server.asked)
 
 
 def test_a_wrong_id_is_refused_before_anything_is_sent() -> None:
@@ -253,7 +253,7 @@ def test_a_page_that_cannot_be_read_is_told_behind_what_was_cancelled(monkeypatc
 
     def reply(command: Command[Any]) -> Any:
         if command.script == "cancel":
-            return [b"cancelled"] * len(command.args[3:])
+            return [b"cancelled"] * len(command.args[4:])
         return in_queue_0[str(command.args[2])] if command.keys[0] == queue_keys(0).index else []
 
     first, second, error = Server(reply).run(operations.cancel_by_key(CONTEXT, "k"))

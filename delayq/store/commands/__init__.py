@@ -7,7 +7,6 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 from delayq.store.commands.bulk import Page, keep_report, page, report, reported, spend, unreport
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
-from delayq.store.commands.own import cancel_own, discard_own, redrive_own, reschedule_own
 from delayq.store.commands.pulling import Claimed, Known, Pulled, Traced, claim, count, pull, stored_epoch
 from delayq.store.commands.reading import (
     COUNTERS,
@@ -68,14 +67,12 @@ __all__ = [
     "bump_era",
     "bury",
     "cancel",
-    "cancel_own",
     "claim",
     "close",
     "count",
     "count_key",
     "dead_letters",
     "discard",
-    "discard_own",
     "era",
     "every",
     "find",
@@ -93,13 +90,11 @@ __all__ = [
     "pull",
     "redis_now",
     "redrive",
-    "redrive_own",
     "relist",
     "repair",
     "report",
     "reported",
     "reschedule",
-    "reschedule_own",
     "retire",
     "retry",
     "schedule",

@@ -17,6 +17,7 @@ __all__ = [
     "Now",
     "Replies",
     "Retention",
+    "allowed",
     "every",
     "number",
     "plain",
@@ -59,6 +60,15 @@ EVERY: Final = ("*",)
 def plain(*args: Arg, read: Callable[[Any], T], key: str = "") -> Command[T]:
     """A plain Redis command. In a cluster it goes where `key` lies; without one its second word is taken for it."""
     return Command("", (key,) if key else (), args, read)
+
+
+def allowed(ids: Sequence[str], topics: Sequence[str] | None) -> tuple[str, ...]:
+    """The ids as arguments, with what the caller may touch of them.
+
+    With `topics`, those that each id's message had when it was looked at ('' for one that has ended): what has another
+    topic by now is answered like an id that nobody knows. None is for a caller that may touch everything.
+    """
+    return ("", *ids) if topics is None else ("1", *ids, *topics)
 
 
 def every(*args: Arg, read: Callable[[list[Any]], T]) -> Command[T]:

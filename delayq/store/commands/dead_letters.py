@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from delayq.codec import Record
-from delayq.store.commands.command import Command, Now, texts
+from delayq.store.commands.command import Command, Now, allowed, texts
 from delayq.store.commands.reading import read_reason, read_record
 from delayq.store.keys import QueueKeys
 
@@ -44,21 +44,23 @@ def dead_letters(keys: QueueKeys, limit: int, after: tuple[int, str] | None = No
     return Command("dead_letters", (keys.pool, keys.dead, keys.reasons), (limit, time, id), read)
 
 
-def redrive(keys: QueueKeys, ids: Sequence[str], *, now: Now = "") -> Command[list[str]]:
+def redrive(
+    keys: QueueKeys, ids: Sequence[str], *, topics: Sequence[str] | None = None, now: Now = ""
+) -> Command[list[str]]:
     """Put dead letters back, due now: 'scheduled', 'not_dead', 'corrupt' or 'moved' of each."""
     return Command(
         "redrive",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons),
-        (now, keys.wake, *ids),
+        (now, keys.wake, *allowed(ids, topics)),
         texts,
     )
 
 
-def discard(keys: QueueKeys, ids: Sequence[str]) -> Command[list[bool | None]]:
+def discard(keys: QueueKeys, ids: Sequence[str], *, topics: Sequence[str] | None = None) -> Command[list[bool | None]]:
     """Delete dead letters for good; False for what is none, None for what has moved."""
     return Command(
         "discard",
         (keys.state, keys.pool, keys.attempts, keys.index, keys.dead, keys.reasons),
-        ids,
+        allowed(ids, topics),
         lambda reply: [None if removed < 0 else bool(removed) for removed in reply],
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, texts
+from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, allowed, texts
 from delayq.store.keys import QueueKeys
 
 __all__ = ["Answers", "cancel", "reschedule", "schedule"]
@@ -46,24 +46,35 @@ def schedule(
 
 
 def cancel(
-    keys: QueueKeys, ids: Sequence[str], *, now: Now = "", retention: Retention = RETENTION
+    keys: QueueKeys,
+    ids: Sequence[str],
+    *,
+    topics: Sequence[str] | None = None,
+    now: Now = "",
+    retention: Retention = RETENTION,
 ) -> Command[list[str]]:
     """Cancel messages of one queue: 'cancelled', 'in_flight', 'delivered', 'dead', 'not_found' or 'moved' of each."""
     return Command(
         "cancel",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead, keys.guard),
-        (now, retention.window, retention.most, *ids),
+        (now, retention.window, retention.most, *allowed(ids, topics)),
         texts,
     )
 
 
 def reschedule(
-    keys: QueueKeys, id: str, spec: str, *, now: Now = "", retention: Retention = RETENTION
+    keys: QueueKeys,
+    id: str,
+    spec: str,
+    *,
+    topic: str | None = None,
+    now: Now = "",
+    retention: Retention = RETENTION,
 ) -> Command[tuple[str, int | None]]:
     """Give a message another due: ('scheduled', due), or why not and None."""
     return Command(
         "reschedule",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead),
-        (now, keys.wake, retention.window, retention.short, id, spec),
+        (now, keys.wake, retention.window, retention.short, spec, *allowed([id], None if topic is None else [topic])),
         lambda reply: (reply[0].decode(), int(reply[1]) if len(reply) > 1 else None),
     )

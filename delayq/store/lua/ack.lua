@@ -5,6 +5,7 @@
 --       then '1'/'0' whether its id is remembered; then the members of the index of keys to remove
 -- Returns: {'ok' or 'fenced', how many were removed}
 -- @flags allow-oom
+-- @empties
 -- @include clock record final fence
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, guard = KEYS[5], KEYS[6], KEYS[7]

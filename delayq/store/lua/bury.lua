@@ -3,6 +3,7 @@
 -- ARGV: epoch, now, then of each: ticket, due as pulled, attempts as pulled, attempts made, reason
 -- Returns: {'fenced'} or {'ok', 'ok' | 'gone' | 'changed' of each}
 -- @flags allow-oom
+-- @empties
 -- @include clock fence pulled
 local state, queue, attempts = KEYS[1], KEYS[2], KEYS[3]
 local dead, reasons, guard = KEYS[4], KEYS[5], KEYS[6]

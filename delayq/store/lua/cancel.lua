@@ -1,11 +1,13 @@
 -- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet. Anything else that was
 -- pending is removed too, but says 'in_flight': it may be or have been forwarded.
 -- KEYS: state queue pool attempts keys final dead guard
--- ARGV: now, window of final, most in final, then the ids
+-- ARGV: now, window of final, most in final, then the ids (see include/rights)
 -- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'not_found' of each; 'moved' if it is not here and the
 --          queue is closed: ask the next layout
 -- @flags allow-oom
--- @include clock record final life closed
+-- @promise
+-- @empties
+-- @include clock record rights final life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local now = clock(ARGV[1])
@@ -42,8 +44,8 @@ local function cancel(id)
 end
 
 local answer = {}
-for i = 4, #ARGV do
-  answer[#answer + 1] = cancel(ARGV[i])
+for i, id in ipairs(allowed_ids(pool, 4)) do
+  answer[i] = cancel(id)
 end
 forget_old(final, now, window, most_final)
 return answer

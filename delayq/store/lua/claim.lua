@@ -3,6 +3,7 @@
 -- ARGV: epoch
 -- Returns: {'ok' or 'fenced', the epoch that Redis has, then the names of the parked sets}
 -- @flags allow-oom
+-- @empties
 -- @include clock fence
 local stored = redis.call('HGET', KEYS[1], 'epoch')
 local old = fenced(KEYS[1], KEYS[2], stored, ARGV[1])

@@ -3,4 +3,5 @@
 -- ARGV: none
 -- Returns: 1 | 0 (it was closed before)
 -- @flags allow-oom
+-- @promise
 return redis.call('HSETNX', KEYS[1], 'closed', '1')

@@ -1,13 +1,14 @@
 -- Delete dead letters for good.
 -- KEYS: state pool attempts keys dead reasons
--- ARGV: the ids
+-- ARGV: the ids (see include/rights)
 -- Returns: 1 | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each
 -- @flags allow-oom
--- @include record closed
+-- @promise
+-- @empties
+-- @include record rights closed
 local state, pool, attempts, index, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local answer = {}
-for i = 1, #ARGV do
-  local id = ARGV[i]
+for i, id in ipairs(allowed_ids(pool, 1)) do
   local removed = redis.call('ZREM', dead, id)
   if removed == 1 then
     local record = redis.call('HGET', pool, id)

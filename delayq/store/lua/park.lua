@@ -4,6 +4,7 @@
 -- ARGV: epoch, name of the parked set, then of each: ticket, due as pulled, attempts as pulled
 -- Returns: {'fenced'} or {'ok', due and ticket of the lowest one parked ('' '' = none)}
 -- @flags allow-oom
+-- @empties
 -- @include fence pulled
 local state, queue, attempts, parked, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then

@@ -9,6 +9,7 @@
 --          how many were appended, tickets, dues, attempts, records, unknown topics, streams of a wrong type,
 --          id, topic, attempt and traceparent of each that was appended and has one, if that is wanted}
 -- @flags allow-oom
+-- @empties
 -- @include clock record final fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]

@@ -1,15 +1,15 @@
 -- Put dead letters back into the queue, due now: a new generation and no attempts yet, but exposed all the same,
 -- because they were in flight before.
 -- KEYS: state queue pool attempts dead reasons
--- ARGV: now, wake channel, then the ids
+-- ARGV: now, wake channel, then the ids (see include/rights)
 -- Returns: 'scheduled' | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed
--- @include clock record generation wake closed
+-- @promise
+-- @include clock record rights generation wake closed
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local generation
 local answer = {}
-for i = 3, #ARGV do
-  local id = ARGV[i]
+for _, id in ipairs(allowed_ids(pool, 3)) do
   local record = redis.call('ZSCORE', dead, id) and redis.call('HGET', pool, id)
   if not record then
     local elsewhere = redis.call('HEXISTS', pool, id) == 0 and unknown(state) == 'moved'

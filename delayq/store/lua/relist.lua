@@ -3,6 +3,7 @@
 -- ARGV: the layouts as they were read, the layouts to list
 -- Returns: the layouts listed now
 -- @flags allow-oom
+-- @promise
 local listed = redis.call('HGET', KEYS[1], 'layouts')
 if listed == ARGV[1] then
   redis.call('HSET', KEYS[1], 'layouts', ARGV[2])

@@ -1,13 +1,16 @@
 -- Give a message another due, only where cancelling it would be certain: a new generation, so that nothing which
 -- still holds the old one can settle it.
 -- KEYS: state queue pool attempts final dead
--- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), id, spec ('a' or 'r', ms)
+-- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), spec ('a' or 'r', ms), then the id
+--       (see include/rights)
 -- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'not_found' | 'invalid'}
 --          or {'moved'}: the queue is closed and does not have it, ask the next layout
--- @include clock record generation wake final life closed
+-- @promise
+-- @include clock record rights generation wake final life closed
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
-local id, spec = ARGV[5], ARGV[6]
+local spec = ARGV[5]
+local id = allowed_ids(pool, 6)[1]
 local due = tonumber(string.sub(spec, 2))
 if due and string.byte(spec) == 114 then
   due = now + due

@@ -3,6 +3,7 @@
 -- ARGV: epoch, then of each: ticket, due as pulled, attempts as pulled, due of the next attempt ('' = keep the due)
 -- Returns: {'fenced'} or {'ok', 'ok' | 'gone' | 'changed' of each}
 -- @flags allow-oom
+-- @empties
 -- @include fence pulled
 local state, queue, attempts, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then

@@ -7,6 +7,7 @@
 -- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
 --          'live' (scheduled before by the same call), 'conflict', 'delivered', 'cancelled', 'invalid', 'past',
 --          'moved' (the queue is closed: ask the next layout)
+-- @promise
 -- @include clock record generation wake final
 local state, queue, pool, index, final = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now = clock(ARGV[1])

@@ -4,6 +4,7 @@
 -- Returns: {'fenced'} or {'ok', how many were moved, the lowest due moved ('' = none),
 --          due and ticket of the lowest one still parked ('' '' = none)}
 -- @flags allow-oom
+-- @empties
 -- @include fence
 local state, queue, pool, parked, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then

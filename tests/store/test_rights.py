@@ -16,10 +16,10 @@ def test_messages_are_cancelled_whose_topic_is_the_one_named(q: Queue) -> None:
     given(q)
     before = q.state()
     asked = ["mine", "theirs", "nobody"]
-    wrong = q.run(commands.cancel_own(q.keys, asked, ["reviews", "orders", "orders"], now=NOW))
+    wrong = q.run(commands.cancel(q.keys, asked, topics=["reviews", "orders", "orders"], now=NOW))
     assert wrong == ["not_found"] * 3
     assert q.state() == before
-    right = q.run(commands.cancel_own(q.keys, asked, ["orders", "orders", "orders"], now=NOW))
+    right = q.run(commands.cancel(q.keys, asked, topics=["orders", "orders", "orders"], now=NOW))
     assert right == ["cancelled", "not_found", "not_found"]
     assert set(q.state().queue) == {"theirs"}
 
@@ -27,33 +27,33 @@ def test_messages_are_cancelled_whose_topic_is_the_one_named(q: Queue) -> None:
 def test_a_topic_is_compared_as_a_whole(q: Queue) -> None:
     given(q)
     for topic in ("order", "ordersx", "ORDERS", "*", "o*"):
-        assert q.run(commands.cancel_own(q.keys, ["mine"], [topic], now=NOW)) == ["not_found"]
+        assert q.run(commands.cancel(q.keys, ["mine"], topics=[topic], now=NOW)) == ["not_found"]
 
 
 def test_what_has_ended_is_told_to_one_who_expects_it_to_and_what_lives_is_not(q: Queue) -> None:
     given(q)
     q.cancel("mine", now=NOW)
     asked = ["mine", "theirs"]
-    assert q.run(commands.cancel_own(q.keys, asked, ["", ""], now=NOW)) == ["cancelled", "not_found"]
+    assert q.run(commands.cancel(q.keys, asked, topics=["", ""], now=NOW)) == ["cancelled", "not_found"]
 
 
 def test_a_message_gets_another_due_if_its_topic_is_the_one_named(q: Queue) -> None:
     given(q)
     before = q.state()
-    assert q.run(commands.reschedule_own(q.keys, "theirs", "a30000", "orders", now=NOW)) == ("not_found", None)
+    assert q.run(commands.reschedule(q.keys, "theirs", "a30000", topic="orders", now=NOW)) == ("not_found", None)
     assert q.state() == before
-    assert q.run(commands.reschedule_own(q.keys, "mine", "a30000", "orders", now=NOW)) == ("scheduled", 30_000)
+    assert q.run(commands.reschedule(q.keys, "mine", "a30000", topic="orders", now=NOW)) == ("scheduled", 30_000)
 
 
 def test_dead_letters_are_put_back_and_deleted_if_their_topic_is_the_one_named(q: Queue) -> None:
     given(q)
     q.bury(*q.take(now=20_000))
     before = q.state()
-    assert q.run(commands.redrive_own(q.keys, ["mine", "theirs"], ["x", "orders"], now=NOW)) == ["not_dead"] * 2
-    assert q.run(commands.discard_own(q.keys, ["mine", "theirs"], ["x", "orders"])) == [False, False]
+    assert q.run(commands.redrive(q.keys, ["mine", "theirs"], topics=["x", "orders"], now=NOW)) == ["not_dead"] * 2
+    assert q.run(commands.discard(q.keys, ["mine", "theirs"], topics=["x", "orders"])) == [False, False]
     assert q.state() == before
-    assert q.run(commands.discard_own(q.keys, ["mine", "theirs"], ["orders", "orders"])) == [True, False]
-    assert q.run(commands.redrive_own(q.keys, ["mine", "theirs"], ["reviews"] * 2, now=NOW)) == [
+    assert q.run(commands.discard(q.keys, ["mine", "theirs"], topics=["orders", "orders"])) == [True, False]
+    assert q.run(commands.redrive(q.keys, ["mine", "theirs"], topics=["reviews"] * 2, now=NOW)) == [
         "not_dead",
         "scheduled",
     ]
