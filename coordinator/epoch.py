@@ -1,10 +1,14 @@
-"""Epochs: (era, number) as texts of equal length, so that Redis compares them as texts."""
+"""Epochs: (era, number, owner) as texts of equal length, so that Redis compares them as texts."""
 
 from __future__ import annotations
 
+import secrets
+
 import msgspec
 
-__all__ = ["Claim", "epoch_text", "next_epoch"]
+__all__ = ["Claim", "draw_owner", "epoch_text", "next_epoch"]
+
+_OWNERS = 10**10
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -15,14 +19,19 @@ class Claim(msgspec.Struct, frozen=True):
     parked: tuple[str, ...] = ()
 
 
-def epoch_text(era: int, number: int) -> str:
+def draw_owner() -> int:
+    """A number that no other process has drawn: two that reckon the same number of an epoch share no epoch by it."""
+    return secrets.randbelow(_OWNERS)
+
+
+def epoch_text(era: int, number: int, owner: int) -> str:
     """The epoch; numbers go up to 2^64."""
-    return f"{era:010d}.{number:020d}"
+    return f"{era:010d}.{number:020d}.{owner:010d}"
 
 
-def next_epoch(stored: str | None, era: int) -> str:
-    """An epoch above the stored one, in this era or the stored one if that is later."""
+def next_epoch(stored: str | None, era: int, owner: int) -> str:
+    """An epoch of this owner above the stored one, in this era or the stored one if that is later."""
     if stored is None:
-        return epoch_text(era, 1)
-    stored_era, number = (int(part) for part in stored.split("."))
-    return epoch_text(max(era, stored_era), number + 1 if stored_era >= era else 1)
+        return epoch_text(era, 1, owner)
+    stored_era, number = (int(part) for part in stored.split(".")[:2])
+    return epoch_text(max(era, stored_era), number + 1 if stored_era >= era else 1, owner)

@@ -9,7 +9,7 @@ from delayq.store import commands
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 
-from .epoch import Claim, next_epoch
+from .epoch import Claim, draw_owner, next_epoch
 
 __all__ = ["LocalCoordinator"]
 
@@ -21,14 +21,17 @@ ATTEMPTS = 5
 class LocalCoordinator:
     """All queues for one node. The number of an epoch is the stored one + 1, so the node that came last owns.
 
-    A node that finds itself fenced leaves the queue to the newer one for a while: two such nodes on one Redis take
-    turns rather than fight, and lose nothing; for more than one node use ZooKeeper.
+    Two nodes may read the same number and reckon the same one from it. Their epochs differ all the same, by the number
+    that each has drawn for itself, so Redis keeps one of them and fences the other. A node that finds itself fenced
+    leaves the queue to the newer one for a while: two such nodes on one Redis take turns rather than fight, and lose
+    nothing; for more than one node use ZooKeeper.
     """
 
     def __init__(self, store: Store, queues: Collection[int], era: int, clock: Clock) -> None:
         self._store = store
         self._queues = frozenset(queues)
         self._era = era
+        self._owner = draw_owner()
         self._clock = clock
         self._held_off: dict[int, int] = {}
 
@@ -53,7 +56,7 @@ class LocalCoordinator:
         keys = queue_keys(queue)
         for _ in range(ATTEMPTS):
             stored = self._store.run(commands.stored_epoch(keys))
-            claimed = self._store.run(commands.claim(keys, next_epoch(stored, self._era)))
+            claimed = self._store.run(commands.claim(keys, next_epoch(stored, self._era, self._owner)))
             if claimed.ok:
                 return Claim(queue, claimed.epoch, claimed.parked)
         return None

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from coordinator.epoch import Claim, epoch_text
+from coordinator.epoch import Claim, draw_owner, epoch_text
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.session import Node, Session, Watch
 from delayq.clock import Clock
@@ -40,6 +40,7 @@ class OwnerZnodes:
         self._clock = clock
         self._read_era = read_era
         self._era: int | None = None
+        self._drawn = draw_owner()  # a ZooKeeper that lost its data may give an old number to another node
         self._turn = threading.Lock()  # one change of owner znodes at a time: the node's thread, or the tidying one
         self._lock = threading.Lock()  # what follows; never held over a call
         self._held: set[int] = set()
@@ -72,7 +73,8 @@ class OwnerZnodes:
                     return None
                 if anew or self._era is None:
                     self._era = self._read_era()
-                claimed = self._store.run(commands.claim(queue_keys(queue), epoch_text(self._era, node.czxid)))
+                epoch = epoch_text(self._era, node.czxid, self._drawn)
+                claimed = self._store.run(commands.claim(queue_keys(queue), epoch))
                 if claimed.ok:
                     self._accepted(queue)
                     return Claim(queue, claimed.epoch, claimed.parked)

@@ -34,7 +34,7 @@ async def test_a_node_is_shown_as_the_documentation_says(api: httpx2.AsyncClient
     page = ROOT / "docs" / "http.md"
     (block,) = (block for block in blocks_of(page) if block.note == "run by tests/api/test_nodes.py")
     started = 1_801_382_400_000
-    queues = {"3": {"epoch": "0000000000.00000000004294967298", "since": started + 1_500}}
+    queues = {"3": {"epoch": "0000000000.00000000004294967298.7302559186", "since": started + 1_500}}
     publish(worker, LINE | {"since": started, "queues": queues})
     assert matches(block.text, (await api.get("/v1/nodes")).text)
 

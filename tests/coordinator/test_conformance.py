@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator import Coordinator, LocalCoordinator, epoch_text
-from coordinator.epoch import next_epoch
+from coordinator import Claim, Coordinator, LocalCoordinator, epoch_text
+from coordinator.epoch import draw_owner, next_epoch
 from coordinator.local import HOLD
 from coordinator.zookeeper import ZooKeeperCoordinator
 from delayq.store import commands
@@ -130,7 +130,7 @@ def test_a_queue_that_was_fenced_is_taken_back_with_a_greater_epoch(
     one = make()
     claim = one.claim(1)
     assert claim is not None
-    newer = next_epoch(claim.epoch, ERA)
+    newer = next_epoch(claim.epoch, ERA, draw_owner())
     store.run(commands.claim(queue_keys(1), newer))
     assert not pulls(store, 1, claim.epoch)
     one.fenced(1, claim.epoch)
@@ -167,6 +167,48 @@ def test_of_two_local_ones_that_claim_one_queue_at_once_the_last_one_owns_it(sto
     assert [pulls(store, 0, claim.epoch) for claim in (first, second)] == [False, True]
 
 
+def test_of_two_local_ones_that_read_the_same_epoch_and_then_claim_only_one_owns(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read before either claims: their numbers are the same."""
+    one, other = (LocalCoordinator(store, range(QUEUES), ERA, clock) for _ in range(2))
+    assert one.claim(0) is not None
+    real = store.run
+    between: list[Claim | None] = []
+
+    def run(command: Any) -> Any:
+        if command.script == "claim" and not between:
+            between.append(None)
+            between[0] = other.claim(0)
+        return real(command)
+
+    monkeypatch.setattr(store, "run", run)
+    second = one.claim(0)
+    (first,) = between
+    assert first is not None
+    assert second is not None
+    assert sorted(pulls(store, 0, claim.epoch) for claim in (first, second)) == [False, True]
+
+
+def test_a_claim_whose_reply_was_lost_is_repeated_and_owns(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = LocalCoordinator(store, range(QUEUES), ERA, clock)
+    real = store.run
+
+    def run(command: Any) -> Any:
+        if command.script == "claim":
+            real(command)  # nobody hears the answer
+        return real(command)
+
+    monkeypatch.setattr(store, "run", run)
+    claim = one.claim(0)
+    assert claim is not None
+    assert real(commands.stored_epoch(queue_keys(0))) == claim.epoch
+    assert claim.epoch.split(".")[1].endswith("01"), "it was recognised as its own at once"
+    assert pulls(store, 0, claim.epoch)
+
+
 def test_a_claim_that_is_overtaken_in_the_middle_tries_again_with_a_greater_epoch(
     make: Make, kind: Kind, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,7 +218,7 @@ def test_a_claim_that_is_overtaken_in_the_middle_tries_again_with_a_greater_epoc
 
     def run(command: Any) -> Any:
         if command.script == "claim" and len(overtaken) < kind.overtakes:
-            overtaken.append(next_epoch(command.args[0], ERA))
+            overtaken.append(next_epoch(command.args[0], ERA, draw_owner()))
             real(commands.claim(queue_keys(0), overtaken[-1]))
         return real(command)
 
@@ -188,10 +230,10 @@ def test_a_claim_that_is_overtaken_in_the_middle_tries_again_with_a_greater_epoc
 
 
 def test_a_coordinator_of_a_later_era_is_above_every_epoch_of_the_earlier_ones(make: Make, store: Store) -> None:
-    store.run(commands.claim(queue_keys(0), epoch_text(ERA - 1, 2**63)))
+    store.run(commands.claim(queue_keys(0), epoch_text(ERA - 1, 2**63, 0)))
     claim = make().claim(0)
     assert claim is not None
-    assert claim.epoch > epoch_text(ERA - 1, 2**64 - 1)
+    assert claim.epoch > epoch_text(ERA - 1, 2**64 - 1, 0)
 
 
 def test_a_coordinator_that_missed_a_new_era_still_gets_above_what_redis_has(make: Make) -> None:

@@ -138,7 +138,7 @@ def test_epochs_grow_from_owner_to_owner(nodes: Team) -> None:
                 player.coordinator.release(0, claim.epoch)
     assert len(epochs) == 8
     assert epochs == sorted(set(epochs))
-    assert all(epoch.startswith(epoch_text(ERA, 0)[:11]) for epoch in epochs)
+    assert all(epoch.startswith(f"{ERA:010d}.") for epoch in epochs)
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_a_create_whose_reply_was_lost_is_found_to_be_ours(nodes: Team, zookeepe
     eventually(lambda: session_of(one).connected, "the connection is back")
     claim = one.coordinator.claim(3)
     assert claim is not None
-    assert claim.epoch == epoch_text(ERA, stat.czxid)
+    assert claim.epoch.startswith(f"{ERA:010d}.{stat.czxid:020d}.")
 
 
 def test_a_release_that_could_not_be_told_is_done_later(nodes: Team, zookeeper_proxy: ZooKeeperProxy) -> None:
@@ -300,7 +300,9 @@ def test_epochs_below_what_redis_has_are_refused_in_one_sentence_until_the_era_i
 ) -> None:
     """As after ZooKeeper was wiped: its transactions count from 1 again."""
     nodes.join("formerly").coordinator.stop()
-    monkeypatch.setattr("coordinator.zookeeper.owner_znodes.epoch_text", lambda era, number: epoch_text(era, 1))
+    monkeypatch.setattr(
+        "coordinator.zookeeper.owner_znodes.epoch_text", lambda era, number, owner: epoch_text(era, 1, owner)
+    )
     with structlog.testing.capture_logs() as logs:
         one = nodes.join("one")
         assert one.queues == set()
@@ -318,14 +320,16 @@ def test_epochs_below_what_redis_has_are_refused_in_one_sentence_until_the_era_i
     clock.advance(1)
     one.round()
     assert one.queues == ALL
-    assert set(one.epochs.values()) == {epoch_text(ERA + 1, 1)}
+    assert all(epoch.startswith(f"{ERA + 1:010d}.{1:020d}.") for epoch in one.epochs.values())
 
 
 def test_holds_grow_up_to_a_quarter_of_a_minute(
     nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes.join("formerly").coordinator.stop()
-    monkeypatch.setattr("coordinator.zookeeper.owner_znodes.epoch_text", lambda era, number: epoch_text(era, 1))
+    monkeypatch.setattr(
+        "coordinator.zookeeper.owner_znodes.epoch_text", lambda era, number, owner: epoch_text(era, 1, owner)
+    )
     one = nodes.make("one")
     one.coordinator.start()
     holds = []

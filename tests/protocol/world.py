@@ -192,7 +192,7 @@ class World:
                 self.owners.remove(owner)
                 break
         stored = self.store.run(commands.stored_epoch(self.keys))
-        claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0)))
+        claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0, node)))
         assert claimed.ok
         clock = NodeClock(self)
         clock.error = self.skews.get(node, 0)

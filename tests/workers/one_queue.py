@@ -142,7 +142,7 @@ class OneQueue(World):
         """A new owner on this node. Owners on other nodes do not know of it."""
         self.hands = [hand for hand in self.hands if hand.node != node]
         stored = self.store.run(commands.stored_epoch(self.keys))
-        claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0)))
+        claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0, node)))
         clock = NodeClock(self)
         topics = Topics(self.routes, self.store.url)
         forwarders = {route.name: ByHand(route, clock) for route in self.routes.table if route.name not in topics.local}
