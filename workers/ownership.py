@@ -69,7 +69,8 @@ class Ownership:
                 self._end(queue, job, handed_over=queue not in assigned)
         self._left = [job for job in self._left if job.alive]
         self._give_back()
-        self._start(assigned)
+        # What was assigned above may not be any more: a queue that was fenced is left to its new owner for a while.
+        self._start(self._coordinator.assigned())
         return before != {queue: job.epoch for queue, job in self.jobs.items()}
 
     def _end(self, queue: int, job: PullJob, *, handed_over: bool) -> None:

@@ -8,8 +8,13 @@ from typing import cast
 import pytest
 import structlog
 
-from coordinator import Claim, CoordinatorError
+from coordinator import Claim, CoordinatorError, LocalCoordinator
+from coordinator.local import HOLD
+from delayq.store import commands
+from delayq.store.keys import queue_keys
+from delayq.store.store import Store
 from delayq.testing import ManualClock
+from tests.support.servers import ServerUnderTest
 from workers.ownership import STUCK, Ownership
 from workers.pull_job import PullJob
 
@@ -229,6 +234,57 @@ def test_a_release_that_failed_is_repeated_before_anything_is_claimed(house: Hou
     house.want(1)
     assert house.spread.said == ["release 0 1"]
     assert house.epochs == {1: "2"}
+
+
+class SideBySide:
+    """Two nodes without ZooKeeper on one Redis: real claims, and jobs that pull when the test says so."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = ManualClock()
+        self.ownerships: list[Ownership] = []
+
+    def join(self) -> None:
+        coordinator = LocalCoordinator(self.store, range(4), 0, self.clock)
+        self.ownerships.append(Ownership(coordinator, self._make, self.clock, drain=DRAIN))
+
+    def _make(self, claim: Claim) -> PullJob:
+        return cast(PullJob, Job(claim, self.clock))
+
+    def step(self) -> None:
+        """Every job pulls, then every node does its round, half a second after the one before."""
+        self.clock.advance(500)
+        for ownership in self.ownerships:
+            for job in cast("dict[int, Job]", ownership.jobs).values():
+                job.ticked_at = self.clock.monotonic()
+                if self.store.run(commands.pull(queue_keys(job.claim.queue), job.epoch, offset=0, room=1)) is None:
+                    job.fenced = job.finished = True
+                    job.alive = False
+        for ownership in self.ownerships:
+            ownership.adjust(reachable=True)
+
+    def owners(self) -> list[int]:
+        """How many running jobs each queue has under the epoch that Redis has."""
+        stored = [self.store.run(commands.stored_epoch(queue_keys(queue))) for queue in range(4)]
+        jobs = [ownership.jobs.get(queue) for queue in range(4) for ownership in self.ownerships]
+        return [
+            sum(job is not None and job.alive and job.epoch == epoch for job in jobs[2 * queue : 2 * queue + 2])
+            for queue, epoch in enumerate(stored)
+        ]
+
+
+def test_two_nodes_side_by_side_without_zookeeper_never_leave_a_queue_without_an_owner(valkey: ServerUnderTest) -> None:
+    store = Store(valkey.url)
+    pair = SideBySide(store)
+    pair.join()
+    pair.step()
+    pair.join()
+    for _ in range(2 * 60):
+        pair.step()
+        assert pair.owners() == [1, 1, 1, 1]
+    turns = pair.ownerships[0].claims + pair.ownerships[1].claims
+    assert turns <= 4 * (2 + 60 * 1_000 // HOLD), "they take turns, and do not fight"
+    store.close()
 
 
 def test_letting_go_gives_each_queue_back_as_soon_as_its_job_has_ended(house: House) -> None:
