@@ -27,6 +27,8 @@ UNKNOWN_HEAD: Head = (-1, b"")
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How a node treats its messages; counts are messages, times ms.
 
+    A queue has at most `window` messages of `window_bytes` in flight; a route has its share of both.
+
     For so long as `ramp` says, the backlog of a queue that was taken over is pulled slowly at first.
     """
 
@@ -56,6 +58,9 @@ class Dispatch:
         self._report = report
         # No route may fill the whole window, so that one that hangs leaves room for the others.
         self._share = max(1, policy.window // (len(forwarders) + 1))
+        self._share_bytes = policy.window_bytes // (len(forwarders) + 1)
+        self._typical: dict[str, int] = {}  # bytes of a route's message, by the last that found no room
+        self._crowd: dict[str, int] = {}  # bytes that a route held beside messages that did not fit in
         self._probes: dict[str, int] = {}
         self._waiting_since: dict[str, int] = {}  # monotonic ms
 
@@ -108,6 +113,8 @@ class Dispatch:
         elif held.record.keyed and (aside := self._set_of(held, route)) is not None:
             self.settlement.park(aside, held)
         elif not self._gate(route, gates, held):
+            if self._room_bytes(route.name) < 0:
+                self._crowded(route.name, [held])
             self.settlement.park(f"t:{route.name}", held)
         elif not held.record.keyed:
             ready.setdefault(route.name, []).append(held)
@@ -140,7 +147,8 @@ class Dispatch:
                 self._probes.pop(name, None)
                 go = not self._stuck(forwarder)
             gates[name] = go
-        if go and held.record.keyed and self.lanes.count(name) >= self._share:
+        lanes = self.lanes.count(name) if held.record.keyed else 0
+        if go and lanes and (lanes >= self._share or self._room_bytes(name) < 0):
             return False  # what waits behind others of its key fills the window no less than what is being sent
         if not go and self._probes.get(name, 0) > 0:
             self._probes[name] -= 1
@@ -152,13 +160,38 @@ class Dispatch:
     # -- out -----------------------------------------------------------------------------------------------------
 
     def _room(self, forwarder: Forwarder) -> int:
+        """How many messages more the route may have on their way, however large they are."""
         return min(forwarder.room, self._share - self.submitted[forwarder.route.name])
+
+    def _bytes(self, name: str) -> int:
+        """What the route's messages take of the window; those that are about to be parked take nothing."""
+        return self.flight.bytes_of.get(name, 0) - self.settlement.bytes_to_park.get(f"t:{name}", 0)
+
+    def _room_bytes(self, name: str) -> int:
+        return self._share_bytes - self._bytes(name)
+
+    def _crowded(self, name: str, batch: Sequence[Held]) -> None:
+        """These are held and too large for what is left: nothing parked need come back before a send has ended.
+
+        Nor before what else is held has become less, as it may be dropped or parked too.
+        """
+        size = sum(held.size for held in batch)
+        self._typical[name] = size // len(batch)
+        self._crowd[name] = self._bytes(name) - size
+
+    def _fitting(self, name: str, batch: Sequence[Held]) -> int:
+        """How many of a held batch the route's share of the window's bytes has room for; one always finds some."""
+        count, beyond = len(batch), -self._room_bytes(name)
+        while count and beyond > 0:
+            count -= 1
+            beyond -= batch[count].size
+        return count if count or self.submitted[name] else 1
 
     def _stuck(self, forwarder: Forwarder) -> bool:
         """Whether more for it would be in the others' way: it has no room, and that does not change quickly."""
-        if self._room(forwarder) > 0:
-            return False
         name = forwarder.route.name
+        if self._room(forwarder) > 0 and (self._room_bytes(name) >= 0 or not self.submitted[name]):
+            return False
         parked = f"t:{name}" in self.parked or f"t:{name}" in self.settlement.parkings
         return forwarder.stalled or parked or forwarder.waited(self._waiting_since.get(name)) > STALL
 
@@ -168,11 +201,16 @@ class Dispatch:
         if queued:
             queued.extend(batch)
             return
-        room = self._room(forwarder)
+        fitting = self._fitting(name, batch)
+        room = max(0, min(self._room(forwarder), fitting))
         if room < len(batch):
-            self.waiting[name] = batch[max(0, room) :]
+            self.waiting[name] = batch[room:]
             self._waiting_since.setdefault(name, forwarder.now())
-            batch = batch[: max(0, room)]
+            if fitting < len(batch):
+                self._crowded(name, batch[room:])
+            batch = batch[:room]
+        else:
+            self._typical.pop(name, None)
         if batch:
             for held in batch:
                 held.sending = True
@@ -230,8 +268,14 @@ class Dispatch:
             if permit := forwarder.circuit.permit():
                 self._probes[name[2:]] = permit
             return permit
-        lanes = self._share - self.lanes.count(name[2:])
-        return 0 if forwarder.stalled else max(0, min(ramp, self._room(forwarder), lanes))
+        name = name[2:]
+        if 0 < self._crowd.get(name, 0) <= self._bytes(name):
+            return 0
+        room = min(self._room(forwarder), self._share - self.lanes.count(name))
+        heavy = self._room_bytes(name) // self._typical.get(name, 1)
+        if not self.submitted[name]:
+            heavy = max(1, heavy)
+        return 0 if forwarder.stalled else max(0, min(ramp, room, heavy))
 
     def park_lane(self, held: Held, name: str) -> None:
         """Park a message, and those that wait behind it in its lane."""
@@ -247,6 +291,7 @@ class Dispatch:
         route = batch[0].route
         assert route is not None
         self.submitted[route.name] -= len(batch)
+        self._crowd.pop(route.name, None)
 
     def leave_lane(self, held: Held, now: int) -> None:
         """After Redis has been told: the next message of its key may go."""

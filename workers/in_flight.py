@@ -40,6 +40,7 @@ class InFlight:
         self.held: dict[bytes, Held] = {}
         self.offset = Cursor()
         self.bytes = 0
+        self.bytes_of: dict[str, int] = {}  # by route
 
     def __len__(self) -> int:
         return len(self.held)
@@ -47,13 +48,18 @@ class InFlight:
     def add(self, held: Held) -> None:
         """Hold a pulled message."""
         self.held[held.ticket] = held
-        self.bytes += held.size
+        self._weigh(held, held.size)
 
     def settled(self, held: Held) -> None:
         """Let go of a message that was acked, retried, buried or parked."""
         if self.held.get(held.ticket) is held:
             del self.held[held.ticket]
-            self.bytes -= held.size
+            self._weigh(held, -held.size)
+
+    def _weigh(self, held: Held, size: int) -> None:
+        self.bytes += size
+        if held.route is not None:
+            self.bytes_of[held.route.name] = self.bytes_of.get(held.route.name, 0) + size
 
     def drop(self, held: Held) -> None:
         """Let go of a message that was not settled: it will be pulled again."""

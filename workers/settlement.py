@@ -52,6 +52,7 @@ class Settlement:
         self.retries: list[tuple[Held, int | None]] = []
         self.burials: list[tuple[AsPulled, int, str]] = []
         self.parkings: dict[str, list[Held]] = {}
+        self.bytes_to_park: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self.acks or self.retries or self.burials or self.parkings)
@@ -63,12 +64,14 @@ class Settlement:
     def park(self, name: str, held: Held) -> None:
         """Set the message aside under `name`."""
         self.parkings.setdefault(name, []).append(held)
+        self.bytes_to_park[name] = self.bytes_to_park.get(name, 0) + held.size
 
     def keep_acks_only(self) -> None:
         """Forget the rest: it stays in the queue as it was."""
         self.retries.clear()
         self.burials.clear()
         self.parkings.clear()
+        self.bytes_to_park.clear()
 
     def steps(self, keys: QueueKeys, epoch: str, now: Now, retention: Retention) -> Iterator[Step]:
         """The commands that tell it, acks first."""
@@ -93,8 +96,9 @@ class Settlement:
             del self.burials[:count]
         else:
             del self.parkings[step.name][:count]
+            self.bytes_to_park[step.name] -= sum(held.size for held in step.items)
             if not self.parkings[step.name]:
-                del self.parkings[step.name]
+                del self.parkings[step.name], self.bytes_to_park[step.name]
 
 
 def _chunks(items: list[Any]) -> Iterator[list[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.targets import OK, Result
+from tests.protocol.world import NoTarget
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
 from workers.dispatch import Policy
@@ -81,6 +82,68 @@ def test_no_target_may_hold_more_than_its_share_of_the_window(worlds: Worlds) ->
     assert world.stats().parked == 40
     world.add("other", topic="o.t", at=150)
     assert hand.settle() == ["other"]
+
+
+KB = 1_000
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "keyed"),
+    [(50 * KB, 800, False), (990 * KB, 60, False), (50 * KB, 800, True), (990 * KB, 60, True)],
+    ids=["50-kb", "1-mb", "50-kb-keyed", "1-mb-keyed"],
+)
+def test_large_messages_of_a_target_that_hangs_fill_no_more_than_its_share_of_the_windows_bytes(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, size: int, count: int, keyed: bool
+) -> None:
+    monkeypatch.setattr(NoTarget, "max_batch", 500)  # the forwarder has room for all of them
+    world = worlds(policy=Policy(backoff=Backoff(100, 1_000)))
+    hand = world.take_over()
+    for i in range(count):
+        world.add(f"hung{i:03}", body="x" * size, ordering_key=f"key{i % 70}" if keyed else "")
+    world.add("before", topic="o.t")
+    hand.run(150)
+    share = world.policy.window_bytes // 3  # two targets, and what must go on beside them
+    sent = [batch[0] for _, batch in hand.forwarders["general"].outbox]
+    assert 0 < sum(held.size for held in sent) <= share
+    assert world.stats().parked >= count - share // size
+    hand.answer("before")
+    for i in range(5):
+        world.add(f"other{i}", topic="o.t", at=150, body="x" * size)
+        world.add(f"stream{i}", topic="s.t", at=150)
+    assert hand.settle() == [f"other{i}" for i in range(5)]
+    assert len(world.stream("s.t")) == 5
+    hand.run(60_000, lambda held: OK)
+    assert world.records() == {}
+    ids = [id for id in hand.sent if id.startswith("hung")]
+    assert sorted(ids) == [f"hung{i:03}" for i in range(count)]
+
+
+def test_large_messages_that_find_no_room_are_not_fetched_again_and_again(worlds: Worlds) -> None:
+    world = worlds(policy=Policy(window_bytes=300 * KB, backoff=Backoff(100, 1_000)))
+    hand = world.take_over()
+    for i in range(40):
+        body = "x" * (KB if i % 2 else 60 * KB)
+        world.add(f"m{i:02}", at=i, body=body, ordering_key=f"key{i}" if i % 4 == 0 else "")
+    for _ in range(2_000):
+        hand.settle()  # raises if it never comes to rest
+        if not world.records():
+            break
+        if hand.sending:
+            hand.answer(hand.sending[0])
+        world.advance(20)
+    assert world.records() == {}
+    assert sorted(hand.sent) == [f"m{i:02}" for i in range(40)]
+
+
+def test_a_message_that_is_larger_than_a_routes_share_goes_alone(worlds: Worlds) -> None:
+    world = worlds(policy=Policy(window_bytes=30 * KB, backoff=Backoff(100, 1_000)))
+    hand = world.take_over()
+    for i in range(5):
+        world.add(f"m{i}", at=i, body="x" * 20 * KB)
+    world.advance(5)
+    hand.settle()
+    assert hand.sending == ["m0"]
+    assert hand.run(5_000, lambda held: OK) == ["m1", "m2", "m3", "m4"]
 
 
 def test_messages_that_were_parked_for_lack_of_room_all_come_back_once(world: OneQueue) -> None:
