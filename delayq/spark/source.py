@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -97,4 +98,4 @@ def _settings(url: str) -> Settings:
     given: dict[str, Any] = {"redis_url": url} if url else {}
     settings = load_settings(**given)
     table = [{"name": route.name, "match": route.match} for route in settings.route_table().table]
-    return settings.model_copy(update={"routes": msgspec.json.encode(table).decode()})
+    return replace(settings, routes=msgspec.json.encode(table).decode())

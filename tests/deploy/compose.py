@@ -141,6 +141,7 @@ class Container:
         self._mount()
         given = {key: self.local(str(value)) for key, value in service.get("environment", {}).items()}
         system = {key: os.environ[key] for key in ("PATH", "JAVA_HOME") if key in os.environ}
+        system["PATH"] = f"{Path(sys.executable).parent}:{system['PATH']}"  # what a shell in there calls python
         self.environment = {**system, **image_environment(), **given, **environment}
         self.log = self._folder / "log"
         self._popen: subprocess.Popen[bytes] | None = None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ import msgspec
 import pytest
 
 from api.door import refuse_open_door
-from delayq.config import Settings
+from delayq.config import RULES, Settings
+from delayq.environment import variable
 from delayq.times import parse_duration
 from tests.deploy.compose import COMPOSE, ROOT, Container, Image, Names, in_order, load, replicas
 
@@ -39,7 +43,7 @@ RUN_BY = {
 
 def settings_of(name: str) -> Settings:
     given = {key.removeprefix("DELAYQ_").lower(): value for key, value in SERVICES[name]["environment"].items()}
-    known = {key: value for key, value in given.items() if key in Settings.model_fields}
+    known = {key: value for key, value in given.items() if key in RULES}
     return Settings(**known)
 
 
@@ -115,10 +119,8 @@ def test_what_runs_on_has_a_health_check() -> None:
 
 @pytest.mark.parametrize("name", ["api", "worker"])
 def test_its_settings_are_settings_of_delayq(name: str) -> None:
-    others = {
-        key for key in SERVICES[name]["environment"] if key.removeprefix("DELAYQ_").lower() not in Settings.model_fields
-    }
-    assert others == {"DELAYQ_RABBITMQ_PASSWORD"}  # which a route names
+    known = {variable(one) for one in RULES}
+    assert {key for key in SERVICES[name]["environment"] if key not in known} == {"RABBITMQ_PASSWORD"}
     settings_of(name)
 
 
@@ -128,18 +130,45 @@ def test_a_worker_has_longer_to_stop_than_it_drains() -> None:
     assert parse_duration(SERVICES["api"]["stop_grace_period"]) > 8_000
 
 
-def test_the_api_starts_without_keys_only_because_it_is_told_to() -> None:
+def started_api(folder: Path, *files: str) -> subprocess.CompletedProcess[str]:
+    """The API's command over a folder of keys with these files; in Python's place is what tells its settings."""
+    keys, programs = folder / "keys", folder / "programs"
+    for path in (keys, programs):
+        path.mkdir()
+    for name in (".gitignore", *files):
+        (keys / name).write_text("keys: []\n")
+    (programs / "python").write_text('#!/bin/sh\necho "$* keys=$DELAYQ_API_KEYS open=$DELAYQ_API_OPEN"\n')
+    (programs / "python").chmod(0o755)
+    command = [word.replace("/etc/delayq/keys", str(keys)) for word in SERVICES["api"]["command"]]
+    env = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_file_of_keys_that_is_there_is_in_force(tmp_path: Path) -> None:
+    ran = started_api(tmp_path, "keys.yaml", "older.yaml")
+    assert (ran.returncode, ran.stdout) == (0, f"-m api keys={tmp_path}/keys/keys.yaml open=\n")
+    assert "./deploy/keys:/etc/delayq/keys:ro" in SERVICES["api"]["volumes"]
+
+
+def test_without_keys_the_api_is_open_only_because_it_is_told_to(tmp_path: Path) -> None:
+    assert started_api(tmp_path).stdout == "-m api keys= open=yes-without-keys\n"
     settings = settings_of("api")
     assert settings.api_host == "0.0.0.0" and not settings.api_keys
-    refuse_open_door(settings)
+    refuse_open_door(replace(settings, api_open="yes-without-keys"))
     with pytest.raises(Exception, match="there are no keys"):
-        refuse_open_door(settings.model_copy(update={"api_open": ""}))
+        refuse_open_door(settings)
 
 
-def test_keys_are_taken_from_the_environment() -> None:
-    given = load(COMPOSE.read_text(), {"DELAYQ_API_KEYS": "/etc/delayq/keys/keys.yaml"})["services"]["api"]
-    assert given["environment"]["DELAYQ_API_KEYS"] == "/etc/delayq/keys/keys.yaml"
-    assert "./deploy/keys:/etc/delayq/keys:ro" in given["volumes"]
+def test_keys_under_another_name_are_not_left_out_silently(tmp_path: Path) -> None:
+    ran = started_api(tmp_path, "keys.yml")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "deploy/keys has files, and none of them is keys.yaml: give the file of keys this name\n"
+
+
+def test_no_variable_of_this_machine_is_another_thing_in_a_container() -> None:
+    """A path of this machine, as the command line has it in DELAYQ_API_KEYS, means nothing in there."""
+    handed_on = set(re.findall(r"\$\{(DELAYQ_\w+)", COMPOSE.read_text())) & {variable(name) for name in RULES}
+    assert handed_on == {"DELAYQ_LOG_LEVEL"}
 
 
 def test_what_is_mounted_is_there() -> None:

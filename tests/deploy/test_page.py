@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from delayq.cli import main
-from delayq.config import Settings
+from delayq.config import RULES
 from tests.deploy.compose import COMPOSE, ROOT, load
 from tests.docs.blocks import blocks_of
 
@@ -40,7 +40,7 @@ def test_every_command_of_docker_names_what_there_is() -> None:
         assert named <= {profile for one in SERVICES.values() for profile in one.get("profiles", ())}, words
         rest = [word for at, word in enumerate(words) if word != "--profile" and words[at - 1] != "--profile"]
         what, *rest = rest
-        assert what in {"up", "down", "exec", "run", "logs"}
+        assert what in {"up", "down", "exec", "restart", "run", "logs"}
         for scaled in (words[at + 1].partition("=")[0] for at, word in enumerate(words) if word == "--scale"):
             assert scaled in SERVICES
         if what in ("exec", "run"):
@@ -64,16 +64,19 @@ def test_a_command_of_delayq_is_one(words: list[str], capsys: pytest.CaptureFixt
 
 def test_the_keys_of_the_page_are_made_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (line,) = [words for words in commands() if words[:2] == ["delayq", "api-keys"]]
-    monkeypatch.setenv("DELAYQ_API_KEYS", str(tmp_path / "keys.yaml"))
+    file = Path(line[line.index("--file") + 1])
+    (tmp_path / file.parent).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
     assert main(line[1:]) == 0
-    assert msgspec.yaml.decode((tmp_path / "keys.yaml").read_text())
+    assert msgspec.yaml.decode(file.read_text())
+    assert f"./{file.parent}:/etc/delayq/keys:ro" in SERVICES["api"]["volumes"]
 
 
 def test_the_variables_of_the_page_are_those_of_the_file() -> None:
     used = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text()))
     told = set(re.findall(r"`(DELAYQ_\w+)`", PAGE.read_text()))
     assert used <= told
-    assert {name for name in told - used if name.removeprefix("DELAYQ_").lower() not in Settings.model_fields} == set()
+    assert {name for name in told - used if name.removeprefix("DELAYQ_").lower() not in RULES} == set()
 
 
 def test_every_profile_and_published_port_is_told() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -108,7 +110,7 @@ async def test_h2_a_request_that_takes_its_time_here_is_not_cut_off(
 
 
 async def test_h3_what_is_too_much_is_refused_and_takes_no_memory(settings: Settings) -> None:
-    async with on_a_socket(settings.model_copy(update={"request_limit": 100_000})) as client:
+    async with on_a_socket(replace(settings, request_limit=100_000)) as client:
         assert "431 " in await talk(client, b"GET /livez HTTP/1.1\r\nx-a: " + b"a" * 100_000 + b"\r\n\r\n")
         assert "431 " in await talk(client, b"GET /livez HTTP/1.1\r\n" + b"x-a: b\r\n" * 10_000 + b"\r\n")
         assert "431 " in await talk(client, b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n")
@@ -249,3 +251,24 @@ async def test_h15_a_body_that_is_a_pickle_is_bytes(settings: Settings) -> None:
         assert found.record.body == body
         with pytest.raises(InvalidMessage):
             client.schedule(Message(topic="orders", body=object(), delay_time=1))
+
+
+PROGRAMS = [
+    ["-m", "api"],
+    ["-m", "workers"],
+    ["-m", "coordinator", "--once"],
+    ["-m", "delayq.cli", "stats"],
+    ["-m", "delayq.cli", "doctor"],
+    ["-m", "delayq.cli", "bridge", "rabbitmq", "--queue", "q"],
+]
+
+
+@pytest.mark.parametrize("words", PROGRAMS, ids=" ".join)
+def test_h16_a_setting_that_there_is_not_stops_every_program(words: list[str]) -> None:
+    env = {"PATH": os.environ["PATH"], "DELAYQ_API_KEYSS": "/etc/delayq/keys.yaml"}
+    ran = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "DELAYQ_API_KEYSS is no setting of delayq; the nearest is DELAYQ_API_KEYS, and" in ran.stderr
+    assert ran.stderr.count("\n") == 1

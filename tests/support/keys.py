@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,4 +37,4 @@ class KeyFile:
 
     def settings(self, settings: Settings) -> Settings:
         """These settings, with this file."""
-        return settings.model_copy(update={"api_keys": str(self.path)})
+        return replace(settings, api_keys=str(self.path))

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import re
 import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.config import Settings, load_settings
+from delayq.config import RULES, Settings, load_settings
+from delayq.environment import OTHERS, variable
 from delayq.errors import ConfigError
 from delayq.message import DELAY_LEVELS
+from tests.house.processes import ROOT
 
 
 @pytest.fixture(autouse=True)
 def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in Settings.model_fields:
+    for name in RULES:
         monkeypatch.delenv(f"DELAYQ_{name.upper()}", raising=False)
 
 
@@ -76,9 +79,56 @@ def test_what_is_given_counts_more_than_the_environment(monkeypatch: pytest.Monk
     assert load_settings(queues=4).queues == 4
 
 
-def test_settings_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DELAYQ_UNHEARD_OF", "x")
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("DELAYQ_API_KEYSS", "DELAYQ_API_KEYS"),
+        ("DELAYQ_API_KEY", "DELAYQ_API_KEYS"),
+        ("DELAYQ_MIN_REPLICA", "DELAYQ_MIN_REPLICAS"),
+        ("DELAYQ_REDISURL", "DELAYQ_REDIS_URL"),
+        ("delayq_redis_url", "DELAYQ_REDIS_URL"),
+        ("DELAYQ_WORKER_PORTS", "DELAYQ_WORKER_PORT"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_refused_with_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
+) -> None:
+    monkeypatch.setenv(name, "x")
+    with pytest.raises(ConfigError, match=f"^{name} is no setting of delayq; the nearest is {nearest}, and"):
+        load_settings()
+
+
+#: As a kubelet tells of the Services `delayq` and `delayq-api`.
+OF_KUBERNETES = {
+    "DELAYQ_SERVICE_HOST": "10.0.0.7", "DELAYQ_SERVICE_PORT": "80", "DELAYQ_SERVICE_PORT_HTTP": "80",
+    "DELAYQ_PORT": "tcp://10.0.0.7:80", "DELAYQ_PORT_80_TCP": "tcp://10.0.0.7:80", "DELAYQ_PORT_80_TCP_PROTO": "tcp",
+    "DELAYQ_PORT_80_TCP_PORT": "80", "DELAYQ_PORT_80_TCP_ADDR": "10.0.0.7", "DELAYQ_API_SERVICE_HOST": "10.0.0.8",
+    "DELAYQ_API_SERVICE_PORT": "80", "DELAYQ_API_PORT": "tcp://10.0.0.8:80", "DELAYQ_API_PORT_80_TCP_ADDR": "10.0.0.8",
+    "DELAYQ_WORKER_PORT": "udp://10.0.0.9:53",
+}  # fmt: skip
+
+
+def test_what_kubernetes_tells_of_services_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in OF_KUBERNETES.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    assert (settings.api_port, settings.worker_port) == (8080, 0)
+    monkeypatch.setenv("DELAYQ_API_PORT", "8090")
+    assert load_settings().api_port == 8090
+
+
+def test_variables_of_compose_and_of_tests_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_file = set(re.findall(r"\$\{(DELAYQ_\w+)", (ROOT / "docker-compose.yml").read_text()))
+    strangers = in_file - {variable(name) for name in RULES}
+    assert strangers == OTHERS - {"DELAYQ_JARS"}
+    for name in (*OTHERS, "DELAYQ_TEST_ROWS"):
+        monkeypatch.setenv(name, "x")
     load_settings()
+
+
+def test_a_value_that_is_given_by_a_name_that_there_is_not_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="quees"):
+        load_settings(quees=4)
 
 
 def test_a_worker_that_listens_everywhere_is_found_by_the_name_of_its_host() -> None:
@@ -99,7 +149,7 @@ def test_a_wrong_route_table_is_told_when_it_is_read() -> None:
 
 
 def test_every_setting_says_what_it_is() -> None:
-    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+    assert [name for name, rule in RULES.items() if not rule.description] == []
 
 
 @given(st.text(max_size=20))
