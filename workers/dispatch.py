@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import msgspec
 
 from delayq.codec import CorruptRecord
 from delayq.routes import Route, Routes
-from delayq.store.commands import Head, Pulled
+from delayq.store.commands import Parked, Pulled
 from workers.forwarder import STALL, Forwarder, Report
-from workers.held import Held
+from workers.held import Held, Stage
 from workers.in_flight import InFlight
 from workers.lanes import Lanes
+from workers.parked import NO_ROUTE, ParkedSets
 from workers.retry import Backoff
 from workers.settlement import Corrupt, Settlement
 
-__all__ = ["NO_ROUTE", "UNKNOWN_HEAD", "Dispatch", "Policy"]
-
-#: Parked messages whose topic has no route any more; no route can have this name.
-NO_ROUTE = "t:*"
-#: The head of a parked set that was not looked at yet: everything counts as behind it.
-UNKNOWN_HEAD: Head = (-1, b"")
+__all__ = ["Dispatch", "Policy"]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +44,7 @@ class Dispatch:
         self.flight = InFlight()
         self.settlement = Settlement()
         self.lanes = Lanes()
-        self.parked: dict[str, Head] = {}
+        self.parked = ParkedSets()
         self.waiting: dict[str, list[Held]] = {}  # for room at their route's forwarder, in order
         self.submitted: dict[str, int] = dict.fromkeys(forwarders, 0)
         self.keys_to_unpark: set[str] = set()
@@ -102,7 +98,7 @@ class Dispatch:
         route = held.route = self._routes.find(topic)
         self.flight.add(held)
         if route is None:
-            self.settlement.park(NO_ROUTE, held)
+            self._park(NO_ROUTE, held)
         elif held.expired(now):
             self.settlement.bury(held, "expired")
         elif route.name not in self._forwarders:
@@ -111,28 +107,24 @@ class Dispatch:
             else:
                 self.flight.drop(held)  # its stream was not known to the pull; the next one is told
         elif held.record.keyed and (aside := self._set_of(held, route)) is not None:
-            self.settlement.park(aside, held)
+            self._park(aside, held)
         elif not self._gate(route, gates, held):
             if self._room_bytes(route.name) < 0:
                 self._crowded(route.name, [held])
-            self.settlement.park(f"t:{route.name}", held)
+            self._park(f"t:{route.name}", held)
         elif not held.record.keyed:
             ready.setdefault(route.name, []).append(held)
         elif self.lanes.enter(held):
-            held.sending = True  # from now on, so that none of its key sets off beside it
+            held.stage = Stage.WAITING  # from now on, so that none of its key sets off beside it
             ready.setdefault(route.name, []).append(held)
 
     def _set_of(self, held: Held, route: Route) -> str | None:
         """The parked set behind which a message with an ordering key has to wait, if any."""
-        key = held.ordering_key
-        for name in (f"t:{route.name}", f"k:{key}"):
-            head = self.parked.get(name)
-            if head is not None and held.place > head:
+        lane = self.lanes.name(held)
+        for name in (f"t:{route.name}", lane):
+            if self.parked.holds_up(name, held.place):
                 return name
-            # What is being parked right now counts too.
-            if any(held.place > one.place for one in self.settlement.parkings.get(name, ())):
-                return name
-        return f"k:{key}" if self.lanes.full(held) else None
+        return lane if self.lanes.full(held) else None
 
     def _gate(self, route: Route, gates: dict[str, bool], held: Held) -> bool:
         """Whether the route's messages may go: its circuit is closed, or this one is a probe; and it is not stuck."""
@@ -192,11 +184,13 @@ class Dispatch:
         name = forwarder.route.name
         if self._room(forwarder) > 0 and (self._room_bytes(name) >= 0 or not self.submitted[name]):
             return False
-        parked = f"t:{name}" in self.parked or f"t:{name}" in self.settlement.parkings
-        return forwarder.stalled or parked or forwarder.waited(self._waiting_since.get(name)) > STALL
+        waited = forwarder.waited(self._waiting_since.get(name))
+        return forwarder.stalled or f"t:{name}" in self.parked or waited > STALL
 
     def _submit(self, forwarder: Forwarder, batch: list[Held]) -> None:
         name = forwarder.route.name
+        for held in batch:
+            held.stage = Stage.WAITING
         queued = self.waiting.get(name)
         if queued:
             queued.extend(batch)
@@ -213,7 +207,7 @@ class Dispatch:
             self._typical.pop(name, None)
         if batch:
             for held in batch:
-                held.sending = True
+                held.stage = Stage.SENDING
             self.submitted[name] += len(batch)
             forwarder.submit(self._report, batch, self.pauses)
 
@@ -282,7 +276,12 @@ class Dispatch:
         behind = self.lanes.behind(held) if held.record.keyed else []
         for one in (held, *behind):
             self.lanes.leave(one)
-            self.settlement.park(name, one)
+            self._park(name, one)
+
+    def _park(self, name: str, held: Held) -> None:
+        """Set one message aside: from now on whatever comes after it has to wait behind it."""
+        self.parked.expect(name, held.place)
+        self.settlement.park(name, held)
 
     # -- back ----------------------------------------------------------------------------------------------------
 
@@ -298,9 +297,10 @@ class Dispatch:
         if not held.record.keyed:
             return
         following = self.lanes.leave(held)
-        if self.lanes.low(held.ordering_key) and f"k:{held.ordering_key}" in self.parked:
-            self.keys_to_unpark.add(f"k:{held.ordering_key}")
-        if following is None or following.again_at is not None or following.sending:
+        lane = self.lanes.name(held)
+        if lane in self.parked and self.lanes.low(lane):
+            self.keys_to_unpark.add(lane)
+        if following is None:
             return
         route = following.route
         assert route is not None
@@ -309,7 +309,6 @@ class Dispatch:
         elif not self._gate(route, {}, following):
             self.park_lane(following, f"t:{route.name}")
         else:
-            following.sending = True
             self._submit(self._forwarders[route.name], [following])
 
     def drop_lane(self, held: Held) -> None:
@@ -322,17 +321,35 @@ class Dispatch:
         """Leave what waits for room unsent."""
         for batch in self.waiting.values():
             for held in batch:
-                held.sending = False
+                held.stage = Stage.PULLED
         self.waiting.clear()
 
+    # -- parked sets ---------------------------------------------------------------------------------------------
+
+    def told_of_set(self, name: str, answer: Parked) -> None:
+        """Redis says what a parked set is like now."""
+        if (due := self.parked.told(name, answer)) is not None:
+            self.flight.offset.rewind(due)
+
+    def found_sets(self, names: Iterable[str]) -> None:
+        """Redis says which parked sets there are: what was forgotten is known again, and what is gone is pulled anew."""
+        if (due := self.parked.found(names, self.settlement.parkings)) is not None:
+            self.flight.offset.rewind(due)
+        self.keys_to_unpark.update(name for name in self.parked if name.startswith("k:") and self.lanes.low(name))
+
+    # -- after trouble -------------------------------------------------------------------------------------------
+
     def reset(self) -> None:
-        """After an unexpected error: forget all that is not being sent or settled; it is pulled anew."""
-        kept = {id(held) for held in self.settlement.acks}
+        """After an unexpected error: forget all that is not being sent or acked; it is pulled anew.
+
+        What was about to be parked may be parked already: its set stays known.
+        """
         self.settlement.keep_acks_only()
         self.forget_waiting()
         self.lanes = Lanes()
+        acks = set(map(id, self.settlement.acks))
         for held in list(self.flight.held.values()):
-            if not held.sending and id(held) not in kept:
+            if held.stage is not Stage.SENDING and id(held) not in acks:
                 self.flight.drop(held)
             elif held.record.keyed:
                 self.lanes.enter(held)

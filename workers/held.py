@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 
 from delayq.codec import Record
 from delayq.routes import Route
 
-__all__ = ["Held"]
+__all__ = ["Held", "Stage"]
+
+
+class Stage(Enum):
+    """Where a message is in its owner's memory, from the pull to the answer of Redis.
+
+    ```text
+    pull ─▶ PULLED ─▶ WAITING ─▶ SENDING ─▶ SETTLING ─▶ forgotten: acked, retried, buried, parked
+               │  ▲                            ▲  │
+               │  └── not sent after all       │  └─▶ BACKING_OFF ─▶ forgotten, and pulled anew
+               └───── expired, parked ─────────┘
+    ```
+    """
+
+    PULLED = "pulled"  # with an ordering key: it may wait behind others
+    WAITING = "waiting"  # for room at its forwarder
+    SENDING = "sending"
+    SETTLING = "settling"  # Redis has yet to be told what becomes of it
+    BACKING_OFF = "backing off"  # with an ordering key: its failure was counted, and it keeps its place
 
 
 class Held:
@@ -16,7 +35,7 @@ class Held:
     Raises CorruptRecord if the record cannot be read.
     """
 
-    __slots__ = ("after", "again_at", "attempts", "probe", "record", "route", "score", "sending", "size", "ticket")
+    __slots__ = ("after", "again_at", "attempts", "probe", "record", "route", "score", "size", "stage", "ticket")
 
     def __init__(self, ticket: bytes, score: int, attempts: int, raw: bytes) -> None:
         self.ticket = ticket
@@ -25,10 +44,10 @@ class Held:
         self.record = Record(raw)
         self.size = len(raw)
         self.route: Route | None = None
-        self.sending = False
+        self.stage = Stage.PULLED
         self.probe = False  # sent through an open circuit, to see whether it can be closed
         self.after = 0  # ms that the target asked to be left alone for, when it failed
-        self.again_at: int | None = None  # monotonic ms at which a failed one with an ordering key is pulled anew
+        self.again_at = 0  # monotonic ms at which one that backs off is pulled anew
 
     @property
     def id(self) -> str:

@@ -6,7 +6,7 @@ that leaves without being settled moves it back.
 
 from __future__ import annotations
 
-from delayq.store.commands import Pulled
+from delayq.store.commands import Head, Pulled
 from workers.held import Held
 
 __all__ = ["Cursor", "InFlight"]
@@ -15,22 +15,42 @@ __all__ = ["Cursor", "InFlight"]
 class Cursor:
     """A place to pull from. `ticket` is the last one looked at, or b'' for all that is due at `due` and later."""
 
-    __slots__ = ("due", "ticket", "unread")
+    __slots__ = ("_back", "due", "ticket", "unread")
 
     def __init__(self, due: int = 0) -> None:
         self.due = due
         self.ticket = b""
         self.unread = False  # moved back since the last pull
+        self._back: int | None = None  # the earliest due since then that is to be looked at again, beyond this place
+
+    @property
+    def place(self) -> Head:
+        """Up to there everything is held or gone."""
+        return self.due, self.ticket
+
+    def pulls(self) -> None:
+        """A pull from here is on its way."""
+        self.unread, self._back = False, None
+
+    def stays(self) -> None:
+        """The pull has failed: nobody knows what it took."""
+        self.unread = True
 
     def advance(self, pulled: Pulled) -> None:
-        """Go on behind the last message looked at, unless it was moved back while the pull was on its way."""
-        if pulled.last is not None and not self.unread:
+        """Go on behind the last message looked at, unless the pull has passed a place that is to be looked at again."""
+        if pulled.last is None or self.unread:
+            return
+        if self._back is not None and self._back <= pulled.last[0]:
+            self.unread = True
+        else:
             self.due, self.ticket = pulled.last
 
     def rewind(self, due: int) -> None:
         """Look again at everything from `due` on."""
         if due <= self.due:
             self.due, self.ticket, self.unread = due, b"", True
+        elif self._back is None or due < self._back:
+            self._back = due
 
 
 class InFlight:
@@ -77,9 +97,6 @@ class InFlight:
             return b""
         return max((t for t, one in self.held.items() if one.score == due and t <= upto), default=b"")
 
-    def missed(self, start: int) -> bool:
-        """Whether more stands in the queue before the place where a pull started (`start` tickets) than is held."""
-        if start > len(self.held):
-            return True
-        place = (self.offset.due, self.offset.ticket)
+    def missed(self, place: Head, start: int) -> bool:
+        """Whether more stood in the queue before a pull from this place (`start` tickets) than is held."""
         return start > sum(1 for one in self.held.values() if one.place <= place)

@@ -21,7 +21,7 @@ from delayq.store.store import Store
 from delayq.targets import Result
 from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Report
-from workers.held import Held
+from workers.held import Held, Stage
 from workers.observer import Observer
 from workers.progress import Progress
 from workers.pulling import LONGEST_WAIT, Pull, Pulling
@@ -64,7 +64,7 @@ class PullJob:
         self._settling = Settling(
             keys, epoch, self.dispatch, clock=clock, policy=policy, retention=retention, observer=observer
         )
-        self._unparking = Unparking(keys, epoch, parked, self.dispatch)
+        self._unparking = Unparking(keys, epoch, parked, self.dispatch, clock)
         self._pulling = Pulling(
             keys, epoch, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
             turns=turns, observer=observer, spans=spans,
@@ -224,7 +224,8 @@ class PullJob:
                     self._settling.judge(batch, results, self.now())
             except Exception:
                 for held in batch:
-                    held.sending = False  # so that it is pulled anew
+                    if held.stage is Stage.SENDING:
+                        held.stage = Stage.PULLED  # so that it is pulled anew
                 with self.condition:
                     self._inbox[:0] = inbox[place + 1 :]
                 raise
@@ -248,7 +249,7 @@ class PullJob:
         told_of = {ticket for step in steps for ticket in step.tickets}
         for pull, answer in zip(pulls, pulled, strict=True):
             if isinstance(answer, StoreError):
-                pull.cursor.unread = True
+                pull.cursor.stays()
             elif answer is None:
                 self._fence(True)
             else:

@@ -11,7 +11,7 @@ import msgspec
 from delayq.clock import Clock
 from delayq.errors import StoreError
 from delayq.store import commands
-from delayq.store.commands import Command, Now, Pulled, Retention
+from delayq.store.commands import Command, Head, Now, Pulled, Retention
 from delayq.store.keys import QueueKeys
 from delayq.store.store import Store
 from workers.appending import Appending
@@ -37,9 +37,10 @@ RESCAN = 1_000
 
 
 class Pull(msgspec.Struct, frozen=True):
-    """One pull, and the cursor that it moves on."""
+    """One pull, the cursor that it moves on, and where it starts."""
 
     cursor: Cursor
+    start: Head
     fresh: bool
     command: Command[Pulled | None]
 
@@ -92,8 +93,8 @@ class Pulling:
     def drop_failed(self) -> None:
         """Pull messages with an ordering key anew whose back-off is over."""
         now = self._clock.monotonic()
-        for held in self._dispatch.lanes.waiting():
-            if held.again_at is not None and held.again_at <= now:
+        for held in self._dispatch.lanes.backing_off():
+            if held.again_at <= now:
                 self._dispatch.drop_lane(held)
 
     def pulls(self, now: Now) -> list[Pull]:
@@ -133,12 +134,16 @@ class Pulling:
         room = min(look, policy.window - len(flight))
         if flight.bytes >= policy.window_bytes:
             room = 0
-        cursor.unread = False
-        return Pull(cursor, fresh, commands.pull(
+        listed = not fresh and self._clock.monotonic() >= self._rescan_at
+        if listed:
+            self._dispatch.parked.ask()
+        cursor.pulls()
+        return Pull(cursor, cursor.place, fresh, commands.pull(
             self._keys, self._epoch, offset=cursor.due, behind=cursor.ticket,
             held=b"" if fresh else flight.last_held(), room=max(0, room), look=look, fresh=fresh,
             known=self._topics.known(), unlisted_general=self._topics.unlisted_general,
             node_now=self._clock.now(), now=now, retention=self._retention, traced=self._spans is not None,
+            listed=listed,
         ))  # fmt: skip
 
     # -- after a pull ----------------------------------------------------------------------------------------------
@@ -162,7 +167,7 @@ class Pulling:
             self._flood.see_fresh(pulled)
         else:
             self._ramp.see(self._clock.monotonic(), pulled.appended + len(pulled.tickets), more=pulled.more)
-            self._look_for_missed(pulled)
+            self._look_for_missed(pull, pulled)
             self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
             self._flood.see_backlog(pulled)
             if self._ramp.over:
@@ -180,16 +185,15 @@ class Pulling:
             self._observer.pulled(Pulled(self.now(), 0, None, True, 0, last, count, [], [], [], [], [], []))
         return fenced
 
-    def _look_for_missed(self, pulled: Pulled) -> None:
-        now = self._clock.monotonic()
-        if now >= self._rescan_at:
-            self._rescan_at = now + RESCAN
-            work = self._dispatch
-            if pulled.start and work.flight.missed(pulled.start):
-                work.flight.offset.rewind(0)
-            work.keys_to_unpark.update(
-                name for name in work.parked if name.startswith("k:") and work.lanes.low(name[2:])
-            )
+    def _look_for_missed(self, pull: Pull, pulled: Pulled) -> None:
+        """Once a second compare what is known with what Redis has, which may have lost or got back anything."""
+        if pulled.parked is None:
+            return
+        self._rescan_at = self._clock.monotonic() + RESCAN
+        work = self._dispatch
+        if work.flight.missed(pull.start, pulled.start):
+            work.flight.offset.rewind(0)
+        work.found_sets(pulled.parked)
 
     @property
     def idle(self) -> bool:
@@ -197,7 +201,7 @@ class Pulling:
         work = self._dispatch
         if self._flood.on or not self._ramp.over or work.flight.offset.unread or work.settlement:
             return False
-        return not (work.waiting or work.any_parked or work.lanes.waiting())
+        return not (work.waiting or work.any_parked or work.lanes.backing_off())
 
     def pause(self, more: bool) -> float:
         """The ms until the next look, 0 = at once; `more`: something is known to be worth it."""
@@ -213,8 +217,7 @@ class Pulling:
         longest: float = LONGEST_WAIT - (now + LONGEST_WAIT * self._keys.number // GROUPS) % LONGEST_WAIT
         if work.waiting:
             longest = LATE  # others' reports make room too
-        for held in work.lanes.waiting():
-            assert held.again_at is not None
+        for held in work.lanes.backing_off():
             longest = min(longest, max(1, held.again_at - now))
         if blocked:
             longest = min(longest, flood.fresh_in(now))

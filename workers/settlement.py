@@ -13,7 +13,7 @@ import msgspec
 from delayq.store import commands
 from delayq.store.commands import AsPulled, Command, Now, Retention
 from delayq.store.keys import QueueKeys
-from workers.held import Held
+from workers.held import Held, Stage
 
 __all__ = ["Settlement", "Step"]
 
@@ -57,12 +57,25 @@ class Settlement:
     def __bool__(self) -> bool:
         return bool(self.acks or self.retries or self.burials or self.parkings)
 
+    def ack(self, held: Held) -> None:
+        """Forget the message: it was forwarded."""
+        held.stage = Stage.SETTLING
+        self.acks.append(held)
+
+    def retry(self, held: Held, next_due: int | None) -> None:
+        """Count a failed attempt; None keeps the due."""
+        held.stage = Stage.SETTLING
+        self.retries.append((held, next_due))
+
     def bury(self, held: AsPulled, reason: str) -> None:
         """Give the message up after one attempt more."""
+        if isinstance(held, Held):
+            held.stage = Stage.SETTLING
         self.burials.append((held, held.attempts + 1, reason))
 
     def park(self, name: str, held: Held) -> None:
         """Set the message aside under `name`."""
+        held.stage = Stage.SETTLING
         self.parkings.setdefault(name, []).append(held)
         self.bytes_to_park[name] = self.bytes_to_park.get(name, 0) + held.size
 

@@ -11,7 +11,7 @@ from delayq.store.commands import Now, Retention
 from delayq.store.keys import QueueKeys
 from delayq.targets import Result
 from workers.dispatch import Dispatch, Policy
-from workers.held import Held
+from workers.held import Held, Stage
 from workers.observer import Observer
 from workers.settlement import Step
 
@@ -42,15 +42,14 @@ class Settling:
         assert route is not None
         aside = f"t:{route.name}"
         broken = work.probing(aside)
-        acks, flight = work.settlement.acks, work.flight.held
+        settlement, flight = work.settlement, work.flight.held
         for held, result in zip(batch, results, strict=True):
             if flight.get(held.ticket) is not held:
                 continue
-            held.sending = False
             if result.outcome == "ok":
-                acks.append(held)
+                settlement.ack(held)
             elif result.outcome == "rejected":
-                work.settlement.bury(held, result.reason)
+                settlement.bury(held, result.reason)
             elif broken or held.probe or result.outcome == "full":
                 work.probe_failed(route.name)
                 work.park_lane(held, aside)
@@ -61,7 +60,6 @@ class Settling:
         """A batch that was not sent after all stays in the queue: whoever owns that pulls it anew."""
         for held in batch:
             if self._dispatch.flight.holds(held):
-                held.sending = False
                 self._dispatch.drop_lane(held)
 
     def _failed(self, held: Held, route: Route, result: Result, now: int) -> None:
@@ -76,7 +74,7 @@ class Settling:
             # With an ordering key the due stays, so that nothing of the key overtakes it.
             held.after = result.after
             next_due = None if held.record.keyed else now + self._pause(held, made)
-            settlement.retries.append((held, next_due))
+            settlement.retry(held, next_due)
 
     def _pause(self, held: Held, failed: int) -> int:
         return max(self._policy.backoff.delay(failed), held.after)
@@ -109,7 +107,7 @@ class Settling:
         if answer is None:
             return True
         if step.kind == "park":
-            work.parked[step.name] = answer[0]
+            work.told_of_set(step.name, answer)
             for held in step.items:
                 work.flight.settled(held)
         else:
@@ -127,6 +125,7 @@ class Settling:
         if status == "changed":
             work.drop_lane(held)  # somebody else touched it: look again
         elif kind == "retry" and status == "ok" and held.record.keyed:
+            held.stage = Stage.BACKING_OFF
             held.attempts += 1
             held.again_at = self._clock.monotonic() + self._pause(held, held.attempts)
         else:

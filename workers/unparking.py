@@ -6,57 +6,73 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from delayq.clock import Clock
 from delayq.store import commands
-from delayq.store.commands import Command, Unparked
+from delayq.store.commands import Command, Parked
 from delayq.store.keys import QueueKeys
-from workers.dispatch import NO_ROUTE, UNKNOWN_HEAD, Dispatch
+from workers.dispatch import Dispatch
+from workers.parked import NO_ROUTE
 
 __all__ = ["Unparking"]
 
 RAMP_FROM, RAMP_TO = 16, 500
-KEYS_AT_ONCE = 8
-ORPHANS_AT_ONCE = 4
+AT_ONCE = 8
 LOWEST_FIRST = 3  # probes of the lowest before others are tried
+LOOK_EVERY = 10_000  # ms between two looks at a set of which nothing may come back
 _Name = str
 
 
 class Unparking:
     """What of one queue is parked, and how much of it comes back in this tick."""
 
-    def __init__(self, keys: QueueKeys, epoch: str, parked: Sequence[_Name], dispatch: Dispatch) -> None:
+    def __init__(self, keys: QueueKeys, epoch: str, parked: Sequence[_Name], dispatch: Dispatch, clock: Clock) -> None:
         self._keys = keys
         self._epoch = epoch
         self._dispatch = dispatch
+        self._clock = clock
         self._ramp: dict[_Name, int] = {}
         self._probed: dict[_Name, int] = {}  # how often since it was parked
-        for name in parked:
-            dispatch.parked[name] = UNKNOWN_HEAD
-        self._orphaned = [name for name in parked if name.startswith("t:") and name[2:] not in dispatch.submitted]
+        self._looking: set[_Name] = set()  # sets of which nothing is to come back in this tick
+        self._unrouted = NO_ROUTE in parked
+        dispatch.parked.found(parked)
         dispatch.keys_to_unpark.update(name for name in parked if name.startswith("k:"))
 
     @property
     def before_pulls(self) -> bool:
         """Whether pulls have to wait: what has no route now either would be parked again before all came back."""
-        return NO_ROUTE in self._orphaned
+        return self._unrouted
 
-    def commands(self) -> list[tuple[_Name, Command[Unparked | None]]]:
+    def commands(self) -> list[tuple[_Name, Command[Parked | None]]]:
         """What to run now."""
         work = self._dispatch
-        wanted = [(name, RAMP_TO, 0.0) for name in self._orphaned for _ in range(ORPHANS_AT_ONCE)]
-        # What came back and was not pulled yet takes room too: no more before that.
-        for name in [name for name in work.parked if name.startswith("t:") and not work.flight.offset.unread]:
-            if name == NO_ROUTE:
-                continue
-            probing = work.probing(name)
-            if probing:
-                self._ramp[name] = RAMP_FROM // 2  # it begins anew when the target takes messages again
-            if limit := work.may_come_back(name, self._ramp.get(name, RAMP_FROM)):
-                wanted.append((name, limit, self._begin(name) if probing else 0.0))
-        for _ in range(min(KEYS_AT_ONCE, len(work.keys_to_unpark))):
+        wanted: dict[_Name, tuple[int, float]] = {}
+        for name in work.parked:
+            if name.startswith("t:") and work.parked.turn(name):
+                self._call_back(name, wanted)
+        for _ in range(min(AT_ONCE, len(work.keys_to_unpark))):
             name = work.keys_to_unpark.pop()
             if name in work.parked:
-                wanted.append((name, RAMP_FROM, 0.0))
-        return [(name, commands.unpark(self._keys, self._epoch, name, limit, begin)) for name, limit, begin in wanted]
+                wanted[name] = RAMP_FROM, 0.0
+        for name in work.parked.to_look_at(self._clock.monotonic(), LOOK_EVERY, AT_ONCE):
+            if name not in work.settlement.parkings:  # else it tells of itself
+                wanted.setdefault(name, (0, 0.0))
+        self._looking = {name for name, (most, _) in wanted.items() if not most}
+        return [
+            (name, commands.unpark(self._keys, self._epoch, name, work.parked.turn(name), most, begin))
+            for name, (most, begin) in wanted.items()
+        ]
+
+    def _call_back(self, name: _Name, wanted: dict[_Name, tuple[int, float]]) -> None:
+        work = self._dispatch
+        if name[2:] not in work.submitted:
+            if name != NO_ROUTE or self._unrouted:
+                wanted[name] = RAMP_TO, 0.0
+        elif not work.flight.offset.unread:  # what came back and was not pulled yet takes room too
+            probing = work.probing(name)
+            ramp = RAMP_FROM if probing else self._ramp.get(name, RAMP_FROM)
+            if limit := work.may_come_back(name, ramp):
+                wanted[name] = limit, self._begin(name) if probing else 0.0
+                self._ramp[name] = ramp if probing else min(RAMP_TO, 2 * ramp)
 
     def _begin(self, name: _Name) -> float:
         """Where to take probes from: the lowest, but after some that failed every other time from anywhere.
@@ -66,19 +82,17 @@ class Unparking:
         self._probed[name] = self._probed.get(name, 0) + 1
         return random.random() if self._probed[name] > LOWEST_FIRST and self._probed[name] % 2 else 0.0
 
-    def take(self, name: _Name, answer: Unparked) -> None:
+    def take(self, name: _Name, answer: Parked) -> None:
         """Note what came back."""
         work = self._dispatch
-        self._ramp[name] = min(RAMP_TO, 2 * self._ramp.get(name, RAMP_FROM))
-        if answer.lowest is not None:
-            work.flight.offset.rewind(answer.lowest)
+        turn = work.parked.turn(name) if name in work.parked else ""
+        work.told_of_set(name, answer)
         if answer.head is None:
-            work.parked.pop(name, None)
             self._ramp.pop(name, None)
             self._probed.pop(name, None)
-            if name in self._orphaned:
-                self._orphaned.remove(name)
-        else:
-            work.parked[name] = answer.head
-            if name.startswith("k:") and answer.moved == 0:
-                work.keys_to_unpark.add(name)
+            if name == NO_ROUTE:
+                self._unrouted = False
+        elif name in self._looking and turn not in ("", answer.turn):
+            work.parked.look_again(name)  # some were cancelled, and there may be more of them
+        elif not turn and name.startswith("k:") and work.lanes.low(name):
+            work.keys_to_unpark.add(name)  # the turn had to be told first

@@ -55,7 +55,7 @@ class QueueKeys:
         return key + ":aside"
 
     def parked(self, name: str) -> str:
-        """The tickets parked under `name`: 't:' and a route's name, or 'k:' and an ordering key."""
+        """The tickets parked under `name`: 't:' and a route's name, or 'k:', a route's name, '/' and an ordering key."""
         return f"delayq:{{{self.tag}}}:parked:{name}"
 
     def stream(self, topic: str) -> str:

@@ -25,7 +25,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 def test_every_key_is_described() -> None:
     keys = QueueKeys("q")
     names = [str(getattr(keys, name)) for name in QueueKeys.__slots__ if name != "tag"]
-    names += [keys.parked("t:<route>"), keys.parked("k:<ordering key>"), keys.stream("<topic>"), META, NODES]
+    names += [keys.parked("t:<route>"), keys.parked("k:<route>/<ordering key>"), keys.stream("<topic>"), META, NODES]
     names += [rate_key("<job>"), report_key("<name>")]
     assert [name for name in names if f"| `{name}` |" not in TEXT] == []
 

@@ -23,7 +23,7 @@ def test_a_message_that_falls_due_while_its_elder_comes_back_stays_behind_it(val
         pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
     ):
         held = Held(ticket, score, attempts, raw)
-        world.store.run(commands.park(world.keys, PREDECESSOR, f"k:{held.ordering_key}", [held]))
+        world.store.run(commands.park(world.keys, PREDECESSOR, f"k:general/{held.ordering_key}", [held]))
 
     hand = world.take_over()
     hand.tick()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from delayq.store.commands import Retention
+from delayq.store.commands import Parked, Retention
 from tests.support.queues import NEW_EPOCH, Queue, State, row
 
 
@@ -96,7 +96,7 @@ def test_a_message_cancelled_in_flight_cannot_be_settled_any_more(q: Queue) -> N
     cancelled = State(final={"a": ("cancelled in flight", 20_000)})
     assert q.retry((one, 30_000)) == ["gone"]
     assert q.bury(one) == ["gone"]
-    assert q.park("t:kafka", one) == (None,)
+    assert q.park("t:kafka", one) == Parked("", None)
     assert q.ack(one) == (True, 0)
     assert q.ack(one, epoch=NEW_EPOCH) == (True, 0)
     assert q.state() == cancelled  # an ack never overwrites a cancel

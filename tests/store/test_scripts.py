@@ -11,7 +11,7 @@ import pytest
 
 from delayq.errors import StoreError, StoreFull
 from delayq.store import commands, scripts
-from delayq.store.commands import Known
+from delayq.store.commands import Known, Parked
 from delayq.store.store import Store
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row, runner
 from tests.support.servers import ServerUnderTest
@@ -174,16 +174,16 @@ def test_a_full_server_goes_on_to_deliver_and_to_cancel(full: tuple[Queue, Calla
     assert q.ack(messages["acked"]) == (True, 1)
     assert q.retry((messages["retried"], 30_000)) == ["ok"]
     assert q.bury(messages["buried"]) == ["ok"]
-    assert q.park("t:kafka", messages["parked"]) == ((20_000, messages["parked"].ticket),)
+    parked = q.park("t:kafka", messages["parked"])
+    assert parked is not None
+    assert parked.head == (20_000, messages["parked"].ticket)
     assert q.cancel("cancelled") == ["in_flight"]
     assert q.state_of("retried") == "retrying"
     assert q.find("k") == ["buried", "parked", "retried"]
     assert q.stats().dead == 1
     assert [one.id for one in q.dead_letters()] == ["buried"]
     assert q.discard("buried") == [True]
-    unparked = q.unpark("t:kafka")
-    assert unparked is not None
-    assert unparked.moved == 1
+    assert q.unpark("t:kafka") == Parked("", None)
     q.admin.delete(q.keys.queue)
     assert q.repair() == (2, 0)
     assert q.run(commands.claim(q.keys, NEW_EPOCH)).ok

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.store.commands import Retention
+from delayq.store.commands import Head, Parked, Retention
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, Taken, ids, row
 
 # -- ack -----------------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_doing_a_retry_again_changes_nothing(q: Queue) -> None:
     a, kept = q.take(now=20_000)
     assert q.retry((a, 25_000), (kept, None)) == ["ok", "ok"]
     before = q.state(), q.fields()
-    assert q.retry((a, 25_000), (kept, None)) == ["changed", "changed"]
+    assert q.retry((a, 25_000), (kept, None)) == ["ok", "ok"]
     assert (q.state(), q.fields()) == before
 
 
@@ -161,6 +161,7 @@ def test_doing_a_burial_again_changes_nothing(q: Queue) -> None:
     q.bury(one, reason="first")
     before = q.state(), q.fields()
     q.now = 30_000
+    assert q.bury(one, reason="first") == ["ok"]
     assert q.bury(one, reason="second") == ["gone"]
     assert (q.state(), q.fields()) == before
 
@@ -168,12 +169,18 @@ def test_doing_a_burial_again_changes_nothing(q: Queue) -> None:
 # -- park and unpark -----------------------------------------------------------------------------------------------------
 
 
+def heads(answer: Parked | None) -> Head | None:
+    """The lowest message that is parked."""
+    assert answer is not None, "fenced"
+    return answer.head
+
+
 def test_a_parked_message_keeps_its_due_and_attempts(q: Queue) -> None:
     q.given(row("a", at=20_000, keys=("k",)), row("b", at=20_500))
     q.retry((q.take_one(now=20_000), 20_600))
     b, a = q.take(now=20_600)
-    assert q.park("t:kafka", a) == ((20_600, a.ticket),)
-    assert q.park("t:kafka", b) == ((20_500, b.ticket),)
+    assert heads(q.park("t:kafka", a)) == (20_600, a.ticket)
+    assert heads(q.park("t:kafka", b)) == (20_500, b.ticket)
     assert q.state() == State(parked={"t:kafka": {"b": 20_500, "a": 20_600}}, attempts={"a": 1}, keys={"k": ["a"]})
     assert q.stats().parked_sets == ("t:kafka",)
     assert q.take() == []
@@ -182,9 +189,9 @@ def test_a_parked_message_keeps_its_due_and_attempts(q: Queue) -> None:
 def test_doing_a_parking_again_changes_nothing(q: Queue) -> None:
     q.given(row("a", at=20_000))
     one = q.take_one(now=20_000)
-    q.park("t:kafka", one)
+    answer = q.park("t:kafka", one)
     before = q.state(), q.fields()
-    assert q.park("t:kafka", one) == ((20_000, one.ticket),)
+    assert q.park("t:kafka", one) == answer == Parked(q.field("parked:t:kafka") or "", (20_000, one.ticket))
     assert (q.state(), q.fields()) == before
 
 
@@ -194,7 +201,7 @@ def test_parking_what_came_back_and_was_pulled_anew_by_its_old_ticket_is_harmles
     q.park("t:kafka", one)
     q.unpark("t:kafka")
     q.retry((q.take_one(), 30_000))
-    assert q.park("t:kafka", one) == (None,)
+    assert q.park("t:kafka", one) == Parked("", None)
     assert q.state() == State(queue={"a": 30_000}, attempts={"a": 1})
 
 
@@ -212,7 +219,6 @@ def test_unpark_moves_the_lowest_dues_back_and_tells_what_is_left(q: Queue) -> N
     q.park("t:kafka", *q.take(now=21_000))
     answer = q.unpark("t:kafka", limit=3)
     assert answer is not None
-    assert (answer.moved, answer.lowest) == (3, 20_001)
     assert answer.head is not None
     assert (answer.head[0], answer.head[1][:-8]) == (20_003, b"a")
     assert q.state() == State(queue={"b": 20_001, "d": 20_001, "c": 20_002}, parked={"t:kafka": {"a": 20_003}})
@@ -223,12 +229,9 @@ def test_an_empty_set_is_forgotten(q: Queue) -> None:
     q.given(row("a", at=20_000))
     q.park("t:kafka", q.take_one(now=20_000))
     answer = q.unpark("t:kafka")
-    assert answer is not None
-    assert (answer.moved, answer.lowest, answer.head) == (1, 20_000, None)
+    assert answer == Parked("", None)
     assert q.stats().parked_sets == ()
-    nothing = q.unpark("t:kafka")
-    assert nothing is not None
-    assert (nothing.moved, nothing.lowest, nothing.head) == (0, None, None)
+    assert q.unpark("t:kafka") == answer
 
 
 def test_unpark_drops_what_was_cancelled_and_what_is_of_an_older_generation(q: Queue) -> None:
@@ -239,20 +242,63 @@ def test_unpark_drops_what_was_cancelled_and_what_is_of_an_older_generation(q: Q
     q.cancel("a", "b")
     q.given(row("b", at=90_000), now=20_001)  # under the same id: another message
     answer = q.unpark("t:kafka")
-    assert answer is not None
-    assert (answer.moved, answer.lowest, answer.head) == (1, 20_000, None)
+    assert answer == Parked("", None)
     state = q.state()
     assert (state.queue, state.parked, state.orphans) == ({"c": 20_000, "b": 90_000}, {}, set())
 
 
-def test_a_set_in_which_everything_was_cancelled_is_emptied_without_a_due_to_go_back_to(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.park("t:kafka", q.take_one(now=20_000))
-    q.cancel("a")
-    answer = q.unpark("t:kafka")
-    assert answer is not None
-    assert (answer.moved, answer.lowest, answer.head) == (0, None, None)
+def test_a_set_in_which_everything_was_cancelled_is_forgotten_though_nothing_may_come_back(q: Queue) -> None:
+    q.given(*(row(f"m{number:02}", at=20_000) for number in range(45)))
+    q.park("t:kafka", *q.take(now=20_000))
+    q.cancel(*(f"m{number:02}" for number in range(45)))
+    assert q.unpark("t:kafka", limit=0) == Parked("", None)
     assert q.stats().parked_sets == ()
+    assert q.state().parked == {}
+
+
+def test_of_a_set_of_which_nothing_may_come_back_only_the_cancelled_before_its_head_are_dropped(q: Queue) -> None:
+    q.given(*(row(f"m{number:02}", at=20_000 + number) for number in range(45)))
+    messages = {one.id: one for one in q.take(now=21_000)}
+    q.park("t:kafka", *messages.values())
+    q.cancel(*(f"m{number:02}" for number in range(25)), "m30")
+    answer = q.unpark("t:kafka", limit=0)
+    assert heads(answer) == (20_025, messages["m25"].ticket)
+    assert q.unpark("t:kafka", limit=0) == answer
+    q.cancel(*(f"m{number:02}" for number in range(25, 45)))
+    assert q.unpark("t:kafka", limit=0) == Parked("", None)
+
+
+def test_an_unpark_is_done_once_however_often_and_late_it_comes(q: Queue) -> None:
+    q.given(*(row(f"m{number}", at=20_000 + number) for number in range(9)))
+    parked = q.park("t:kafka", *q.take(now=21_000))
+    assert parked is not None
+    answers = [q.unpark("t:kafka", limit=2, turn=parked.turn) for _ in range(3)]
+    assert answers == [answers[0]] * 3
+    assert sorted(q.state().queue) == ["m0", "m1"]
+    assert answers[0] is not None
+    q.unpark("t:kafka", limit=2, turn=answers[0].turn)
+    q.unpark("t:kafka", limit=2, turn=parked.turn)  # it was on its way for long
+    assert sorted(q.state().queue) == ["m0", "m1", "m2", "m3"]
+
+
+def test_a_set_that_was_emptied_and_filled_again_is_in_another_turn(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_001))
+    a, b = q.take(now=21_000)
+    first = q.park("t:kafka", a)
+    assert first is not None
+    q.unpark("t:kafka", turn=first.turn)
+    second = q.park("t:kafka", b)
+    assert second is not None
+    assert q.unpark("t:kafka", turn=first.turn) == second
+    assert q.state() == State(queue={"a": 20_000}, parked={"t:kafka": {"b": 20_001}})
+
+
+def test_who_does_not_know_the_turn_of_a_set_is_told_and_moves_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    parked = q.park("t:kafka", q.take_one(now=20_000))
+    before = q.state(), q.fields()
+    assert q.unpark("t:kafka", turn="") == parked
+    assert (q.state(), q.fields()) == before
 
 
 def test_what_came_back_is_pulled_again_with_its_attempts(q: Queue) -> None:
@@ -301,7 +347,7 @@ def test_another_due_or_number_of_attempts_than_pulled_is_told_as_changed(
     before = q.state(), q.fields()
     assert q.retry((stale, 30_000)) == ["changed"]
     assert q.bury(stale) == ["changed"]
-    assert q.park("t:kafka", stale) == (None,)
+    assert q.park("t:kafka", stale) == Parked("", None)
     assert (q.state(), q.fields()) == before
 
 

@@ -21,12 +21,11 @@ from delayq.store.commands import (
     Command,
     DeadLetter,
     Found,
-    Head,
     Known,
+    Parked,
     Pulled,
     QueueStats,
     Retention,
-    Unparked,
 )
 from delayq.store.keys import QueueKeys, queue_keys
 from delayq.store.store import Store
@@ -337,11 +336,14 @@ class Queue:
         rows = [(one, one.attempts + 1, reason) for one in failed]
         return self.run(commands.bury(self.keys, epoch or self.epoch, rows, now=self.now))
 
-    def park(self, name: str, *messages: Taken, epoch: str | None = None) -> tuple[Head] | None:
+    def park(self, name: str, *messages: Taken, epoch: str | None = None) -> Parked | None:
         return self.run(commands.park(self.keys, epoch or self.epoch, name, messages))
 
-    def unpark(self, name: str, limit: int = 500, epoch: str | None = None) -> Unparked | None:
-        return self.run(commands.unpark(self.keys, epoch or self.epoch, name, limit))
+    def unpark(self, name: str, limit: int = 500, epoch: str | None = None, turn: str | None = None) -> Parked | None:
+        """In this turn; None: in the one that the set is in."""
+        if turn is None:
+            turn = self.field(f"parked:{name}") or ""
+        return self.run(commands.unpark(self.keys, epoch or self.epoch, name, turn, limit))
 
     def redrive(self, *ids: str, now: int | None = None) -> list[str]:
         return self.run(commands.redrive(self.keys, ids, now=self._at(now)))

@@ -118,7 +118,7 @@ def test_of_a_crowded_key_the_rest_is_parked_under_the_key_and_comes_back_in_ord
     world.advance(50)
     hand = world.take_over()
     assert hand.settle() == ["m000"]
-    assert hand.parked == ["k:k"]
+    assert hand.parked == ["k:general/k"]
     assert world.stats().parked == 84
     assert world.state_of("m099") == "parked"
     world.add("newer", at=50, ordering_key="k")

@@ -21,7 +21,7 @@ from delayq.store.commands.reading import (
     write_off,
 )
 from delayq.store.commands.scheduling import Answers, cancel, reschedule, schedule
-from delayq.store.commands.settling import AsPulled, Head, Unparked, ack, bury, park, repair, retry, unpark
+from delayq.store.commands.settling import AsPulled, Head, Parked, ack, bury, park, repair, retry, unpark
 from delayq.store.commands.whole import (
     LAYOUT_VERSION,
     Meta,
@@ -56,13 +56,13 @@ __all__ = [
     "Meta",
     "Now",
     "Page",
+    "Parked",
     "Pulled",
     "QueueStats",
     "Replies",
     "Retention",
     "Searched",
     "Traced",
-    "Unparked",
     "ack",
     "bump_era",
     "bury",

@@ -50,7 +50,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     """What a pull took. `now` is ms with `micro` µs behind; `next_due` is None when nothing is left.
 
     `start` counts the tickets before the first one looked at, `last` is (score, ticket) of the last one; the four
-    lists belong together.
+    lists belong together. `parked` are the names of the parked sets (None: they were not asked for).
     """
 
     now: int
@@ -67,20 +67,22 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     unknown_topics: list[str]
     wrong_streams: list[str]
     traces: tuple[Traced, ...] = ()
+    parked: tuple[str, ...] | None = None
 
 
-def _read_pull(reply: list[Any]) -> Pulled | None:
+def _read_pull(listed: bool, reply: list[Any]) -> Pulled | None:
     if reply[0] == b"fenced":
         return None
     (
         _, now, micro, next_due, more, start, score, ticket, appended,
-        tickets, scores, attempts, records, unknown, wrong, traces,
+        tickets, scores, attempts, records, unknown, wrong, traces, parked,
     ) = reply  # fmt: skip
     return Pulled(
         int(now), micro, int(next_due) if next_due else None, more == b"1", start,
         (int(score), ticket) if score else None,
         appended, tickets, list(map(int, scores)), [number(tries) if tries else 0 for tries in attempts], records,
         [topic.decode() for topic in unknown], [stream.decode() for stream in wrong], _read_traces(traces) if traces else (),
+        tuple(name.decode() for name in parked) if listed else None,
     )  # fmt: skip
 
 
@@ -92,9 +94,9 @@ def _read_traces(reply: list[bytes]) -> tuple[Traced, ...]:
     )
 
 
-def _read_pull_of(keys: QueueKeys, reply: list[Any]) -> Pulled | None:
+def _read_pull_of(keys: QueueKeys, listed: bool, reply: list[Any]) -> Pulled | None:
     """As `_read_pull`; the queue's own streams are told by the names that their routes give them."""
-    pulled = _read_pull(reply)
+    pulled = _read_pull(listed, reply)
     if pulled is not None and pulled.wrong_streams:
         own = keys.stream("")
         pulled.wrong_streams[:] = [name.removeprefix(own) for name in pulled.wrong_streams]
@@ -121,16 +123,17 @@ class Known(msgspec.Struct, frozen=True):
 def pull(
     keys: QueueKeys, epoch: str, *, offset: int, behind: bytes = b"", held: bytes = b"", room: int, look: int = 500,
     most_bytes: int = 8 * 1024 * 1024, fresh: bool = False, known: Sequence[Known] = (), unlisted_general: bool = True,
-    node_now: Now = "", now: Now = "", retention: Retention = RETENTION, traced: bool = False,
+    node_now: Now = "", now: Now = "", retention: Retention = RETENTION, traced: bool = False, listed: bool = False,
 ) -> Command[Pulled | None]:  # fmt: skip
     """Take due messages from `offset` (a due) on, behind the ticket last looked at or last held there.
 
-    None means fenced. `traced`: `traces` of what is appended are wanted.
+    None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: the names of the parked sets are.
     """
     streams = [keys.stream(one.stream) if one.per_queue else one.stream for one in known if one.stream is not None]
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, held, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
+        "1" if listed else "0",
     ]  # fmt: skip
     place, own = 0, False
     for one in known:
@@ -155,5 +158,5 @@ def pull(
             *streams,
         ),
         args,
-        partial(_read_pull_of, keys) if own else _read_pull,
+        partial(_read_pull_of, keys, listed) if own else partial(_read_pull, listed),
     )

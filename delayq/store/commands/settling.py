@@ -10,7 +10,7 @@ import msgspec
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, texts
 from delayq.store.keys import QueueKeys
 
-__all__ = ["AsPulled", "Head", "Unparked", "ack", "bury", "park", "repair", "retry", "unpark"]
+__all__ = ["AsPulled", "Head", "Parked", "ack", "bury", "park", "repair", "retry", "unpark"]
 
 
 class AsPulled(Protocol):
@@ -81,49 +81,45 @@ def bury(
     return Command("bury", names, args, _read_settled)
 
 
-Head = tuple[int, bytes] | None
+Head = tuple[int, bytes]
 
 
-def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -> Command[tuple[Head] | None]:
-    """Set messages aside under `name`: (score and ticket of the lowest one there,); None: fenced."""
+class Parked(msgspec.Struct, frozen=True):
+    """A parked set as it is: the score and ticket of the lowest message in it (None: it is empty), and its turn.
+
+    What leaves the set begins another turn.
+    """
+
+    turn: str
+    head: Head | None
+
+
+def _read_parked(reply: list[bytes]) -> Parked | None:
+    if reply[0] == b"fenced":
+        return None
+    return Parked(reply[1].decode(), (int(reply[2]), reply[3]) if reply[2] else None)
+
+
+def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -> Command[Parked | None]:
+    """Set messages aside under `name`; None: fenced."""
     args: list[Arg] = [epoch, name]
     for one in messages:
         args += (one.ticket, one.score, one.attempts)
-    return Command(
-        "park",
-        (keys.state, keys.queue, keys.attempts, keys.parked(name), keys.guard),
-        args,
-        lambda reply: None if reply[0] == b"fenced" else (_head(reply[1:3]),),
-    )
+    return Command("park", (keys.state, keys.queue, keys.attempts, keys.parked(name), keys.guard), args, _read_parked)
 
 
-class Unparked(msgspec.Struct, frozen=True):
-    """How many came back, the lowest due among them, and the lowest one still parked."""
-
-    moved: int
-    lowest: int | None
-    head: Head
-
-
-def unpark(keys: QueueKeys, epoch: str, name: str, limit: int, begin: float = 0) -> Command[Unparked | None]:
+def unpark(keys: QueueKeys, epoch: str, name: str, turn: str, limit: int, begin: float = 0) -> Command[Parked | None]:
     """Put up to `limit` messages parked under `name` back into the queue, lowest due first; None: fenced.
 
-    `begin` (0 to 1) takes them from somewhere within instead: a probe must not always be the same message.
+    It does nothing but in the `turn` that the set was said to be in. `begin` (0 to 1) takes them from somewhere within
+    instead: a probe must not always be the same message. Tickets of cancelled messages at the head are dropped.
     """
     return Command(
         "unpark",
         (keys.state, keys.queue, keys.pool, keys.parked(name), keys.guard),
-        (epoch, name, limit, f"{begin:.6f}"),
-        lambda reply: (
-            None
-            if reply[0] == b"fenced"
-            else Unparked(reply[1], int(reply[2]) if reply[2] else None, _head(reply[3:5]))
-        ),
+        (epoch, name, turn, limit, f"{begin:.6f}"),
+        _read_parked,
     )
-
-
-def _head(pair: list[bytes]) -> Head:
-    return (int(pair[0]), pair[1]) if pair[0] else None
 
 
 def repair(

@@ -12,6 +12,13 @@ if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
 end
 local now = digits(clock(ARGV[2]))
 local answer, buried = { 'ok' }, 0
+
+-- Whether the message is dead as this very call leaves it: the same again changes nothing and says the same.
+local function done(id, made, reason)
+  local written = redis.call('ZSCORE', dead, id) and redis.call('HGET', reasons, id)
+  return written and string.match(written, ' (.*)') == made .. ' ' .. reason
+end
+
 for i = 3, #ARGV, 5 do
   local ticket = ARGV[i]
   local how = as_pulled(queue, attempts, ticket, ARGV[i + 1], ARGV[i + 2])
@@ -23,6 +30,8 @@ for i = 3, #ARGV, 5 do
     redis.call('ZREM', queue, ticket)
     redis.call('HDEL', attempts, id)
     buried = buried + 1
+  elseif how == 'gone' and done(string.sub(ticket, 1, -9), ARGV[i + 3], ARGV[i + 4]) then
+    how = 'ok'
   end
   answer[#answer + 1] = how
 end

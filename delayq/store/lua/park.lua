@@ -2,10 +2,10 @@
 -- due, no attempt burnt.
 -- KEYS: state queue attempts parked guard
 -- ARGV: epoch, name of the parked set, then of each: ticket, due as pulled, attempts as pulled
--- Returns: {'fenced'} or {'ok', due and ticket of the lowest one parked ('' '' = none)}
+-- Returns: {'fenced'} or {'ok', turn of the set, due and ticket of the lowest one parked ('' '' '' = none)}
 -- @flags allow-oom
 -- @empties
--- @include fence pulled
+-- @include fence pulled turn
 local state, queue, attempts, parked, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
@@ -22,7 +22,5 @@ if #gone > 0 then
   redis.call('HINCRBY', guard, 'changes', 1)
   redis.call('ZREM', queue, unpack(gone))
   redis.call('ZADD', parked, unpack(set_aside))
-  redis.call('HSET', state, 'parked:' .. ARGV[2], '1')
 end
-local head = redis.call('ZRANGE', parked, 0, 0, 'WITHSCORES')
-return { 'ok', head[2] or '', head[1] or '' }
+return set_now(state, guard, parked, 'parked:' .. ARGV[2])

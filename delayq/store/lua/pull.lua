@@ -3,11 +3,13 @@
 -- KEYS: state queue pool attempts keys final dead reasons guard, then the streams
 -- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last held ticket at that due,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
---       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted;
+--       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
+--       '1' if the names of the parked sets are;
 --       then topic, stream (its place behind the 9 keys, or '' for general), MAXLEN ('' = none) of each known topic
 -- Returns: {'fenced', epoch} or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics, streams of a wrong type,
---          id, topic, attempt and traceparent of each that was appended and has one, if that is wanted}
+--          id, topic, attempt and traceparent of each that was appended and has one, and the names of the parked
+--          sets, if that is wanted}
 -- @flags allow-oom
 -- @empties
 -- @include clock record final fence
@@ -56,7 +58,7 @@ end
 
 local streams, trims = {}, {}
 if due_count > 0 then
-  for i = 15, #ARGV, 3 do
+  for i = 16, #ARGV, 3 do
     local place = tonumber(ARGV[i + 1])
     streams[ARGV[i]] = place and KEYS[9 + place] or false
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
@@ -274,8 +276,16 @@ if not more and not fresh then
     redis.call('HSET', state, 'sleep_until', sleep_until)
   end
 end
+local parked = {}
+if ARGV[15] == '1' then
+  for _, field in ipairs(redis.call('HKEYS', state)) do
+    if sub(field, 1, 7) == 'parked:' then
+      parked[#parked + 1] = sub(field, 8)
+    end
+  end
+end
 return {
   'ok', digits(now), micro, next_due, more and '1' or '0', start,
   last_score, last_ticket,
-  appended, tickets, scores, tried, returned, unknown, wrong, traces,
+  appended, tickets, scores, tried, returned, unknown, wrong, traces, parked,
 }

@@ -10,6 +10,13 @@ if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
 local answer, retried = { 'ok' }, 0
+
+-- Whether the message stands as this very call leaves it: the same again changes nothing and says the same.
+local function done(ticket, due, tries)
+  local made = redis.call('HGET', attempts, string.sub(ticket, 1, -9))
+  return tonumber(made or '') == tries + 1 and tonumber(redis.call('ZSCORE', queue, ticket)) == tonumber(due)
+end
+
 for i = 2, #ARGV, 4 do
   local ticket, tries = ARGV[i], tonumber(ARGV[i + 2]) or 0
   local how = as_pulled(queue, attempts, ticket, ARGV[i + 1], tries)
@@ -19,6 +26,8 @@ for i = 2, #ARGV, 4 do
       redis.call('ZADD', queue, ARGV[i + 3], ticket)
     end
     retried = retried + 1
+  elseif how == 'changed' and done(ticket, ARGV[i + 3] ~= '' and ARGV[i + 3] or ARGV[i + 1], tries) then
+    how = 'ok'
   end
   answer[#answer + 1] = how
 end

@@ -1,41 +1,66 @@
--- Put parked messages back into the queue, lowest due first, or from somewhere within as probes. A ticket without its record was cancelled: dropped.
+-- Put parked messages back into the queue, lowest due first, or from somewhere within as probes; and drop the tickets at
+-- the head whose messages were cancelled, up to 500. Only in the turn that the caller was told: whatever leaves the set
+-- begins the next one, so the same call again does nothing, however late it comes.
 -- KEYS: state queue pool parked guard
--- ARGV: epoch, name of the parked set, most to move, where to begin (0 = the lowest, up to 1)
--- Returns: {'fenced'} or {'ok', how many were moved, the lowest due moved ('' = none),
---          due and ticket of the lowest one still parked ('' '' = none)}
+-- ARGV: epoch, name of the parked set, its turn ('' = not known), most to move, where to begin (0 = the lowest, up to 1)
+-- Returns: {'fenced'} or {'ok', turn of the set now, due and ticket of the lowest one still parked ('' '' '' = none)}
 -- @flags allow-oom
 -- @empties
--- @include fence
+-- @include fence turn
 local state, queue, pool, parked, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
-local moved, lowest, taken, back = 0, '', {}, {}
-local most = tonumber(ARGV[3])
-local first = math.floor(math.max(0, redis.call('ZCARD', parked) - most) * tonumber(ARGV[4]))
-local entries = redis.call('ZRANGE', parked, first, first + most - 1, 'WITHSCORES')
-for i = 1, #entries, 2 do
-  local ticket = entries[i]
+local field = 'parked:' .. ARGV[2]
+local most, begin = tonumber(ARGV[4]), tonumber(ARGV[5])
+
+local function lives(ticket)
   local record = redis.call('HGET', pool, string.sub(ticket, 1, -9))
-  taken[#taken + 1] = ticket
-  if record and string.sub(record, 1, 7) == string.sub(ticket, -7) then
-    if moved == 0 then
-      lowest = entries[i + 1]
+  return record and string.sub(record, 1, 7) == string.sub(ticket, -7)
+end
+
+local function drop_cancelled()
+  local dropped = {}
+  repeat
+    local looked = redis.call('ZRANGE', parked, #dropped, #dropped + 19)
+    local before = #dropped
+    for _, ticket in ipairs(looked) do
+      if lives(ticket) then
+        break
+      end
+      dropped[#dropped + 1] = ticket
     end
-    moved = moved + 1
-    back[#back + 1] = entries[i + 1]
-    back[#back + 1] = ticket
+  until #dropped < before + 20 or #dropped >= 500
+  if #dropped > 0 then
+    redis.call('ZREM', parked, unpack(dropped))
+  end
+  return #dropped
+end
+
+local function move()
+  local first = math.floor(math.max(0, redis.call('ZCARD', parked) - most) * begin)
+  local entries = redis.call('ZRANGE', parked, first, first + most - 1, 'WITHSCORES')
+  local taken, back = {}, {}
+  for i = 1, #entries, 2 do
+    taken[#taken + 1] = entries[i]
+    if lives(entries[i]) then
+      back[#back + 1] = entries[i + 1]
+      back[#back + 1] = entries[i]
+    end
+  end
+  if #taken > 0 then
+    redis.call('ZREM', parked, unpack(taken))
+  end
+  if #back > 0 then
+    redis.call('ZADD', queue, unpack(back))
+  end
+  return #taken
+end
+
+if redis.call('HGET', state, field) == ARGV[3] then
+  local left = drop_cancelled() + (most > 0 and move() or 0)
+  if left > 0 then
+    begin_turn(state, guard, field) -- it is the guard that counts: they may stand among those about to be appended
   end
 end
-if moved > 0 then
-  redis.call('ZADD', queue, unpack(back))
-  redis.call('HINCRBY', guard, 'changes', 1) -- they may stand among those that are about to be appended
-end
-if #taken > 0 then
-  redis.call('ZREM', parked, unpack(taken))
-end
-local head = redis.call('ZRANGE', parked, 0, 0, 'WITHSCORES')
-if not head[1] then
-  redis.call('HDEL', state, 'parked:' .. ARGV[2])
-end
-return { 'ok', moved, lowest, head[2] or '', head[1] or '' }
+return set_now(state, guard, parked, field)

@@ -1,0 +1,112 @@
+"""What the owner of a queue knows of its parked sets: of each a place before which nothing stands in it, and its turn.
+
+Nothing of it is certain: a reply may be lost, and Redis may go back in time. So the place is noted before anything is
+parked, only what Redis says raises it, and once a second the names are compared with those that Redis has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from delayq.store.commands import Head, Parked
+
+__all__ = ["NO_ROUTE", "ParkedSets"]
+
+#: Parked messages whose topic has no route any more; no route can have this name.
+NO_ROUTE = "t:*"
+#: The place of a set that was not looked at yet: everything counts as behind it.
+_UNKNOWN: Head = (-1, b"")
+
+
+class _Set:
+    """Nothing stands in the set before `head`; `turn` is '' until Redis has told it."""
+
+    __slots__ = ("head", "looked", "new", "turn")
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.turn = ""
+        self.new = True  # noted or told since the names were asked for last
+        self.looked: int | None = None  # monotonic ms
+
+
+class ParkedSets:
+    """The parked sets of one queue, by name: 't:' and a route, or 'k:' and the lane of an ordering key."""
+
+    def __init__(self) -> None:
+        self._sets: dict[str, _Set] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sets
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sets)
+
+    def turn(self, name: str) -> str:
+        """The turn that a set is in, as it was told last; '' if it was not told yet."""
+        return self._sets[name].turn
+
+    def holds_up(self, name: str, place: Head) -> bool:
+        """Whether something that comes before this place may be parked there."""
+        known = self._sets.get(name)
+        return known is not None and place > known.head
+
+    def expect(self, name: str, place: Head) -> None:
+        """A message with this place is about to be parked there."""
+        known = self._sets.get(name)
+        if known is None:
+            self._sets[name] = _Set(place)
+        else:
+            known.head = min(known.head, place)
+            known.new = True
+
+    def told(self, name: str, answer: Parked) -> int | None:
+        """Take in what a set is like; from which due on some of it may stand in the queue again, if any has left it."""
+        known = self._sets.pop(name, None)
+        if answer.head is not None:
+            self._sets[name] = now = _Set(answer.head)
+            now.turn = answer.turn
+            now.looked = known.looked if known is not None else None
+        if known is None or known.turn in ("", answer.turn):
+            return None
+        return known.head[0]
+
+    def to_look_at(self, now: int, every: int, most: int) -> list[str]:
+        """Sets whose turn is not known, or that were not looked at for so long (ms); now they are."""
+        found = []
+        for name, known in self._sets.items():
+            if known.looked is None:
+                known.looked = now
+            if not known.turn or now - known.looked >= every:
+                known.looked = now
+                found.append(name)
+                if len(found) == most:
+                    break
+        return found
+
+    def look_again(self, name: str) -> None:
+        """There may be more to be found in a set that was looked at."""
+        if name in self._sets:
+            self._sets[name].looked = 0
+
+    # -- what Redis has ----------------------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """The names are about to be asked for."""
+        for known in self._sets.values():
+            known.new = False
+
+    def found(self, names: Iterable[str], pending: Collection[str] = ()) -> int | None:
+        """Take in the names that Redis has; `pending` are those where something is yet to be parked.
+
+        Returns from which due on messages may stand in the queue again whose set has gone.
+        """
+        listed = dict.fromkeys(names)
+        back = None
+        for name, known in list(self._sets.items()):
+            if name not in listed and name not in pending and not known.new:
+                del self._sets[name]
+                back = known.head[0] if back is None else min(back, known.head[0])
+        for name in listed:
+            self._sets.setdefault(name, _Set(_UNKNOWN))
+        return back
