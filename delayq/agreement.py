@@ -11,6 +11,7 @@ from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError, LayoutMismatch, StoreError
 from delayq.message import Message
 from delayq.operations import Context, Plan, Scheduled
+from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import LAYOUT_VERSION, Meta, Retention
 from delayq.store.keys import Layout
@@ -34,12 +35,14 @@ def check_layouts(meta: Meta, wanted: int | None) -> None:
 class Agreement:
     """What both clients know before they talk to Redis."""
 
-    def __init__(self, url: str | None, settings: Settings | None, clock: Clock | None) -> None:
+    def __init__(
+        self, url: str | None, settings: Settings | None, clock: Clock | None, routes: Routes | None = None
+    ) -> None:
         self.settings = settings if settings is not None else load_settings()
         self.clock = clock if clock is not None else SystemClock()
         self.url = url if url is not None else self.settings.redis_url
         self.limits = self.settings.limits()
-        self.routes = self.settings.route_table()
+        self.routes = routes if routes is not None else self.settings.route_table()
         self.layout_command = commands.layout(self.settings.queues or DEFAULT_QUEUES)
         self.listed = commands.layouts()
 

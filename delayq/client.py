@@ -13,6 +13,7 @@ from delayq.errors import DelayqError, StoreError
 from delayq.message import Limits, Message
 from delayq.nodes import NodeLine
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
+from delayq.routes import Routes
 from delayq.store.async_store import AsyncStore
 from delayq.store.commands import Found, QueueStats
 from delayq.store.store import Store
@@ -48,14 +49,20 @@ class Client:
 
     `redis_url` and everything else default to the environment (`DELAYQ_REDIS_URL`, …). Raises StoreUnavailable
     when Redis is away; repeating the same call with the same id is then safe. With a `tracer_provider` of
-    OpenTelemetry each call that schedules is a span, whose context goes with the messages.
+    OpenTelemetry each call that schedules is a span, whose context goes with the messages. `routes` stand in place of
+    those of the settings.
     """
 
     def __init__(
-        self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None,
+        self,
+        redis_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
         tracer_provider: TracerProvider | None = None,
-    ) -> None:  # fmt: skip
-        self._setup = Agreement(redis_url, settings, clock)
+        routes: Routes | None = None,
+    ) -> None:
+        self._setup = Agreement(redis_url, settings, clock, routes)
         self.store = Store(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
         self._scheduling = scheduling_of(tracer_provider, self._setup.limits)
         self._context: Context | None = None

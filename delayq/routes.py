@@ -1,21 +1,25 @@
-"""Which topics go to which target: the first route whose pattern matches takes the topic."""
+"""Which topics go to which target: the first route whose pattern matches takes the topic.
+
+And what a route's target can never take: whoever schedules such a message is told so.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import translate
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
 from delayq.errors import ConfigError, InvalidMessage
-from delayq.message import check_topic
+from delayq.message import Message, check_topic
 
-__all__ = ["Route", "Routes", "load_routes"]
+__all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_check"]
 
 LOCAL: Final = "redis+stream:"
 #: Targets without options of their own.
@@ -82,6 +86,41 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
             raise ConfigError(f"route {self.name}: targets of this kind have no options")
 
 
+class Check(Protocol):
+    """What a route's target can never take, known by the message and the route alone.
+
+    It has no secrets of its route: it is handed on to other processes. One whose answer never depends on the body may
+    say so by `reads_body = False`: many messages are then looked at together.
+    """
+
+    def __call__(self, message: Message) -> None:
+        """Raise InvalidMessage for a message that the target would reject each time, whatever state it is in."""
+
+
+CheckFactory = Callable[[Route], Check]
+
+_registered: dict[str, CheckFactory] = {}
+
+
+def register_check(scheme: str, factory: CheckFactory) -> None:
+    """Make the check of a kind of target known to this process without an entry point."""
+    _registered[scheme] = factory
+
+
+def _check_of(route: Route) -> Check | None:
+    """The check of the route's kind of target: by the entry points of the group `delayq.checks`; None without one."""
+    scheme = urlsplit(route.target).scheme
+    if scheme in NO_OPTIONS:
+        return None
+    factory = _registered.get(scheme)
+    if factory is None:
+        found = entry_points(group="delayq.checks")
+        if scheme not in found.names:
+            return None
+        factory = found[scheme].load()
+    return factory(route)
+
+
 class Routes:
     """The route table. Without one, every topic goes to a stream of its name in delayq's own Redis."""
 
@@ -93,7 +132,8 @@ class Routes:
         if len(set(names)) != len(names):
             raise ConfigError("two routes have the same name")
         self._patterns = [(re.compile(translate(route.match)), route) for route in self.table]
-        self._known: dict[str, Route | None] = {}
+        self._known: dict[str, tuple[Route | None, Check | None]] = {}
+        self._checks: dict[str, Check | None] = {}
         #: Whether there is a route for whatever topic.
         self.take_all = any(route.match == "*" for route in self.table)
 
@@ -103,22 +143,45 @@ class Routes:
             return self
         return Routes([msgspec.structs.replace(route, allow=(*route.allow, *more)) for route in self.table])
 
+    def bare(self) -> Routes:
+        """The same table for another process: which topics it takes, and what their targets never do; no secrets."""
+        routes = Routes([Route(name=route.name, match=route.match) for route in self.table])
+        routes._checks = {route.name: self._check(route) for route in self.table}
+        return routes
+
     def find(self, topic: str) -> Route | None:
         """The topic's route; None if no pattern matches."""
+        return self._look(topic)[0]
+
+    def check(self, message: Message) -> None:
+        """Raise InvalidMessage for a message whose topic has no route, or that its target can never take."""
+        route, check = self._look(message.topic)
+        if route is None:
+            raise InvalidMessage("topic", f"no route takes {message.topic!r}; add one to DELAYQ_ROUTES")
+        if check is not None:
+            check(message)
+
+    def reads_body(self, topic: str) -> bool:
+        """Whether it may depend on the body if the topic's target can take a message."""
+        check = self._look(topic)[1]
+        return check is not None and getattr(check, "reads_body", True)
+
+    def _look(self, topic: str) -> tuple[Route | None, Check | None]:
         try:
             return self._known[topic]
         except KeyError:
             pass
-        found = next((route for pattern, route in self._patterns if pattern.match(topic)), None)
+        route = next((route for pattern, route in self._patterns if pattern.match(topic)), None)
         if len(self._known) >= 10_000:  # topics come from outside: bounded
             self._known.clear()
-        self._known[topic] = found
+        found = self._known[topic] = (route, self._check(route) if route is not None else None)
         return found
 
-    def check(self, topic: str) -> None:
-        """Raise InvalidMessage for a topic that has no route."""
-        if self.find(topic) is None:
-            raise InvalidMessage("topic", f"no route takes {topic!r}; add one to DELAYQ_ROUTES")
+    def _check(self, route: Route) -> Check | None:
+        """The route's check, made when it is asked for first."""
+        if route.name not in self._checks:
+            self._checks[route.name] = _check_of(route)
+        return self._checks[route.name]
 
 
 def load_routes(value: str) -> Routes:

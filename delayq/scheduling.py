@@ -189,7 +189,7 @@ def _commands(
         outcomes.append(None)
         try:
             message.validate(limits, now)
-            routes.check(message.topic)
+            routes.check(message)
             id = message.id
             when = message.expect_date
             kind = at

@@ -77,6 +77,8 @@ def _install(venv: Path, extras: set[str]) -> None:
     python = str(_python(venv))
     pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
     quiet = ["--quiet"] if uv else ["--quiet", "--disable-pip-version-check"]
+    # What an install into the checkout itself left there: run from there, it would hide the entry points of this one.
+    shutil.rmtree(venv.parent / "delayq.egg-info", ignore_errors=True)
     command = [*pip, *quiet, "--editable", f".[{','.join(sorted(extras))}]"]
     # setuptools warns that a folder is named like the package, which in a checkout it is.
     if subprocess.call(command, cwd=venv.parent, env={**os.environ, "PYTHONWARNINGS": "ignore"}) != 0:

@@ -18,6 +18,7 @@ from delayq.message import Limits, Message, State
 from delayq.operations import Scheduled
 from delayq.scheduling import level_delay, whole_id
 from delayq.spark.counts import Counts
+from delayq.spark.handed import Handed
 from delayq.spark.histogram import Histogram
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows import messages_of
@@ -90,9 +91,10 @@ def room(store: Store) -> Room:
 def forecast(frame: DataFrame, options: WriteOptions, settings: Settings) -> Forecast:
     """Look at every row, in Spark's tasks."""
     here = zone_of(frame, options)
+    handed = Handed.of(settings)
 
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(_look(batches, options, settings, here))]})
+        yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(_look(batches, options, handed, here))]})
 
     whole = Forecast()
     for row in frame.mapInArrow(look, "found binary").toLocalIterator():
@@ -125,9 +127,9 @@ def zone_of(frame: DataFrame, options: WriteOptions) -> tzinfo:
 # -- in a task -----------------------------------------------------------------------------------------------------------
 
 
-def _look(batches: Iterable[pa.RecordBatch], options: WriteOptions, settings: Settings, here: tzinfo) -> Forecast:
+def _look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: tzinfo) -> Forecast:
     found = Forecast()
-    with Client(settings=settings) as client:
+    with handed.client() as client:
         context = client.context()
         for batch in windows(batches):
             now = client.store.run(commands.redis_now())
@@ -145,7 +147,7 @@ def _checked(row: Message | InvalidMessage, limits: Limits, now: int, client: Cl
         return row
     try:
         row.validate(limits, now)
-        client.context().routes.check(row.topic)
+        client.context().routes.check(row)
         encode(row, limits)
         whole_id(row.id, row.ordering_key)
     except InvalidMessage as error:

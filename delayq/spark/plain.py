@@ -146,8 +146,11 @@ def _heads(
         try:
             message = Message(topic=topic, tags=tag, body=empty, expect_date=now, properties=run)
             message.validate(context.limits, now)
-            context.routes.check(topic)
+            context.routes.check(message)
         except InvalidMessage:
+            good.append(None)
+            continue
+        if context.routes.reads_body(topic):  # each row may be another case
             good.append(None)
             continue
         head = encode(message, context.limits, b"0")  # the mark, as in `due_head`

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from delayq.config import Settings, load_settings
 from delayq.errors import ConfigError, MissingExtra
+from delayq.spark.handed import Handed
 from delayq.spark.options import ReadOptions, WriteOptions
 
 try:
@@ -68,7 +66,7 @@ class DefaultSource(DataSource):
 
         options = WriteOptions.parse(self.options)
         check_columns(arrow_schema(schema), options.id_columns, options.topic)
-        job = Job(options, _settings(options.redis_url))
+        job = Job(options, Handed.of(_settings(options.redis_url)))
         job.begin(stream=stream)
         return job
 
@@ -82,7 +80,7 @@ class DefaultSource(DataSource):
         from delayq.spark.reading import MessageReader, PushingReader
 
         options = ReadOptions.parse(self.options)
-        settings = _settings(options.redis_url)
+        settings = Handed.of(_settings(options.redis_url)).settings
         return (PushingReader if options.push_filters else MessageReader)(schema, options, settings)
 
 
@@ -94,8 +92,5 @@ def _need_pyarrow() -> None:
 
 
 def _settings(url: str) -> Settings:
-    """The settings of the driver, which all tasks work by; of the routes, only which topics they take."""
     given: dict[str, Any] = {"redis_url": url} if url else {}
-    settings = load_settings(**given)
-    table = [{"name": route.name, "match": route.match} for route in settings.route_table().table]
-    return replace(settings, routes=msgspec.json.encode(table).decode())
+    return load_settings(**given)

@@ -15,10 +15,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from delayq.client import Client
 from delayq.clock import Clock, SystemClock
-from delayq.config import Settings
 from delayq.errors import DelayqError, PastDue
 from delayq.operations import Scheduled
 from delayq.spark.counts import Counts
+from delayq.spark.handed import Handed
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.patience import GivenUp, Patience, pause
 from delayq.spark.rejects import RejectsFile, RejectsFolder
@@ -82,9 +82,9 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 class Job:
     """One write: what driver and tasks have in common. It is pickled from the one to the others."""
 
-    def __init__(self, options: WriteOptions, settings: Settings) -> None:
+    def __init__(self, options: WriteOptions, handed: Handed) -> None:
         self.options = options
-        self.settings = settings
+        self.handed = handed
         self.id = uuid.uuid4().hex
         self.rejects = RejectsFolder(options.rejects, self.id) if options.rejects else None
 
@@ -97,7 +97,7 @@ class Job:
 
     def _tell(self, lines: list[Command[Any]]) -> None:
         patience = Patience(SystemClock(), self.options.retry_for)
-        with Client(settings=self.settings) as client:
+        with self.handed.client() as client:
             patience.through(lambda: client.store.run_all(lines))
 
     # -- in a task -------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Job:
         """Schedule the rows of one task; raises GivenUp."""
         context = TaskContext.get()
         partition, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
-        with Client(settings=self.settings) as client:
+        with self.handed.client() as client:
             task = _Task(self, client, SystemClock(), partition, attempt)
             return Written(self.id, partition, task.write(batches), task.close())
 

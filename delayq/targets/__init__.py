@@ -1,7 +1,8 @@
 """Where messages go: the `Target` protocol, and `open_target`, which finds the target that a URL names.
 
 A target is a class or function `(url, route, redis_url) -> Target`, named by its URL's scheme in the entry points of
-the group `delayq.targets`.
+the group `delayq.targets`. What a kind of target can never take its check says, `(route) -> Check` (delayq.routes), which
+has an entry point of the group `delayq.checks`: it is asked where nothing of the target may be installed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from delayq.errors import ConfigError
-from delayq.routes import Route
+from delayq.routes import CheckFactory, Route, register_check
 
 __all__ = ["LONGEST_AFTER", "OK", "Delivery", "Result", "Target", "TargetFactory", "open_target", "register_target"]
 
@@ -115,9 +116,11 @@ TargetFactory = Callable[[str, Route, str], Target]
 _registered: dict[str, TargetFactory] = {}
 
 
-def register_target(scheme: str, factory: TargetFactory) -> None:
-    """Make a target known to this process without an entry point."""
+def register_target(scheme: str, factory: TargetFactory, check: CheckFactory | None = None) -> None:
+    """Make a target, and what it can never take, known to this process without entry points."""
     _registered[scheme] = factory
+    if check is not None:
+        register_check(scheme, check)
 
 
 def open_target(route: Route, redis_url: str) -> Target:

@@ -13,7 +13,7 @@ from delayq.message import TRACEPARENT
 from delayq.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.kafka_producer import PURGE_SECONDS, Make, Producing, Sent
-from delayq.targets.kafka_settings import KafkaSettings, is_topic
+from delayq.targets.kafka_settings import KafkaSettings, name_of, topic_refusal
 
 # Behind `kafka_producer`, which says which extra it takes if it is not there.
 from confluent_kafka import KafkaError, KafkaException, Producer  # isort: skip
@@ -131,10 +131,7 @@ class KafkaTarget:
             asked = one.topic
             topic = topics.get(asked) or self._topic_of(asked)
             if not topic:
-                results[place] = Result.rejected(
-                    f"{self._settings.template.replace('{topic}', asked)!r} is no name for a Kafka topic: that has "
-                    "1 to 249 characters of A-Z a-z 0-9 . _ - (the route's URL may name another one)"
-                )
+                results[place] = Result.rejected(topic_refusal(self._settings.template, asked))
                 continue
             try:
                 key, headers = _key_and_headers(one, topic != asked)
@@ -153,9 +150,10 @@ class KafkaTarget:
 
     def _topic_of(self, topic: str) -> str:
         """The name of the record's topic; '' if Kafka would not have it."""
-        name = self._settings.template.replace("{topic}", topic)
-        if not is_topic(name):
+        template = self._settings.template
+        if topic_refusal(template, topic):
             return ""
+        name = name_of(template, topic)
         if len(self._topics) >= 10_000:  # topics come from outside: bounded
             self._topics.clear()
         self._topics[topic] = name

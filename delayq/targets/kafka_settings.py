@@ -10,7 +10,7 @@ from delayq.errors import ConfigError
 from delayq.routes import Route
 from delayq.secrets import revealed
 
-__all__ = ["OPTIONS", "KafkaSettings", "is_topic"]
+__all__ = ["OPTIONS", "KafkaSettings", "name_of", "template_of", "topic_refusal"]
 
 #: Settings of librdkafka that a route may give. What the promise rests on is not among them.
 OPTIONS: Final = frozenset({
@@ -40,20 +40,36 @@ _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
-def is_topic(name: str) -> bool:
-    """Whether Kafka allows this name."""
-    return _TOPIC.fullmatch(name) is not None
+def template_of(url: str) -> str:
+    """The name of the topic in a route's URL; `{topic}` in it stands for the message's topic."""
+    return url.removeprefix("kafka://").partition("/")[2] or "{topic}"
+
+
+def name_of(template: str, topic: str) -> str:
+    """The name of the Kafka topic to which messages of `topic` go."""
+    return template.replace("{topic}", topic)
+
+
+def topic_refusal(template: str, topic: str) -> str:
+    """Why Kafka can have no topic for messages of `topic`; '' if it can."""
+    name = name_of(template, topic)
+    if _TOPIC.fullmatch(name) is not None:
+        return ""
+    return (
+        f"{name!r} is no name for a Kafka topic: that has 1 to 249 characters of A-Z a-z 0-9 . _ -, and is not '.' or "
+        "'..' (the route's URL may name another one)"
+    )
 
 
 class KafkaSettings:
     """The settings of a route; raises ConfigError."""
 
     def __init__(self, url: str, route: Route) -> None:
-        servers, _, template = url.removeprefix("kafka://").partition("/")
-        self.template = template or "{topic}"
+        servers = url.removeprefix("kafka://").partition("/")[0]
+        self.template = template_of(url)
         if not url.startswith("kafka://") or not all(map(_SERVER.fullmatch, servers.split(","))):
             raise ConfigError(f"route {route.name}: a Kafka URL is kafka://host:port,host:port/topic, without a login")
-        if not is_topic(self.template.replace("{topic}", "x")):
+        if topic_refusal(self.template, "x"):
             raise ConfigError(f"route {route.name}: a Kafka topic has 1 to 249 characters of A-Z a-z 0-9 . _ -")
         if unknown := sorted(route.options.keys() - OPTIONS):
             known = ", ".join(sorted(OPTIONS))

@@ -22,18 +22,18 @@ from delayq.targets.rocketmq_client import (
     SendMessageRequest,
     grpc,
 )
-from delayq.targets.rocketmq_message import OWN, Messages
+from delayq.targets.rocketmq_message import Messages
 from delayq.targets.rocketmq_proxy import Call, Proxies, Way
+from delayq.targets.rocketmq_rules import topic_of
 from delayq.targets.rocketmq_verdicts import ACCEPTABLE
 
-__all__ = ["OWN", "Options", "RocketMQTarget"]
+__all__ = ["Options", "RocketMQTarget"]
 
 #: Messages, and bytes of their bodies, that one request has at most: far less than what a broker takes (4 MiB).
 MOST_TOGETHER: Final = 64
 MOST_BYTES: Final = 256 * 1024
 _NOT_SENT: Final = Result.unavailable("it was not sent")
 _ADDRESS = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}")
-_NO_TOPIC = re.compile("[^A-Za-z0-9_-]")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -192,8 +192,8 @@ class RocketMQTarget:
         return [_Request([place], [message]) for place, message in zip(request.places, request.messages, strict=True)]
 
     def topic_of(self, topic: str) -> str:
-        """The RocketMQ topic; what its name cannot have becomes '-'."""
-        return self._topic.replace("{topic}", _NO_TOPIC.sub("-", topic))
+        """The RocketMQ topic."""
+        return topic_of(self._topic, topic)
 
     def close(self) -> None:
         """Wait for the sends under way, at most 10 s, and close the connections."""

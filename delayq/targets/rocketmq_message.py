@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import Any, Final
+from typing import Any
 
 from delayq.clock import Clock
 from delayq.targets import Delivery, Result
 from delayq.targets.rocketmq_client import Encoding, Message, MessageIds, MessageType
 from delayq.targets.rocketmq_proxy import Way
+from delayq.targets.rocketmq_rules import NO_BODY, OWN
 
-__all__ = ["OWN", "Messages"]
-
-#: What a property's name begins with that delayq adds. Without a '-', which consumers' SQL filters do not take.
-OWN: Final = "delayq_"
+__all__ = ["Messages"]
 
 
 class Messages:
@@ -33,7 +31,7 @@ class Messages:
         if isinstance(properties, Result):
             return properties
         if not one.payload:  # a proxy that may be told to take it could not give it to a consumer
-            return Result.rejected("RocketMQ has no messages without a body")
+            return Result.rejected(f"the body {NO_BODY}")
         message = Message()
         message.topic.name = topic
         message.topic.resource_namespace = self._namespace

@@ -25,6 +25,7 @@ from delayq.secrets import revealed
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.connections import FAILURES, Connection, Connections
 from delayq.targets.egress import Egress, Refused, endpoint_of, literal
+from delayq.targets.webhook_path import check_topic_in, filled, refusal
 from delayq.times import format_instant
 
 # Behind `connections`, which says which extra it takes if it is not there.
@@ -75,6 +76,7 @@ class WebhookTarget:
         self._clock = clock if clock is not None else SystemClock()
         try:
             options = msgspec.convert(route.options, _Options)
+            check_topic_in(url)
             self._endpoint = endpoint_of(url)
             self._egress = Egress(route.allow)
             if literal(self._endpoint):  # no other attempt would find another one
@@ -104,6 +106,8 @@ class WebhookTarget:
 
     def _send(self, one: Delivery, deadline: int) -> Result:
         where = self._endpoint.authority
+        if why := refusal(self._endpoint.target, one.topic):
+            return Result.rejected(why)
         left = deadline - self._clock.monotonic()
         if left <= 0:
             return Result.unavailable(f"{where}: no time was left to send it")
@@ -173,7 +177,8 @@ class WebhookTarget:
 
     def _request(self, one: Delivery) -> httpcore2.Request:
         end = self._endpoint
-        url = httpcore2.URL(scheme=end.scheme, host=end.host, port=end.port, target=end.target)
+        target = filled(end.target, one.topic)
+        url = httpcore2.URL(scheme=end.scheme, host=end.host, port=end.port, target=target)
         return httpcore2.Request("POST", url, headers=self.headers(one), content=one.payload)
 
     def headers(self, one: Delivery) -> list[tuple[bytes, bytes]]:

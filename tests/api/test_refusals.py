@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import httpx2
 import pytest
 
-from tests.api.conftest import assert_refused
+from delayq.config import Settings
+from tests.api.conftest import Serving, assert_refused
 
 JSON = {"content-type": "application/json"}
 GOOD = '"topic":"orders","delayTime":1000'
@@ -155,3 +158,26 @@ async def test_bytes_that_are_no_utf_8_are_refused(untouched: httpx2.AsyncClient
     text = ("{" + GOOD + "," + place % "~" + "}").encode().replace(b"~", b"\xff\xfe")
     problem = assert_refused(await untouched.post("/v1/messages", content=text, headers=JSON))
     assert "UTF-8" in problem["detail"]
+
+
+async def test_what_a_target_can_never_take_is_refused_by_itself_in_a_batch(settings: Settings, asgi: Serving) -> None:
+    routes = (
+        '[{"name": "kafka", "match": "k*", "target": "kafka://k:9092"},'
+        ' {"name": "rocket", "target": "rocketmq://r:8081"}]'
+    )
+    messages = [
+        {"topic": "k.paid", "body": "", "delayTime": 1_000},
+        {"topic": "k:paid", "body": "x", "delayTime": 1_000},
+        {"topic": "orders", "body": "", "delayTime": 1_000},
+        {"topic": "orders", "body": "x", "delayTime": 1_000, "tags": "a||b"},
+        {"topic": "orders", "body": "x", "delayTime": 1_000, "tags": "a"},
+    ]
+    async with asgi(replace(settings, routes=routes)) as api:
+        (_, *wrong, _) = [await api.post("/v1/messages", json=message) for message in messages]
+        for answer, field in zip(wrong, ("topic", "body", "tags"), strict=True):
+            assert assert_refused(answer)["field"] == field
+        assert "'k:paid' is no name for a Kafka topic" in wrong[0].json()["detail"]
+        answer = await api.post("/v1/messages:batch", json={"messages": messages})
+    results = answer.json()["results"]
+    assert [one["status"] for one in results] == [201, 400, 400, 400, 201]
+    assert [one["problem"]["field"] for one in results[1:4]] == ["topic", "body", "tags"]

@@ -172,3 +172,11 @@ def test_an_unknown_outcome_says_the_id_to_repeat_with(cli: Cli, proxy: FaultPro
     assert match is not None
     ran = cli(*command, "--id", match[1])
     assert (ran.rows[0][0], ran.rows[0][2]) == (match[1], "already scheduled")
+
+
+def test_what_a_target_can_never_take_is_one_sentence(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_ROUTES", '[{"name": "shop", "target": "rocketmq://rocketmq.example:8081"}]')
+    said = cli("schedule", "orders", "", *WHEN).refused()
+    assert said == "BODY: is empty, and RocketMQ has no messages without a body."
+    said = cli("schedule", "orders", "x", "--tags", "a||b", *WHEN).refused()
+    assert said.startswith("--tags: RocketMQ takes one tag, without a '|'")

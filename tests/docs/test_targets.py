@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayq import Client, ConfigError, Message
+from delayq import Client, ConfigError, InvalidMessage, Message
 from delayq.config import load_settings
 from delayq.targets import TargetFactory, register_target
 from tests.docs.blocks import ROOT, blocks_of
@@ -17,7 +17,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
 PAGE = ROOT / "docs" / "targets.md"
-(CODE, ENTRY_POINT, ROUTES) = (
+(CODE, ENTRY_POINT, ROUTES, CHECK) = (
     block.text for block in blocks_of(PAGE) if block.note == "run by tests/docs/test_targets.py"
 )
 
@@ -52,3 +52,14 @@ def test_without_its_file_the_worker_does_not_start(valkey: ServerUnderTest, tmp
         running_node(load_settings(redis_url=valkey.url, routes=routes)),
     ):
         pass
+
+
+def test_with_its_check_a_message_is_refused_when_it_is_scheduled(valkey: ServerUnderTest) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(CODE + CHECK, str(PAGE), "exec", dont_inherit=True), names)
+    register_target("checked", names["LinesTarget"], names["LinesCheck"])
+    routes = ROUTES.replace('"lines:', '"checked:')
+    with Client(settings=load_settings(redis_url=valkey.url, routes=routes)) as client:
+        client.schedule(Message(topic="orders.paid", body="order 1", delay_time=60_000))
+        with pytest.raises(InvalidMessage, match="body: has a line break"):
+            client.schedule(Message(topic="orders.paid", body="order\n2", delay_time=60_000))

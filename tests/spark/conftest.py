@@ -79,13 +79,14 @@ def write(valkey: ServerUnderTest) -> Write:
     pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
     import pyarrow as pa
 
+    from delayq.spark.handed import Handed
     from delayq.spark.writing import Job
 
     def run(rows: list[dict[str, Any]] | pa.RecordBatch, *, commit: bool = False, **options: str) -> Any:
         batch = pa.RecordBatch.from_pylist(rows) if isinstance(rows, list) else rows
         given = {"topic": "orders", "retryFor": "0", **options}
-        settings = load_settings(redis_url=given.pop("redisUrl", valkey.url))
-        job = Job(WriteOptions.parse(given), settings)
+        settings = load_settings(redis_url=given.pop("redisUrl", valkey.url), routes=given.pop("routes", ""))
+        job = Job(WriteOptions.parse(given), Handed.of(settings))
         job.begin(stream=False)
         written = job.write([batch])
         if commit:

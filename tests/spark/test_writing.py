@@ -54,6 +54,27 @@ def test_rows_are_scheduled_with_all_that_they_say(write: Write, client: Client)
     )  # fmt: skip
 
 
+def test_what_a_target_can_never_take_is_rejected_whatever_way_a_row_goes(
+    write: Write, client: Client, folder: Path
+) -> None:
+    routes = (
+        '[{"name": "kafka", "match": "k*", "target": "kafka://k:9092"},'
+        ' {"name": "rocket", "target": "rocketmq://r:8081", "options": {"secretKey": "env:NOT_HERE"}}]'
+    )
+    rows: list[Row] = [
+        {"id": "fine", "topic": "k.paid", "body": "", "tags": "a||b", "keys": None},
+        {"id": "plain", "topic": "k:paid", "body": "x", "tags": None, "keys": None},
+        {"id": "with-keys", "topic": "k:paid", "body": "x", "tags": None, "keys": ["order-1"]},
+        {"id": "empty", "topic": "orders", "body": "", "tags": None, "keys": None},
+        {"id": "tag", "topic": "orders", "body": "x", "tags": "a||b", "keys": None},
+        {"id": "too", "topic": "orders", "body": "x", "tags": "a", "keys": None},
+    ]
+    counts = write([row | {"expect_date": FAR} for row in rows], commit=True, rejects=str(folder), routes=routes)
+    assert (counts.scheduled, counts.rejected) == (2, {"topic": 2, "body": 1, "tags": 1})
+    assert rejected(folder) == {"plain": "topic", "with-keys": "topic", "empty": "body", "tag": "tags"}
+    assert [found is not None for found in client.get_many(["fine", "too"])] == [True, True]
+
+
 def test_each_row_is_rejected_for_its_own_reason_and_the_others_are_scheduled(
     write: Write, client: Client, folder: Path
 ) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from delayq import Client, Message, Settings
+from delayq import Client, InvalidMessage, Message, Settings
 from delayq.config import load_settings
+from delayq.routes import Routes
 from delayq.targets import Result, Target, open_target
 from delayq.testing import MemoryTarget
 from tests.docs.blocks import ROOT
@@ -71,13 +73,26 @@ class Bench:
         """Send by a target of its own, which is closed then."""
         target = open_target(self.route, NOWHERE)
         try:
-            return [
+            results = [
                 result
                 for start in range(0, len(batch), target.max_batch)
                 for result in target.send(batch[start : start + target.max_batch], TIMEOUT)
             ]
         finally:
             target.close()
+        for one, result in zip(batch, results, strict=True):
+            assert not self.refusal(one) or result.outcome == "rejected", (
+                f"{one.id} is refused, but the target takes it"
+            )
+        return results
+
+    def refusal(self, one: Any) -> str:
+        """Why the message is refused when it is scheduled; '' if it is not."""
+        try:
+            Routes([replace(self.route, match="*")]).check(one.record.message(one.id))
+        except InvalidMessage as error:
+            return f"{error.field}: {error.reason}"
+        return ""
 
     def read(self, count: int) -> list[Seen]:
         """What arrived in the topic."""
@@ -182,6 +197,17 @@ def test_each_message_of_a_batch_has_an_outcome_of_its_own(bench: Bench) -> None
     results = bench.send([bench.delivery("first"), wrong, bench.delivery("last")])
     assert outcomes(results) == ["ok", "rejected", "ok"]
     assert results[1].reason
+    assert sorted(seen.id for seen in bench.read(2)) == ["first", "last"]
+
+
+def test_what_is_refused_when_it_is_scheduled_the_target_rejects_alone(bench: Bench) -> None:
+    never: Callable[[str], list[dict[str, Any]]] | None = getattr(bench.adapter, "never", None)
+    if never is None:
+        pytest.skip(f"there is nothing that {bench.kind.name} could never take")
+    wrong = [bench.delivery(**{"id": f"wrong-{n}", **fields}) for n, fields in enumerate(never(bench.topic))]
+    assert all(bench.refusal(one) for one in wrong)
+    results = bench.send([bench.delivery("first"), *wrong, bench.delivery("last")])
+    assert outcomes(results) == ["ok", *["rejected"] * len(wrong), "ok"]
     assert sorted(seen.id for seen in bench.read(2)) == ["first", "last"]
 
 

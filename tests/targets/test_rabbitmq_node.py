@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayq import Client, Message, Settings
+from delayq import Client, InvalidMessage, Message, Settings
 from delayq.config import load_settings
 from delayq.targets import register_target
 from delayq.targets.rabbitmq import RabbitMQTarget
@@ -61,9 +61,13 @@ def test_a_message_that_is_poison_is_buried_and_one_that_is_unroutable_waits_for
 ) -> None:
     queue = broker.queue()
     settings = settings_for(valkey, rabbitmq)
+    poisoned = Message(topic=queue, id="poisoned", delay_time=0, properties={"CC": "x"})
+    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:  # which does not know where it goes
+        client.schedule(poisoned)
     with RunningNode(settings), Client(settings=settings) as client:
         client.schedule(Message(topic=queue, id="fine", delay_time=0))
-        client.schedule(Message(topic=queue, id="poisoned", delay_time=0, properties={"CC": "x"}))
+        with pytest.raises(InvalidMessage, match="'CC' cannot be a header"):
+            client.schedule(poisoned)
         client.schedule(Message(topic=f"{queue}-later", id="unroutable", delay_time=0, max_attempts=1_000))
         assert broker.ids(queue, 1) == ["fine"]
         (letter,) = eventually(lambda: client.dead_letters().letters, "one is a dead letter")

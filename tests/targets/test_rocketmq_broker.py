@@ -10,6 +10,7 @@ import pytest
 
 from delayq.routes import Route
 from delayq.targets.rocketmq import RocketMQTarget
+from delayq.targets.rocketmq_rules import topic_refusal
 from servers.rocketmq import RocketMQ
 from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually
@@ -59,6 +60,12 @@ def send(target: RocketMQTarget, *batch: Any) -> list[str]:
 
 def read(server: RocketMQ, topic: str, count: int) -> list[Seen]:
     return RocketMQAdapter(server).read(topic, count, SECONDS)
+
+
+def test_a_topic_whose_name_is_too_long_is_refused_by_the_target_as_by_its_check(opened: Open) -> None:
+    assert not topic_refusal("a" * 127) and topic_refusal("a" * 128)
+    assert send(opened(), delivery("a", topic="a" * 127)) == ["unavailable"]  # there is no such topic
+    assert send(opened(), delivery("a", topic="a" * 128)) == ["rejected"]
 
 
 @pytest.mark.parametrize("body", [b"\0", bytes(range(256)), "text ü".encode(), b"x" * 1_000_000])

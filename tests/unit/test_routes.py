@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from delayq.errors import ConfigError, InvalidMessage, MissingExtra
+from delayq.message import Message
 from delayq.routes import Route, Routes, load_routes
 from delayq.targets import Target, open_target, register_target
 from delayq.targets.redis_stream import is_local
@@ -43,9 +44,9 @@ def test_the_first_route_that_matches_takes_the_topic() -> None:
 
 def test_with_a_table_a_topic_that_matches_nothing_is_refused() -> None:
     routes = Routes([Route(name="orders", match="orders.*", target="log:")])
-    routes.check("orders.paid")
+    routes.check(Message(topic="orders.paid"))
     with pytest.raises(InvalidMessage, match="no route takes 'news'") as caught:
-        routes.check("news")
+        routes.check(Message(topic="news"))
     assert caught.value.field == "topic"
 
 

@@ -16,17 +16,15 @@ from delayq.secrets import revealed
 from delayq.targets import Delivery, Result
 from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
-from delayq.targets.rabbitmq.carried import CARRIED, OWN_PREFIX, carried_out
 from delayq.targets.rabbitmq.frames import SHORT, content_header, publish_method
 from delayq.targets.rabbitmq.link import Link
+from delayq.targets.rabbitmq_carried import carried, way_of
 
 __all__ = ["RabbitMQTarget"]
 
 MOST_SUSPECTS: Final = 10_000
 MOST_APART: Final = 16
 MOST_WAYS: Final = 10_000
-#: Headers that the broker understands.
-BROKERS: Final = frozenset({"CC", "BCC"})
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -111,24 +109,15 @@ class RabbitMQTarget:
             headers["delayq-ordering-key"] = ordering_key
         given: dict[str, Any] = {}
         if properties := one.properties:
-            for name, value in properties.items():
-                if name in CARRIED:
-                    given[CARRIED[name]] = carried_out(name, value)
-                    continue
-                header = self._prefix + name
-                if header in BROKERS or header.startswith(OWN_PREFIX) or len(header.encode()) > SHORT:
-                    raise ValueError(f"the property {name!r} cannot be a header; give the route another propertyPrefix")
-                headers[header] = value
+            more, given = carried(properties, self._prefix)
+            headers |= more
         id = one.id
         header_frame = content_header(id, one.due, one.attempt, one.content_type, topic, headers, given)
         return Outgoing(id, exchange, routing_key, method, header_frame, one.payload)
 
     def _way(self, topic: str) -> tuple[str, str, bytes]:
         """The exchange and the routing key of a topic's messages, and the method that publishes them."""
-        exchange = self._exchange.replace("{topic}", topic)
-        routing_key = self._routing_key.replace("{topic}", topic)
-        if len(exchange.encode()) > SHORT or len(routing_key.encode()) > SHORT:
-            raise ValueError(f"its exchange or routing key is longer than {SHORT} bytes")
+        exchange, routing_key = way_of(self._exchange, self._routing_key, topic)
         if len(self._ways) >= MOST_WAYS:  # topics come from outside: bounded
             self._ways.clear()
         self._ways[topic] = way = exchange, routing_key, publish_method(exchange, routing_key)

@@ -40,6 +40,10 @@ class KafkaAdapter:
         make_topic(self.server.servers, f"{topic}-small", {"max.message.bytes": "1000"})
         return {"topic": f"{topic}-small", "body": "x" * 2_000}
 
+    def never(self, topic: str) -> list[dict[str, Any]]:
+        """Topics that no Kafka can have."""
+        return [{"topic": f"{topic}:paid"}, {"topic": topic.ljust(250, "a")}]
+
 
 def make_topic(servers: str, topic: str, settings: Mapping[str, str], replicas: Sequence[int] = (1,)) -> None:
     """Make a topic of one partition; the first of the replicas leads it."""

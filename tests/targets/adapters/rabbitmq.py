@@ -49,6 +49,16 @@ class RabbitMQAdapter:
         """A message with a header that means something else to the broker."""
         return {"properties": {"CC": topic}}
 
+    def never(self, topic: str) -> list[dict[str, Any]]:
+        """Headers that the broker or delayq has another use for, and what AMQP cannot write down."""
+        return [
+            {"properties": {"CC": topic}},
+            {"properties": {"BCC": topic}},
+            {"properties": {"delayq-due": "x"}},
+            {"properties": {"amqp-priority": "high"}},
+            {"properties": {"amqp-type": "x" * 256}},
+        ]
+
 
 def seen(properties: pika.BasicProperties, body: bytes) -> Seen:
     """A message as its consumer has it."""

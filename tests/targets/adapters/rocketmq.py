@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from delayq.routes import Route
+from delayq.targets.rocketmq_rules import RESERVED
 from servers.rocketmq import RocketMQ
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
@@ -36,6 +37,18 @@ class RocketMQAdapter:
     def refuse(self, topic: str) -> Mapping[str, Any]:
         """A message with a tag that means two."""
         return {"tags": "a||b"}
+
+    def never(self, topic: str) -> list[dict[str, Any]]:
+        """What no RocketMQ takes, in its own words."""
+        return [
+            {"body": ""},
+            {"body": b""},
+            {"tags": "a||b"},
+            {"tags": "a|b"},
+            {"tags": " "},
+            {"properties": {"delayq_id": "x"}},
+            *({"properties": {name: "x"}} for name in sorted(RESERVED)),
+        ]
 
 
 class Consumer:

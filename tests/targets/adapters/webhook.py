@@ -32,7 +32,7 @@ class WebhookAdapter:
         return Answer(410 if request.headers["ce-id"].startswith("refused") else 200)
 
     def route(self, topic: str) -> Route:
-        return Route(name=topic, match=topic, target=self._receiver.url(path=f"/{topic}"), allow=("127.0.0.0/8",))
+        return Route(name=topic, match=topic, target=self._receiver.url(path="/{topic}"), allow=("127.0.0.0/8",))
 
     def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
         def arrived() -> list[Request]:
@@ -44,6 +44,10 @@ class WebhookAdapter:
     def refuse(self, topic: str) -> Mapping[str, Any]:
         """A message that the endpoint says it never wants."""
         return {"id": "refused"}
+
+    def never(self, topic: str) -> list[dict[str, Any]]:
+        """Topics that would lead out of the path."""
+        return [{"topic": ".."}, {"topic": "."}]
 
     def hang(self) -> None:
         """From now on take what comes and answer nothing."""

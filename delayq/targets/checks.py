@@ -1,0 +1,91 @@
+"""What each kind of target can never take, known without it: by the message and the route alone.
+
+Whoever schedules is told at once: clients and the API know the routes, but need neither the packages of a target nor its
+secrets for this. The targets refuse the same: what was scheduled before, or by somebody who has other routes, becomes a
+dead letter.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from delayq.errors import InvalidMessage
+from delayq.message import Message
+from delayq.routes import Route
+from delayq.targets import kafka_settings, rabbitmq_carried, rocketmq_rules, webhook_path
+
+__all__ = ["KafkaCheck", "RabbitMQCheck", "RocketMQCheck", "WebhookCheck"]
+
+
+class KafkaCheck:
+    """Raises InvalidMessage for a topic whose name Kafka does not allow."""
+
+    reads_body = False
+
+    def __init__(self, route: Route) -> None:
+        self._template = kafka_settings.template_of(route.target)
+
+    def __call__(self, message: Message) -> None:
+        if why := kafka_settings.topic_refusal(self._template, message.topic):
+            raise InvalidMessage("topic", why)
+
+
+class RabbitMQCheck:
+    """Raises InvalidMessage for names that are too long, and for properties that AMQP has another use for."""
+
+    reads_body = False
+
+    def __init__(self, route: Route) -> None:
+        self._exchange = _text(route, "exchange", "")
+        self._routing_key = _text(route, "routingKey", "{topic}")
+        self._prefix = _text(route, "propertyPrefix", "")
+
+    def __call__(self, message: Message) -> None:
+        try:
+            rabbitmq_carried.way_of(self._exchange, self._routing_key, message.topic)
+        except ValueError as error:
+            raise InvalidMessage("topic", str(error)) from None
+        try:
+            rabbitmq_carried.carried(message.properties, self._prefix)
+        except ValueError as error:
+            raise InvalidMessage("properties", str(error)) from None
+
+
+class RocketMQCheck:
+    """Raises InvalidMessage for a message without a body, a topic, a tag or properties that RocketMQ does not take."""
+
+    reads_body = True
+
+    def __init__(self, route: Route) -> None:
+        self._topic = _text(route, "topic", "{topic}")
+
+    def __call__(self, message: Message) -> None:
+        body = message.body
+        empty = isinstance(body, (str, bytes, bytearray, memoryview)) and len(body) == 0
+        for field, why in (
+            ("topic", rocketmq_rules.topic_refusal(rocketmq_rules.topic_of(self._topic, message.topic))),
+            ("tags", rocketmq_rules.tag_refusal(message.tags)),
+            ("properties", rocketmq_rules.properties_refusal(message.properties)),
+            ("body", rocketmq_rules.NO_BODY if empty else ""),
+        ):
+            if why:
+                raise InvalidMessage(field, why)
+
+
+class WebhookCheck:
+    """Raises InvalidMessage for a topic that would lead out of the path in the route's URL."""
+
+    reads_body = False
+
+    def __init__(self, route: Route) -> None:
+        self._path = urlsplit(route.target).path
+
+    def __call__(self, message: Message) -> None:
+        if why := webhook_path.refusal(self._path, message.topic):
+            raise InvalidMessage("topic", why)
+
+
+def _text(route: Route, option: str, otherwise: str) -> str:
+    """An option that is no secret; what else may be wrong with the options is for the target to say."""
+    value = route.options.get(option, otherwise)
+    return value if isinstance(value, str) else otherwise

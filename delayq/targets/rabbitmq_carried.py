@@ -1,0 +1,63 @@
+"""What a message becomes in AMQP: its exchange and routing key, its headers, and the properties that pass through delayq.
+
+The bridge takes these in, the target gives them out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["CARRIED", "OWN_PREFIX", "carried", "carried_out", "way_of"]
+
+#: The headers that delayq writes and reads begin so.
+OWN_PREFIX: Final = "delayq-"
+#: Names of delayq's properties to those of AMQP.
+CARRIED: Final[Mapping[str, str]] = {
+    "amqp-app-id": "app_id",
+    "amqp-content-encoding": "content_encoding",
+    "amqp-content-type": "content_type",
+    "amqp-correlation-id": "correlation_id",
+    "amqp-expiration": "expiration",
+    "amqp-priority": "priority",
+    "amqp-reply-to": "reply_to",
+    "amqp-type": "type",
+}
+#: Bytes of a short string of AMQP: exchanges, routing keys, names of headers.
+SHORT: Final = 255
+#: Headers that the broker understands.
+BROKERS: Final = frozenset({"CC", "BCC"})
+
+
+def way_of(exchange: str, routing_key: str, topic: str) -> tuple[str, str]:
+    """The exchange and the routing key of a topic's messages; raises ValueError if AMQP cannot have them."""
+    exchange, routing_key = exchange.replace("{topic}", topic), routing_key.replace("{topic}", topic)
+    if len(exchange.encode()) > SHORT or len(routing_key.encode()) > SHORT:
+        raise ValueError(f"its exchange or routing key is longer than {SHORT} bytes")
+    return exchange, routing_key
+
+
+def carried(properties: Mapping[str, str], prefix: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """The headers and the AMQP properties that a message's properties become; raises ValueError if they cannot."""
+    headers: dict[str, str] = {}
+    given: dict[str, Any] = {}
+    for name, value in properties.items():
+        if name in CARRIED:
+            given[CARRIED[name]] = carried_out(name, value)
+            continue
+        header = prefix + name
+        if header in BROKERS or header.startswith(OWN_PREFIX) or len(header.encode()) > SHORT:
+            raise ValueError(f"the property {name!r} cannot be a header; give the route another propertyPrefix")
+        headers[header] = value
+    return headers, given
+
+
+def carried_out(name: str, value: str) -> Any:
+    """The value of an AMQP property; raises ValueError if it cannot have this one."""
+    if name in ("amqp-priority", "amqp-expiration"):
+        if not value.isascii() or not value.isdigit() or (name == "amqp-priority" and int(value) > SHORT):
+            raise ValueError(f"the property {name!r} is a number, not {value!r}"[:200])
+        return int(value) if name == "amqp-priority" else value
+    if len(value.encode()) > SHORT:
+        raise ValueError(f"the property {name!r} is longer than {SHORT} bytes")
+    return value
