@@ -39,6 +39,9 @@ class Coordinator(Protocol):
     def assigned(self) -> frozenset[int]:
         """The queues that this node should own now."""
 
+    def reason(self, queue: int) -> str:
+        """Why a queue that is not assigned is not, in words for the log."""
+
     def claim(self, queue: int) -> Claim | None:
         """Begin owning a queue; None if it is not ours (any more, or not yet). Raises StoreError."""
 

@@ -51,6 +51,10 @@ class LocalCoordinator:
         self._held_off = {queue: until for queue, until in self._held_off.items() if until > now}
         return self._queues - self._held_off.keys()
 
+    def reason(self, queue: int) -> str:
+        """Why a queue is not this node's."""
+        return "another node has taken it over" if queue in self._queues else "there is no such queue any more"
+
     def claim(self, queue: int) -> Claim | None:
         """Begin an epoch above the stored one; raises StoreError."""
         keys = queue_keys(queue)

@@ -27,7 +27,7 @@ class Printer:
         now = self._clock.now()
         if self._json:
             unowned = None if overview.unowned is None else list(overview.unowned)
-            nodes = [_shape(member, now) for member in overview.members]
+            nodes = [_shape(member) for member in overview.members]
             self._output.json(
                 {"time": instant(now), "zookeeper": True, "nodes": nodes, "unowned": unowned}, indent=False
             )
@@ -35,7 +35,7 @@ class Printer:
         self._output.line(str(instant(now)), _summary(overview))
         if overview.members:
             columns = ("node", "queues", "owns", "state", "address", "version", "since")
-            self._output.table(columns, [_row(member, now) for member in overview.members])
+            self._output.table(columns, [_row(member) for member in overview.members])
 
     def away(self, error: CoordinatorError) -> None:
         """ZooKeeper does not answer."""
@@ -55,7 +55,7 @@ def _summary(overview: Overview) -> str:
     return f"{summary}; without an owner: {ranges(overview.unowned)}" if overview.unowned else summary
 
 
-def _row(member: Member, now: int) -> list[str]:
+def _row(member: Member) -> list[str]:
     entry = member.entry
     since = instant(entry.since or None) or "-"
     owns = ranges(member.queues)
@@ -63,27 +63,27 @@ def _row(member: Member, now: int) -> list[str]:
         member.name,
         str(len(member.queues)),
         owns,
-        _state(member, now),
+        _state(member),
         entry.address or "-",
         entry.version or "-",
         since,
     ]
 
 
-def _state(member: Member, now: int) -> str:
+def _state(member: Member) -> str:
     """What keeps queues from a node; 'live' if nothing does."""
     entry = member.entry
     found = [f"{name} {how}" for name, how in (("Redis", entry.redis), ("clock", entry.clock)) if how != "ok"]
-    if entry.hold_until > now:
+    if entry.hold_until:
         found.append(f"left out until {instant(entry.hold_until)}")
     return ", ".join(found) or "live"
 
 
-def _shape(member: Member, now: int) -> Shape:
+def _shape(member: Member) -> Shape:
     """Named as `delayq nodes --json` does where it says the same."""
     entry = member.entry
     return {
         "node": member.name, "address": entry.address or None, "version": entry.version or None,
         "since": instant(entry.since or None), "redis": entry.redis, "clock": entry.clock,
-        "leftOutUntil": instant(entry.hold_until) if entry.hold_until > now else None, "queues": list(member.queues),
+        "leftOutUntil": instant(entry.hold_until or None), "queues": list(member.queues),
     }  # fmt: skip

@@ -29,12 +29,13 @@ class Glance:
         self._skew = skew
         self._clock = clock
         self._every = every
-        self._next = self._answered_at = clock.monotonic()
+        self._next = clock.monotonic()
+        self._away_since = self._next
 
     @property
     def reachable(self) -> bool:
         """Whether Redis answers, or did not long ago."""
-        return self.answers or self._clock.monotonic() - self._answered_at < REDIS_AWAY
+        return self.answers or self._clock.monotonic() - self._away_since < REDIS_AWAY
 
     def tick(self) -> Sequence[Layout]:
         """Ask, if it is time: the layouts as they are listed now, none if there is no news."""
@@ -45,11 +46,11 @@ class Glance:
         try:
             theirs, layouts = self._store.run(commands.glance())
         except StoreError as error:
-            self.answers = False
+            if self.answers:  # since it was asked: that it was not asked for long before proves nothing
+                self.answers, self._away_since = False, before
             log.warning("redis_trouble", error=str(error))
             return ()
         self.answers = True
-        self._answered_at = self._clock.monotonic()
-        self.took = self._answered_at - before
-        self._skew.compare(theirs, self.took)
+        self.took = self._clock.monotonic() - before
+        self._skew.compare(theirs, before)
         return layouts

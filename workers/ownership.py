@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 import structlog
@@ -39,6 +39,8 @@ class Ownership:
         self._ending: dict[int, int] = {}  # queue → monotonic ms at which it is given up, finished or not
         self._releases: list[tuple[int, PullJob]] = []  # ended, but not yet given back
         self._left: list[PullJob] = []  # given up while it still ran; the epoch fences it off
+        self._failed: dict[int, int] = {}  # queues whose claim failed last time: in which order they did
+        self._failures = 0
 
     @property
     def ending(self) -> bool:
@@ -52,10 +54,12 @@ class Ownership:
         under its old epoch.
         """
         before = {queue: job.epoch for queue, job in self.jobs.items()}
+        going: dict[str, list[int]] = {}  # by the reason
         assigned = self._coordinator.assigned()
         now = self._clock.monotonic()
         for queue, job in list(self.jobs.items()):
             if queue not in assigned and queue not in self._ending:
+                going.setdefault(self._coordinator.reason(queue), []).append(queue)
                 job.stop()
                 self._ending[queue] = now + self._drain
             stuck = job.alive and now - job.ticked_at > STUCK
@@ -67,6 +71,8 @@ class Ownership:
             given_up = queue in self._ending and (now >= self._ending[queue] or not reachable)
             if not job.alive or stuck or given_up:
                 self._end(queue, job, handed_over=queue not in assigned)
+        for reason, queues in going.items():
+            _tell(queues, reason)
         self._left = [job for job in self._left if job.alive]
         self._give_back()
         # What was assigned above may not be any more: a queue that was fenced is left to its new owner for a while.
@@ -94,8 +100,12 @@ class Ownership:
     def _start(self, assigned: frozenset[int]) -> None:
         started: dict[str, list[int]] = {}  # by epoch
         try:
-            for queue in sorted(assigned - self.jobs.keys()):
+            # Those whose claim failed come last: a queue whose part of Redis is away keeps no other one waiting.
+            for queue in sorted(assigned - self.jobs.keys(), key=lambda queue: (self._failed.get(queue, 0), queue)):
+                self._failures += 1
+                self._failed[queue] = self._failures
                 claim = self._coordinator.claim(queue)
+                del self._failed[queue]
                 if claim is None:
                     continue
                 job = self._make_job(claim)
@@ -117,6 +127,7 @@ class Ownership:
         Jobs that did not end stay in `jobs`. Calls `meanwhile` again and again.
         """
         end = self._clock.monotonic() + self._drain
+        _tell(sorted(self.jobs.keys() - self._ending.keys()), "this node stops")
         # All at once, so that none waits for another's sends.
         for job in self.jobs.values():
             job.stop()
@@ -135,3 +146,8 @@ class Ownership:
             self._coordinator.release(queue, job.epoch)
         except DelayqError as error:  # leaving the coordinator gives it back too
             log.warning("release_failed", queue=queue, error=str(error))
+
+
+def _tell(queues: Sequence[int], reason: str) -> None:
+    if queues:
+        log.info("let_go", queues=ranges(queues), reason=reason)

@@ -25,20 +25,20 @@ class Skew:
     def __init__(self, clock: Clock) -> None:
         self.ms = 0  # the clock of Redis minus this node's
         self.far = False
+        #: This node would deliver late: its clock was far behind that of Redis, and has not been near it since.
+        self.behind = False
         self._clock = clock
         self._near_since: int | None = None
 
-    @property
-    def behind(self) -> bool:
-        """Whether this node would deliver late: its clock is far behind that of Redis."""
-        return self.far and self.ms > 0
-
-    def compare(self, theirs: int, took: int) -> None:
-        """Redis has just said that it is `theirs` (Unix ms), on a trip that took so many ms."""
+    def compare(self, theirs: int, asked_at: int) -> None:
+        """Redis has just said that it is `theirs` (Unix ms); it was asked at `asked_at` (monotonic ms)."""
         after = self._clock.now()
+        # Looked at last: if this process stood still meanwhile, that makes the trip longer, and not the clock wrong.
+        took = self._clock.monotonic() - asked_at
         # Redis looked at its clock at some moment of the trip: the difference lies between the two ends.
         least, most = theirs - after, theirs - after + took
         self.ms = least + took // 2
+        self.behind = least >= FAR or (self.behind and most >= NEAR)
         self._judge(least, most)
 
     def _judge(self, least: int, most: int) -> None:

@@ -13,7 +13,7 @@ from coordinator.assignment import preferred
 from coordinator.epoch import Claim
 from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.zookeeper.access import OPEN, Access
-from coordinator.zookeeper.membership import Entry, decode, taking_part
+from coordinator.zookeeper.membership import Entry, decode, fault_of, taking_part
 from coordinator.zookeeper.own_entry import OwnEntry
 from coordinator.zookeeper.owner_znodes import OwnerZnodes
 from coordinator.zookeeper.session import Node, Session
@@ -34,8 +34,10 @@ class ZooKeeperCoordinator:
     """Spreads the queues over all nodes that live; a queue that changes hands is released first, then claimed.
 
     Each node has an ephemeral entry (`<root>/nodes/<node>`) and an ephemeral owner znode for each queue that it owns
-    (`<root>/owners/<queue>`). While ZooKeeper is out of reach nothing changes: Redis decides who may pull. Once the
-    session is known to be over nothing is assigned any more, until this node is registered under a new one.
+    (`<root>/owners/<queue>`). What it read is worth something only until the next sign of trouble: then nothing is
+    adjusted by it any more, and this node goes on with what is its own, which nobody else can claim. Redis decides who
+    may pull. Once the session is known to be over nothing is assigned any more, until this node is registered under a
+    new one.
 
     Watches and kazoo's states only wake this coordinator's own thread, which looks at everything and tells the node.
     """
@@ -63,9 +65,11 @@ class ZooKeeperCoordinator:
         self._thread = threading.Thread(target=self._run, name="zookeeper", daemon=True)
         self._condition = threading.Condition()  # what follows; never held over a call
         self._session: Session | None = None
-        self._mine: frozenset[int] = frozenset()
+        self._chosen: dict[int, str] = {}  # who should own each queue
+        self._fault = ""  # why this node is left out
+        self._current = False  # nothing has gone wrong since that was worked out
         self._registered = False
-        self._losses = 0
+        self._breaks = 0  # of the connection
         self._states: list[str] = []  # told by kazoo and not logged yet
         self._poked = False
         self._tell = False
@@ -99,12 +103,29 @@ class ZooKeeperCoordinator:
     def assigned(self) -> frozenset[int]:
         """The queues that are this node's by preference, whether or not another one holds them still."""
         with self._condition:
-            mine = self._mine if self._registered else frozenset()
-        return self._owned.assignable(mine)
+            registered, current, mine = self._registered, self._current, self._mine
+        if not registered:
+            return frozenset()
+        return self._owned.assignable(mine) if current else self._owned.kept(self._queues)
+
+    def reason(self, queue: int) -> str:
+        """Why a queue is not assigned to this node."""
+        with self._condition:
+            registered, chosen, fault = self._registered, self._chosen.get(queue), self._fault
+        if queue not in self._queues:
+            return "there is no such queue any more"
+        if not registered:
+            return "this node's session with ZooKeeper is over"
+        if absence := self._owned.absence(queue):
+            return absence
+        return f"{chosen or 'another node'} is to have it{': ' if fault else ''}{fault}"
 
     def claim(self, queue: int) -> Claim | None:
         """Own a queue; None while another node does. Raises StoreError and CoordinatorError."""
-        return self._owned.claim(self._connected(), queue, self._owner_gone)
+        session = self._connected()
+        with self._condition:
+            current = self._current
+        return self._owned.claim(session, queue, self._owner_gone) if current else self._owned.go_on(queue)
 
     def fenced(self, queue: int, epoch: str) -> None:
         """Somebody has a newer epoch; if this node is the owner still, its next claim gets above it."""
@@ -144,8 +165,10 @@ class ZooKeeperCoordinator:
         with self._condition:
             if session is not self._session or self._stopping:
                 return
+            if state != "CONNECTED":
+                self._breaks += 1
+                self._current = False
             if state == "LOST":
-                self._losses += 1
                 self._registered = False
                 self._entry.lost()
                 self._owned.lost()
@@ -182,11 +205,19 @@ class ZooKeeperCoordinator:
                 self._look(self._connected())
                 self._refusal = ""
             except CoordinatorError as error:
+                self._doubt()
                 self._say(error)
             except Exception:
+                self._doubt()
                 log.exception("look_failed")
             self._tell_node()
         self._drop_spare()
+
+    def _doubt(self) -> None:
+        """What was worked out may not be so any more."""
+        with self._condition:
+            self._tell = self._tell or self._current
+            self._current = False
 
     def _say(self, error: CoordinatorError) -> None:
         """That it is away is seen by its states; that it lets this node not in is told, once."""
@@ -235,7 +266,7 @@ class ZooKeeperCoordinator:
             log.warning("zookeeper_client_replaced")
             with self._condition:
                 self._session, self._spare = self._spare, None
-                self._losses += 1
+                self._breaks += 1
                 self._registered = False
                 self._tell = True
             self._owned.lost()
@@ -249,7 +280,7 @@ class ZooKeeperCoordinator:
     def _look(self, session: Session) -> None:
         """Register if need be, read who is there and who owns what, and work out what is ours."""
         with self._condition:
-            losses = self._losses
+            breaks = self._breaks
         if not self._entry.register(session, self._node_changed):
             with self._condition:
                 self._tell = self._tell or self._registered
@@ -261,15 +292,22 @@ class ZooKeeperCoordinator:
             self._poke()  # gone again since it was registered
             return
         names = {queue: node.data.decode(errors="replace") for queue, node in owners.items()}
-        chosen = preferred(self._queues, taking_part(entries, self._clock.now()), names)
+        there = taking_part(entries)
+        chosen = preferred(self._queues, there, names)
         mine = frozenset(queue for queue, name in chosen.items() if name == self._name)
         found = self._owned.tidy(session, owners, mine)
         with self._condition:
-            if losses != self._losses:
-                return  # all this is of a session that is over
-            self._tell = self._tell or found or not self._registered or mine != self._mine
-            self._mine = mine
-            self._registered = True
+            if breaks != self._breaks:
+                return  # all this may be of a session that is over
+            known = self._registered and self._current
+            self._tell = self._tell or found or not known or mine != self._mine
+            self._chosen = chosen
+            self._fault = "" if self._name in there else fault_of(entries[self._name])
+            self._current = self._registered = True
+
+    @property
+    def _mine(self) -> frozenset[int]:
+        return frozenset(queue for queue, name in self._chosen.items() if name == self._name)
 
     def _read_entries(self, session: Session) -> tuple[dict[str, Entry], frozenset[str]]:
         """What the live nodes say, and which of them is this very session's."""

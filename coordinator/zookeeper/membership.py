@@ -11,7 +11,7 @@ import msgspec
 from coordinator import REDIS_AWAY
 from delayq.clock import Clock
 
-__all__ = ["Entry", "Flaps", "Link", "decode", "encode", "taking_part"]
+__all__ = ["Entry", "Flaps", "Link", "decode", "encode", "fault_of", "taking_part"]
 
 Reach = Literal["ok", "trouble", "lost"]
 
@@ -24,7 +24,8 @@ HOLD: Final = 60_000
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A node's entry. `redis`: trouble at once when it is out of reach, lost when it has been so for 5 s.
 
-    `clock`: the same when the node's clock is far behind that of Redis.
+    `clock`: the same when the node's clock is far behind that of Redis. `hold_until` (Unix ms) is for people; the node
+    itself says by it that it comes and goes, and puts 0 there when that is over. So the clocks of others do not matter.
     """
 
     address: str = ""
@@ -48,43 +49,61 @@ def decode(data: bytes) -> Entry:
         return Entry()
 
 
-def taking_part(entries: Mapping[str, Entry], now: int) -> frozenset[str]:
+def taking_part(entries: Mapping[str, Entry]) -> frozenset[str]:
     """The nodes that queues are given to: all that live, but for those that would do worse than others.
 
     Left out: who lost Redis while another node reaches it, whose clock is behind while another's is right, and who comes
     and goes, until its hold has passed. None of these leaves nobody: if no node reaches Redis, or all are behind it, or
     all of them flap, it is nobody's own fault, and nothing moves.
+
+    It goes by the entries alone, so that all who read the same are of one mind. If they were not, a node would give
+    queues up to one that does not want them.
     """
     usable = frozenset(entries)
     if any(entry.redis == "ok" for entry in entries.values()):
         usable = frozenset(name for name, entry in entries.items() if entry.redis != "lost")
     if any(entries[name].clock == "ok" for name in usable):
         usable = frozenset(name for name in usable if entries[name].clock != "lost")
-    steady = frozenset(name for name in usable if entries[name].hold_until <= now)
+    steady = frozenset(name for name in usable if not entries[name].hold_until)
     return steady or usable
 
 
-class Link:
-    """How well this node reaches Redis, or keeps its time, as it is told each round."""
+def fault_of(entry: Entry) -> str:
+    """Why a node of this entry is left out, in words."""
+    if entry.redis == "lost":
+        return "this node does not reach Redis"
+    if entry.clock == "lost":
+        return "the clock of this node is behind that of Redis"
+    return "this node comes and goes"
 
-    def __init__(self, clock: Clock) -> None:
+
+class Link:
+    """How well this node reaches Redis, or keeps its time, as it is told each round.
+
+    Nothing changes hands for a short trouble; but that others have it too must be known before 5 s are over. Only what
+    is told counts: a round that takes long proves nothing. What was lost is right again after `steady` ms of it.
+    """
+
+    def __init__(self, clock: Clock, *, steady: int = 0) -> None:
+        self.state: Reach = "ok"
         self._clock = clock
-        self._lost_at: int | None = None
+        self._steady = steady
+        self._bad_since: int | None = None
+        self._good_since: int | None = None
 
     def tell(self, good: bool) -> None:
         """What the node's last round found."""
+        now = self._clock.monotonic()
         if good:
-            self._lost_at = None
-        elif self._lost_at is None:
-            self._lost_at = self._clock.monotonic()
-
-    @property
-    def state(self) -> Reach:
-        """Nothing changes hands for a short trouble; but that others have it too must be known before 5 s are over."""
-        lost_at = self._lost_at
-        if lost_at is None:
-            return "ok"
-        return "lost" if self._clock.monotonic() - lost_at >= REDIS_AWAY else "trouble"
+            self._bad_since = None
+            self._good_since = now if self._good_since is None else self._good_since
+            if self.state != "lost" or now - self._good_since >= self._steady:
+                self.state = "ok"
+        else:
+            self._good_since = None
+            self._bad_since = now if self._bad_since is None else self._bad_since
+            if self.state != "lost":
+                self.state = "lost" if now - self._bad_since >= REDIS_AWAY else "trouble"
 
 
 class Flaps:
@@ -93,11 +112,18 @@ class Flaps:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._losses: deque[int] = deque(maxlen=FLAPS)
-        self.hold_until = 0
+        self._hold_until = 0
+        self._ends = 0  # monotonic ms
+
+    @property
+    def hold_until(self) -> int:
+        """Unix ms; 0 if it is not, or not any more, to be left out."""
+        return self._hold_until if self._clock.monotonic() < self._ends else 0
 
     def lost(self) -> None:
         """A session was lost."""
         now = self._clock.monotonic()
         self._losses.append(now)
         if len(self._losses) == FLAPS and now - self._losses[0] <= SPAN:
-            self.hold_until = self._clock.now() + HOLD
+            self._hold_until = self._clock.now() + HOLD
+            self._ends = now + HOLD

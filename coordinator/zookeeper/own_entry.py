@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -16,6 +16,8 @@ from delayq.clock import Clock
 
 __all__ = ["OwnEntry"]
 
+#: How long (ms) a clock that was far behind has to be right before this node is given queues again.
+STEADY: Final = 30_000
 log = structlog.get_logger()
 
 
@@ -29,7 +31,7 @@ class OwnEntry:
         self._clock = clock
         self._entry = Entry(address=address, version=version("delayq"), since=clock.now())
         self._link = Link(clock)
-        self._time = Link(clock)
+        self._time = Link(clock, steady=STEADY)
         self._flaps = Flaps(clock)
         self._starts = Starts(f"{root}/starts", name, self._entry.since, clock)
         self._published: Entry | None = None

@@ -31,6 +31,9 @@ class OwnerZnodes:
 
     Held is what was claimed and not yet released. What is held when its znode is gone is *stale*: it must not be
     claimed again before its pull job has ended, so it is not assigned until it was released.
+
+    Kept is what nobody else can claim, as far as is known: its znode is this node's, also when it was released and
+    ZooKeeper has not confirmed that the znode is gone. While ZooKeeper is away, kept queues are worked on.
     """
 
     def __init__(self, folder: str, node: str, store: Store, clock: Clock, read_era: Callable[[], int]) -> None:
@@ -44,6 +47,7 @@ class OwnerZnodes:
         self._turn = threading.Lock()  # one change of owner znodes at a time: the node's thread, or the tidying one
         self._lock = threading.Lock()  # what follows; never held over a call
         self._held: set[int] = set()
+        self._kept: dict[int, str] = {}  # the epoch of each
         self._stale: set[int] = set()
         self._fenced: set[int] = set()
         self._holds: dict[int, tuple[int, int]] = {}  # until when, and for how long
@@ -59,6 +63,37 @@ class OwnerZnodes:
         with self._lock:
             held_off = {queue for queue, (until, _) in self._holds.items() if until > now}
             return frozenset(queues) - self._stale - held_off
+
+    def kept(self, queues: Iterable[int]) -> frozenset[int]:
+        """Those of these queues that this node may go on with while ZooKeeper is away."""
+        with self._lock:
+            return frozenset(queues) & (self._kept.keys() - self._stale - self._fenced)
+
+    def absence(self, queue: int) -> str:
+        """Why an assigned queue is not assignable now; '' if it is."""
+        with self._lock:
+            if queue in self._stale:
+                return "its owner znode is not this node's any more"
+            hold = self._holds.get(queue)
+            return "Redis refuses the epochs of this ZooKeeper" if hold and hold[0] > self._clock.monotonic() else ""
+
+    def go_on(self, queue: int) -> Claim | None:
+        """Own a kept queue without ZooKeeper, under the epoch that it had; None if Redis knows a newer one, or it is not kept.
+
+        Raises StoreError.
+        """
+        with self._turn:
+            with self._lock:
+                epoch = self._kept.get(queue)
+            if epoch is None:
+                return None
+            claimed = self._store.run(commands.claim(queue_keys(queue), epoch))
+            with self._lock:
+                if not claimed.ok:
+                    self._fenced.add(queue)
+                    return None
+                self._held.add(queue)
+            return Claim(queue, epoch, claimed.parked)
 
     def claim(self, session: Session, queue: int, gone: Watch) -> Claim | None:
         """Own a queue; None while another does (`gone` is called when it lets go), or if Redis refuses our epochs."""
@@ -76,7 +111,7 @@ class OwnerZnodes:
                 epoch = epoch_text(self._era, node.czxid, self._drawn)
                 claimed = self._store.run(commands.claim(queue_keys(queue), epoch))
                 if claimed.ok:
-                    self._accepted(queue)
+                    self._accepted(queue, epoch)
                     return Claim(queue, claimed.epoch, claimed.parked)
                 if anew:
                     self._refused(session, queue)
@@ -89,9 +124,12 @@ class OwnerZnodes:
             self._fenced.add(queue)
 
     def release(self, session: Session, queue: int) -> bool:
-        """Give a queue back; whether it was stale. If ZooKeeper is away, tidying does it later."""
+        """Give a queue back; whether that is news: it was stale, or ZooKeeper did not take it back.
+
+        Then it is kept, and tidying gives it back later.
+        """
         with self._lock:
-            stale = queue in self._stale
+            news = queue in self._stale
             self._held.discard(queue)
             self._stale.discard(queue)
         try:
@@ -99,12 +137,14 @@ class OwnerZnodes:
                 self._disown(session, queue)
         except CoordinatorError as error:
             log.debug("release_later", queue=queue, error=str(error))
-        return stale
+            news = True
+        return news
 
     def lost(self) -> None:
         """The session is over, and all owner znodes with it."""
         with self._lock:
             self._stale |= self._held
+            self._kept.clear()
 
     def tidy(self, session: Session, seen: Mapping[int, Node], assigned: frozenset[int]) -> bool:
         """Let go what is ours and nobody works on, and find what is held without a znode; True if there was such.
@@ -113,7 +153,10 @@ class OwnerZnodes:
         """
         with self._lock:
             orphans = {queue for queue, node in seen.items() if node.ours} - self._held - assigned
-            doubtful = {queue for queue in self._held - self._stale if queue not in seen or not seen[queue].ours}
+            foreign = {queue for queue in self._held | self._kept.keys() if queue not in seen or not seen[queue].ours}
+            for queue in foreign - self._held:
+                del self._kept[queue]
+            doubtful = foreign & self._held - self._stale
         found = False
         for queue in sorted(orphans | doubtful):
             with self._turn:
@@ -127,6 +170,7 @@ class OwnerZnodes:
                     found = True
                     with self._lock:
                         self._stale.add(queue)
+                        self._kept.pop(queue, None)
         return found
 
     def _own(self, session: Session, queue: int, anew: bool, gone: Watch) -> Node | None:
@@ -144,10 +188,13 @@ class OwnerZnodes:
         node = session.look(self.path(queue))
         if node is not None and node.ours:
             session.delete(self.path(queue))
+        with self._lock:
+            self._kept.pop(queue, None)
 
-    def _accepted(self, queue: int) -> None:
+    def _accepted(self, queue: int, epoch: str) -> None:
         with self._lock:
             self._held.add(queue)
+            self._kept[queue] = epoch
             self._stale.discard(queue)
             self._fenced.discard(queue)
             self._holds.pop(queue, None)

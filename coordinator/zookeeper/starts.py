@@ -22,15 +22,16 @@ class Starts:
         self._name = name
         self._since = since
         self._clock = clock
+        self._ends = clock.monotonic() + HOLD
         self._hold_until: int | None = None
 
     def hold_until(self, session: Session) -> int:
-        """Until when the node is left out, Unix ms; 0 if it is not."""
+        """Until when the node is left out, Unix ms; 0 if it is not, or not any more."""
         if self._hold_until is None:
             data, hold_until = count_start(self._read(session), self._name, self._since)
             session.keep(self._path, data)
             self._hold_until = hold_until
-        return self._hold_until
+        return self._hold_until if self._clock.monotonic() < self._ends else 0
 
     def forget(self, session: Session) -> None:
         """The node stops in order. If ZooKeeper is away, that counts as a kill."""

@@ -63,6 +63,33 @@ def test_the_clocks_are_compared_by_the_length_of_the_trip(glance: Glance, redis
     assert (redis.skew.far, redis.skew.ms) == (True, FAR + 50)
 
 
+def test_a_process_that_stands_still_behind_an_answer_has_no_wrong_clock(
+    glance: Glance, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = redis.clock.now
+
+    def after_a_pause() -> int:
+        redis.clock.advance(FAR * 3)  # between the answer and the look at the own clock
+        return real()
+
+    answer = redis.run(None)
+    monkeypatch.setattr(redis, "run", lambda _: answer)
+    monkeypatch.setattr(redis.clock, "now", after_a_pause)
+    glance.tick()
+    assert not redis.skew.far
+
+
+def test_the_time_without_a_question_does_not_count_as_out_of_reach(glance: Glance, redis: Redis) -> None:
+    """As when a round took long, because it claimed many queues."""
+    glance.tick()
+    redis.clock.advance(10 * REDIS_AWAY)
+    redis.away = True
+    glance.tick()
+    assert (glance.answers, glance.reachable) == (False, True)
+    redis.clock.advance(REDIS_AWAY)
+    assert not glance.reachable
+
+
 def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while(glance: Glance, redis: Redis) -> None:
     glance.tick()
     redis.away = True

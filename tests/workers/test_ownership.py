@@ -10,6 +10,7 @@ import structlog
 
 from coordinator import Claim, CoordinatorError, LocalCoordinator
 from coordinator.local import HOLD
+from delayq.errors import StoreUnavailable
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
@@ -52,6 +53,7 @@ class Spread:
     def __init__(self) -> None:
         self.wanted: frozenset[int] = frozenset()
         self.taken: set[int] = set()
+        self.failing: set[int] = set()
         self.broken: set[int] = set()
         self.said: list[str] = []
         self.away = False
@@ -73,7 +75,12 @@ class Spread:
     def assigned(self) -> frozenset[int]:
         return self.wanted
 
+    def reason(self, queue: int) -> str:
+        return f"queue {queue} is for another node"
+
     def claim(self, queue: int) -> Claim | None:
+        if queue in self.failing:
+            raise StoreUnavailable("its part of Redis is away")
         if queue in self.taken:
             return None
         if queue in self.broken:
@@ -163,6 +170,35 @@ def test_a_queue_that_another_still_holds_is_asked_for_again(house: House) -> No
     house.spread.taken = set()
     assert house.want(0)
     assert house.epochs == {0: "1"}
+
+
+def test_queues_that_cannot_be_claimed_keep_no_other_one_waiting(house: House) -> None:
+    house.spread.failing = {0, 2}
+    for owned in ([], [1], [1, 3], [1, 3]):
+        with pytest.raises(StoreUnavailable):
+            house.want(0, 1, 2, 3)
+        assert sorted(house.ownership.jobs) == owned
+    house.spread.failing = {0}
+    for _ in range(2):  # those that failed take turns
+        with pytest.raises(StoreUnavailable):
+            house.want(0, 1, 2, 3)
+    assert sorted(house.ownership.jobs) == [1, 2, 3]
+
+
+def test_queues_that_are_let_go_are_logged_once_with_the_reason(house: House) -> None:
+    house.want(0, 1, 2, 3)
+    for job in house.made:
+        job.ends_at_once = False
+    with structlog.testing.capture_logs() as logs:
+        house.want(0, 1, 3)
+        house.want(0, 1, 3)
+        house.spread.wanted = frozenset()
+        house.ownership.let_go(lambda: house.clock.advance(DRAIN))
+    told = [(line["queues"], line["reason"]) for line in logs if line["event"] == "let_go"]
+    assert told == [
+        ("2", "queue 2 is for another node"),
+        ("0-1,3", "this node stops"),
+    ]
 
 
 def test_a_queue_that_goes_is_given_back_when_its_job_has_ended(house: House) -> None:

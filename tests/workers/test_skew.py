@@ -23,7 +23,7 @@ def skew(clock: ManualClock) -> Skew:
 def look(skew: Skew, clock: ManualClock, ahead: int, trip: int = 0) -> None:
     """A Redis whose clock is off by `ahead` ms answers after `trip` ms."""
     clock.advance(EVERY)
-    skew.compare(clock.now() + ahead, trip)
+    skew.compare(clock.now() + ahead, clock.monotonic() - trip)
 
 
 @pytest.mark.parametrize(("ahead", "behind"), [(FAR, True), (-FAR, False), (3_600_000, True), (-3_600_000, False)])
@@ -45,6 +45,26 @@ def test_a_slow_answer_proves_nothing(skew: Skew, clock: ManualClock) -> None:
     assert not skew.far
     look(skew, clock, -FAR - 1, trip=1)
     assert skew.far
+
+
+def test_only_a_clock_that_was_far_behind_itself_is_behind(skew: Skew, clock: ManualClock) -> None:
+    """One that was far ahead, and has been put right, is not behind by the ms that is left."""
+    look(skew, clock, -FAR)
+    look(skew, clock, 1)
+    assert (skew.far, skew.behind) == (True, False)
+
+
+def test_a_clock_is_behind_until_it_is_seen_near_again(skew: Skew, clock: ManualClock) -> None:
+    for ahead, trip, behind in [
+        (FAR, 0, True),
+        (NEAR, 0, True),
+        (NEAR - 1, 1, True),  # it may have been NEAR, by the length of the trip
+        (NEAR - 1, 0, False),
+        (FAR - 1, 0, False),
+        (FAR - 1, 5, False),  # it need not be FAR
+    ]:
+        look(skew, clock, ahead, trip)
+        assert skew.behind == behind, (ahead, trip)
 
 
 def test_it_counts_as_right_only_after_it_has_been_right_for_a_while(skew: Skew, clock: ManualClock) -> None:

@@ -1,0 +1,158 @@
+"""ZooKeeper loses its quorum at a bad moment: what a node owns it keeps, as nobody else could take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from coordinator import REDIS_AWAY, CoordinatorError
+from coordinator.zookeeper.coordinator import REREAD, ZooKeeperCoordinator
+from delayq.store import commands
+from delayq.store.keys import queue_keys
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from servers.zookeeper import ZooKeeperServer
+from tests.coordinator.team import QUEUES, Player, Team, team
+from tests.support.waiting import eventually
+from tests.support.zookeeper import real_zookeeper
+
+pytestmark = pytest.mark.slow
+ALL = frozenset(range(QUEUES))
+LATER = int(REREAD * 1.1) + 1
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[ZooKeeperServer]:
+    with real_zookeeper(members=3) as running:
+        yield running
+
+
+@pytest.fixture
+def nodes(ensemble: ZooKeeperServer, zookeeper_root: str, store: Store, clock: ManualClock) -> Iterator[Team]:
+    """Nodes of an ensemble of three, all of whose servers run."""
+    ensemble.start()
+    eventually(lambda: ensemble.leader() is not None, "there is a leader", seconds=60)
+    with team(ensemble.hosts, zookeeper_root, store, clock) as made:
+        yield made
+
+
+def connected(player: Player) -> bool:
+    return player.coordinator.connected
+
+
+def owns(store: Store, player: Player) -> bool:
+    """Whether Redis lets it pull every queue that it holds."""
+    return all(
+        store.run(commands.pull(queue_keys(queue), epoch, offset=0, room=1)) is not None
+        for queue, epoch in player.epochs.items()
+    )
+
+
+def lose_the_quorum(ensemble: ZooKeeperServer, *players: Player) -> None:
+    """Two of three servers die, and these nodes have noticed."""
+    ensemble.kill(0, 1)
+    eventually(lambda: not any(connected(player) for player in players), "no node has a connection", seconds=40)
+
+
+def back(ensemble: ZooKeeperServer, *players: Player) -> None:
+    ensemble.start()
+    eventually(lambda: all(connected(player) for player in players), "all nodes are back", seconds=60)
+
+
+def exclude(nodes: Team, clock: ManualClock, player: Player) -> None:
+    """It has worked out that others are to have its queues, but its round has not come yet."""
+    player.coordinator.redis_reachable(False)
+    clock.advance(REDIS_AWAY)
+    player.coordinator.redis_reachable(False)
+    eventually(lambda: not player.coordinator.assigned(), "it knows that it is left out")
+
+
+def test_a_node_that_was_left_out_a_moment_before_keeps_its_queues_while_there_is_no_quorum(
+    nodes: Team, ensemble: ZooKeeperServer, store: Store, clock: ManualClock
+) -> None:
+    one, other = nodes.join("one"), nodes.join("other")
+    nodes.settle(one, other)
+    before = one.epochs | other.epochs
+    exclude(nodes, clock, one)
+    lose_the_quorum(ensemble, one, other)
+    for player in (one, other):
+        player.coordinator.redis_reachable(True)
+        clock.advance(LATER)
+        player.round()
+    assert one.epochs | other.epochs == before
+    assert owns(store, one) and owns(store, other)
+    back(ensemble, one, other)
+    nodes.settle(one, other)
+    assert one.epochs | other.epochs == before, "nothing has changed hands for it"
+
+
+def test_a_queue_that_zookeeper_did_not_take_back_is_worked_on_under_its_epoch_until_it_can_be_handed_over(
+    nodes: Team, ensemble: ZooKeeperServer, store: Store, clock: ManualClock
+) -> None:
+    one, other = nodes.join("one"), nodes.join("other")
+    nodes.settle(one, other)
+    before = one.epochs
+    exclude(nodes, clock, one)
+    ensemble.kill(0, 1)  # not noticed yet
+    one.drop()
+    eventually(lambda: one.coordinator.assigned() == before.keys(), "they are its own again", seconds=40)
+    one.round()
+    assert one.epochs == before
+    assert owns(store, one)
+    back(ensemble, one, other)
+    nodes.until(lambda: other.queues == ALL, "the other one has all, now that it can take them")
+
+
+def test_a_queue_that_was_fenced_is_not_gone_on_with(
+    nodes: Team, ensemble: ZooKeeperServer, store: Store, clock: ManualClock
+) -> None:
+    one = nodes.join("one")
+    lose_the_quorum(ensemble, one)
+    newer = {queue: f"{one.epochs[queue]}9" for queue in (3, 4)}
+    for queue, epoch in newer.items():
+        assert store.run(commands.claim(queue_keys(queue), epoch)).ok
+    claim = one.held.pop(3)
+    one.coordinator.fenced(3, claim.epoch)
+    one.coordinator.release(3, claim.epoch)
+    one.round()
+    assert one.queues == ALL - {3}
+    # And one of which the node has not heard yet that it is fenced.
+    one.coordinator.release(4, one.held.pop(4).epoch)
+    one.round()
+    assert one.queues == ALL - {3, 4}
+    back(ensemble, one)
+    nodes.until(lambda: one.queues == ALL, "it has all again, under newer epochs")
+    assert all(one.epochs[queue] > epoch for queue, epoch in newer.items())
+
+
+def test_a_look_that_fails_ends_what_the_one_before_it_said(
+    nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is there, and answers nothing."""
+    one, other = nodes.join("one"), nodes.join("other")
+    nodes.settle(one, other)
+    mine = frozenset(one.queues)
+    exclude(nodes, clock, one)
+
+    def fail(self: ZooKeeperCoordinator, session: Any) -> None:
+        raise CoordinatorError("no answer")
+
+    with monkeypatch.context() as away:
+        away.setattr(ZooKeeperCoordinator, "_look", fail)
+        one.coordinator.redis_reachable(True)
+        eventually(lambda: one.coordinator.assigned() == mine, "what it holds is its own")
+    nodes.settle(one, other)
+
+
+def test_what_a_node_is_told_of_a_queue_that_goes_is_why(nodes: Team, clock: ManualClock) -> None:
+    one, other = nodes.join("one"), nodes.join("other")
+    nodes.settle(one, other)
+    queue = min(one.queues)
+    exclude(nodes, clock, one)
+    assert one.coordinator.reason(queue) == "other is to have it: this node does not reach Redis"
+    one.coordinator.share([0])
+    assert one.coordinator.reason(15) == "there is no such queue any more"
+    other.coordinator.stop()
+    assert other.coordinator.reason(0) == "this node's session with ZooKeeper is over"
