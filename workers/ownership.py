@@ -9,7 +9,7 @@ import structlog
 
 from coordinator import Claim, Coordinator
 from delayq.clock import Clock
-from delayq.errors import DelayqError
+from delayq.errors import DelayqError, StoreError
 from delayq.nodes import ranges
 from workers.pull_job import PullJob
 
@@ -48,7 +48,7 @@ class Ownership:
         return bool(self._ending or self._releases)
 
     def adjust(self, *, reachable: bool) -> bool:
-        """Start and end pull jobs; whether anything changed. Raises StoreError or CoordinatorError.
+        """Start and end pull jobs; whether anything changed. Raises CoordinatorError.
 
         While Redis is out of reach, a queue that is to go goes at once: what its job has confirmed it acks later,
         under its old epoch.
@@ -102,10 +102,14 @@ class Ownership:
         try:
             # Those whose claim failed come last: a queue whose part of Redis is away keeps no other one waiting.
             for queue in sorted(assigned - self.jobs.keys(), key=lambda queue: (self._failed.get(queue, 0), queue)):
-                self._failures += 1
-                self._failed[queue] = self._failures
-                claim = self._coordinator.claim(queue)
-                del self._failed[queue]
+                try:
+                    claim = self._coordinator.claim(queue)
+                except StoreError as error:
+                    self._failures += 1
+                    self._failed[queue] = self._failures
+                    log.warning("redis_trouble", queue=queue, error=str(error))
+                    break  # a Redis that is away costs a round one time-out, not one for each queue
+                self._failed.pop(queue, None)
                 if claim is None:
                     continue
                 job = self._make_job(claim)
