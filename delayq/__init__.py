@@ -1,23 +1,27 @@
 """delayq: give it a message now, it hands it to a topic at the millisecond you chose."""
 
-from delayq.client import AsyncClient, Client
-from delayq.config import Settings
-from delayq.errors import (
-    ConfigError,
-    Conflict,
-    DelayqError,
-    InvalidMessage,
-    LayoutMismatch,
-    MissingExtra,
-    NotDurable,
-    PastDue,
-    StoreError,
-    StoreFull,
-    StoreUnavailable,
-)
-from delayq.message import Message, State
-from delayq.operations import Cancelled, Rescheduled, Scheduled
-from delayq.times import parse_duration, parse_instant
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from delayq.client import AsyncClient, Client
+    from delayq.config import Settings
+    from delayq.errors import (
+        ConfigError,
+        Conflict,
+        DelayqError,
+        InvalidMessage,
+        LayoutMismatch,
+        MissingExtra,
+        NotDurable,
+        PastDue,
+        StoreError,
+        StoreFull,
+        StoreUnavailable,
+    )
+    from delayq.message import Message, State
+    from delayq.operations import Cancelled, Rescheduled, Scheduled
+    from delayq.times import parse_duration, parse_instant
 
 __all__ = [
     "AsyncClient",
@@ -42,3 +46,41 @@ __all__ = [
     "parse_duration",
     "parse_instant",
 ]
+
+#: Where each of them is. A module is imported when its name is first asked for, since what talks to Redis takes longer
+#: to import than many a command of the command line to run.
+_PLACES = {
+    "AsyncClient": "delayq.client",
+    "Cancelled": "delayq.operations",
+    "Client": "delayq.client",
+    "ConfigError": "delayq.errors",
+    "Conflict": "delayq.errors",
+    "DelayqError": "delayq.errors",
+    "InvalidMessage": "delayq.errors",
+    "LayoutMismatch": "delayq.errors",
+    "Message": "delayq.message",
+    "MissingExtra": "delayq.errors",
+    "NotDurable": "delayq.errors",
+    "PastDue": "delayq.errors",
+    "Rescheduled": "delayq.operations",
+    "Scheduled": "delayq.operations",
+    "Settings": "delayq.config",
+    "State": "delayq.message",
+    "StoreError": "delayq.errors",
+    "StoreFull": "delayq.errors",
+    "StoreUnavailable": "delayq.errors",
+    "parse_duration": "delayq.times",
+    "parse_instant": "delayq.times",
+}
+
+
+if not TYPE_CHECKING:  # who checks types knows the names from above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_PLACES[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_PLACES})

@@ -14,13 +14,13 @@ from delayq.message import Limits, Message
 from delayq.nodes import NodeLine
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
 from delayq.routes import Routes
-from delayq.store.async_store import AsyncStore
 from delayq.store.commands import Found, QueueStats
 from delayq.store.store import Store
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from delayq.store.async_store import AsyncStore
     from delayq.tracing import Scheduling
 
 __all__ = ["AsyncClient", "Client", "scheduling_of"]
@@ -187,8 +187,10 @@ class AsyncClient:
         self, redis_url: str | None = None, *, settings: Settings | None = None, clock: Clock | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:  # fmt: skip
+        from delayq.store.async_store import AsyncStore  # not every process has an event loop
+
         self._setup = Agreement(redis_url, settings, clock)
-        self.store = AsyncStore(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
+        self.store: AsyncStore = AsyncStore(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
         self._scheduling = scheduling_of(tracer_provider, self._setup.limits)
         self._context: Context | None = None
 

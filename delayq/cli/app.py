@@ -10,20 +10,15 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Final
 
 import typer
 from typer.main import get_command
 
-from delayq.cli import api_keys, bridge, dead_letters, doctor, era, messages, queues, tail
-from delayq.cli.backfill import backfill
-from delayq.cli.export import export
 from delayq.cli.options import BadUse
 from delayq.cli.output import say
-from delayq.cli.reconcile import reconcile
-from delayq.cli.reshard import reshard
-from delayq.cli.schedule import schedule
-from delayq.cli.undo import undo
 from delayq.errors import Conflict, DelayqError, InvalidMessage
 
 __all__ = ["main"]
@@ -31,6 +26,41 @@ __all__ = ["main"]
 LONGEST_SENTENCE = 1_000
 #: One command of two words: the first alone is a command, too, and takes a word behind it.
 UNDO = "backfill undo"
+VERSION = "--version"
+
+#: Each command, and the function that it is. Its module is imported when it is given, for all of them together take
+#: longer than most commands do; --help needs all.
+_COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
+    "schedule": "schedule:schedule",
+    "cancel": "messages:cancel",
+    "reschedule": "messages:reschedule",
+    "get": "messages:get",
+    "find": "messages:find",
+    "stats": "queues:stats",
+    "queues": "queues:queues",
+    "nodes": "queues:nodes",
+    "dead-letters": (
+        "Messages that were given up: look at them, put them back, delete them.",
+        {"list": "dead_letters:list_", "redrive": "dead_letters:redrive", "discard": "dead_letters:discard"},
+    ),
+    "era": (
+        "The era of the epochs under which queues are owned: look at it, begin a new one.",
+        {"show": "era:show", "bump": "era:bump"},
+    ),
+    "bridge": ("Ways into delayq from other systems.", {"rabbitmq": "bridge:rabbitmq"}),
+    "backfill": "backfill:backfill",
+    UNDO: "undo:undo",
+    "reconcile": "reconcile:reconcile",
+    "export": "export:export",
+    "api-keys": (
+        "Keys of the HTTP API: make one, list them, revoke one.",
+        {"new": "api_keys:new", "list": "api_keys:list_", "revoke": "api_keys:revoke"},
+    ),
+    "reshard": "reshard:reshard",
+    "tail": "tail:tail",
+    "doctor": "doctor:doctor",
+    "version": "version:version",
+}
 
 #: How the fields that errors name are written on the command line.
 _OPTIONS = {
@@ -45,39 +75,48 @@ def _group(help: str) -> typer.Typer:
     return typer.Typer(help=help, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-def _app() -> typer.Typer:
+def _app(wanted: str) -> typer.Typer:
+    """The command line, with the command that is wanted; with all of them if that is none, as for --help."""
     app = _group("Schedule messages for later, look after them, and see how delayq is.")
-    letters = _group("Messages that were given up: look at them, put them back, delete them.")
-    bridges = _group("Ways into delayq from other systems.")
-    eras = _group("The era of the epochs under which queues are owned: look at it, begin a new one.")
-    keys = _group("Keys of the HTTP API: make one, list them, revoke one.")
-    first: tuple[Callable[..., int], ...] = (
-        schedule, messages.cancel, messages.reschedule, messages.get, messages.find, queues.stats, queues.queues,
-        queues.nodes,
-    )  # fmt: skip
-    last: tuple[Callable[..., int], ...] = (reshard, tail.tail, doctor.doctor, queues.version)
-    for command in first:
-        app.command()(command)
-    letters.command("list")(dead_letters.list_)
-    letters.command()(dead_letters.redrive)
-    letters.command()(dead_letters.discard)
-    app.add_typer(letters, name="dead-letters")
-    eras.command()(era.show)
-    eras.command()(era.bump)
-    app.add_typer(eras, name="era")
-    bridges.command()(bridge.rabbitmq)
-    app.add_typer(bridges, name="bridge")
-    app.command()(backfill)
-    app.command(UNDO)(undo)
-    app.command()(reconcile)
-    app.command()(export)
-    keys.command()(api_keys.new)
-    keys.command("list")(api_keys.list_)
-    keys.command()(api_keys.revoke)
-    app.add_typer(keys, name="api-keys")
-    for command in last:
-        app.command()(command)
+    app.callback()(_options)
+    for name, what in _COMMANDS.items():
+        if wanted in (VERSION, *_COMMANDS) and name != wanted:
+            continue
+        if isinstance(what, str):
+            app.command(name)(_function(what))
+            continue
+        help, parts = what
+        group = _group(help)
+        group.callback()(_nothing)  # else a group of one command would be that command
+        for part, place in parts.items():
+            group.command(part)(_function(place))
+        app.add_typer(group, name=name)
     return app
+
+
+def _function(place: str) -> Callable[..., int]:
+    module, _, name = place.partition(":")
+    function: Callable[..., int] = getattr(import_module(f"delayq.cli.{module}"), name)
+    return function
+
+
+def _print_version(given: bool) -> None:
+    if given:
+        from delayq.cli.version import version
+
+        raise typer.Exit(version())
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option(VERSION, callback=_print_version, is_eager=True, help="Print the version of delayq.")
+    ] = False,
+) -> None:
+    """What may stand before a command."""
+
+
+def _nothing() -> None:
+    """Nothing may stand between a group and its command."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _check_text(arg)
         if args[:2] == UNDO.split():
             args[:2] = [UNDO]
-        command = get_command(_app())
+        command = get_command(_app(args[0] if args else ""))
         with command.make_context("delayq", args) as context:  # not command(): that has its own ways to fail
             code: int = command.invoke(context)
         sys.stdout.flush()

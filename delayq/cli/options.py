@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delayq.client import Client
-from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError
-from delayq.store.address import parse
 from delayq.times import parse_duration, parse_instant
+
+if TYPE_CHECKING:
+    from delayq.client import Client
+    from delayq.config import Settings
 
 __all__ = [
     "AsJson", "At", "BadUse", "Delay", "Due", "Ids", "Level", "RedisUrl", "connect", "due_of", "duration", "option",
@@ -44,6 +45,9 @@ class BadUse(DelayqError):
 
 def settings_of(redis_url: str | None) -> Settings:
     """The settings of the environment, with the Redis that was named; raises ConfigError."""
+    from delayq.config import load_settings
+    from delayq.store.address import parse
+
     settings = load_settings() if redis_url is None else load_settings(redis_url=redis_url)
     parse(settings.redis_url)
     return settings
@@ -51,6 +55,8 @@ def settings_of(redis_url: str | None) -> Settings:
 
 def connect(redis_url: str | None) -> Client:
     """A client of the Redis that was named; raises ConfigError."""
+    from delayq.client import Client  # with what talks to Redis, which not every command does
+
     return Client(settings=settings_of(redis_url))
 
 

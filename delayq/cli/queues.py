@@ -1,15 +1,13 @@
-"""stats, queues, nodes, version."""
+"""stats, queues, nodes."""
 
 from __future__ import annotations
-
-from importlib.metadata import version as version_of
 
 from delayq.cli.options import AsJson, RedisUrl, connect
 from delayq.cli.output import Output, say
 from delayq.cli.shapes import Shape, node_shape, queue_shape, stats_shape
 from delayq.nodes import owners_of, ranges
 
-__all__ = ["nodes", "queues", "stats", "version"]
+__all__ = ["nodes", "queues", "stats"]
 
 
 def stats(redis_url: RedisUrl = None, json: AsJson = False) -> int:
@@ -58,13 +56,3 @@ def _node_row(shape: Shape) -> list[str]:
     names = ("address", "version", "coordinator", "since", "seen", "handedOver")
     queues = ranges([one["queue"] for one in shape["queues"]])
     return [shape["node"], "stale" if shape["stale"] else "live", queues, *(shape[name] or "-" for name in names)]
-
-
-def version(json: AsJson = False) -> int:
-    """Print the version of delayq."""
-    number = version_of("delayq")
-    if json:
-        Output().json({"version": number})
-    else:
-        Output().line(f"delayq {number}")
-    return 0

@@ -107,9 +107,9 @@ def test_discard_deletes_a_dead_letter_for_good(cli: Cli, given: Given) -> None:
     assert given.client.get("b") is not None
 
 
-@pytest.mark.parametrize("option", [(), ("--json",)])
-def test_version_says_which_delayq_it_is(cli: Cli, option: tuple[str, ...]) -> None:
-    ran = cli("version", *option)
+@pytest.mark.parametrize("words", [("--version",), ("version",), ("version", "--json"), ("--version", "stats")])
+def test_version_says_which_delayq_it_is(cli: Cli, words: tuple[str, ...]) -> None:
+    ran = cli(*words)
     assert ran.code == 0
     assert version("delayq") in ran.out
 
