@@ -52,7 +52,6 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
     import structlog
 
     from delayq import ConfigError, LayoutMismatch, StoreError
-    from delayq.store import checks
 
     from .app import create_app
     from .server import make_server
@@ -66,7 +65,6 @@ async def _serve(settings: Settings, signals: _Signals) -> int:
     app = create_app(settings, provider)
     try:
         await app.service.client.context()
-        checks.refuse(await app.service.client.store.run(checks.server()))
     except (ConfigError, LayoutMismatch) as error:
         log.error("refusing_to_start", reason=str(error))
         return 2

@@ -38,7 +38,7 @@ def _look(caller: Caller, scope: Scope, context: Context, ids: Sequence[str]) ->
 
 async def _topic(service: Service, caller: Caller, scope: Scope, id: str) -> str | None:
     """Of one id; raises what stands in the way."""
-    verdict = (await service.client.run(lambda context: _look(caller, scope, context, [id])))[id]
+    verdict = (await service.client.read(lambda context: _look(caller, scope, context, [id])))[id]
     if isinstance(verdict, (Problem, StoreError)):
         raise verdict
     return verdict
@@ -115,7 +115,7 @@ async def redrive(service: Service, caller: Caller, ids: Sequence[str]) -> Seque
     """Put dead letters back; in order, how it went."""
     if caller.everything("admin"):
         return await service.client.redrive(ids)
-    verdicts = await service.client.run(lambda context: _look(caller, "admin", context, ids))
+    verdicts = await service.client.read(lambda context: _look(caller, "admin", context, ids))
     topics = _allowed(verdicts)
     redriven = await service.client.run(lambda context: operations.redrive(context, list(topics), topics))
     results: dict[str, Any] = {id: "not_dead" if verdict is None else verdict for id, verdict in verdicts.items()}

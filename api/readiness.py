@@ -32,14 +32,16 @@ class Readiness:
         """What this Redis lacks, in words; nothing when all is well."""
         store = self._client.store
         try:
-            context = await self._client.context()
+            context = await self._client.reading()
             known = context.layouts.known
-            meta = await store.run(commands.layout(known[-1].queues))
+            meta = await store.run(commands.meta())
             server = checks.told(await store.run_many(checks.questions(self._settings.fsync)))
             lacking = checks.complaints(server, self._settings.min_replicas, self._settings.fsync)
             lacking += await self._unaccounted()
         except (ConfigError, LayoutMismatch, StoreError) as error:
             return [str(error)]
+        if meta is None:  # nobody has used it yet, or all was deleted, which the audit tells
+            return lacking
         another = not set(known) & set(meta.layouts) and meta.layouts[-1].first <= known[-1].first
         if another or meta.version != LAYOUT_VERSION:
             lacking.append(

@@ -48,7 +48,7 @@ class Service:
 
     async def _carrying(self, key: str) -> int:
         """How many messages carry a business key."""
-        return await self.client.run(lambda context: operations.count(context, key))
+        return await self.client.read(lambda context: operations.count(context, key))
 
     async def close(self) -> None:
         """Let what is on its way arrive, then close the connections."""

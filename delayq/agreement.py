@@ -56,6 +56,10 @@ class Agreement:
             routes=self.routes,
         )
 
+    def unused(self) -> Context:
+        """What is read by in a Redis that nobody has used yet: where messages will be once there are some."""
+        return self.context(Meta((Layout(self.settings.queues or DEFAULT_QUEUES),), LAYOUT_VERSION, 0))
+
     def outdated(self, layouts: Layouts) -> bool:
         """Whether the list of layouts is to be read again; never while there is but one."""
         if len(layouts.known) == 1:

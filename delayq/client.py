@@ -14,6 +14,7 @@ from delayq.message import Limits, Message
 from delayq.nodes import NodeLine
 from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
 from delayq.routes import Routes
+from delayq.store import commands
 from delayq.store.commands import Found, QueueStats
 from delayq.store.store import Store
 
@@ -66,16 +67,35 @@ class Client:
         self.store = Store(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
         self._scheduling = scheduling_of(tracer_provider, self._setup.limits)
         self._context: Context | None = None
+        self._reading: Context | None = None
 
     def context(self) -> Context:
-        """The layouts and limits in force, agreed with Redis at the first call."""
+        """The layouts and limits in force for changes, agreed with Redis at the first one.
+
+        Raises ConfigError for a Redis that would lose messages: nothing is written to it.
+        """
         if self._context is None:
-            context = self._setup.context(self.store.run(self._setup.layout_command))
-            self.store.durability = self._run(operations.durability(self._setup.settings))
-            self._context = context
-        elif self._setup.outdated(self._context.layouts):
-            self._setup.take(self._context.layouts, self.store.run_many([self._setup.listed]))
+            durability = self._run(operations.durability(self._setup.settings))
+            self._context = self._setup.context(self.store.run(self._setup.layout_command))
+            self.store.durability = durability
+        else:
+            self._keep_up(self._context)
         return self._context
+
+    def reading(self) -> Context:
+        """As `context`, for reading: nothing is asked of the Redis, and nothing written, not even its first layout."""
+        found = self._context or self._reading
+        if found is None:
+            meta = self.store.run(commands.meta())
+            if meta is None:
+                return self._setup.unused()
+            found = self._reading = self._setup.context(meta)
+        self._keep_up(found)
+        return found
+
+    def _keep_up(self, context: Context) -> None:
+        if self._setup.outdated(context.layouts):
+            self._setup.take(context.layouts, self.store.run_many([self._setup.listed]))
 
     def _run(self, plan: Plan[T]) -> T:
         try:
@@ -89,6 +109,10 @@ class Client:
     def run(self, make: Callable[[Context], Plan[T]]) -> T:
         """Run a plan that is not among the methods here, such as `delayq.scheduling.schedule_ready`."""
         return self._run(make(self.context()))
+
+    def read(self, make: Callable[[Context], Plan[T]]) -> T:
+        """Run a plan that changes nothing."""
+        return self._run(make(self.reading()))
 
     def schedule(self, message: Message) -> Scheduled:
         """Schedule one message; raises InvalidMessage, Conflict or StoreError."""
@@ -143,19 +167,19 @@ class Client:
 
     def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """What is known of ids, in order."""
-        return self._run(operations.get(self.context(), ids))
+        return self._run(operations.get(self.reading(), ids))
 
     def find(self, key: str) -> list[Found]:
         """The messages that carry a business key and have not ended, by due."""
-        return self._run(operations.find(self.context(), key))
+        return self._run(operations.find(self.reading(), key))
 
     def stats(self) -> list[QueueStats]:
         """The figures of every queue."""
-        return self._run(operations.stats(self.context()))
+        return self._run(operations.stats(self.reading()))
 
     def dead_letters(self, limit: int = 100, token: str | None = None) -> DeadLetterPage:
         """A page of dead letters."""
-        return self._run(operations.dead_letters(self.context(), limit, token))
+        return self._run(operations.dead_letters(self.reading(), limit, token))
 
     def redrive(self, ids: Sequence[str]) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
@@ -167,7 +191,7 @@ class Client:
 
     def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""
-        return self._run(operations.nodes(self.context()))
+        return self._run(operations.nodes(self.reading()))
 
     def close(self) -> None:
         """Close the connections."""
@@ -193,16 +217,35 @@ class AsyncClient:
         self.store: AsyncStore = AsyncStore(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
         self._scheduling = scheduling_of(tracer_provider, self._setup.limits)
         self._context: Context | None = None
+        self._reading: Context | None = None
 
     async def context(self) -> Context:
-        """The layouts and limits in force, agreed with Redis at the first call."""
+        """The layouts and limits in force for changes, agreed with Redis at the first one.
+
+        Raises ConfigError for a Redis that would lose messages: nothing is written to it.
+        """
         if self._context is None:
-            context = self._setup.context(await self.store.run(self._setup.layout_command))
-            self.store.durability = await self._run(operations.durability(self._setup.settings))
-            self._context = context
-        elif self._setup.outdated(self._context.layouts):
-            self._setup.take(self._context.layouts, await self.store.run_many([self._setup.listed]))
+            durability = await self._run(operations.durability(self._setup.settings))
+            self._context = self._setup.context(await self.store.run(self._setup.layout_command))
+            self.store.durability = durability
+        else:
+            await self._keep_up(self._context)
         return self._context
+
+    async def reading(self) -> Context:
+        """As `context`, for reading: nothing is asked of the Redis, and nothing written, not even its first layout."""
+        found = self._context or self._reading
+        if found is None:
+            meta = await self.store.run(commands.meta())
+            if meta is None:
+                return self._setup.unused()
+            found = self._reading = self._setup.context(meta)
+        await self._keep_up(found)
+        return found
+
+    async def _keep_up(self, context: Context) -> None:
+        if self._setup.outdated(context.layouts):
+            self._setup.take(context.layouts, await self.store.run_many([self._setup.listed]))
 
     async def _run(self, plan: Plan[T]) -> T:
         try:
@@ -216,6 +259,10 @@ class AsyncClient:
     async def run(self, make: Callable[[Context], Plan[T]]) -> T:
         """Run a plan that is not among the methods here, such as `delayq.operations.look`."""
         return await self._run(make(await self.context()))
+
+    async def read(self, make: Callable[[Context], Plan[T]]) -> T:
+        """Run a plan that changes nothing."""
+        return await self._run(make(await self.reading()))
 
     async def schedule(self, message: Message) -> Scheduled:
         """Schedule one message; raises InvalidMessage, Conflict or StoreError."""
@@ -272,19 +319,19 @@ class AsyncClient:
 
     async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """What is known of ids, in order."""
-        return await self._run(operations.get(await self.context(), ids))
+        return await self._run(operations.get(await self.reading(), ids))
 
     async def find(self, key: str) -> list[Found]:
         """The messages that carry a business key and have not ended, by due."""
-        return await self._run(operations.find(await self.context(), key))
+        return await self._run(operations.find(await self.reading(), key))
 
     async def stats(self) -> list[QueueStats]:
         """The figures of every queue."""
-        return await self._run(operations.stats(await self.context()))
+        return await self._run(operations.stats(await self.reading()))
 
     async def dead_letters(self, limit: int = 100, token: str | None = None) -> DeadLetterPage:
         """A page of dead letters."""
-        return await self._run(operations.dead_letters(await self.context(), limit, token))
+        return await self._run(operations.dead_letters(await self.reading(), limit, token))
 
     async def redrive(self, ids: Sequence[str]) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
@@ -296,7 +343,7 @@ class AsyncClient:
 
     async def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""
-        return await self._run(operations.nodes(await self.context()))
+        return await self._run(operations.nodes(await self.reading()))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -272,11 +272,13 @@ def nodes(context: Context) -> Plan[dict[str, NodeLine]]:
 def durability(settings: Settings) -> Plan[Durability | None]:
     """Where a change has to be before it is answered (None: nothing to wait for).
 
-    Raises ConfigError for a server that cannot keep DELAYQ_FSYNC=always.
+    Raises ConfigError for a server that would lose messages, or that cannot keep DELAYQ_FSYNC=always.
     """
+    server = checks.told((yield checks.questions(settings.fsync)))
+    checks.refuse(server)
     fsync = settings.fsync == "always"
     if fsync:
-        checks.refuse_fsync(checks.told((yield checks.questions(settings.fsync))))
+        checks.refuse_fsync(server)
     if not settings.min_replicas and not fsync:
         return None
     return Durability(replicas=settings.min_replicas, fsync=fsync, timeout=settings.redis_timeout)

@@ -38,13 +38,13 @@ def session_fakeredis() -> Iterator[ServerUnderTest]:
 
 @pytest.fixture(scope="session")
 def session_valkey() -> Iterator[ServerUnderTest]:
-    with real_server("valkey", appendonly=False) as server:
+    with real_server("valkey") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def session_redis7() -> Iterator[ServerUnderTest]:
-    with real_server("redis7", appendonly=False) as server:
+    with real_server("redis7") as server:
         yield server
 
 

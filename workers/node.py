@@ -200,8 +200,8 @@ class Node:
         said = ""
         while not self._stopping:
             try:
-                meta = self.store.run(commands.layout(wanted or DEFAULT_QUEUES))
                 checks.refuse(self.store.run(checks.server()))
+                meta = self.store.run(commands.layout(wanted or DEFAULT_QUEUES))
             except StoreError as error:
                 if str(error) != said:
                     said = str(error)

@@ -64,7 +64,7 @@ def reconcile(
     wanted = WriteOptions.parse(options)
     counts: Counts | None = None
     with Client(settings=settings) as client:
-        client.context()
+        client.context() if fix else client.reading()  # a Redis that is away is better known before Spark starts
         with session("delayq reconcile", master=master, conf=tables.conf_of(conf)) as spark:
             frame = mapped(read(spark, table), table)
             with compare(frame, wanted, client) as found:

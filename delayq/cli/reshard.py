@@ -36,7 +36,7 @@ def reshard(
     output = Output()
     steps: list[ReshardStep] = []
     with connect(redis_url) as client:
-        if client.store.run(commands.layouts()):
+        if not dry_run and client.store.run(commands.layouts()):
             client.context()  # what is promised of changes holds here, too
         for step in steps_of(client.store, queues, SystemClock(), dry_run=dry_run):
             steps.append(step)

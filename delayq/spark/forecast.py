@@ -130,7 +130,7 @@ def zone_of(frame: DataFrame, options: WriteOptions) -> tzinfo:
 def _look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: tzinfo) -> Forecast:
     found = Forecast()
     with handed.client() as client:
-        context = client.context()
+        context = client.reading()
         for batch in windows(batches):
             now = client.store.run(commands.redis_now())
             rows = [_checked(row, context.limits, now, client) for row in messages_of(batch, options, lambda: here)]
@@ -147,7 +147,7 @@ def _checked(row: Message | InvalidMessage, limits: Limits, now: int, client: Cl
         return row
     try:
         row.validate(limits, now)
-        client.context().routes.check(row)
+        client.reading().routes.check(row)
         encode(row, limits)
         whole_id(row.id, row.ordering_key)
     except InvalidMessage as error:

@@ -91,10 +91,11 @@ def complaints(server: Server, min_replicas: int = 0, fsync: str = "") -> list[s
             f"maxmemory-policy is {server.policy}{_where(server)}, which lets Redis throw messages away: "
             "run CONFIG SET maxmemory-policy noeviction"
         )
-    if server.aof is False:
+    if server.aof is not True:
         found.append(
-            f"the append-only file is off{_where(server)}, so a restart of Redis loses messages: "
-            "run CONFIG SET appendonly yes"
+            f"{_file(server)}, so a restart of Redis loses messages: run CONFIG SET appendonly yes"
+            if server.aof is False
+            else f"{_file(server)}, so a restart of Redis may lose messages: ask who runs it"
         )
     if server.role not in ("master", "unknown"):
         found.append("this is a replica, which takes no writes: point DELAYQ_REDIS_URL at its primary")
@@ -111,17 +112,26 @@ def complaints(server: Server, min_replicas: int = 0, fsync: str = "") -> list[s
     return found
 
 
+def _file(server: Server) -> str:
+    if server.aof is None:
+        return f"the server does not say whether it keeps an append-only file{_where(server)}"
+    return f"the append-only file is off{_where(server)}"
+
+
 def _where(server: Server) -> str:
     return f" on one of the {server.primaries} primaries at least" if server.primaries > 1 else ""
 
 
 def refuse(server: Server) -> None:
-    """Raise ConfigError for a server that would silently lose messages, or scripts that a full one would stop."""
+    """Raise ConfigError for a server that would lose messages, or scripts that a full one would stop.
+
+    API, workers, clients and the command line alike ask this before they change anything.
+    """
     if stopped := stopped_when_full():
         raise ConfigError(
             f"a full Redis would refuse {', '.join(stopped)}: the line '-- @flags allow-oom' is missing there"
         )
-    if server.policy not in (None, "noeviction"):
+    if server.policy not in (None, "noeviction") or server.aof is not True:
         raise ConfigError(f"this Redis cannot be trusted: {complaints(server)[0]}")
 
 
@@ -155,8 +165,8 @@ def _appendfsync() -> Command[str]:
 
 def refuse_fsync(server: Server) -> None:
     """Raise ConfigError if a server cannot keep DELAYQ_FSYNC=always."""
-    if server.aof is False:
-        raise ConfigError(f"DELAYQ_FSYNC=always needs the append-only file, which is off{_where(server)}")
+    if server.aof is not True:
+        raise ConfigError(f"DELAYQ_FSYNC=always needs the append-only file, but {_file(server)}")
     if not believable(server.name, server.version) and server.appendfsync != "always":
         known = server.appendfsync or "unknown, as its user may not ask (+config|get)"
         raise ConfigError(

@@ -63,7 +63,7 @@ async def test_the_problem_names_the_id_to_repeat_with(valkey: ServerUnderTest, 
 async def test_a_disk_that_cannot_be_waited_for_is_told(valkey: ServerUnderTest, asgi: Serving) -> None:
     async with asgi(load_settings(redis_url=valkey.url, fsync="always")) as api:
         (missing,) = (await api.get("/readyz")).json()["missing"]
-        assert missing.startswith("DELAYQ_FSYNC=always needs the append-only file")
+        assert missing.startswith("DELAYQ_FSYNC=always needs appendfsync always")
         answer = await api.post("/v1/messages", json={"topic": "t", "delayTime": HOUR})
         assert (answer.status_code, answer.json()["type"]) == (503, "urn:delayq:problem:not-ready")
 

@@ -56,7 +56,7 @@ def environment(redis_url: str, **settings: str) -> dict[str, str]:
 
 
 @contextmanager
-def api_process(redis_url: str, folder: Path, *, ignoring_sigint: bool = False) -> Iterator[Process]:
+def api_process(redis_url: str, folder: Path, *, ignoring_sigint: bool = False, **given: str) -> Iterator[Process]:
     port = free_port()
     command = [sys.executable, "-m", "api"]
     if ignoring_sigint:
@@ -64,7 +64,7 @@ def api_process(redis_url: str, folder: Path, *, ignoring_sigint: bool = False) 
     log = folder / "log"
     with log.open("wb") as out:
         popen = subprocess.Popen(
-            command, cwd=ROOT, env=environment(redis_url, DELAYQ_API_PORT=str(port)), stdout=out, stderr=out
+            command, cwd=ROOT, env=environment(redis_url, DELAYQ_API_PORT=str(port), **given), stdout=out, stderr=out
         )
     process = Process(popen, port, log)
     try:
@@ -106,13 +106,13 @@ def test_a_request_under_way_is_finished_before_it_stops(valkey: ServerUnderTest
 
 
 def test_its_log_is_json_where_nobody_looks_on(valkey: ServerUnderTest, tmp_path: Path) -> None:
-    with api_process(valkey.url, tmp_path) as process:
+    with api_process(valkey.url, tmp_path, DELAYQ_MIN_REPLICAS="1") as process:
         process.request("GET", "/v1/stats")
         process.popen.terminate()
         process.popen.wait(10)
         lines = [json.loads(line) for line in process.log.read_text().splitlines()]
         assert {"event", "level", "timestamp"} <= lines[0].keys()
-        assert any("append-only" in line.get("reason", "") for line in lines)
+        assert any("only 0 replicas" in line.get("reason", "") for line in lines)
         assert not any("/v1/stats" in line["event"] for line in lines)  # no access log
 
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from tests.api.conftest import Serving, assert_away
+from tests.support.clusters import Member
 
 
 async def test_what_a_redis_lacks_is_said_in_words(tmp_path: Path, asgi: Serving) -> None:
@@ -17,9 +21,33 @@ async def test_what_a_redis_lacks_is_said_in_words(tmp_path: Path, asgi: Serving
             assert any("noeviction" in reason for reason in missing)
 
 
+@pytest.mark.parametrize("lax", [["--appendonly", "no"], ["--maxmemory-policy", "allkeys-lru"]], ids=str)
+async def test_what_a_redis_would_lose_is_not_taken(lax: list[str], tmp_path: Path, asgi: Serving) -> None:
+    with EmbeddedServer(data_dir=tmp_path / "valkey", extra=lax) as server:
+        async with asgi(load_settings(redis_url=server.url)) as api:
+            answer = await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000})
+            assert "cannot be trusted" in assert_away(answer)["detail"]
+            assert (await api.get("/v1/messages/there")).status_code == 404  # reading is answered
+        assert keys_of(server) == []
+
+
+async def test_whether_it_is_ready_is_asked_without_writing(own_valkey: EmbeddedServer, asgi: Serving) -> None:
+    async with asgi(load_settings(redis_url=own_valkey.url)) as api:
+        assert (await api.get("/readyz")).status_code == 200
+        assert (await api.get("/v1/stats")).json()["depth"] == 0
+    assert keys_of(own_valkey) == []
+
+
+def keys_of(server: EmbeddedServer) -> list[bytes]:
+    with closing(Member(server).admin) as admin:
+        found: list[bytes] = admin.keys("*")
+        return found
+
+
 async def test_another_layout_is_refused(own_valkey: EmbeddedServer, asgi: Serving) -> None:
     async with asgi(load_settings(redis_url=own_valkey.url, queues=16)) as api:
         assert (await api.get("/readyz")).status_code == 200
+        assert (await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000})).status_code == 201
     async with asgi(load_settings(redis_url=own_valkey.url, queues=8)) as api:
         assert "16 queues" in assert_away(await api.get("/readyz"))["missing"][0]
         for answer in (

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import redis
 
 from delayq.embedded import EmbeddedServer
 from delayq.processes import free_port
@@ -147,9 +149,50 @@ def test_an_id_that_was_cancelled_is_refused(cli: Cli, given: Given) -> None:
 
 
 def test_a_full_redis_is_one_sentence(cli: Cli, alone: None) -> None:
-    with EmbeddedServer(appendonly=False, maxmemory="1mb") as full:
+    with EmbeddedServer(maxmemory="1mb") as full:
         said = cli("schedule", "t", "x" * 60_000, *WHEN, "--redis-url", full.url).refused()
     assert "maxmemory" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("schedule", "t", "x", "--delay", "1h"),
+        ("cancel", "a"),
+        ("reschedule", "a", "--delay", "1h"),
+        ("dead-letters", "redrive", "a"),
+        ("dead-letters", "discard", "a"),
+        ("era", "bump", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_a_redis_that_would_lose_messages_is_refused(cli: Cli, alone: None, command: tuple[str, ...]) -> None:
+    with EmbeddedServer(extra=["--maxmemory-policy", "allkeys-lru"]) as server:
+        assert "maxmemory-policy is allkeys-lru" in cli(*command, "--redis-url", server.url).refused()
+        with closing(redis.Redis(port=server.port)) as admin:
+            assert admin.dbsize() == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("get", "a"),
+        ("find", "k"),
+        ("stats",),
+        ("queues",),
+        ("nodes",),
+        ("doctor",),
+        ("dead-letters", "list"),
+        ("era", "show"),
+        ("reshard", "--queues", "4", "--dry-run"),
+    ],
+    ids=" ".join,
+)
+def test_reading_writes_nothing(cli: Cli, alone: None, command: tuple[str, ...]) -> None:
+    with EmbeddedServer() as server:
+        cli(*command, "--redis-url", server.url)
+        with closing(redis.Redis(port=server.port)) as admin:
+            assert admin.dbsize() == 0
 
 
 def test_the_redis_url_of_the_option_comes_before_the_one_of_the_environment(

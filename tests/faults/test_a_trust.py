@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from delayq import Client, Message
+from delayq import Client, ConfigError, Message
 from delayq.store import queue_keys
 from delayq.testing import MemoryTarget
 from tests.docs.blocks import blocks_of
@@ -91,6 +91,8 @@ def test_a7_an_eviction_policy_that_is_changed_at_run_time_is_told_and_refused(o
     eventually(lambda: not late.alive, "another worker does not start")
     assert late.returncode == 2
     assert "maxmemory-policy is allkeys-lru" in late.said()
+    with Client(on.redis.url) as client, pytest.raises(ConfigError, match="maxmemory-policy is allkeys-lru"):
+        client.schedule(Message(topic="a7", delay_time=HOUR))
     on.admin.config_set("maxmemory-policy", "noeviction")
     assert on.service.ready()
 
@@ -106,10 +108,8 @@ def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def server(valkey: ServerUnderTest) -> Iterator[ServerUnderTest]:
     """A server that can be trusted."""
-    valkey.admin.config_set("appendonly", "yes")
     yield valkey
     valkey.admin.config_set("maxmemory-policy", "noeviction")
-    valkey.admin.config_set("appendonly", "no")
 
 
 def watch_of(running: RunningNode) -> Watch:
@@ -125,6 +125,7 @@ def test_a7_a_worker_that_runs_raises_the_alarm_and_goes_on(server: ServerUnderT
     settings = settings_for(server.url, target)
     with RunningNode(settings) as running, Client(settings=settings) as client:
         watch = watch_of(running)
+        client.context()  # what begins later is refused
         server.admin.config_set("maxmemory-policy", "volatile-ttl")
         eventually(lambda: any("volatile-ttl" in text for text in watch.alarms.values()), "the alarm")
         client.schedule(Message(topic="m.t", id="a", delay_time=0))

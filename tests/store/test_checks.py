@@ -30,7 +30,7 @@ def test_a_server_says_what_it_is(real: ServerUnderTest) -> None:
         store.close()
     assert server.name == {"valkey": "valkey", "redis7": "redis"}[real.kind]
     assert server.version.split(".")[0].isdigit()
-    assert (server.aof, server.policy, server.role, server.loading) == (False, "noeviction", "master", False)
+    assert (server.aof, server.policy, server.role, server.loading) == (True, "noeviction", "master", False)
     assert (server.max_memory, server.used_memory > 0) == (2**30, True)
 
 
@@ -53,6 +53,7 @@ def test_nothing_is_said_against_a_good_server() -> None:
         ({"policy": "allkeys-lru"}, "CONFIG SET maxmemory-policy noeviction"),
         ({"policy": "volatile-ttl"}, "CONFIG SET maxmemory-policy noeviction"),
         ({"aof": False}, "CONFIG SET appendonly yes"),
+        ({"aof": None}, "does not say whether it keeps an append-only file"),
         ({"role": "slave"}, "point DELAYQ_REDIS_URL at its primary"),
     ],
     ids=str,
@@ -63,11 +64,22 @@ def test_each_trouble_is_a_sentence_that_says_what_to_do(changes: dict[str, obje
     assert "\n" not in complaint
 
 
-def test_only_a_server_that_throws_messages_away_is_refused() -> None:
-    with pytest.raises(ConfigError, match="maxmemory-policy is allkeys-lru"):
-        checks.refuse(msgspec.structs.replace(GOOD, policy="allkeys-lru"))
-    checks.refuse(msgspec.structs.replace(GOOD, aof=False, role="slave"))
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"policy": "allkeys-lru"}, "maxmemory-policy is allkeys-lru"),
+        ({"aof": False}, "the append-only file is off"),
+        ({"aof": None}, "does not say whether it keeps an append-only file"),
+    ],
+)
+def test_a_server_that_would_lose_messages_is_refused(changes: dict[str, object], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        checks.refuse(msgspec.structs.replace(GOOD, **changes))
 
 
-def test_what_a_server_does_not_say_is_not_held_against_it() -> None:
-    assert checks.complaints(msgspec.structs.replace(GOOD, aof=None, policy=None, role="unknown")) == []
+def test_a_server_that_only_takes_nothing_now_is_not_refused() -> None:
+    checks.refuse(msgspec.structs.replace(GOOD, role="slave", loading=True))
+
+
+def test_what_else_a_server_does_not_say_is_not_held_against_it() -> None:
+    assert checks.complaints(msgspec.structs.replace(GOOD, policy=None, role="unknown")) == []

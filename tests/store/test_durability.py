@@ -23,7 +23,6 @@ from delayq.store.keys import Layout, queue_keys
 from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, taken
-from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
 HOUR = 3_600_000
@@ -208,11 +207,6 @@ def test_what_is_asked_follows_the_server_that_answers(
         assert list(proxy.commands) == ["schedule", "barrier", "waitaof", "barrier", "config"]
 
 
-def test_always_is_refused_without_an_append_only_file(valkey: ServerUnderTest, client: Callable[..., Client]) -> None:
-    with pytest.raises(ConfigError, match="DELAYQ_FSYNC=always needs the append-only file"):
-        client(valkey.url, fsync="always").schedule(Message(topic="t", delay_time=HOUR))
-
-
 @pytest.mark.parametrize("binary", [None, Member.binary()], ids=["valkey", "system"])
 def test_a_server_whose_word_cannot_be_taken_must_write_always_by_itself(
     binary: Path | None, client: Callable[..., Client]
@@ -287,7 +281,6 @@ def test_one_primary_of_a_cluster_without_always_confirms_none_of_its_changes(
 ) -> None:
     primaries = cluster.primaries
     for one in primaries:
-        one.admin.config_set("appendonly", "yes")
         one.admin.config_set("appendfsync", "always")
     try:
         made = client(cluster.url, fsync="always")
@@ -299,7 +292,6 @@ def test_one_primary_of_a_cluster_without_always_confirms_none_of_its_changes(
     finally:
         for one in primaries:
             one.admin.config_set("appendfsync", "everysec")
-            one.admin.config_set("appendonly", "no")
 
 
 def test_a_user_who_may_not_ask_is_told_which_right_is_missing(client: Callable[..., Client]) -> None:

@@ -20,11 +20,9 @@ Said = list[tuple[str, str]]
 
 @pytest.fixture
 def client(valkey: ServerUnderTest) -> Iterator[Client]:
-    valkey.admin.config_set("appendonly", "yes")
     with Client(valkey.url) as made:
         yield made
     valkey.admin.config_set("maxmemory-policy", "noeviction")
-    valkey.admin.config_set("appendonly", "no")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from delayq.store.keys import META, NODES, Layout, QueueKeys
 from delayq.store.layouts import read_layouts, write_layouts
 
 __all__ = [
-    "LAYOUT_VERSION", "Meta", "bump_era", "close", "era", "forget_node", "glance", "layout", "layouts", "nodes",
+    "LAYOUT_VERSION", "Meta", "bump_era", "close", "era", "forget_node", "glance", "layout", "layouts", "meta", "nodes",
     "publish_node", "redis_now", "relist", "retire",
 ]  # fmt: skip
 
@@ -34,12 +34,17 @@ class Meta(msgspec.Struct, frozen=True):
 
 def layout(queues: int) -> Command[Meta]:
     """Agree on the layouts; the first process writes the first one."""
-    return Command(
-        "layout",
-        (META,),
-        (queues, LAYOUT_VERSION),
-        lambda reply: Meta(read_layouts(reply[0].decode()), reply[1].decode(), int(reply[2])),
-    )
+    return Command("layout", (META,), (queues, LAYOUT_VERSION), _read_meta)
+
+
+def meta() -> Command[Meta | None]:
+    """What was agreed on, without writing; None in a Redis that nobody has used yet."""
+    return plain("HMGET", META, "layouts", "version", "era", read=lambda reply: _read_meta(reply) if reply[0] else None)
+
+
+def _read_meta(reply: Any) -> Meta:
+    layouts, version, era = reply
+    return Meta(read_layouts(layouts.decode()), (version or b"").decode(), int(era or 0))
 
 
 def layouts() -> Command[tuple[Layout, ...]]:

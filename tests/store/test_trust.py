@@ -1,0 +1,106 @@
+"""What a client asks of a Redis before it changes anything; reading asks for nothing, and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayq import AsyncClient, Client, ConfigError, Message, Settings
+from delayq.embedded import EmbeddedServer
+from tests.support.clusters import Member
+from tests.support.proxy import FaultProxy
+
+HOUR = 3_600_000
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "schedule": lambda client: client.schedule(Message(topic="t", delay_time=HOUR, id="new")),
+    "cancel": lambda client: client.cancel("there"),
+    "cancel_by_key": lambda client: client.cancel_by_key("key"),
+    "reschedule": lambda client: client.reschedule("there", delay_time=HOUR),
+    "redrive": lambda client: client.redrive(["there"]),
+    "discard": lambda client: client.discard("there"),
+}
+READING: dict[str, Callable[[Any], Any]] = {
+    "get": lambda client: client.get("there"),
+    "find": lambda client: client.find("key"),
+    "stats": lambda client: client.stats(),
+    "dead_letters": lambda client: client.dead_letters(),
+    "nodes": lambda client: client.nodes(),
+}
+LAX = {"no file": ["--appendonly", "no"], "eviction": ["--maxmemory-policy", "allkeys-lru"]}
+
+
+@pytest.fixture(params=LAX)
+def lax(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedServer]:
+    """A server that would lose messages."""
+    with EmbeddedServer(data_dir=tmp_path, extra=LAX[request.param]) as running:
+        yield running
+
+
+def names(server: EmbeddedServer) -> list[bytes]:
+    """The keys that there are."""
+    with closing(Member(server).admin) as admin:
+        found: list[bytes] = admin.keys("*")
+        return found
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_redis_that_would_lose_messages_is_refused_and_left_as_it_is(lax: EmbeddedServer, change: str) -> None:
+    with Client(lax.url) as client:
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="this Redis cannot be trusted"):
+                CHANGES[change](client)
+    assert names(lax) == []
+
+
+async def test_asyncio_refuses_it_as_well(lax: EmbeddedServer) -> None:
+    async with AsyncClient(lax.url) as client:
+        for change in CHANGES.values():
+            made: Awaitable[Any] = change(client)
+            with pytest.raises(ConfigError, match="this Redis cannot be trusted"):
+                await made
+    assert names(lax) == []
+
+
+def test_it_is_taken_as_soon_as_it_is_set_right(lax: EmbeddedServer) -> None:
+    with Client(lax.url) as client, closing(Member(lax).admin) as admin:
+        with pytest.raises(ConfigError):
+            client.schedule(Message(topic="t", delay_time=HOUR))
+        admin.config_set("appendonly", "yes")
+        admin.config_set("maxmemory-policy", "noeviction")
+        assert client.schedule(Message(topic="t", delay_time=HOUR)).created
+
+
+@pytest.mark.parametrize("look", READING)
+def test_reading_asks_for_nothing_and_writes_nothing(lax: EmbeddedServer, look: str) -> None:
+    with Client(lax.url) as client:
+        READING[look](client)
+    assert names(lax) == []
+
+
+async def test_reading_by_asyncio_writes_nothing_either(own_valkey: EmbeddedServer) -> None:
+    async with AsyncClient(own_valkey.url) as client:
+        for look in READING.values():
+            await look(client)
+    assert names(own_valkey) == []
+
+
+def test_it_is_asked_once_for_each_client(own_valkey: EmbeddedServer) -> None:
+    with FaultProxy(own_valkey.port) as proxy, Client(proxy.url) as client:
+        for _ in range(3):
+            client.schedule(Message(topic="t", delay_time=HOUR))
+            client.get("there")
+        assert [name for name in proxy.commands if name in ("info", "layout")] == ["info", "layout"]
+
+
+def test_who_has_read_an_empty_redis_learns_what_its_first_user_agrees_on(own_valkey: EmbeddedServer) -> None:
+    with Client(own_valkey.url) as reader:
+        assert (reader.get("a"), len(reader.stats())) == (None, 16)
+        with Client(own_valkey.url, settings=Settings(queues=5)) as first:
+            first.schedule(Message(topic="t", delay_time=HOUR, id="a"))
+        assert reader.get("a") is not None
+        assert len(reader.stats()) == 5
