@@ -24,9 +24,18 @@ POLL_SECONDS: Final = 0.2
 #: librdkafka tells what became of purged messages at once; this is for a busy machine.
 PURGE_SECONDS: Final = 0.5
 
-# What it says of each connection is for who asks for it; what it means for a message is in the message's result.
 _log = logging.getLogger("delayq.targets.kafka")
-_log.addHandler(logging.NullHandler())
+
+
+def _librdkafka() -> logging.Logger:
+    """Where librdkafka says every failed try to connect, three a second: nowhere, unless somebody sets its level.
+
+    What it means for a message is in the message's result, and the circuit's line in the log says that.
+    """
+    logger = logging.getLogger("delayq.targets.kafka.librdkafka")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+    return logger
 
 
 class Sent:
@@ -63,10 +72,11 @@ class Producing:
     def __init__(self, settings: Mapping[str, Any], *, make: Make = Producer) -> None:
         self.trouble = ""  # what it said last of its brokers
         self.broken = False  # it takes nothing any more
+        self.down = False  # it reached none of its brokers, and no message has arrived since
         self._lock = threading.Lock()
         self._users = 0
         self._ending = False
-        self._producer = make({**settings, "error_cb": self.failed}, logger=_log)
+        self._producer = make({**settings, "error_cb": self.failed}, logger=_librdkafka())
         self.produce = self._producer.produce
         self._thread = threading.Thread(target=self._serve, name="kafka-reports", daemon=True)
         self._thread.start()
@@ -105,8 +115,15 @@ class Producing:
         """Take in what it said of itself."""
         if error.fatal():
             self.broken = True
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # what was wrong with each was said before
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.down = True
+        else:  # what was wrong with each broker
             self.trouble = error.str()
+
+    def arrived(self) -> None:
+        """Take in that all of a batch has arrived."""
+        self.trouble = ""
+        self.down = False
 
     def _serve(self) -> None:
         """Let reports come in, each as soon as it is there."""
