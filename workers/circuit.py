@@ -75,11 +75,19 @@ class Circuit:
             self._probing = True
             return PROBES
 
+    @property
+    def certain(self) -> bool:
+        """Whether what failed can only be the target's fault: it said so, or several different messages failed."""
+        with self._lock:
+            return self._certain()
+
+    def _certain(self) -> bool:
+        return self._told or len(self._suspects) >= SUSPECTS
+
     def may_try(self, id: str) -> bool:
         """Whether this message may be sent although the circuit is open; it counts as one that was tried then."""
         with self._lock:
-            certain = self._told or len(self._suspects) >= SUSPECTS
-            if self._probe_at is None or certain or id in self._suspects:
+            if self._probe_at is None or self._certain() or id in self._suspects:
                 return False
             self._suspects.add(id)
             return True

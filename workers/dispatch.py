@@ -248,6 +248,10 @@ class Dispatch:
         forwarder = self._forwarders.get(name[2:])
         return forwarder is not None and forwarder.circuit.open
 
+    def at_fault(self, route: str) -> bool:
+        """Whether the target is certainly at fault for what failed, and not the messages."""
+        return self._forwarders[route].circuit.certain
+
     def probe_failed(self, name: str) -> None:
         """Let no more of the permitted probes go: the next pause has begun."""
         self._probes.pop(name, None)

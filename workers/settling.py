@@ -42,6 +42,7 @@ class Settling:
         assert route is not None
         aside = f"t:{route.name}"
         broken = work.probing(aside)
+        certain = work.at_fault(route.name)
         settlement, flight = work.settlement, work.flight.held
         for held, result in zip(batch, results, strict=True):
             if flight.get(held.ticket) is not held:
@@ -52,7 +53,10 @@ class Settling:
                 settlement.bury(held, result.reason)
             elif broken or held.probe or result.outcome == "full":
                 work.probe_failed(route.name)
-                work.park_lane(held, aside)
+                if certain or result.outcome != "unknown":
+                    work.park_lane(held, aside)
+                else:  # it may have arrived, and may be at fault itself: its attempts are counted
+                    self._failed(held, route, result, now)
             else:
                 self._failed(held, route, result, now)
 

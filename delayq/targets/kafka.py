@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -98,6 +98,7 @@ class KafkaTarget:
                 results[place] = Result.unavailable("the target is closed")
             return ()
         sent = Sent(len(batch))
+        down = producing.down
         try:
             taken = self._hand_over(producing, batch, places, sent, results)
             left = max(0, deadline - self._clock.monotonic()) / 1000
@@ -110,14 +111,16 @@ class KafkaTarget:
             if sent.reported[place]:
                 results[place] = OK
         if not sent.errors:
-            producing.trouble = ""
+            producing.arrived()
+        # A batch that found no broker, neither when it came nor until it was given up, was not sent.
+        late = Result.unavailable if down and producing.down else Result.unknown
         doubtful = []
         for place, error in tuple(sent.errors):
             if error.code() in FAULTS and not alone:
                 doubtful.append(place)
                 results[place] = Result.unavailable(f"sent together with others: {_words(error)}")
             else:
-                results[place] = _judge(error, producing.trouble)
+                results[place] = _judge(error, producing.trouble, late)
         return doubtful
 
     def _hand_over(
@@ -237,14 +240,18 @@ def _key_and_headers(one: Delivery, other_name: bool) -> tuple[str | None, dict[
     return ordering_key or (keys[0] if keys else None), headers
 
 
-def _judge(error: KafkaError, trouble: str) -> Result:
-    """What a report's error means for its message, which was alone if the error is one of FAULTS."""
+def _judge(error: KafkaError, trouble: str, late: Callable[[str], Result]) -> Result:
+    """What a report's error means for its message, which was alone if the error is one of FAULTS.
+
+    `late` is what one is whose time was over.
+    """
     code = error.code()
     if code in FAULTS:
         return Result.rejected(_words(error))
     if code in REFUSALS:
         return Result.unavailable(_words(error))
-    return Result.unknown(f"{_words(error)}; {trouble}" if trouble else _words(error))
+    make = late if code == KafkaError._MSG_TIMED_OUT else Result.unknown
+    return make(f"{_words(error)}; {trouble}" if trouble else _words(error))
 
 
 def _words(error: object) -> str:

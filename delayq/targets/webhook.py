@@ -36,8 +36,10 @@ __all__ = ["WebhookTarget"]
 #: Of an answer at most so many bytes are read, and at most for so many ms once its status is there.
 MOST_READ: Final = 64 * 1024
 READ_FOR: Final = 2_000
-#: Of the 4xx these are no fault of the message.
-LATER: Final = frozenset({408, 409, 425, 429})
+#: Of the 4xx these say that nothing was taken now, whatever the message is.
+LATER: Final = frozenset({425, 429})
+#: These say no more than that this request failed: as a 500 does.
+OPEN: Final = frozenset({408, 409})
 #: What delayq says by itself; a route's own headers may not.
 RESERVED: Final = frozenset({
     "connection", "content-length", "content-type", "expect", "host", "idempotency-key", "keep-alive",
@@ -156,7 +158,7 @@ class WebhookTarget:
             return Result.unavailable(f"{reason} (redirects are not followed: give the route the new address)", after)
         if status in LATER or status == 503:
             return Result.unavailable(reason, after)
-        if 400 <= status < 500:
+        if 400 <= status < 500 and status not in OPEN:
             return Result.rejected(reason)
         return Result.unknown(reason, after)
 

@@ -75,7 +75,7 @@ def test_a_broker_that_is_killed_and_back_loses_nothing(kafka: Kafka, open_targe
     finally:
         kafka.start()
     told += send_until_ok(target, topic, "during")
-    assert told[0] == "unknown" and told[-1] == "ok"  # it was not sent, but librdkafka does not say so
+    assert told[0] in ("unknown", "unavailable") and told[-1] == "ok"  # it depends on when its loss was noticed
     after = ids(kafka, topic, 101)
     assert after[:100] == [one.id for one in before]
     assert set(after[100:]) == {"during"}

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from delayq import ConfigError
 from delayq.routes import Route
+from delayq.targets import Result
 from delayq.targets.kafka import KafkaTarget
 from tests.support.deliveries import delivery, outcomes
 from tests.support.fake_kafka import SILENCE, URL, FakeProducer, Opened
@@ -193,10 +194,23 @@ def test_what_is_wrong_with_the_brokers_is_told_with_the_time_out_and_not_for_ev
     producer.settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     producer.fate = failing(KafkaError._MSG_TIMED_OUT)
     (result,) = target.send([delivery("bad")], 10)
-    assert result.reason == "Local: Message timed out (_MSG_TIMED_OUT); Connection refused"
+    assert result == Result.unavailable("Local: Message timed out (_MSG_TIMED_OUT); Connection refused")
     target.send([delivery("a")], 10)
     (result,) = target.send([delivery("bad")], 10)
-    assert result.reason == "Local: Message timed out (_MSG_TIMED_OUT)"
+    assert result == Result.unknown("Local: Message timed out (_MSG_TIMED_OUT)")
+
+
+def test_a_message_that_was_handed_over_before_the_brokers_went_may_have_arrived(opened: Opened) -> None:
+    target = opened()
+    producer = opened.made[0]
+
+    def fate(id: str) -> KafkaError:
+        producer.settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+        return KafkaError(KafkaError._MSG_TIMED_OUT)
+
+    producer.fate = fate
+    told = [target.send([delivery("bad")], 10)[0].outcome for _ in range(2)]
+    assert told == ["unknown", "unavailable"]
 
 
 def test_without_reports_nothing_is_left_to_be_sent_later(opened: Opened) -> None:

@@ -14,6 +14,7 @@ from workers.held import Held
 from workers.retry import Backoff
 
 BROKEN = Result.unknown("answered 500")
+AWAY = Result.unavailable("the broker is away")
 POLICY = Policy(window=300, look=50, max_attempts=8, backoff=Backoff(100, 1_000))
 
 
@@ -23,13 +24,13 @@ def world(worlds: Worlds) -> OneQueue:
 
 
 def fail_alone(world: OneQueue, *ids: str) -> Hand:
-    """Messages that are refused for as long as there are no others, until the circuit is open and they are parked."""
+    """Messages that are refused for as long as there are no others, until the circuit is open."""
     hand = world.take_over()
     for id in ids:
         world.add(id)
     hand.run(1_500, lambda held: BROKEN)
     assert hand.forwarders["general"].circuit.open
-    assert {world.state_of(id) for id in ids} == {"parked"}
+    assert world.dead() == {}
     return hand
 
 
@@ -52,14 +53,51 @@ def test_few_messages_that_never_get_through_make_no_neighbour_late_and_are_buri
     assert max(hand.sent.count(f"n{number}") for number in range(good)) == 1
 
 
-def test_alone_a_message_is_kept_and_tried_now_and_then_without_burning_attempts(world: OneQueue) -> None:
-    hand = fail_alone(world, "p0")
-    burnt = world.attempts_of("p0")
-    tries = len(hand.run(600_000, lambda held: BROKEN))
+@pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
+@pytest.mark.parametrize("most", [1, 2, 3, 8])
+def test_alone_a_message_that_may_have_arrived_each_time_is_buried_after_its_attempts(
+    world: OneQueue, most: int, keyed: bool
+) -> None:
+    hand = world.take_over()
+    attempts: list[int] = []
+
+    def answer(held: Held) -> Result:
+        attempts.append(held.attempt)
+        return BROKEN
+
+    world.add("p0", max_attempts=most, ordering_key="k" if keyed else "")
+    for redriven in range(3):  # the circuit is open by then
+        hand.run(600_000, answer)
+        assert attempts == [*range(1, most + 1)] * (redriven + 1)
+        assert (world.dead()["p0"].attempts, world.dead()["p0"].reason) == (
+            most, f"gave up after {most} attempts: answered 500",
+        )  # fmt: skip
+        world.redrive("p0")
+    assert hand.run(60_000, lambda held: OK) == ["p0"]
+    assert (world.records(), world.dead()) == ({}, {})
+
+
+def test_alone_a_message_of_which_nothing_was_taken_is_kept_and_burns_no_attempts(world: OneQueue) -> None:
+    hand = world.take_over()
+    world.add("m0", max_attempts=3)
+    hand.run(1_500, lambda held: AWAY)
+    assert hand.forwarders["general"].circuit.open
+    tries = len(hand.run(600_000, lambda held: AWAY))
     assert 10 < tries < 40
-    assert (world.attempts_of("p0"), world.dead()) == (burnt, {})
+    assert (world.state_of("m0"), world.attempts_of("m0"), world.dead()) == ("parked", 2, {})
     hand.run(60_000, lambda held: OK)
     assert world.records() == {}
+
+
+@pytest.mark.parametrize("failure", [BROKEN, AWAY], ids=["unknown", "unavailable"])
+def test_while_different_messages_fail_none_burns_attempts(world: OneQueue, failure: Result) -> None:
+    hand = world.take_over()
+    for number in range(4):
+        world.add(f"m{number}", max_attempts=3)
+    hand.run(3_600_000, lambda held: failure)
+    assert {id: world.state_of(id) for id in world.records()} == dict.fromkeys(["m0", "m1", "m2", "m3"], "parked")
+    assert {world.attempts_of(id) for id in world.records()} <= {0, 1}
+    assert world.dead() == {}
 
 
 def test_after_three_different_messages_it_is_the_target(world: OneQueue) -> None:
@@ -70,9 +108,12 @@ def test_after_three_different_messages_it_is_the_target(world: OneQueue) -> Non
         hand.answer(f"m{number}", BROKEN)
     world.add("m3", at=world.elapsed)
     assert "m3" not in hand.settle()
-    assert {id: (world.state_of(id), world.attempts_of(id)) for id in ("m1", "m2", "m3")} == dict.fromkeys(
-        ("m1", "m2", "m3"), ("parked", 0)
-    )
+    hand.run(5_000, lambda held: BROKEN)
+    assert {id: (world.state_of(id), world.attempts_of(id)) for id in ("m1", "m2", "m3")} == {
+        "m1": ("parked", 1),  # so far it might have been its own fault
+        "m2": ("parked", 0),
+        "m3": ("parked", 0),
+    }
 
 
 def test_of_many_at_once_only_as_many_try_as_it_takes(world: OneQueue) -> None:
