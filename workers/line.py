@@ -16,10 +16,15 @@ from workers.skew import Skew
 __all__ = ["Line"]
 
 EVERY = 5_000  # ms
+SILENT = 3_600_000  # ms after which the line of another node is removed
+TIDY = 60_000  # ms between two looks for such lines, at a page of them
 
 
 class Line:
-    """Published every 5 s, and at once when a queue came or went. Belongs to the node's thread."""
+    """Published every 5 s, and at once when a queue came or went. Belongs to the node's thread.
+
+    A node that was killed takes its line not away, so the others do, an hour later.
+    """
 
     def __init__(self, store: Store, settings: Settings, skew: Skew, clock: Clock) -> None:
         self._store = store
@@ -28,6 +33,8 @@ class Line:
         self._clock = clock
         self._started = clock.now()
         self._published_at: int | None = None
+        self._tidy_at = clock.monotonic()
+        self._cursor = "0"
 
     def publish(self, ownership: Ownership, changed: bool) -> None:
         """Say it, if it is time or something `changed`; raises StoreError."""
@@ -52,6 +59,9 @@ class Line:
             }
         )
         self._store.run(commands.publish_node(settings.node, line))
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY
+            self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
 
     def take_away(self) -> None:
         """The node has stopped; raises StoreError."""

@@ -160,3 +160,34 @@ def test_repair_goes_through_a_large_pool_page_by_page(q: Queue) -> None:
     q.admin.zremrangebyrank(q.keys.queue, 0, 999)
     assert q.repair(look=100) == (1_000, 0)
     assert len(q.state().queue) == 2_000
+
+
+def test_the_lines_of_nodes_that_have_been_silent_for_long_are_removed(q: Queue) -> None:
+    now, silent = 10_000_000, 3_600_000
+    seen = {
+        "fresh": now,
+        "just": now - silent,
+        "gone": now - silent - 1,
+        "ahead": now + silent,
+        "far-ahead": now + silent + 1,
+    }
+    for name, at in seen.items():
+        q.run(commands.publish_node(name, b'{"node":"%s","seen":%d,"queues":{}}' % (name.encode(), at)))
+    q.run(commands.publish_node("odd", b"of another version"))
+    for _ in range(2):  # again is harmless
+        assert q.run(commands.forget_silent("0", silent, now=now)) == "0"
+        assert q.run(commands.nodes()).keys() == {"fresh", "just", "ahead", "odd"}
+
+
+def test_silent_nodes_are_looked_for_a_page_at_a_time(q: Queue) -> None:
+    total = 1_000
+    for number in range(total):
+        q.run(commands.publish_node(f"node-{number}", b'{"seen":1,"address":"%s"}' % (b"a" * 100)))
+    cursor, left = "0", total
+    for _ in range(total):
+        cursor = q.run(commands.forget_silent(cursor, 1_000, page=20, now=2_000))
+        before, left = left, len(q.run(commands.nodes()))
+        assert before - left <= 100, "each call is bounded"
+        if cursor == "0":
+            break
+    assert left == 0

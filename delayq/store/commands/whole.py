@@ -12,8 +12,8 @@ from delayq.store.keys import META, NODES, Layout, QueueKeys
 from delayq.store.layouts import read_layouts, write_layouts
 
 __all__ = [
-    "LAYOUT_VERSION", "Meta", "bump_era", "close", "era", "forget_node", "glance", "layout", "layouts", "meta", "nodes",
-    "publish_node", "redis_now", "relist", "retire",
+    "LAYOUT_VERSION", "Meta", "bump_era", "close", "era", "forget_node", "forget_silent", "glance", "layout", "layouts",
+    "meta", "nodes", "publish_node", "redis_now", "relist", "retire",
 ]  # fmt: skip
 
 LAYOUT_VERSION: Final = "1"
@@ -108,6 +108,14 @@ def publish_node(name: str, line: bytes) -> Command[None]:
 def forget_node(name: str) -> Command[None]:
     """Remove a node's line."""
     return plain("HDEL", NODES, name, read=lambda _: None)
+
+
+def forget_silent(cursor: str, silent: int, *, page: int = 100, now: Now = "") -> Command[str]:
+    """Remove the lines of nodes that have been silent for more than `silent` ms, a page at a time.
+
+    Begins with the cursor '0', and returns the next one; with '0' all have been looked at.
+    """
+    return Command("forget_silent", (NODES,), (now, cursor, page, silent), lambda reply: str(reply.decode()))
 
 
 def nodes() -> Command[dict[str, bytes]]:
