@@ -24,7 +24,7 @@ class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
 
     id: str
     queue: int
-    state: Annotated[str, Meta(description="scheduled; delivered, when that id has been")]
+    state: Annotated[str, Meta(description="scheduled; delivered or dead, when that id is so already")]
     due_time: Time | None
     due_ms: Ms | None
 
@@ -72,7 +72,10 @@ class StateOut(msgspec.Struct, rename="camel"):
     queue: int
     state: Annotated[
         str,
-        Meta(description="scheduled, due, in_flight, retrying, parked or dead; for a while: delivered, cancelled"),
+        Meta(
+            description="scheduled, due, in_flight, retrying, parked or dead; for a while: delivered, cancelled, "
+            "removed_in_flight (cancelled when it may have been forwarded), discarded (as a dead letter)"
+        ),
     ]
     attempts: Annotated[int, Meta(description="failed ones")]
     due_time: Annotated[Time | None, Meta(description="of the next attempt; null while it is parked or dead")]

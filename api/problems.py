@@ -108,8 +108,7 @@ def problem_of(error: Exception) -> Problem:
         kind = "too-large" if error.too_large else "invalid"
         return Problem(kind, f"{error.field}: {error.reason}", field=error.field)
     if isinstance(error, Conflict):
-        state = "cancelled" if error.cancelled else UNSET
-        return Problem("conflict", f"id {error.id} {error.reason}", field="id", id=error.id, state=state)
+        return Problem("conflict", str(error), field="id", id=error.id, state=error.state or UNSET)
     if isinstance(error, StoreFull):
         detail = "Redis has no memory left, and nothing was scheduled; delivering and cancelling go on"
         if error.id is None:

@@ -31,12 +31,16 @@ _patch = msgspec.json.Decoder(PatchIn)
 
 #: Each key is looked for in every queue.
 MOST_KEYS: Final = 100
-STATUS: Final = {"cancelled": 200, "in_flight": 202, "delivered": 409, "dead": 409, "not_found": 404}
+STATUS: Final = {
+    "cancelled": 200, "in_flight": 202, "delivered": 409, "dead": 409, "discarded": 409, "not_found": 404,
+}  # fmt: skip
 WHY: Final = {
     "in_flight": "The message is due or was in flight before, so its due cannot be changed any more.",
     "parked": "The message is due and waits for its target, so its due cannot be changed any more.",
     "delivered": "The message has been delivered.",
     "cancelled": "The message was cancelled.",
+    "removed_in_flight": "The message was cancelled when it may have been forwarded.",
+    "discarded": "The message was deleted as a dead letter.",
     "dead": "The message is a dead letter: redrive or delete it under /v1/dead-letters.",
 }
 
@@ -82,7 +86,7 @@ async def cancel(service: Service, request: Request) -> Answer:
     """Cancel a message
 
     200 `cancelled`: it is never forwarded. 202 `in_flight`: it is removed and not tried again, but it may be or have
-    been forwarded. 409 when it was delivered or is a dead letter. The same again gets the same, for a while.
+    been forwarded. 409 when it was delivered, or is or was a dead letter. The same again gets the same, for a while.
     """
     request.query()
     id = check_id(request.path("id"))

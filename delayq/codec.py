@@ -23,7 +23,8 @@ What follows the mark is the *content*: two calls with the same content and due 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from hashlib import sha1
 from struct import Struct
 from typing import Any, Final
 
@@ -147,6 +148,14 @@ def _properties_fit(raw: bytes, at: int, end: int) -> bool:
     return at == end and texts % 2 == 0
 
 
+def _texts(raw: bytes, at: int, end: int) -> Iterator[bytes]:
+    """Names and values, one after the other."""
+    while at < end:
+        (size,) = _TWO.unpack_from(raw, at)
+        yield raw[at + 2 : at + 2 + size]
+        at += 2 + size
+
+
 class Record:
     """A record from the pool; fields are sliced when they are asked for. Raises CorruptRecord."""
 
@@ -216,11 +225,7 @@ class Record:
         at, end = self._at[4], self._at[5]
         if at == end:
             return {}  # most have none
-        texts = []
-        while at < end:
-            (size,) = _TWO.unpack_from(self._raw, at)
-            texts.append(self._raw[at + 2 : at + 2 + size].decode())
-            at += 2 + size
+        texts = [text.decode() for text in _texts(self._raw, at, end)]
         return dict(zip(texts[::2], texts[1::2], strict=True))
 
     @property
@@ -264,6 +269,24 @@ class Record:
     def first_asked(self) -> int:
         """The due that was asked for first, before it was moved."""
         return int(self._raw[self._at[6] :]) if self.mark & 1 else self.asked
+
+    @property
+    def digest(self) -> int:
+        """19 bits of what the same call has in common when it is repeated; `include/content.lua` reckons the same."""
+        asked = b"" if self.flags & RELATIVE else b"%013d" % self.first_asked
+        found = sha1(self._untraced() + asked, usedforsecurity=False).digest()
+        return int.from_bytes(found[:3]) >> 5
+
+    def _untraced(self) -> bytes:
+        """The content without the trace that it was scheduled in, and without the length of its properties."""
+        raw, at = self._raw, self._at
+        properties = raw[at[4] : at[5]]
+        if _TRACEPARENT in properties:
+            texts = list(_texts(raw, at[4], at[5]))
+            pairs = zip(texts[::2], texts[1::2], strict=True)
+            kept = [text for pair in pairs if pair[0] != _TRACEPARENT for text in pair]
+            properties = b"".join([part for text in kept for part in (_TWO.pack(len(text)), text)])
+        return raw[CONTENT : CONTENT + 7] + raw[CONTENT + 10 : at[4]] + properties + raw[at[5] : at[6]]
 
     @property
     def keyed(self) -> bool:

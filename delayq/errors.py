@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 __all__ = [
     "ConfigError",
@@ -46,18 +46,31 @@ class InvalidMessage(DelayqError):
         self.too_large = too_large
 
 
-class Conflict(DelayqError):
-    """The id is taken by another message, or was cancelled. Nothing was scheduled."""
+_WHY_TAKEN: Final = {
+    "": "belongs to a message with other content; use another id, or cancel that one first",
+    "delivered": "belonged to a message with other content, which was delivered; use another id",
+    "cancelled": "was cancelled; schedule the message under another id",
+    "removed_in_flight": "was cancelled when it may have been forwarded; schedule the message under another id",
+    "discarded": "was deleted as a dead letter; schedule the message under another id",
+}
 
-    def __init__(self, id: str, *, cancelled: bool) -> None:
-        if cancelled:
-            reason = "was cancelled; schedule the message under another id"
-        else:
-            reason = "belongs to a message with other content; use another id, or cancel that one first"
-        super().__init__(f"id {id} {reason}")
+
+class Conflict(DelayqError):
+    """The id is taken by another message, or was cancelled or discarded. Nothing was scheduled.
+
+    `state` says how the message of this id ended, '' if it has not.
+    """
+
+    def __init__(self, id: str, state: str = "") -> None:
+        self.reason = _WHY_TAKEN[state]
+        super().__init__(f"id {id} {self.reason}")
         self.id = id
-        self.cancelled = cancelled
-        self.reason = reason
+        self.state = state
+
+    @property
+    def removed(self) -> bool:
+        """Whether somebody did not want it any more: it was cancelled or discarded."""
+        return self.state not in ("", "delivered")
 
 
 class PastDue(DelayqError):

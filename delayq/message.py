@@ -11,7 +11,8 @@ The life of a message::
                cancelled  └──────────┴──▶ cancelled     └─bury──▶ dead ──redrive──▶ due
                                           (in flight)
 
-'delivered' and 'cancelled' are remembered for a window of time (15 minutes unless configured), then forgotten.
+How a message ended is remembered for a window of time (15 minutes unless configured), then forgotten: 'delivered',
+'cancelled', 'removed_in_flight' (cancelled when it may have been forwarded), 'discarded' (as a dead letter).
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class State:
     DEAD: Final = "dead"
     DELIVERED: Final = "delivered"
     CANCELLED: Final = "cancelled"
+    REMOVED_IN_FLIGHT: Final = "removed_in_flight"
+    DISCARDED: Final = "discarded"
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

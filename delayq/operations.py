@@ -41,7 +41,7 @@ READ_STEP: Final = 25
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """How a cancel went: 'cancelled', 'in_flight', 'delivered', 'dead' or 'not_found'."""
+    """How a cancel went: 'cancelled', 'in_flight', 'delivered', 'dead', 'discarded' or 'not_found'."""
 
     id: str
     result: str
@@ -253,11 +253,12 @@ def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) 
 
 
 def discard(context: Context, id: str, topic: str | None = None) -> Plan[bool]:
-    """Delete a dead letter for good, with `topic` if that is its topic; False if it is none."""
+    """Delete a dead letter for good, with `topic` if that is its topic; False if it is and was none."""
     check_id(id)
+    seen = None if topic is None else [topic]
 
     def ask(keys: QueueKeys, some: list[str]) -> Command[list[bool | None]]:
-        return commands.discard(keys, some, topics=None if topic is None else [topic])
+        return commands.discard(keys, some, topics=seen, retention=context.retention)
 
     results = yield from by_id(context, [id], ask, lambda removed: removed is None)
     return bool(_one(list(results.values())))

@@ -28,8 +28,8 @@ CHUNK_BYTES: Final = 2 * 1024 * 1024
 class Scheduled(msgspec.Struct, frozen=True, gc=False):
     """An accepted message: the id to use from now on, its queue, its due (Unix ms).
 
-    `created` is False when this very message was there before; `state` is then 'scheduled' or 'delivered', and
-    `due` the one first asked for (None when delivered).
+    `created` is False when this very message was there before; `state` is then 'scheduled', 'delivered', or 'dead' for a
+    dead letter, and `due` the one first asked for (None when delivered).
     """
 
     id: str
@@ -258,7 +258,9 @@ def _place_others(batch: _Batch, answers: Answers, outcomes: _Outcomes, moved: l
         (index, when), id = batch.places[position], batch.ids[position]
         if status == "live":
             outcomes[index] = Scheduled(id, queue, due, created=False)
-        elif status == "delivered":
+        elif status == State.DEAD:
+            outcomes[index] = Scheduled(id, queue, due, State.DEAD, created=False)
+        elif status == State.DELIVERED:
             outcomes[index] = Scheduled(id, queue, None, State.DELIVERED, created=False)
         elif status == "invalid":
             outcomes[index] = InvalidMessage("delayTime", "the due lies too far ahead")
@@ -266,8 +268,10 @@ def _place_others(batch: _Batch, answers: Answers, outcomes: _Outcomes, moved: l
             outcomes[index] = PastDue(id)
         elif status == MOVED:
             moved.append(_Moved(queue, batch.kinds[position], id, batch.bodies[position], index, when))
+        elif status == "conflict":
+            outcomes[index] = Conflict(id, State.DELIVERED if due is None else "")
         else:
-            outcomes[index] = Conflict(id, cancelled=status == "cancelled")
+            outcomes[index] = Conflict(id, status)
 
 
 def whole_id(id: str | None, ordering_key: str) -> str:

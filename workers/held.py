@@ -91,8 +91,8 @@ class Held:
         return self.attempts + 1
 
     @property
-    def remembered(self) -> bool:
-        return self.record.remembered
+    def digest(self) -> int | None:
+        return self.record.digest if self.record.remembered else None
 
     @property
     def place(self) -> tuple[int, bytes]:

@@ -26,7 +26,7 @@ class Corrupt(msgspec.Struct, frozen=True):
     ticket: bytes
     score: int
     attempts: int
-    remembered: bool = False
+    digest: None = None
     keys: tuple[str, ...] = ()
 
 

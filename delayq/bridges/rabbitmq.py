@@ -164,8 +164,8 @@ class Bridge:
                     self.counts.scheduled += 1
                 else:
                     self.counts.repeated += 1
-            elif isinstance(outcome, Conflict) and outcome.cancelled and one.redelivered:
-                accepted.append(one.tag)  # it was scheduled, and cancelled before the broker heard of it
+            elif isinstance(outcome, Conflict) and outcome.removed and one.redelivered:
+                accepted.append(one.tag)  # it was scheduled, and removed before the broker heard of it
                 self.counts.repeated += 1
             elif isinstance(outcome, InvalidMessage | Conflict):
                 self._refuse(one.tag, one.message.id, outcome)

@@ -19,6 +19,8 @@ _WHY = {
     "parked": "is due and waits for its target, so its due cannot be changed any more",
     "delivered": "has been delivered",
     "cancelled": "was cancelled",
+    "removed_in_flight": "was cancelled when it may have been forwarded",
+    "discarded": "was deleted as a dead letter",
     "dead": "is a dead letter: delayq dead-letters redrive puts it back",
 }
 _UNKNOWN = "no message has the id {id}; one that was delivered or cancelled is known for a while only"

@@ -77,6 +77,8 @@ def schedule(
 def _how(scheduled: Scheduled) -> str:
     if scheduled.state == State.DELIVERED:
         return "already delivered"
+    if scheduled.state == State.DEAD:
+        return "a dead letter"
     return "scheduled" if scheduled.created else "already scheduled"
 
 

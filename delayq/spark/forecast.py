@@ -184,10 +184,10 @@ def _outcome(
         return row
     id = whole_id(row.id, row.ordering_key)
     if (before := there.get(id)) is not None:
-        if before.state == State.CANCELLED:
-            return Conflict(id, cancelled=True)
+        if before.state in (State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED):
+            return Conflict(id, before.state)
         if before.record is not None and not same_message(before.record, row):
-            return Conflict(id, cancelled=False)
+            return Conflict(id)
         return Scheduled(id, before.queue, before.due, before.state, created=False)
     due = row.expect_date
     if due is None:

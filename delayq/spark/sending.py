@@ -105,7 +105,7 @@ class Sender:
     def _look_at_conflicts(self, outcomes: list[Any], sent: list[tuple[int, Message]]) -> None:
         """Another run of the same rows differs by nothing but its name: its messages are there already."""
         taken = [
-            (place, row) for place, row in sent if isinstance(one := outcomes[place], Conflict) and not one.cancelled
+            (place, row) for place, row in sent if isinstance(one := outcomes[place], Conflict) and not one.removed
         ]
         if not taken:
             return
@@ -127,7 +127,7 @@ def _worst(errors: list[StoreError]) -> StoreError:
 def reason_of(error: DelayqError) -> str:
     """The kind of an error in one word, as rejected rows and totals have it."""
     if isinstance(error, Conflict):
-        return "cancelled" if error.cancelled else "conflict"
+        return error.state if error.removed else "conflict"
     if isinstance(error, PastDue):
         return "past"
     if isinstance(error, InvalidMessage):

@@ -149,8 +149,16 @@ async def bring_into(state: str, api: httpx2.AsyncClient, worker: Worker) -> str
     id = await schedule(api, delayTime=HOUR if state in ("scheduled", "cancelled") else 0, id="m")
     if state == "cancelled":
         assert (await api.delete(f"/v1/messages/{id}")).status_code == 200
-    worker.bring_into(state, id)
+    if state == "removed_in_flight":
+        assert (await api.delete(f"/v1/messages/{id}")).status_code == 202
+    worker.bring_into("dead" if state == "discarded" else state, id)
+    if state == "discarded":
+        assert (await api.delete(f"/v1/dead-letters/{id}")).status_code == 200
     return id
+
+
+#: How a message may have ended.
+ENDS = ["delivered", "cancelled", "removed_in_flight", "discarded"]
 
 
 @pytest.fixture

@@ -27,6 +27,8 @@ from tests.support.keys import KeyFile
         ("dead", 409, "dead"),
         ("delivered", 409, "delivered"),
         ("cancelled", 200, "cancelled"),
+        ("removed_in_flight", 202, "in_flight"),
+        ("discarded", 409, "discarded"),
     ],
 )
 async def test_a_cancel_tells_the_truth_and_the_same_again(

@@ -8,17 +8,17 @@ import httpx2
 import pytest
 
 from delayq.times import parse_instant
-from tests.api.conftest import Worker, bring_into, schedule
+from tests.api.conftest import ENDS, Worker, bring_into, schedule
 
 HOUR = 3_600_000
 
 
-@pytest.mark.parametrize("state", ["scheduled", "due", "in_flight", "parked", "dead", "delivered", "cancelled"])
+@pytest.mark.parametrize("state", ["scheduled", "due", "in_flight", "parked", "dead", *ENDS])
 async def test_a_message_tells_its_state(api: httpx2.AsyncClient, worker: Worker, state: str) -> None:
     id = await bring_into(state, api, worker)
     found = (await api.get(f"/v1/messages/{id}")).json()
     assert found["state"] == state
-    ended = state in ("delivered", "cancelled")
+    ended = state in ENDS
     assert (found["message"] is None) == ended
     assert (found["dueMs"] is None) == (ended or state in ("dead", "parked"))
     assert (found["endedTime"] is not None) == (ended or state == "dead")
@@ -74,7 +74,7 @@ async def test_the_call_that_made_a_message_may_be_repeated_after_it_got_another
     assert again.status_code == 200
 
 
-@pytest.mark.parametrize("state", ["due", "in_flight", "parked", "dead", "delivered", "cancelled"])
+@pytest.mark.parametrize("state", ["due", "in_flight", "parked", "dead", *ENDS])
 async def test_a_message_that_may_be_on_its_way_keeps_its_due(
     api: httpx2.AsyncClient, worker: Worker, state: str
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from delayq.config import Settings
 from delayq.times import parse_instant
-from tests.api.conftest import Serving, Worker
+from tests.api.conftest import Serving, Worker, bring_into
 
 HOUR = 3_600_000
 
@@ -174,12 +174,33 @@ async def test_the_same_call_after_delivery_says_delivered_and_schedules_nothing
     assert (await api.get("/v1/stats")).json()["depth"] == 0
 
 
-async def test_the_same_call_after_a_cancel_is_a_conflict(api: httpx2.AsyncClient) -> None:
-    await post(api, id="order-42")
-    assert (await api.delete("/v1/messages/order-42")).status_code == 200
-    again = await post(api, id="order-42")
+@pytest.mark.parametrize("state", ["cancelled", "removed_in_flight", "discarded"])
+async def test_the_same_call_after_it_was_removed_is_a_conflict(
+    api: httpx2.AsyncClient, worker: Worker, state: str
+) -> None:
+    id = await bring_into(state, api, worker)
+    again = await api.post("/v1/messages", json={"topic": "orders", "delayTime": 0, "id": id})
     assert again.status_code == 409
-    assert again.json()["state"] == "cancelled"
+    assert again.json()["state"] == state
+
+
+@pytest.mark.parametrize("other", [{"body": "other"}, {"topic": "parcels"}, {"expectDate": 1, "delayTime": None}])
+async def test_another_message_under_an_id_that_was_delivered_is_a_conflict(
+    api: httpx2.AsyncClient, worker: Worker, other: dict[str, Any]
+) -> None:
+    await post(api, id="order-42", delayTime=0)
+    worker.deliver("order-42")
+    again = await post(api, **({"id": "order-42", "delayTime": 0} | other))
+    assert again.status_code == 409
+    assert (again.json()["id"], again.json()["state"]) == ("order-42", "delivered")
+
+
+async def test_the_same_call_for_a_dead_letter_says_that_it_is_one(api: httpx2.AsyncClient, worker: Worker) -> None:
+    await post(api, id="order-42", delayTime=0)
+    worker.bury("order-42")
+    again = await post(api, id="order-42", delayTime=0)
+    assert (again.status_code, again.json()["state"]) == (200, "dead")
+    assert (await api.get("/v1/stats")).json()["depth"] == 0
 
 
 async def test_an_ordering_key_puts_its_messages_into_one_queue(api: httpx2.AsyncClient) -> None:

@@ -77,7 +77,7 @@ def test_redrive_puts_dead_letters_back(cli: Cli, given: Given) -> None:
     assert (ran.code, ran.rows) == (0, [["a", "scheduled"]])
     assert dict(cli("stats").rows)["depth"] == "1"
     ran = cli("dead-letters", "redrive", "a", "nobody")
-    assert (ran.code, ran.rows) == (1, [["a", "not_dead"], ["nobody", "not_dead"]])
+    assert (ran.code, ran.rows) == (1, [["a", "scheduled"], ["nobody", "not_dead"]])
 
 
 def test_redrive_all_takes_every_page(cli: Cli, given: Given) -> None:
@@ -103,7 +103,9 @@ def test_discard_deletes_a_dead_letter_for_good(cli: Cli, given: Given) -> None:
     given.scheduled("b")
     ran = cli("dead-letters", "discard", "a", "b")
     assert (ran.code, ran.rows) == (1, [["a", "discarded"], ["b", "not_dead"]])
-    assert given.client.get("a") is None
+    found = given.client.get("a")
+    assert found is not None
+    assert (found.state, found.record) == ("discarded", None)
     assert given.client.get("b") is not None
 
 

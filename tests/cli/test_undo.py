@@ -53,7 +53,7 @@ def test_what_is_too_late_is_counted_and_dead_letters_stay(cli: Cli, given: Give
     assert (ran.code, json.loads(ran.out)) == (1, {"run": "r1", "cancelled": 1, "tooLate": 1, "dead": 1})
     assert "dead letters stay: 1" in ran.sentence()
     assert [one.id for one in given.client.dead_letters().letters] == ["dead"]
-    assert given.client.get("late").state == "cancelled"  # type: ignore[union-attr]  # removed, and remembered
+    assert given.client.get("late").state == "removed_in_flight"  # type: ignore[union-attr]  # removed, and remembered
 
 
 def _bury(given: Given, id: str) -> None:

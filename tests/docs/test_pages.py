@@ -54,5 +54,5 @@ def test_the_protocol_says_what_each_script_is_for(name: str) -> None:
 def test_the_protocol_says_what_each_state_is() -> None:
     text = (DOCS / "protocol.md").read_text(encoding="utf-8")
     states = [value for name, value in vars(State).items() if name.isupper()]
-    assert len(states) == 8
+    assert len(states) == 10
     assert [state for state in states if f"`{state}`" not in text] == []

@@ -144,7 +144,8 @@ class Protocol(RuleBasedStateMachine):
             return
         status, due = self.world.schedule(call.message, call.spec)
         if id in self.model.live or id in self.model.dead:
-            assert status == "live", f"repeating the very call that made {id} was answered {status}"
+            same = "live" if id in self.model.live else "dead"
+            assert status == same, f"repeating the very call that made {id} was answered {status}"
         self.expect_schedule(id, call, status, due)
 
     def expect_schedule(self, id: str, call: Call, status: str, due: int | None) -> None:
@@ -155,16 +156,21 @@ class Protocol(RuleBasedStateMachine):
             model.calls[id] = call
             when = now + call.asked if call.relative else max(call.asked, now)
             model.live[id] = Generation(id, when, self.step)
-        elif status in ("live", "conflict"):
-            assert id in model.live or id in model.dead, f"{id} is not there and is {status}"
+        elif status in ("live", "dead", "conflict", "delivered"):
+            there = id in model.live or id in model.dead
+            ended = status == "delivered" or (status == "conflict" and due is None)
+            assert ended != there, f"{id} is {'' if there else 'not '}there and is {status}"
+            assert status != "dead" or id in model.dead
             first = model.calls[id]
             same = first.relative == call.relative and (call.relative or first.asked == call.asked)
-            assert (status == "live") == same, f"{id}: {status}, though the call was {'the same' if same else 'other'}"
+            assert (status == "conflict") != same, (
+                f"{id}: {status}, though the call was {'the same' if same else 'other'}"
+            )
         elif status == "past":
             assert call.missed is not None and now >= call.missed, f"{id} is refused before its time"
             assert id not in model.live and id not in model.dead, f"{id} is there and is refused"
         else:
-            assert status in ("delivered", "cancelled") and id not in model.live and id not in model.dead
+            assert status in ("cancelled", "removed_in_flight") and id not in model.live and id not in model.dead
 
     @rule(id=st.sampled_from(IDS))
     def cancel(self, id: str) -> None:

@@ -134,6 +134,10 @@ MUTANTS = (
         "firing by the later of two clocks",
         (("pull", "tonumber(ARGV[3]) < now then", "tonumber(ARGV[3]) > now then"),),
     ),
+    Mutant(
+        "an ended id that stands for any content",
+        (("schedule", "digest ~= digest_of(sub(body, 15), sub(body, 1, 13))", "false"),),
+    ),
     Mutant("a cancel that is not guarded", (("cancel", _GUARD, ""),)),
     Mutant("a claim that is not guarded", (("claim", _GUARD, ""),)),
     Mutant("a pull that is not guarded", (("pull", f"if kept < looked then\n  {_GUARD}\nend", ""),)),

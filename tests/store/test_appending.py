@@ -16,6 +16,7 @@ from delayq.store import commands
 from delayq.store.appender import Appended, Appender, Due
 from delayq.store.commands import Known
 from delayq.store.commands.appending import Streams
+from delayq.store.commands.final import FORWARDED, ended
 from delayq.store.store import Store
 from tests.support import messages as strategies
 from tests.support.proxy import FaultProxy
@@ -375,7 +376,7 @@ def test_what_was_in_a_stream_before_is_not_taken_back(one: Appending) -> None:
     one.q.admin.xadd("orders", {"id": "x", "topic": "", "tags": "", "keys": "", "body": "", "due": "1"})
     one.q.given(row("a", at=NOW - 50, given=True), row("b", at=NOW - 40, topic="news", given=True), now=NOW - 60)
     one.q.admin.set("stream-of-news", "a string")
-    one.q.admin.zadd(one.q.keys.final, {"other": NOW * 4})
+    one.q.admin.zadd(one.q.keys.final, {"other": ended(NOW, FORWARDED)})
     before = one.q.state()
     assert one.append(one.read()) == Appended(0, False)
     assert (one.q.state(), one.ids()) == (before, ["x"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from delayq.store.commands import Parked, Retention
+from delayq.store.commands.final import FORWARDED, ended
 from tests.support.queues import NEW_EPOCH, Queue, State, row
 
 
@@ -119,6 +120,6 @@ def test_endings_older_than_the_window_are_trimmed(q: Queue) -> None:
 
 
 def test_trimming_is_bounded(q: Queue) -> None:
-    q.admin.zadd(q.keys.final, {f"old{number}": number for number in range(5_000)})
+    q.admin.zadd(q.keys.final, {f"old{number}": ended(number, FORWARDED) for number in range(5_000)})
     q.cancel("nothing", now=10_000_000)
     assert q.admin.zcard(q.keys.final) == 3_000

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from delayq.store.commands import Retention
 from tests.support.queues import Queue, State, row
 
 
@@ -73,11 +74,14 @@ def test_a_redriven_letter_is_due_now_under_a_new_generation_and_exposed(q: Queu
     assert q.take_one().attempts == 0
 
 
-def test_redriving_twice_is_told(q: Queue) -> None:
+def test_redriving_twice_says_the_same_until_it_is_tried(q: Queue) -> None:
     bury(q, "a")
-    assert q.redrive("a", "a", "unknown", now=30_000) == ["scheduled", "not_dead", "not_dead"]
-    assert q.redrive("a", now=31_000) == ["not_dead"]
-    assert q.state().queue == {"a": 30_000}
+    assert q.redrive("a", "a", "unknown", now=30_000) == ["scheduled", "scheduled", "not_dead"]
+    before = q.state(), q.fields()
+    assert q.redrive("a", now=31_000) == ["scheduled"]
+    assert (q.state(), q.fields()) == before
+    q.retry((q.take_one(now=31_000), 40_000))
+    assert q.redrive("a", now=32_000) == ["not_dead"]  # it has been tried since
 
 
 def test_a_live_message_cannot_be_redriven(q: Queue) -> None:
@@ -123,13 +127,20 @@ def test_a_redriven_letter_can_fail_and_be_redriven_again(q: Queue) -> None:
 # -- discard -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_discarded_letter_is_gone_for_good_and_its_id_is_free(q: Queue) -> None:
+def test_a_discarded_letter_is_gone_for_good_and_the_same_again_gives_the_same_within_the_window(q: Queue) -> None:
+    q.retention = Retention(window=1_000)
     bury(q, "a", "b")
-    assert q.discard("a", "a", "unknown") == [True, False, False]
+    assert q.discard("a", "a", "unknown", now=20_000) == [True, True, False]
     state = q.state()
     assert (state.dead, state.keys, list(state.reasons)) == ({"b": 20_000}, {"k": ["b"]}, ["b"])
+    assert state.final == {"a": ("discarded", 20_000)}
     assert q.field("discarded") == "1"
-    q.given(row("a", at=90_000))
+    assert q.discard("a", now=21_000) == [True]
+    assert q.cancel("a") == ["discarded"]
+    assert q.reschedule("a", "a90000") == ("discarded", None)
+    assert q.redrive("a") == ["not_dead"]
+    assert (q.state(), q.field("discarded")) == (state, "1")
+    assert q.discard("a", now=21_001) == [False]
 
 
 def test_a_live_message_cannot_be_discarded(q: Queue) -> None:

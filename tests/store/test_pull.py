@@ -213,7 +213,7 @@ class Broken:
 
     score = 20_000
     attempts = 0
-    remembered = False
+    digest = None
     keys = ()
 
     def __init__(self, ticket: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayq.store import commands
-from delayq.store.commands import Retention
+from delayq.store.commands import Known, Retention
 from tests.support.queues import Queue, Row, State, row
 
 Dues = Callable[[], list[int]]
@@ -151,8 +151,25 @@ def test_repeating_the_call_after_a_redrive_is_no_conflict(q: Queue) -> None:
 def test_repeating_the_call_of_a_dead_letter_makes_no_second_message(q: Queue) -> None:
     q.given(row("a", at=20_000))
     q.bury(q.take_one(now=20_000))
-    assert q.schedule(row("a", at=20_000)).others == {0: ("live", 20_000)}
+    assert q.schedule(row("a", at=20_000)).others == {0: ("dead", 20_000)}
+    assert q.schedule(row("a", at=20_000, body="other")).others == {0: ("conflict", 20_000)}
     assert q.state().queue == {}
+
+
+def test_repeating_the_call_of_a_discarded_letter_is_told_and_makes_nothing(q: Queue) -> None:
+    q.retention = Retention(window=1_000)
+    q.given(row("a", at=20_000))
+    q.bury(q.take_one(now=20_000))
+    assert q.discard("a") == [True]
+    assert q.schedule(row("a", at=20_000), now=21_000).others == {0: ("discarded", None)}
+    assert q.state() == State(final={"a": ("discarded", 20_000)})
+    assert q.schedule(row("a", at=90_000), now=21_001).others == {}
+
+
+def test_repeating_the_call_of_what_was_removed_in_flight_is_told(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    assert q.cancel("a", now=20_000) == ["in_flight"]
+    assert q.schedule(row("a", at=20_000)).others == {0: ("removed_in_flight", None)}
 
 
 def test_repeating_the_call_of_a_parked_message_makes_no_second_message(q: Queue) -> None:
@@ -201,10 +218,39 @@ def test_a_delivered_id_says_so_within_the_window_and_is_free_behind_it(q: Queue
     q.retention = Retention(window=1_000)
     q.given(row("a", at=20_000, given=True))
     q.ack(q.take_one(now=20_000))
-    assert q.schedule(row("a", at=90_000, body="anything"), now=21_000).others == {0: ("delivered", None)}
+    assert q.schedule(row("a", at=20_000), now=21_000).others == {0: ("delivered", None)}
     assert q.state() == State(final={"a": ("forwarded", 20_000)})
     assert q.schedule(row("a", at=90_000), now=21_001).others == {}
     assert q.state().queue == {"a": 90_000}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["appended", "acked"])
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "as asked"])
+@pytest.mark.parametrize("asked", [{"at": 20_000}, {"after": 10_000}], ids=["at", "after"])
+def test_other_content_or_another_date_under_a_delivered_id_is_a_conflict(
+    q: Queue, asked: dict[str, int], moved: bool, stream: bool
+) -> None:
+    traced = {"a": "1", "traceparent": TRACE, "z": "2"}
+    given: dict[str, Any] = {"keys": ("k",), "ordering_key": "key", "properties": traced, "given": True} | asked
+    q.given(row("a", **given), now=10_000)
+    if moved:
+        q.reschedule("a", "a30000")
+    if stream:
+        assert q.pull(now=30_000, known=[Known("orders", "orders", per_queue=True)]).appended == 1
+    else:
+        assert q.ack(q.take_one(now=30_000)) == (True, 1)
+    before = q.state()
+    delivered = {0: ("delivered", None)}
+    assert q.schedule(row("a", **given)).others == delivered
+    assert q.schedule(row("a", **given | {"properties": {"a": "1", "z": "2"}})).others == delivered
+    others: list[dict[str, Any]] = [
+        {"body": "other"}, {"body": b"body"}, {"topic": "other"}, {"keys": ()}, {"tags": "tag"}, {"expire_after": 5},
+        {"max_attempts": 3}, {"ordering_key": "other"}, {"properties": {"a": "1", "traceparent": TRACE, "z": "3"}},
+        {"at": 20_001, "after": None},
+    ]  # fmt: skip
+    for other in others:
+        assert q.schedule(row("a", **given | other)).others == {0: ("conflict", None)}, other
+    assert q.state() == before
 
 
 def test_a_cancelled_id_is_a_conflict_within_the_window_and_free_behind_it(q: Queue) -> None:
@@ -214,12 +260,6 @@ def test_a_cancelled_id_is_a_conflict_within_the_window_and_free_behind_it(q: Qu
     assert q.schedule(row("a", at=20_000), now=11_000).others == {0: ("cancelled", None)}
     assert q.state().queue == {}
     assert q.schedule(row("a", at=20_000), now=11_001).others == {}
-
-
-def test_an_id_cancelled_in_flight_is_a_conflict_too(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    assert q.cancel("a", now=20_000) == ["in_flight"]
-    assert q.schedule(row("a", at=20_000)).others == {0: ("cancelled", None)}
 
 
 def test_the_same_id_twice_in_one_batch_is_one_message(q: Queue) -> None:

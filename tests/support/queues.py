@@ -6,6 +6,7 @@ Times are small numbers, handed to the scripts as their `now`.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -189,7 +190,14 @@ class State:
     strays: set[str] = field(default_factory=set)
 
 
-ENDINGS = ("forwarded", "cancelled", "cancelled in flight")
+ENDINGS = ("forwarded", "cancelled", "cancelled in flight", "discarded")
+
+
+def ending(score: float) -> tuple[str, int]:
+    """How and when the id with this score in `final` ended."""
+    fraction, exponent = math.frexp(score)
+    bits = int(fraction * 2**53) - 2**52
+    return ENDINGS[bits % 4], (exponent + 699) * 2**31 + bits // 2**21
 
 
 @dataclass(frozen=True)
@@ -206,8 +214,8 @@ class Taken:
         return self.ticket[:-8].decode()
 
     @property
-    def remembered(self) -> bool:
-        return self.record.remembered
+    def digest(self) -> int | None:
+        return self.record.digest if self.record.remembered else None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -348,8 +356,8 @@ class Queue:
     def redrive(self, *ids: str, now: int | None = None) -> list[str]:
         return self.run(commands.redrive(self.keys, ids, now=self._at(now)))
 
-    def discard(self, *ids: str) -> list[bool | None]:
-        return self.run(commands.discard(self.keys, ids))
+    def discard(self, *ids: str, now: int | None = None) -> list[bool | None]:
+        return self.run(commands.discard(self.keys, ids, now=self._at(now), retention=self.retention))
 
     def dead_letters(self, limit: int = 100, after: tuple[int, str] | None = None) -> list[DeadLetter]:
         return self.run(commands.dead_letters(self.keys, limit, after))
@@ -409,7 +417,7 @@ class Queue:
         state.dead = {id.decode(): int(score) for id, score in admin.zrange(k.dead, 0, -1, withscores=True)}
         state.reasons = {id.decode(): text.decode() for id, text in admin.hgetall(k.reasons).items()}
         for id, score in admin.zrange(k.final, 0, -1, withscores=True):
-            state.final[id.decode()] = (ENDINGS[int(score) % 4], int(score) // 4)
+            state.final[id.decode()] = ending(score)
         state.strays = {id.decode() for id in pool} - seen - state.dead.keys()
         return state
 

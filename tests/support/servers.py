@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import fakeredis
 import pytest
 import redis
+from fakeredis.commands_mixins.scripting_mixin import ScriptingCommandsMixin
 
 from delayq.embedded import EmbeddedServer
 from delayq.processes import LOCALHOST
@@ -57,6 +59,21 @@ class ServerUnderTest:
     def close(self) -> None:
         """Close the plain client."""
         self.admin.close()
+
+
+def _with_sha1hex(runtime_of: Any) -> Any:
+    """fakeredis does not have `redis.sha1hex`."""
+
+    def runtime(self: Any, server: Any) -> Any:
+        lua = runtime_of(self, server)
+        lua.globals()[b"redis"][b"sha1hex"] = lambda text: hashlib.sha1(text).hexdigest().encode()
+        return lua
+
+    return runtime
+
+
+_scripting: Any = ScriptingCommandsMixin
+_scripting._get_server_runtime = _with_sha1hex(_scripting._get_server_runtime)
 
 
 @contextmanager

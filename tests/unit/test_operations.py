@@ -154,17 +154,30 @@ def test_a_lazy_batch_is_read_only_as_far_as_its_scripts_are_asked_for() -> None
 
 
 def test_each_answer_finds_its_message() -> None:
-    others = ((0, "live", 5), (1, "conflict", 6), (2, "delivered", None), (3, "cancelled", None), (4, "invalid", None))
-    ids = [f"id-{number}.0001" for number in range(6)]
+    others = (
+        (0, "live", 5),
+        (1, "conflict", 6),
+        (2, "delivered", None),
+        (3, "cancelled", None),
+        (4, "invalid", None),
+        (6, "conflict", None),
+        (7, "dead", 8),
+    )
+    ids = [f"id-{number}.0001" for number in range(8)]
     server = Server(lambda command: replies(*others))
     wanted = [Message(topic="t", id=id, delay_time=10) for id in ids]
-    live, conflict, delivered, cancelled, invalid, new = server.run(operations.schedule(CONTEXT, wanted, NOW))
+    live, conflict, delivered, cancelled, invalid, new, other, dead = server.run(
+        operations.schedule(CONTEXT, wanted, NOW)
+    )
     assert live == Scheduled(ids[0], 1, 5, created=False)
     assert isinstance(conflict, Conflict)
-    assert (conflict.id, conflict.cancelled) == (ids[1], False)
+    assert (conflict.id, conflict.state, conflict.removed) == (ids[1], "", False)
     assert delivered == Scheduled(ids[2], 1, None, "delivered", created=False)
     assert isinstance(cancelled, Conflict)
-    assert cancelled.cancelled
+    assert (cancelled.state, cancelled.removed) == ("cancelled", True)
+    assert isinstance(other, Conflict)
+    assert (other.state, other.removed) == ("delivered", False)
+    assert dead == Scheduled(ids[7], 1, 8, "dead", created=False)
     assert isinstance(invalid, InvalidMessage)
     assert new == Scheduled(ids[5], 1, SERVER_NOW + 10)
 

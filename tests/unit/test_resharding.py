@@ -62,6 +62,8 @@ class Reshards(RuleBasedStateMachine):
         self.live: dict[str, tuple[str, int]] = {}  # id → body, queue
         self.dead: dict[str, tuple[str, int]] = {}
         self.ended: dict[str, tuple[str, int]] = {}  # id → how, queue
+        self.delivered: dict[str, str] = {}  # id → body
+        self.redriven: set[str] = set()  # and not tried since
 
     def ask(self, plan: operations.Plan[Any]) -> Any:
         answers: list[Any] | None = None
@@ -87,15 +89,17 @@ class Reshards(RuleBasedStateMachine):
             kept, queue = self.live.get(id) or self.dead[id]
             if kept == body:
                 assert (outcome.queue, outcome.created) == (queue, False)
+                assert outcome.state == ("dead" if id in self.dead else "scheduled")
             else:
                 assert isinstance(outcome, Conflict)
-                assert not outcome.cancelled
+                assert not outcome.state
         elif id in self.ended:
-            if self.ended[id][0] == "delivered":
+            how, _ = self.ended[id]
+            if how == "delivered" and self.delivered[id] == body:
                 assert (outcome.state, outcome.created) == ("delivered", False)
             else:
                 assert isinstance(outcome, Conflict)
-                assert outcome.cancelled
+                assert outcome.state == how
         else:
             assert isinstance(outcome, Scheduled)
             assert outcome.created
@@ -129,25 +133,30 @@ class Reshards(RuleBasedStateMachine):
     def cancelled(self, id: str, result: str) -> None:
         if id in self.live:
             assert result in ("cancelled", "in_flight")
-            self.ended[id] = (result, self.live.pop(id)[1])
+            self.ended[id] = ("removed_in_flight" if result == "in_flight" else result, self.live.pop(id)[1])
         elif id in self.dead:
             assert result == "dead"
         else:
-            assert result == (self.ended[id][0] if id in self.ended else "not_found")
+            how = self.ended[id][0] if id in self.ended else "not_found"
+            assert result == ("in_flight" if how == "removed_in_flight" else how)
 
     @rule(client=CLIENTS, ids=st.lists(IDS, min_size=1, max_size=6, unique=True))
     def redrive(self, client: int, ids: list[str]) -> None:
         for id, result in zip(ids, self.ask(operations.redrive(self.clients[client], ids)), strict=True):
-            assert result == ("scheduled" if id in self.dead else "not_dead")
+            again = id in self.live and id in self.redriven
+            assert result == ("scheduled" if id in self.dead or again else "not_dead")
             if id in self.dead:
                 self.live[id] = self.dead.pop(id)
+                self.redriven.add(id)
 
     @rule(client=CLIENTS, id=IDS, which=st.none() | st.integers(0, 20))
     def discard(self, client: int, id: str, which: int | None) -> None:
         if self.dead and which is not None:
             id = sorted(self.dead)[which % len(self.dead)]
-        assert self.ask(operations.discard(self.clients[client], id)) == (id in self.dead)
-        self.dead.pop(id, None)
+        again = id in self.ended and self.ended[id][0] == "discarded"
+        assert self.ask(operations.discard(self.clients[client], id)) == (id in self.dead or again)
+        if id in self.dead:
+            self.ended[id] = ("discarded", self.dead.pop(id)[1])
 
     @rule(client=CLIENTS, id=IDS)
     def reschedule(self, client: int, id: str) -> None:
@@ -159,7 +168,7 @@ class Reshards(RuleBasedStateMachine):
             assert outcome.result == "dead"
         else:
             how = self.ended[id][0] if id in self.ended else "not_found"
-            assert outcome.result == ("cancelled" if how == "in_flight" else how)
+            assert outcome.result == how
 
     # -- the owner of a queue ------------------------------------------------------------------------------------------
 
@@ -173,13 +182,14 @@ class Reshards(RuleBasedStateMachine):
         found = taken(pulled)
         assert {one.id for one in found} == {id for id, (_, where) in self.live.items() if where == queue}
         for one in found:
+            self.redriven.discard(one.id)
             if bury:
                 self.store.run(commands.bury(keys, EPOCH, [(one, 1, "no")]))
                 self.dead[one.id] = self.live.pop(one.id)
             else:
                 self.store.run(commands.ack(keys, EPOCH, [one]))
-                _, where = self.live.pop(one.id)
-                if one.remembered:
+                self.delivered[one.id], where = self.live.pop(one.id)
+                if one.record.remembered:
                     self.ended[one.id] = ("delivered", where)
 
     # -- the reshard, and what follows it ------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from hiredis import pack_command
 
-from delayq.codec import EXPIRES, HEADER
+from delayq.codec import EXPIRES, HEADER, Record
 from delayq.message import TRACEPARENT
 from delayq.store import scripts
 from delayq.store.commands.command import Arg
+from delayq.store.commands.final import FORWARDED, ended
 from delayq.store.commands.pulling import Known, Traced
 from delayq.store.keys import QueueKeys
 
@@ -24,7 +25,6 @@ __all__ = ["Batch", "Streams"]
 _LENGTHS = Struct(">BBBBBHBHI")  # flags, topic, tags, ordering key, options, keys, properties (1 + 2 bytes), body
 _LENGTHS_AT: Final = 21
 _MARK_AT: Final = 20
-_FORWARDED: Final = 0  # how it ended, in `final`
 _TRACE: Final = b"p:" + TRACEPARENT.encode()
 _ENTRY: Final = (
     b"%b$%d\r\n%b%b$%d\r\n%b\r\n$4\r\nkeys\r\n$%d\r\n%b\r\n$4\r\nbody\r\n$%d\r\n%b"
@@ -90,7 +90,7 @@ class Batch:
         self._ends = (b"", b"")
         self._ids: list[bytes] = []
         self._members: list[bytes] = []
-        self._remembered: list[bytes] = []
+        self._remembered: list[str | bytes] = []  # scores and ids
         self.bytes = 0
         self.traces: list[Traced] = []  # if they are wanted
         self._due = b"0"
@@ -152,7 +152,7 @@ class Batch:
             if keys:
                 self._members += [key + b"\0" + id for key in record[d:e].split(b" ") if key]
             if mark > 1:
-                self._remembered.append(id)
+                self._remembered += (ended(self._now, FORWARDED, Record(record).digest), id)
             self._ends = (self._ends[0] or ticket, ticket)
 
     @property
@@ -188,8 +188,7 @@ class Batch:
         if self._members:
             commands.append(_packed("ZREM", keys.index, *self._members))
         if self._remembered:
-            score = self._now * 4 + _FORWARDED
-            commands.append(_packed("ZADD", keys.final, *(word for id in self._remembered for word in (score, id))))
+            commands.append(_packed("ZADD", keys.final, *self._remembered))
         return [*commands, _script("restore", (*names, *self._shares), told)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from delayq.codec import Record
-from delayq.store.commands.command import Command, Now, allowed, texts
+from delayq.store.commands.command import RETENTION, Command, Now, Retention, allowed, texts
 from delayq.store.commands.reading import read_reason, read_record
 from delayq.store.keys import QueueKeys
 
@@ -56,11 +56,18 @@ def redrive(
     )
 
 
-def discard(keys: QueueKeys, ids: Sequence[str], *, topics: Sequence[str] | None = None) -> Command[list[bool | None]]:
-    """Delete dead letters for good; False for what is none, None for what has moved."""
+def discard(
+    keys: QueueKeys,
+    ids: Sequence[str],
+    *,
+    topics: Sequence[str] | None = None,
+    now: Now = "",
+    retention: Retention = RETENTION,
+) -> Command[list[bool | None]]:
+    """Delete dead letters for good; False for what is and was none, None for what has moved."""
     return Command(
         "discard",
-        (keys.state, keys.pool, keys.attempts, keys.index, keys.dead, keys.reasons),
-        allowed(ids, topics),
+        (keys.state, keys.pool, keys.attempts, keys.index, keys.dead, keys.reasons, keys.final),
+        (now, retention.window, retention.most, *allowed(ids, topics)),
         lambda reply: [None if removed < 0 else bool(removed) for removed in reply],
     )

@@ -69,8 +69,7 @@ def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | 
     if isinstance(reply, bytes):
         return Found(id=id, queue=queue, state=MOVED)
     if len(reply) == 2:
-        state = State.CANCELLED if reply[0] else State.DELIVERED
-        return Found(id=id, queue=queue, state=state, ended=int(reply[1]))
+        return Found(id=id, queue=queue, state=reply[0].decode(), ended=int(reply[1]))
     raw, place, score, attempts, reason = reply
     due = int(score) if score else None
     if place == b"dead":

@@ -42,7 +42,8 @@ def schedule(
     with `codec.due_head` of its due or delay (ms) before it.
     """
     args: list[Arg] = [now, keys.wake, retention.window, retention.short, kinds, *ids, *bodies]
-    return Command("schedule", (keys.state, keys.queue, keys.pool, keys.index, keys.final), args, _read_schedule)
+    names = (keys.state, keys.queue, keys.pool, keys.index, keys.final, keys.dead)
+    return Command("schedule", names, args, _read_schedule)
 
 
 def cancel(
@@ -53,7 +54,7 @@ def cancel(
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[str]]:
-    """Cancel messages of one queue: 'cancelled', 'in_flight', 'delivered', 'dead', 'not_found' or 'moved' of each."""
+    """Cancel messages of one queue: how each went, or 'moved'; see `Cancelled`."""
     return Command(
         "cancel",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead, keys.guard),

@@ -27,8 +27,8 @@ class AsPulled(Protocol):
         """Failed attempts so far."""
 
     @property
-    def remembered(self) -> bool:
-        """Whether its id is remembered when it is forwarded."""
+    def digest(self) -> int | None:
+        """Of what it is, if its id is remembered when it is forwarded."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def ack(
     args: list[Arg] = [epoch, now, retention.window, retention.most, len(done)]
     args += [one.ticket for one in done]
     args += [one.score for one in done]
-    args += ["1" if one.remembered else "0" for one in done]
+    args += ["" if (digest := one.digest) is None else digest for one in done]
     for one in done:
         if business_keys := one.keys:
             id = b"\0" + one.ticket[:-8]

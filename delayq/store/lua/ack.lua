@@ -2,7 +2,7 @@
 -- one may ack only while the due is unchanged too: a late but true ack is better than a duplicate.
 -- KEYS: state queue pool attempts keys final guard
 -- ARGV: epoch, now, window of final, most in final, how many; then as many tickets, then dues as pulled,
---       then '1'/'0' whether its id is remembered; then the members of the index of keys to remove
+--       then, if its id is remembered, the digest of what it was (see include/content), else ''; then the members of the index of keys to remove
 -- Returns: {'ok' or 'fenced', how many were removed}
 -- @flags allow-oom
 -- @empties
@@ -22,8 +22,9 @@ for i = 1, count do
     local ticket = ARGV[5 + i]
     tickets[n], ids[n] = ticket, string.sub(ticket, 1, -9)
     removed_id[ids[n]] = true
-    if ARGV[5 + 2 * count + i] == '1' then
-      ends[#ends + 1] = digits(now * 4 + FORWARDED)
+    local digest = tonumber(ARGV[5 + 2 * count + i])
+    if digest then
+      ends[#ends + 1] = ended(now, FORWARDED, digest)
       ends[#ends + 1] = ids[n]
     end
   end

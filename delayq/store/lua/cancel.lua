@@ -2,7 +2,7 @@
 -- pending is removed too, but says 'in_flight': it may be or have been forwarded.
 -- KEYS: state queue pool attempts keys final dead guard
 -- ARGV: now, window of final, most in final, then the ids (see include/rights)
--- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'not_found' of each; 'moved' if it is not here and the
+-- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'discarded' | 'not_found' of each; 'moved' if it is not here and the
 --          queue is closed: ask the next layout
 -- @flags allow-oom
 -- @promise
@@ -13,13 +13,12 @@ local index, final, dead, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local now = clock(ARGV[1])
 local window, most_final = tonumber(ARGV[2]), tonumber(ARGV[3])
 local certain_above = floor_of_certainty(state, now)
-local HOW = { [FORWARDED] = 'delivered', [CANCELLED] = 'cancelled', [CANCELLED_IN_FLIGHT] = 'in_flight' }
 
 local function cancel(id)
   local record = redis.call('HGET', pool, id)
   if not record then
     local how = ending(redis.call('ZSCORE', final, id), now, window)
-    return how and HOW[how] or unknown(state)
+    return how == CANCELLED_IN_FLIGHT and 'in_flight' or ENDS[how] or unknown(state)
   end
   local ticket = ticket_of(id, record)
   local place, due = place_of(queue, dead, id, ticket)
@@ -38,7 +37,7 @@ local function cancel(id)
   if #members > 0 then
     redis.call('ZREM', index, unpack(members))
   end
-  redis.call('ZADD', final, digits(now * 4 + (certain and CANCELLED or CANCELLED_IN_FLIGHT)), id)
+  redis.call('ZADD', final, ended(now, certain and CANCELLED or CANCELLED_IN_FLIGHT), id)
   redis.call('HINCRBY', state, certain and 'cancelled' or 'cancelled_in_flight', 1)
   return certain and 'cancelled' or 'in_flight'
 end

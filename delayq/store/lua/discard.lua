@@ -1,14 +1,17 @@
 -- Delete dead letters for good.
--- KEYS: state pool attempts keys dead reasons
--- ARGV: the ids (see include/rights)
--- Returns: 1 | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each
+-- KEYS: state pool attempts keys dead reasons final
+-- ARGV: now, window of final, most in final, then the ids (see include/rights)
+-- Returns: 1 (now, or by the same call before) | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @include record rights closed
-local state, pool, attempts, index, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+-- @include clock record rights final closed
+local state, pool, attempts, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local dead, reasons, final = KEYS[5], KEYS[6], KEYS[7]
+local now = clock(ARGV[1])
+local window = tonumber(ARGV[2])
 local answer = {}
-for i, id in ipairs(allowed_ids(pool, 1)) do
+for i, id in ipairs(allowed_ids(pool, 4)) do
   local removed = redis.call('ZREM', dead, id)
   if removed == 1 then
     local record = redis.call('HGET', pool, id)
@@ -19,10 +22,16 @@ for i, id in ipairs(allowed_ids(pool, 1)) do
     redis.call('HDEL', pool, id)
     redis.call('HDEL', attempts, id)
     redis.call('HDEL', reasons, id)
+    redis.call('ZADD', final, ended(now, DISCARDED), id)
     redis.call('HINCRBY', state, 'discarded', 1)
-  elseif redis.call('HEXISTS', pool, id) == 0 and unknown(state) == 'moved' then
-    removed = -1
+  elseif redis.call('HEXISTS', pool, id) == 0 then
+    if ending(redis.call('ZSCORE', final, id), now, window) == DISCARDED then
+      removed = 1
+    elseif unknown(state) == 'moved' then
+      removed = -1
+    end
   end
   answer[i] = removed
 end
+forget_old(final, now, window, tonumber(ARGV[3]))
 return answer

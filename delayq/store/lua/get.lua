@@ -1,7 +1,7 @@
 -- What is known of ids.
 -- KEYS: state queue pool attempts final dead reasons
 -- ARGV: now, window of final, then the ids
--- Returns: {now, watermark or '', then of each: '' (not found) | 'moved' (ask the next layout) | {how it ended: 0 forwarded, 1 and 2 cancelled, when}
+-- Returns: {now, watermark or '', then of each: '' (not found) | 'moved' (ask the next layout) | {how it ended: 'delivered', 'cancelled', 'removed_in_flight' or 'discarded', when}
 --          | {record, 'pending' | 'parked' | 'dead', due or '', attempts or '', reason or ''}}
 -- @flags no-writes
 -- @include clock record final life closed
@@ -17,9 +17,8 @@ for i = 3, #ARGV do
     answer[i] = { record, place, due and digits(due) or '', redis.call('HGET', attempts, id) or '',
       place == 'dead' and redis.call('HGET', reasons, id) or '' }
   else
-    local score = redis.call('ZSCORE', final, id)
-    local how = ending(score, now, tonumber(ARGV[2]))
-    answer[i] = how and { how, digits(math.floor(tonumber(score) / 4)) } or ''
+    local how, at = ending(redis.call('ZSCORE', final, id), now, tonumber(ARGV[2]))
+    answer[i] = how and { ENDS[how], digits(at) } or ''
     if not how and unknown(state) == 'moved' then
       answer[i] = 'moved'
     end

@@ -12,7 +12,7 @@
 --          sets, if that is wanted}
 -- @flags allow-oom
 -- @empties
--- @include clock record final fence
+-- @include clock record content final fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until')
@@ -186,7 +186,7 @@ for i = 1, due_count do
             add_key_members(members, keys, id)
           end
           if mark > 1 then
-            ends[#ends + 1] = digits(now * 4 + FORWARDED)
+            ends[#ends + 1] = ended(now, FORWARDED, digest_of(first_call(record)))
             ends[#ends + 1] = id
           end
         elseif string.find(tostring(entry.err), 'WRONGTYPE', 1, true) then

@@ -2,7 +2,7 @@
 -- because they were in flight before.
 -- KEYS: state queue pool attempts dead reasons
 -- ARGV: now, wake channel, then the ids (see include/rights)
--- Returns: 'scheduled' | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed
+-- Returns: 'scheduled' (now, or before, if it was not tried since) | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed
 -- @promise
 -- @include clock record rights generation wake closed
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -12,8 +12,12 @@ local answer = {}
 for _, id in ipairs(allowed_ids(pool, 3)) do
   local record = redis.call('ZSCORE', dead, id) and redis.call('HGET', pool, id)
   if not record then
-    local elsewhere = redis.call('HEXISTS', pool, id) == 0 and unknown(state) == 'moved'
-    answer[#answer + 1] = elsewhere and 'moved' or 'not_dead'
+    local here = redis.call('HEXISTS', pool, id) == 1
+    if here and redis.call('HGET', attempts, id) == '0' then
+      answer[#answer + 1] = 'scheduled'
+    else
+      answer[#answer + 1] = not here and unknown(state) == 'moved' and 'moved' or 'not_dead'
+    end
   elseif not fields(record) then
     answer[#answer + 1] = 'corrupt'
   else

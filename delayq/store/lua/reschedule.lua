@@ -3,8 +3,8 @@
 -- KEYS: state queue pool attempts final dead
 -- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), spec ('a' or 'r', ms), then the id
 --       (see include/rights)
--- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'not_found' | 'invalid'}
---          or {'moved'}: the queue is closed and does not have it, ask the next layout
+-- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' |
+--          'discarded' | 'not_found' | 'invalid'} or {'moved'}: the queue is closed and does not have it, ask the next layout
 -- @promise
 -- @include clock record rights generation wake final life closed
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -22,7 +22,7 @@ due = math.max(due, now)
 local record = redis.call('HGET', pool, id)
 if not record then
   local how = ending(redis.call('ZSCORE', final, id), now, tonumber(ARGV[3]))
-  return { how == FORWARDED and 'delivered' or how and 'cancelled' or unknown(state) }
+  return { ENDS[how] or unknown(state) }
 end
 local ticket = ticket_of(id, record)
 local place, score = place_of(queue, dead, id, ticket)

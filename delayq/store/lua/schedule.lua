@@ -1,15 +1,16 @@
 -- Schedule messages of one queue: each into the pool, its ticket into the queue, its keys into the index.
--- KEYS: state queue pool keys final
+-- KEYS: state queue pool keys final dead
 -- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms), kinds: a letter for each
 --       message ('a' at, 'p' at, but not once that has passed, 'r' after; in upper case if the caller gave the id),
 --       then all ids, then all bodies:
 --       the due or delay (13 digits), '0', content
 -- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
---          'live' (scheduled before by the same call), 'conflict', 'delivered', 'cancelled', 'invalid', 'past',
---          'moved' (the queue is closed: ask the next layout)
+--          'live' or 'dead' (scheduled before by the same call), 'delivered' (so was this, and it has ended),
+--          'conflict' (by another call; without a due if that one's was delivered), 'cancelled', 'removed_in_flight' or
+--          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout)
 -- @promise
--- @include clock record generation wake final
-local state, queue, pool, index, final = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- @include clock record content generation wake final
+local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local window, short = tonumber(ARGV[3]), tonumber(ARGV[4])
 local kinds = ARGV[5]
@@ -18,45 +19,15 @@ local sub, byte, find = string.sub, string.byte, string.find
 
 local closed = redis.call('HGET', state, 'closed')
 local stored = redis.call('HMGET', pool, unpack(ARGV, 6, 5 + count))
-local ended = redis.call('EXISTS', final) == 1 and redis.call('ZMSCORE', final, unpack(ARGV, 6, 5 + count))
-
--- A content without the trace that it was scheduled in: the same call, repeated, comes from another span.
-local function untraced(content)
-  local topic, tags, ordering, options, k1, k2, p1, p2, p3 = byte(content, 2, 10)
-  if not p3 then
-    return content -- it is damaged
-  end
-  local at = 15 + topic + tags + ordering + options + k1 * 256 + k2
-  local stop = at + p1 * 65536 + p2 * 256 + p3
-  local kept = { sub(content, 1, 7), sub(content, 11, at - 1) }
-  while at < stop do
-    local h, l = byte(content, at, at + 1)
-    local value = l and at + 2 + h * 256 + l or #content
-    local vh, vl = byte(content, value, value + 1)
-    if not vl then
-      return content -- so is this
-    end
-    local behind = value + 2 + vh * 256 + vl
-    if sub(content, at + 2, value - 1) ~= 'traceparent' then
-      kept[#kept + 1] = sub(content, at, behind - 1)
-    end
-    at = behind
-  end
-  kept[#kept + 1] = sub(content, at)
-  return table.concat(kept)
-end
+local ends = redis.call('EXISTS', final) == 1 and redis.call('ZMSCORE', final, unpack(ARGV, 6, 5 + count))
 
 -- Whether a stored record was made by the same call: its content, and its first asked due unless it is relative.
 local function same_call(record, content, relative, asked)
-  local moved = byte(record, MARK) % 2 == 1
-  local before = sub(record, FLAGS, moved and -14 or -1)
-  if before ~= content then
-    local traced = find(before, 'traceparent', 1, true) or find(content, 'traceparent', 1, true)
-    if not traced or untraced(before) ~= untraced(content) then
-      return false
-    end
+  local before, first_asked = first_call(record)
+  if before ~= content and untraced(before) ~= untraced(content) then
+    return false
   end
-  return relative or tonumber(moved and sub(record, -13) or sub(record, ASKED, 20)) == asked
+  return relative or tonumber(first_asked) == asked
 end
 
 local answer = { digits(now) }
@@ -80,12 +51,17 @@ local function weigh(i, id, body, kind)
   end
   local record = stored[i] or fresh[id]
   if record then
-    local same = same_call(record, sub(body, 15), relative, asked)
-    return say(i, same and 'live' or 'conflict', sub(record, ASKED, 20))
+    local status = 'conflict'
+    if same_call(record, sub(body, 15), relative, asked) then
+      status = redis.call('ZSCORE', dead, id) and 'dead' or 'live'
+    end
+    return say(i, status, sub(record, ASKED, 20))
   end
-  local how = ended and ending(ended[i], now, window)
-  if how then
-    return say(i, how == FORWARDED and 'delivered' or 'cancelled', '')
+  local how, _, digest = ending(ends and ends[i], now, window)
+  if how == FORWARDED and digest ~= digest_of(sub(body, 15), sub(body, 1, 13)) then
+    return say(i, 'conflict', '')
+  elseif how then
+    return say(i, ENDS[how], '')
   end
   if closed then
     return say(i, 'moved', '')
@@ -112,7 +88,7 @@ for i = 1, count do
   local id, body = ARGV[5 + i], ARGV[5 + count + i]
   local kind = byte(kinds, i)
   local due = tonumber(sub(body, 1, 13))
-  if closed or kind ~= 97 or not due or due < soon or due >= 1e13 or stored[i] or (ended and ended[i]) then
+  if closed or kind ~= 97 or not due or due < soon or due >= 1e13 or stored[i] or (ends and ends[i]) then
     body, due = weigh(i, id, body, kind)
   end
   if body then

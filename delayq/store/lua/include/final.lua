@@ -1,7 +1,17 @@
--- `final` remembers how an id ended: score = ms * 4 + how. Trimmed in bounded steps, oldest first.
-local FORWARDED, CANCELLED, CANCELLED_IN_FLIGHT = 0, 1, 2
+-- `final` remembers how an id ended, with the ms and 19 bits of a digest of what was forwarded. All of that is in the score,
+-- a double that grows with the ms: 2^31 ms share an exponent, and the 52 bits of the fraction are 31 of the ms within
+-- them, 19 of the digest, 2 of how. Trimmed in bounded steps, oldest first.
+local FORWARDED, CANCELLED, CANCELLED_IN_FLIGHT, DISCARDED = 0, 1, 2, 3
+local ENDS = { [FORWARDED] = 'delivered', [CANCELLED] = 'cancelled', [CANCELLED_IN_FLIGHT] = 'removed_in_flight',
+  [DISCARDED] = 'discarded' }
+
+local function ended(now, how, digest)
+  local fraction = now % 2147483648 * 2097152 + (digest or 0) * 4 + how
+  return string.format('%.17g', math.ldexp(4503599627370496 + fraction, math.floor(now / 2147483648) - 752))
+end
+
 local function forget_old(final, now, window, most)
-  local old = redis.call('ZCOUNT', final, '-inf', string.format('%.0f', (now - window) * 4 - 1))
+  local old = redis.call('ZCOUNT', final, '-inf', '(' .. ended(now - window, FORWARDED))
   local over = redis.call('ZCARD', final) - most
   if over > old then
     old = over
@@ -11,11 +21,17 @@ local function forget_old(final, now, window, most)
   end
 end
 
--- How the id with this score in `final` ended; nil if it is forgotten.
+-- How the id with this score in `final` ended, when, and the digest; nil if it is forgotten.
 local function ending(score, now, window)
   score = tonumber(score or '')
-  if not score or score < (now - window) * 4 then
+  if not score then
     return nil
   end
-  return score % 4
+  local fraction, exponent = math.frexp(score)
+  local bits = fraction * 9007199254740992 - 4503599627370496
+  local at = (exponent + 699) * 2147483648 + math.floor(bits / 2097152)
+  if at < now - window then
+    return nil
+  end
+  return bits % 4, at, math.floor(bits % 2097152 / 4)
 end

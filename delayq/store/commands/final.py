@@ -1,0 +1,19 @@
+"""How an id ended, as the scores of `final` have it: what `include/final.lua` writes, for what is written without a script."""
+
+from __future__ import annotations
+
+from math import ldexp
+from typing import Final
+
+__all__ = ["CANCELLED", "CANCELLED_IN_FLIGHT", "DISCARDED", "FORWARDED", "ended"]
+
+FORWARDED: Final = 0
+CANCELLED: Final = 1
+CANCELLED_IN_FLIGHT: Final = 2
+DISCARDED: Final = 3
+
+
+def ended(now: int, how: int, digest: int = 0) -> str:
+    """The score of an id that ended `now` (ms); `digest` (19 bits) is of what was forwarded."""
+    high, low = divmod(now, 2**31)
+    return repr(ldexp(2**52 + low * 2**21 + digest * 4 + how, high - 752))
