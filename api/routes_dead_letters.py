@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from delayq import InvalidMessage, StoreError
+from delayq import InvalidMessage, StoreError, parse_instant
 from delayq.message import check_id
 from delayq.store.commands import DeadLetter
 
@@ -42,17 +42,29 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
     query={
         "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
         "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
+        "order": {"schema": {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}},
+        "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a pattern with * and ?"},
+        "reason": {"schema": {"type": "string", "maxLength": 255}, "description": "a part of the reason, in any case"},
+        "since": {"schema": {"type": "string"}, "description": "died from then on: RFC 3339 with its zone, or Unix ms"},
+        "until": {"schema": {"type": "string"}, "description": "died before: RFC 3339 with its zone, or Unix ms"},
     },
 )  # fmt: skip
 async def dead_letters(service: Service, request: Request) -> Answer:
     """Look at dead letters
 
-    Oldest first within a queue. A page of large messages, or for a key that sees few of them, may have fewer than
-    `limit`, or none; the last page has no token.
+    By the time of their death. A page of large messages, of few that are wanted, or for a key that sees few of them,
+    may have fewer than `limit`, or none; the last page has no token. A token is for the same order and filters.
     """
-    given = request.query("limit", "pageToken")
+    given = request.query("limit", "pageToken", "order", "topic", "reason", "since", "until")
     limit = _limit(given.get("limit", str(LIMIT)))
     token = given.get("pageToken")
+    wanted: dict[str, Any] = {
+        "newest": _newest(given.get("order", "oldest")),
+        "topic": given.get("topic", ""),
+        "reason": given.get("reason", ""),
+        "since": _instant("since", given.get("since")),
+        "until": _instant("until", given.get("until")),
+    }
     caller = request.caller
     everything = caller.everything("read")
     if token is not None and not everything:
@@ -60,7 +72,7 @@ async def dead_letters(service: Service, request: Request) -> Answer:
     letters: list[DeadLetter] = []
     size = 0
     for _ in range(MOST_STEPS):
-        page = await service.client.dead_letters(min(STEP, limit - len(letters)), token)
+        page = await service.client.dead_letters(min(STEP, limit - len(letters)), token, **wanted)
         letters += page.letters if everything else [one for one in page.letters if _may_read(caller, one)]
         size += sum(len(letter.record.payload) for letter in page.letters if letter.record is not None)
         token = page.next_token
@@ -79,6 +91,22 @@ def _limit(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST):
         raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
     return int(text)
+
+
+def _newest(order: str) -> bool:
+    if order not in ("oldest", "newest"):
+        raise InvalidMessage("order", "is 'oldest' (first) or 'newest'")
+    return order == "newest"
+
+
+def _instant(field: str, text: str | None) -> int | None:
+    """Unix ms of a query's parameter."""
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else parse_instant(text)
+    except ValueError as error:
+        raise InvalidMessage(field, str(error)) from None
 
 
 @OPERATIONS.add(

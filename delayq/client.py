@@ -9,10 +9,11 @@ from delayq import operations
 from delayq.agreement import Agreement
 from delayq.clock import Clock
 from delayq.config import Settings
+from delayq.dead_letters import DeadLetterPage, Wanted, dead_letters
 from delayq.errors import DelayqError, StoreError
 from delayq.message import Limits, Message
 from delayq.nodes import NodeLine
-from delayq.operations import Cancelled, Context, DeadLetterPage, Plan, Rescheduled, Scheduled
+from delayq.operations import Cancelled, Context, Plan, Rescheduled, Scheduled
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import Found, QueueStats
@@ -177,9 +178,24 @@ class Client:
         """The figures of every queue."""
         return self._run(operations.stats(self.reading()))
 
-    def dead_letters(self, limit: int = 100, token: str | None = None) -> DeadLetterPage:
-        """A page of dead letters."""
-        return self._run(operations.dead_letters(self.reading(), limit, token))
+    def dead_letters(
+        self,
+        limit: int = 100,
+        token: str | None = None,
+        *,
+        newest: bool = False,
+        topic: str = "",
+        reason: str = "",
+        since: int | None = None,
+        until: int | None = None,
+    ) -> DeadLetterPage:
+        """A page of dead letters by the time of their death, the oldest first unless `newest`.
+
+        `topic` is a pattern with `*` and `?`, `reason` a part of the reason; they died from `since` on and before
+        `until` (Unix ms). With either of the first two a page may have fewer than `limit`, or none, and not be the last.
+        """
+        wanted = Wanted(newest=newest, topic=topic, reason=reason, since=since, until=until)
+        return self._run(dead_letters(self.reading(), limit, token, wanted))
 
     def redrive(self, ids: Sequence[str]) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
@@ -329,9 +345,24 @@ class AsyncClient:
         """The figures of every queue."""
         return await self._run(operations.stats(await self.reading()))
 
-    async def dead_letters(self, limit: int = 100, token: str | None = None) -> DeadLetterPage:
-        """A page of dead letters."""
-        return await self._run(operations.dead_letters(await self.reading(), limit, token))
+    async def dead_letters(
+        self,
+        limit: int = 100,
+        token: str | None = None,
+        *,
+        newest: bool = False,
+        topic: str = "",
+        reason: str = "",
+        since: int | None = None,
+        until: int | None = None,
+    ) -> DeadLetterPage:
+        """A page of dead letters by the time of their death, the oldest first unless `newest`.
+
+        `topic` is a pattern with `*` and `?`, `reason` a part of the reason; they died from `since` on and before
+        `until` (Unix ms). With either of the first two a page may have fewer than `limit`, or none, and not be the last.
+        """
+        wanted = Wanted(newest=newest, topic=topic, reason=reason, since=since, until=until)
+        return await self._run(dead_letters(await self.reading(), limit, token, wanted))
 
     async def redrive(self, ids: Sequence[str]) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""

@@ -9,7 +9,6 @@ nothing, whatever becomes of its id in between. Without topics everything may be
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -25,12 +24,12 @@ from delayq.nodes import NodeLine, read_nodes
 from delayq.plan import Context, Plan
 from delayq.scheduling import Scheduled, level_delay, schedule
 from delayq.store import checks, commands
-from delayq.store.commands import MOVED, Command, DeadLetter, Found, QueueStats
+from delayq.store.commands import MOVED, Command, Found, QueueStats
 from delayq.store.durability import Durability
 from delayq.store.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
 
-__all__ = ["Cancelled", "Context", "DeadLetterPage", "Plan", "Rescheduled", "Scheduled", "schedule"]
+__all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "Scheduled", "schedule"]
 FIND_LIMIT: Final = 1_000
 #: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
 MOST_PAGES: Final = 1_000
@@ -54,13 +53,6 @@ class Rescheduled(msgspec.Struct, frozen=True):
     result: str
     due: int | None = None
     queue: int | None = None
-
-
-class DeadLetterPage(msgspec.Struct, frozen=True):
-    """Dead letters, oldest first within a queue, and the token of the next page (None: this is the last)."""
-
-    letters: list[DeadLetter]
-    next_token: str | None
 
 
 def cancel(context: Context, ids: Sequence[str], topics: Topics | None = None) -> Plan[list[Cancelled | StoreError]]:
@@ -180,44 +172,6 @@ def count(context: Context, key: str) -> Plan[int]:
 def stats(context: Context) -> Plan[list[QueueStats]]:
     """The figures of every queue, in order."""
     return list((yield from every_queue(context, commands.stats)).values())
-
-
-def dead_letters(context: Context, limit: int, token: str | None = None) -> Plan[DeadLetterPage]:
-    """A page of dead letters, queue by queue."""
-    begin, after = _read_token(token)
-    letters: list[DeadLetter] = []
-    reading = [commands.layouts()]  # along with the first page
-    while True:
-        queue = next((queue for queue in context.layouts.queues if queue >= begin), None)
-        if queue is None and not reading:
-            return DeadLetterPage(letters, None)
-        asked: list[Command[Any]] = [*reading]
-        if queue is not None:
-            asked.append(commands.dead_letters(queue_keys(queue), limit - len(letters), after))
-        answers = all_good((yield asked))
-        if reading:
-            context.layouts.take(answers[0])
-            reading = []
-        if queue is not None:
-            letters += answers[-1]
-            if len(letters) == limit:
-                return DeadLetterPage(letters, _token(queue, letters[-1]))
-            begin, after = queue + 1, None
-
-
-def _token(queue: int, last: DeadLetter) -> str:
-    return base64.urlsafe_b64encode(f"{queue} {last.buried} {last.id}".encode()).decode().rstrip("=")
-
-
-def _read_token(token: str | None) -> tuple[int, tuple[int, str] | None]:
-    if token is None:
-        return 0, None
-    try:
-        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
-        queue, buried, id = text.split(" ")
-        return min(abs(int(queue)), 2**53), (abs(int(buried)) % 2**53, check_id(id))
-    except (ValueError, InvalidMessage):
-        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
 
 
 def redrive(context: Context, ids: Sequence[str], topics: Topics | None = None) -> Plan[list[str | StoreError]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from delayq.cli.options import AsJson, BadUse, Ids, RedisUrl, connect, option
+from delayq.cli.options import AsJson, BadUse, Ids, RedisUrl, connect, moment, option
 from delayq.cli.output import Output, say
 from delayq.cli.shapes import letter_shape
 from delayq.client import Client
@@ -25,18 +25,35 @@ def list_(
     page_token: Annotated[
         str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")
     ] = None,
+    newest: Annotated[bool, option("--newest", help="The newest first.")] = False,
+    topic: Annotated[
+        str, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")
+    ] = "",
+    reason: Annotated[str, option("--reason", metavar="TEXT", help="With this in their reason only.")] = "",
+    since: Annotated[
+        str | None, option("--since", metavar="TIME", help="Dead since then: a date, Unix ms, or how long ago ('2h').")
+    ] = None,
+    until: Annotated[str | None, option("--until", metavar="TIME", help="Dead before then.")] = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print dead letters with their reasons.
 
-    Oldest first within a queue.
+    By the time of their death, the oldest first.
     """
     shapes: list[dict[str, Any]] = []
     token = page_token
     with connect(redis_url) as client:
+        now = redis_now(client.store)
+        wanted: dict[str, Any] = {
+            "newest": newest,
+            "topic": topic,
+            "reason": reason,
+            "since": moment("--since", since, now),
+            "until": moment("--until", until, now),
+        }
         while True:
-            page = client.dead_letters(min(STEP, limit - len(shapes)), token)
+            page = client.dead_letters(min(STEP, limit - len(shapes)), token, **wanted)
             shapes += map(letter_shape, page.letters)
             token = page.next_token
             if token is None or len(shapes) >= limit:
@@ -48,7 +65,7 @@ def list_(
         columns = ("id", "died", "attempts", "topic", "reason")
         Output().table(columns, map(_row, shapes))
     else:
-        say("there are no dead letters.")
+        say("there are no dead letters." if not any(wanted.values()) else "there are no such dead letters.")
     if token is not None:
         say(f"there may be more: --page-token {token}")
     return 0
@@ -109,8 +126,8 @@ def _all_ids(client: Client) -> Iterator[list[str]]:
     began = redis_now(client.store)
     token: str | None = None
     while True:
-        page = client.dead_letters(STEP, token)
-        if some := [one.id for one in page.letters if one.buried <= began]:
+        page = client.dead_letters(STEP, token, until=began + 1)
+        if some := [one.id for one in page.letters]:
             yield some
         token = page.next_token
         if token is None:

@@ -47,6 +47,44 @@ async def test_pages_have_every_dead_letter_once(api: httpx2.AsyncClient, worker
         assert sorted(seen) == sorted(ids)
 
 
+async def test_they_come_by_time_from_either_end_and_filtered(api: httpx2.AsyncClient, worker: Worker) -> None:
+    await bury(api, worker, *[f"m{i}" for i in range(9)])
+    await bury(api, worker, "mail-1", topic="mail")
+
+    async def ids(**params: str) -> list[str]:
+        answer = await api.get("/v1/dead-letters", params=params)
+        assert answer.status_code == 200, answer.text
+        return [one["id"] for one in answer.json()["deadLetters"]]
+
+    letters = (await api.get("/v1/dead-letters")).json()["deadLetters"]
+    times = [one["deadTime"] for one in letters]
+    assert times == sorted(times)
+    assert await ids(order="newest") == [one["id"] for one in reversed(letters)]
+    assert await ids(topic="ma*") == ["mail-1"]
+    assert await ids(reason="OF M3") == ["m3"]
+    assert await ids(until=times[0]) == []
+    assert await ids(since=times[0], limit="3") == [one["id"] for one in letters[:3]]
+    assert await ids(until="1000") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("order", "random", "'oldest' (first) or 'newest'"),
+        ("since", "yesterday", "write a date"),
+        ("until", "2030-01-01T00:00:00", "write a date"),
+        ("until", "9" * 20, "write a date"),
+    ],
+)
+async def test_a_filter_that_makes_no_sense_is_refused(
+    api: httpx2.AsyncClient, name: str, value: str, why: str
+) -> None:
+    answer = await api.get("/v1/dead-letters", params={name: value})
+    assert answer.status_code == 400
+    assert answer.json()["field"] == name
+    assert why in answer.json()["detail"]
+
+
 async def test_a_page_of_large_messages_ends_early(
     api: httpx2.AsyncClient, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

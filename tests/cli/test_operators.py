@@ -66,6 +66,22 @@ def test_dead_letters_come_in_pages(cli: Cli, given: Given) -> None:
     assert "--page-token" in cli("dead-letters", "list", "--limit", "1").err
 
 
+def test_dead_letters_come_by_time_from_either_end_and_filtered(cli: Cli, given: Given) -> None:
+    for number in range(6):
+        given.dead_letter(f"id-{number}", "no such user" if number == 3 else "broken")
+
+    def ids(*words: str) -> list[str]:
+        return [row[0] for row in cli("dead-letters", "list", *words).rows]
+
+    oldest = ids()
+    assert ids("--newest") == oldest[::-1]
+    assert ids("--reason", "USER") == ["id-3"]
+    assert ids("--topic", "de*", "--since", "1h") == oldest
+    ran = cli("dead-letters", "list", "--until", "1h")
+    assert (ran.code, ran.out, ran.sentence()) == (0, "", "there are no such dead letters.")
+    assert cli("dead-letters", "list", "--since", "soon").refused().startswith("--since: write a date like")
+
+
 def test_no_dead_letters_are_no_lines(cli: Cli, given: Given) -> None:
     ran = cli("dead-letters", "list")
     assert (ran.code, ran.out, ran.sentence()) == (0, "", "there are no dead letters.")

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from delayq import operations
 from delayq.asking import CHUNK
+from delayq.dead_letters import dead_letters
 from delayq.errors import Conflict, InvalidMessage, StoreError, StoreUnavailable
 from delayq.message import Limits, Message
 from delayq.plan import Context, Plan
@@ -285,7 +286,7 @@ def test_a_first_page_that_cannot_be_read_cancels_nothing() -> None:
 def test_any_page_token_is_read_or_refused(token: str) -> None:
     about = "pageToken"
     try:
-        Server(lambda command: []).run(operations.dead_letters(CONTEXT, 10, token))
+        Server(lambda command: []).run(dead_letters(CONTEXT, 10, token))
     except InvalidMessage as error:
         about = error.field
     assert about == "pageToken"

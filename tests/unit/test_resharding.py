@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from delayq import operations
+from delayq.dead_letters import dead_letters
 from delayq.errors import Conflict
 from delayq.message import Message
 from delayq.operations import Context, Scheduled
@@ -257,7 +258,7 @@ class Reshards(RuleBasedStateMachine):
         }
         letters, token = [], None
         while True:
-            page = self.ask(operations.dead_letters(context, 2, token))
+            page = self.ask(dead_letters(context, 2, token))
             letters += page.letters
             token = page.next_token
             if token is None:

@@ -6,7 +6,7 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 
 from delayq.store.commands.bulk import Page, keep_report, page, report, reported, spend, unreport
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
-from delayq.store.commands.dead_letters import DeadLetter, dead_letters, discard, redrive
+from delayq.store.commands.dead_letters import DeadLetter, dead_letters, deaths, discard, letters, redrive
 from delayq.store.commands.pulling import Claimed, Known, Pulled, Traced, claim, count, pull, stored_epoch
 from delayq.store.commands.reading import (
     COUNTERS,
@@ -74,6 +74,7 @@ __all__ = [
     "count",
     "count_key",
     "dead_letters",
+    "deaths",
     "discard",
     "era",
     "every",
@@ -85,6 +86,7 @@ __all__ = [
     "keep_report",
     "layout",
     "layouts",
+    "letters",
     "meta",
     "nodes",
     "page",

@@ -12,7 +12,7 @@ from delayq.store.commands.command import RETENTION, Command, Now, Retention, al
 from delayq.store.commands.reading import read_reason, read_record
 from delayq.store.keys import QueueKeys
 
-__all__ = ["DeadLetter", "dead_letters", "discard", "redrive"]
+__all__ = ["After", "DeadLetter", "dead_letters", "deaths", "discard", "letters", "redrive"]
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,22 +26,45 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     record: Record | None
 
 
-def dead_letters(keys: QueueKeys, limit: int, after: tuple[int, str] | None = None) -> Command[list[DeadLetter]]:
+#: The (time, id) of the last one seen; (time, '') is from that time on.
+After = tuple[int, str]
+
+
+def dead_letters(keys: QueueKeys, limit: int, after: After | None = None) -> Command[list[DeadLetter]]:
     """A page of one queue's dead letters, oldest first, behind the (time, id) of the last one seen."""
 
     def read(reply: list[Any]) -> list[DeadLetter]:
-        letters = []
-        for id, buried, raw, text in reply:
-            _, tries, why = read_reason(text)
-            letter = DeadLetter(
-                id=id.decode(), queue=keys.number, buried=int(buried), attempts=tries, reason=why,
-                record=read_record(raw),
-            )  # fmt: skip
-            letters.append(letter)
-        return letters
+        return [_letter(keys, id.decode(), buried, raw, text) for id, buried, raw, text in reply]
 
+    return Command("dead_letters", (keys.pool, keys.dead, keys.reasons), _page(limit, after, False, "1"), read)
+
+
+def letters(keys: QueueKeys, ids: Sequence[str]) -> Command[list[DeadLetter | None]]:
+    """One queue's dead letters of these ids; None for what is none."""
+
+    def read(reply: list[Any]) -> list[DeadLetter | None]:
+        return [_letter(keys, id, *one) if one else None for id, one in zip(ids, reply, strict=True)]
+
+    return Command("letters", (keys.pool, keys.dead, keys.reasons), ids, read)
+
+
+def _letter(keys: QueueKeys, id: str, buried: bytes, raw: bytes, text: bytes) -> DeadLetter:
+    _, tries, why = read_reason(text)
+    return DeadLetter(id=id, queue=keys.number, buried=int(buried), attempts=tries, reason=why, record=read_record(raw))
+
+
+def deaths(keys: QueueKeys, limit: int, after: After | None = None, *, newest: bool = False) -> Command[list[After]]:
+    """The times and ids alone of a page of dead letters, oldest or `newest` first."""
+
+    def read(reply: list[Any]) -> list[After]:
+        return [(int(buried), id.decode()) for id, buried in reply]
+
+    return Command("dead_letters", (keys.pool, keys.dead, keys.reasons), _page(limit, after, newest, ""), read)
+
+
+def _page(limit: int, after: After | None, newest: bool, whole: str) -> tuple[int | str, ...]:
     time, id = after if after is not None else ("", "")
-    return Command("dead_letters", (keys.pool, keys.dead, keys.reasons), (limit, time, id), read)
+    return limit, time, id, "newest" if newest else "oldest", whole
 
 
 def redrive(

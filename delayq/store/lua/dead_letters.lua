@@ -1,22 +1,47 @@
--- A page of dead letters, oldest first.
+-- A page of dead letters by the time of their death.
 -- KEYS: pool dead reasons
--- ARGV: most to return, time and id of the last one seen ('' '' = from the start)
--- Returns: of each: {id, when it was buried, record, reason}
+-- ARGV: most to return, time and id of the last one seen (no id: from that time on; no time either: from the start),
+--       'oldest' or 'newest' first, '1' if records and reasons are wanted
+-- Returns: of each: {id, when it was buried, record, reason}; or {id, when} if those are not wanted
 -- @flags no-writes
 local pool, dead, reasons = KEYS[1], KEYS[2], KEYS[3]
-local start = 0
-if ARGV[3] ~= '' then
-  local score = redis.call('ZSCORE', dead, ARGV[3])
-  if score and tonumber(score) == tonumber(ARGV[2]) then
-    start = redis.call('ZRANK', dead, ARGV[3]) + 1
-  else
-    start = redis.call('ZCOUNT', dead, '-inf', '(' .. ARGV[2])
+local time, behind, whole = ARGV[2], ARGV[3], ARGV[5] == '1'
+local newest = ARGV[4] == 'newest'
+
+-- How many come before the first one of the page.
+local function passed()
+  if time == '' then
+    return 0
   end
+  local score = behind ~= '' and redis.call('ZSCORE', dead, behind)
+  if score and tonumber(score) == tonumber(time) then
+    if newest then
+      return redis.call('ZREVRANK', dead, behind) + 1
+    end
+    return redis.call('ZRANK', dead, behind) + 1
+  end
+  if newest then
+    return redis.call('ZCOUNT', dead, '(' .. time, '+inf')
+  end
+  return redis.call('ZCOUNT', dead, '-inf', '(' .. time)
 end
-local entries = redis.call('ZRANGE', dead, start, start + tonumber(ARGV[1]) - 1, 'WITHSCORES')
+
+local start = passed()
+local stop = start + tonumber(ARGV[1]) - 1
+local entries
+if newest then
+  entries = redis.call('ZREVRANGE', dead, start, stop, 'WITHSCORES')
+else
+  entries = redis.call('ZRANGE', dead, start, stop, 'WITHSCORES')
+end
 local answer = {}
 for i = 1, #entries, 2 do
   local id = entries[i]
-  answer[#answer + 1] = { id, entries[i + 1], redis.call('HGET', pool, id) or '', redis.call('HGET', reasons, id) or '' }
+  local letter = { id, entries[i + 1] }
+  if whole then
+    letter[3] = redis.call('HGET', pool, id) or ''
+    letter[4] = redis.call('HGET', reasons, id) or ''
+  end
+  answer[#answer + 1] = letter
 end
 return answer

@@ -1,0 +1,144 @@
+"""Dead letters of all queues in one order: every one once, page by page, whatever is asked for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delayq import Client, InvalidMessage, Message
+from delayq.codec import encode
+from delayq.config import load_settings
+from delayq.message import Limits
+from delayq.store.commands import DeadLetter
+from delayq.store.keys import queue_keys
+from tests.support.servers import ServerUnderTest
+
+QUEUES = 4
+
+
+@pytest.fixture
+def client(valkey: ServerUnderTest) -> Iterator[Client]:
+    with Client(settings=load_settings(redis_url=valkey.url, queues=QUEUES)) as made:
+        yield made
+
+
+class Graves:
+    """Dead letters as scripts leave them, put down by hand: when they died is the test's to say."""
+
+    def __init__(self, admin: Any) -> None:
+        self._admin = admin
+        self.all: list[tuple[int, int, str]] = []  # when, queue, id
+
+    def add(self, id: str, buried: int, queue: int, topic: str = "orders", reason: str = "broken") -> None:
+        keys = queue_keys(queue)
+        content = encode(Message(topic=topic, delay_time=0), Limits())
+        self._admin.hset(keys.pool, id, b"0000001%013d0" % 20_000 + content)
+        self._admin.zadd(keys.dead, {id: buried})
+        self._admin.hset(keys.reasons, id, f"{buried} 1 {reason}")
+        self.all.append((buried, queue, id))
+
+    def remove(self, id: str) -> None:
+        (found,) = (one for one in self.all if one[2] == id)
+        self.all.remove(found)
+        keys = queue_keys(found[1])
+        self._admin.zrem(keys.dead, id)
+        self._admin.hdel(keys.pool, id)
+
+
+@pytest.fixture
+def graves(client: Client, valkey: ServerUnderTest) -> Graves:
+    client.context()
+    return Graves(valkey.admin)
+
+
+def pages(client: Client, limit: int, **wanted: Any) -> Iterator[list[DeadLetter]]:
+    token: str | None = None
+    while True:
+        page = client.dead_letters(limit, token, **wanted)
+        assert len(page.letters) <= limit
+        yield page.letters
+        token = page.next_token
+        if token is None:
+            return
+
+
+def ids(client: Client, limit: int, **wanted: Any) -> list[str]:
+    return [one.id for page in pages(client, limit, **wanted) for one in page]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pages_follow_each_other_by_time_through_all_queues(client: Client, graves: Graves, seed: int) -> None:
+    drawn = random.Random(seed)
+    lone = drawn.random() < 0.3  # all in one queue
+    for number in range(drawn.randrange(60)):
+        queue = 1 if lone else drawn.randrange(QUEUES)
+        graves.add(f"m{number}", 1_000 + drawn.randrange(12), queue)
+    oldest = [id for _, _, id in sorted(graves.all)]
+    for limit in (1, 3, 10, 100):
+        assert ids(client, limit) == oldest
+        assert ids(client, limit, newest=True) == oldest[::-1]
+        since, until = 1_000 + drawn.randrange(12), 1_000 + drawn.randrange(12)
+        within = [id for buried, _, id in sorted(graves.all) if since <= buried < until]
+        assert ids(client, limit, since=since, until=until) == within
+        assert ids(client, limit, since=since, until=until, newest=True) == within[::-1]
+
+
+def test_they_are_filtered_by_topic_and_reason(client: Client, graves: Graves) -> None:
+    for number in range(60):
+        graves.add(
+            f"m{number:02}", 1_000 + number, number % QUEUES, topic=("orders.paid", "orders.late", "mail")[number % 3],
+            reason="no such USER" if number % 7 == 0 else "broken",
+        )  # fmt: skip
+    every = range(60)
+    for limit in (1, 4, 100):
+        assert ids(client, limit, topic="orders.*") == [f"m{n:02}" for n in every if n % 3 != 2]
+        assert ids(client, limit, topic="mail", newest=True) == [f"m{n:02}" for n in reversed(every) if n % 3 == 2]
+        assert ids(client, limit, reason="user") == [f"m{n:02}" for n in every if n % 7 == 0]
+        assert ids(client, limit, reason="user", topic="mail") == [f"m{n:02}" for n in every if n % 21 == 14]
+    assert ids(client, 10, topic="order") == []
+    assert ids(client, 10, topic="Mail") == []
+
+
+def test_a_page_looks_at_a_bounded_number_of_letters(client: Client, graves: Graves) -> None:
+    for number in range(100):
+        graves.add(f"m{number:02}", 1_000 + number, number % QUEUES, topic="mail" if number == 99 else "orders")
+    found = list(pages(client, 1, topic="mail"))
+    assert [len(page) for page in found] == [0, 0, 0, 1]
+
+
+def test_one_whose_record_cannot_be_read_is_listed_but_has_no_topic(
+    client: Client, graves: Graves, valkey: ServerUnderTest
+) -> None:
+    graves.add("gone", 1_000, 0)
+    graves.add("damaged", 1_001, 1)
+    valkey.admin.hdel(queue_keys(0).pool, "gone")
+    valkey.admin.hset(queue_keys(1).pool, "damaged", "???")
+    (page,) = pages(client, 10)
+    assert [(one.id, one.record, one.reason) for one in page] == [("gone", None, "broken"), ("damaged", None, "broken")]
+    assert ids(client, 10, topic="*") == []
+
+
+def test_the_next_page_goes_on_where_the_last_one_ended_although_its_letters_are_gone(
+    client: Client, graves: Graves
+) -> None:
+    for number in range(12):
+        graves.add(f"m{number:02}", 1_000 + number // 4, number % QUEUES)
+    order = [id for _, _, id in sorted(graves.all)]
+    page = client.dead_letters(6)
+    for one in page.letters:
+        graves.remove(one.id)
+    graves.add("late", 2_000, 0)
+    rest = client.dead_letters(100, page.next_token)
+    assert [one.id for one in page.letters] + [one.id for one in rest.letters] == [*order, "late"]
+
+
+def test_a_token_is_for_one_order(client: Client, graves: Graves) -> None:
+    graves.add("a", 1_000, 0)
+    graves.add("b", 1_001, 1)
+    token = client.dead_letters(1).next_token
+    assert token is not None
+    with pytest.raises(InvalidMessage, match="is of a list with the oldest first"):
+        client.dead_letters(1, token, newest=True)
