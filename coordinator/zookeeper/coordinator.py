@@ -297,7 +297,7 @@ class ZooKeeperCoordinator:
         mine = frozenset(queue for queue, name in chosen.items() if name == self._name)
         found = self._owned.tidy(session, owners, mine)
         with self._condition:
-            if breaks != self._breaks:
+            if breaks != self._breaks or self._stopping:
                 return  # all this may be of a session that is over
             known = self._registered and self._current
             self._tell = self._tell or found or not known or mine != self._mine

@@ -12,6 +12,7 @@ import msgspec
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
+    BadVersionError,
     KazooException,
     NoAuthError,
     NodeExistsError,
@@ -38,11 +39,12 @@ _kazoo_log.addHandler(logging.NullHandler())
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A znode: what is in it, the transaction that made it, and whether it is this very session's."""
+    """A znode: what is in it, the transaction that made it, whether it is this very session's, how often it was written."""
 
     data: bytes
     czxid: int
     ours: bool
+    version: int
 
 
 #: How kazoo tells that the user was refused: to calls that wait, and otherwise to its log alone.
@@ -165,7 +167,7 @@ class Session:
             _, stat = self._do(asked, NodeExistsError)
         except NodeExistsError:
             return None
-        return Node(data, stat.czxid, True)
+        return Node(data, stat.czxid, True, stat.version)
 
     def look(self, path: str, watch: Watch | None = None) -> Node | None:
         """The znode, without what is in it; None if there is none. `watch` is called once, when that changes."""
@@ -194,13 +196,16 @@ class Session:
         with suppress(NoNodeError):
             self._do(self._kazoo().set_async(path, data), NoNodeError)
 
-    def keep(self, path: str, data: bytes) -> None:
-        """Put data into a znode that outlives this session; made if it is not there."""
+    def keep(self, path: str, data: bytes, before: Node | None) -> bool:
+        """Put data into a znode that outlives this session; False if it is not any more what was read `before`."""
         try:
-            self._do(self._kazoo().set_async(path, data), NoNodeError)
-        except NoNodeError:
-            with suppress(NodeExistsError):
+            if before is None:
                 self._do(self._kazoo().create_async(path, data, makepath=True), NodeExistsError)
+            else:
+                self._do(self._kazoo().set_async(path, data, before.version), NoNodeError, BadVersionError)
+        except (NodeExistsError, NoNodeError, BadVersionError):
+            return False
+        return True
 
     def delete(self, path: str) -> None:
         """Remove a znode, if it is there."""
@@ -209,7 +214,7 @@ class Session:
 
     def _node(self, data: bytes, stat: Any) -> Node:
         mine = self._client.client_id
-        return Node(data, stat.czxid, mine is not None and stat.ephemeralOwner == mine[0])
+        return Node(data, stat.czxid, mine is not None and stat.ephemeralOwner == mine[0], stat.version)
 
     def _kazoo(self) -> KazooClient:
         """The client. Without a connection it would keep a call until it has one, and the caller waiting."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 
@@ -12,6 +14,9 @@ from coordinator.zookeeper.session import Session
 from delayq.clock import Clock
 
 __all__ = ["Starts", "count_start", "forget_starts"]
+
+#: How often to read the starts again when another node has changed them meanwhile.
+LOOKS: Final = 10
 
 
 class Starts:
@@ -28,19 +33,22 @@ class Starts:
     def hold_until(self, session: Session) -> int:
         """Until when the node is left out, Unix ms; 0 if it is not, or not any more."""
         if self._hold_until is None:
-            data, hold_until = count_start(self._read(session), self._name, self._since)
-            session.keep(self._path, data)
-            self._hold_until = hold_until
+            self._hold_until = self._change(session, lambda data: count_start(data, self._name, self._since))
         return self._hold_until if self._clock.monotonic() < self._ends else 0
 
     def forget(self, session: Session) -> None:
         """The node stops in order. If ZooKeeper is away, that counts as a kill."""
         with suppress(CoordinatorError):
-            session.keep(self._path, forget_starts(self._read(session), self._name, self._clock.now()))
+            self._change(session, lambda data: (forget_starts(data, self._name, self._clock.now()), 0))
 
-    def _read(self, session: Session) -> bytes:
-        there = session.read([self._path]).get(self._path)
-        return there.data if there is not None else b""
+    def _change(self, session: Session, change: Callable[[bytes], tuple[bytes, int]]) -> int:
+        """Put what `change` makes of the data in their place, if no other node has changed them since they were read."""
+        for _ in range(LOOKS):
+            there = session.read([self._path]).get(self._path)
+            data, answer = change(there.data if there is not None else b"")
+            if session.keep(self._path, data, there):
+                return answer
+        raise CoordinatorError(f"{self._path} is changed by others all the time")
 
 
 def count_start(data: bytes, name: str, since: int) -> tuple[bytes, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 
 import msgspec
@@ -10,7 +11,7 @@ import structlog
 
 from coordinator import CoordinatorError, epoch_text
 from coordinator.zookeeper.coordinator import REREAD
-from coordinator.zookeeper.session import Session
+from coordinator.zookeeper.session import Node, Session, Watch
 from delayq.clock import SystemClock
 from delayq.errors import ConfigError, StoreUnavailable
 from delayq.store.store import Store
@@ -476,6 +477,28 @@ def test_a_node_that_comes_and_goes_is_left_out_for_a_minute(nodes: Team, clock:
     clock.wait_for_waiters(2)
     clock.advance(60_000)
     nodes.settle(one, other)
+
+
+def test_starts_that_two_nodes_count_at_once_are_both_counted(
+    nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one writes between the first one's read and its write."""
+    real = Session.read
+    raced: list[Player] = []
+
+    def read(self: Session, paths: Iterable[str], watch: Watch | None = None) -> dict[str, Node]:
+        asked = list(paths)
+        found = real(self, asked, watch)
+        if asked == [f"{nodes.root}/starts"] and not raced:
+            raced.append(nodes.make("other"))
+            raced[0].start()
+        return found
+
+    monkeypatch.setattr(Session, "read", read)
+    nodes.join("one")
+    with client(nodes.hosts) as admin:
+        data, _ = admin.get(f"{nodes.root}/starts")
+    assert msgspec.json.decode(data) == {"one": [clock.now()], "other": [clock.now()]}
 
 
 # -- the real clock ----------------------------------------------------------------------------------------------------

@@ -105,12 +105,12 @@ def test_another_user_gets_in_and_is_told_that_the_znodes_are_not_its_own(
     )  # fmt: skip
     try:
         session.open()
-        session.keep(f"{zookeeper_root}/starts", b"{}")
+        session.keep(f"{zookeeper_root}/starts", b"{}", None)
         stranger.open()
         with pytest.raises(CoordinatorRefused, match="lets the user else not at what is there"):
             stranger.read([f"{zookeeper_root}/starts"])
         with pytest.raises(CoordinatorRefused, match="the user else"):
-            stranger.keep(f"{zookeeper_root}/starts", b"{}")
+            stranger.keep(f"{zookeeper_root}/starts", b"{}", None)
     finally:
         session.close()
         stranger.close()
