@@ -54,12 +54,12 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
         return {"dev"}, ["-m", "scripts.check", *rest]
     if name == "bench" and rest:
         return {"dev"}, ["-m", "benchmarks", *rest]
-    if name == "brokers" and rest[:1] in (["up"], ["down"], ["--help"], ["-h"]):
+    if name == "brokers" and rest[:1] in (["up"], ["down"], ["fetch"], ["--help"], ["-h"]):
         return {"dev"}, ["-m", "servers", *rest]
     if name == "openapi" and not rest:
         return {"dev"}, ["-m", "scripts.check", "--openapi"]
     takes = {
-        "brokers": "brokers needs up or down, and takes the names of brokers",
+        "brokers": "brokers needs up, down or fetch, and takes names",
         "check": "check takes --fix and nothing else",
         "bench": f"bench needs a name: {BENCHMARKS}",
         "openapi": "openapi takes nothing more",

@@ -17,6 +17,7 @@ from pathlib import Path
 from servers import jars, node, tools
 from servers.brokers import Brokers, Note, known, prepare
 from servers.errors import ServerError, ServerMissing
+from servers.rocketmq import GROUP
 
 FOLDER = Path(__file__).resolve().parent.parent / "build" / "brokers"
 
@@ -72,6 +73,8 @@ def up(brokers: Brokers, names: Sequence[str]) -> int:
         print(f"  export DELAYQ_ROUTES='{json.dumps(table)}'")
         print("\nEach has the topic NAME.demo:")
         print(f"  delayq schedule {next(iter(running))}.demo hello --delay 5s")
+        if "rocketmq" in running:
+            print(f"In RocketMQ it is rocketmq-demo, and its consumer group is {GROUP}.")
         print("\n./dev brokers down stops them and removes their data.")
     return 1 if not running or (names and missing) else 0
 

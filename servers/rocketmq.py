@@ -19,9 +19,20 @@ from servers.errors import ServerError, ServerMissing
 from servers.process import ServerProcess
 from servers.rocketmq_remoting import ask
 
-__all__ = ["BROKER_JAVA", "NAMES_JAVA", "Ports", "RocketMQ", "available", "configure_broker", "configure_names", "java"]
+__all__ = [
+    "BROKER_JAVA",
+    "GROUP",
+    "NAMES_JAVA",
+    "Ports",
+    "RocketMQ",
+    "available",
+    "configure_broker",
+    "configure_names",
+    "java",
+]
 
 NAME: Final = "rocketmq"
+GROUP: Final = "delayq"  # of `./dev brokers up`; consumers of one that there is not are refused
 START_SECONDS: Final = 100.0
 _CLUSTER: Final = "DefaultCluster"
 _JAVA: Final = ("-XX:+UseSerialGC", "-Djava.awt.headless=true", "-Djava.net.preferIPv4Stack=true")
@@ -166,8 +177,9 @@ class RocketMQ:
         ask(self._ports.broker, _MAKE_GROUP, body=json.dumps(group).encode())
 
     def make_topic(self, topic: str) -> None:
-        """Make the topic to which delayq sends what goes to this one: RocketMQ has no dots."""
+        """Make the topic to which delayq sends what goes to this one, and a group to consume it as: RocketMQ has no dots."""
         self.create_topic(topic.replace(".", "-"))
+        self.create_group(GROUP)
 
     def delete_topic(self, name: str) -> None:
         """Remove it from the broker."""

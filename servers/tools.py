@@ -33,7 +33,7 @@ def find(name: str) -> Path:
         return fetched
     if found := shutil.which(name):
         return Path(found)
-    raise ServerMissing(f"there is no {name}: python -m servers fetch {name} builds it (with Go), or install it")
+    raise ServerMissing(f"there is no {name}: ./dev brokers fetch {name} builds it (with Go), or install it")
 
 
 def fetch(name: str) -> Path:

@@ -71,7 +71,7 @@ def find_jars() -> list[str]:
         if any(jars.glob("zookeeper-[0-9]*.jar")):
             return [f"{jars}/*"]
     raise ServerMissing(
-        "no ZooKeeper server on this machine: fetch one by `python -m servers fetch zookeeper`, "
+        "no ZooKeeper server on this machine: fetch one by `./dev brokers fetch zookeeper`, "
         "or install Debian's (apt install --no-install-recommends zookeeper)"
     )
 

@@ -37,7 +37,7 @@ class Guard:
             found["enforce.auth.schemes"] = "sasl"
         if self.certificate is not None:
             if not any(cache("zookeeper").glob("netty-handler-*.jar")):
-                raise ServerMissing("ZooKeeper's TLS needs Netty: fetch it by `python -m servers fetch zookeeper`")
+                raise ServerMissing("ZooKeeper's TLS needs Netty: fetch it by `./dev brokers fetch zookeeper`")
             found["serverCnxnFactory"] = "org.apache.zookeeper.server.NettyServerCnxnFactory"
             found["secureClientPort"] = str(secure_port)
             found["secureClientPortAddress"] = LOCALHOST

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,8 +35,8 @@ def dev(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedPr
         ("up --data=", "--data needs the name of a folder"),
         ("check everything", "check takes --fix"),
         ("bench", "bench needs a name"),
-        ("brokers", "brokers needs up or down"),
-        ("brokers start kafka", "brokers needs up or down"),
+        ("brokers", "brokers needs up, down or fetch"),
+        ("brokers start kafka", "brokers needs up, down or fetch"),
         ("openapi now", "openapi takes nothing more"),
     ],
 )
@@ -66,6 +67,15 @@ def test_up_explains_its_options() -> None:
     assert ran.returncode == 0
     options = ("--api-port", "--redis-port", "--data", "--ephemeral", "--redis-url", "--demo")
     assert all(option in ran.stdout for option in options)
+
+
+def test_brokers_offers_what_servers_has() -> None:
+    ran = dev("brokers", "--help")
+    assert ran.returncode == 0
+    actions = re.findall(r"^(\w+) \[NAME", ran.stdout, re.MULTILINE)
+    assert actions == ["up", "down", "fetch"]
+    for action in actions:
+        assert commandline.plan(["brokers", action], "/")[1] == ["-m", "servers", action]
 
 
 def test_paths_are_meant_from_where_the_caller_stands(tmp_path: Path) -> None:
@@ -143,6 +153,14 @@ def test_more_is_installed_when_more_is_needed_or_the_project_changed(checkout: 
     (checkout.root / "pyproject.toml").write_text("second")
     checkout.prepare("services")
     assert checkout.installs() == [".[services]", ".[embedded,services]", ".[embedded,services]"]
+
+
+def test_what_uv_installs_is_compiled_as_by_pip(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else every start compiles it, where Python may write nothing, or each user for itself."""
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    checkout.prepare("services")
+    (install,) = [command for command in checkout.ran if "install" in command]
+    assert install[:3] == ["/usr/bin/uv", "pip", "install"] and "--compile-bytecode" in install
 
 
 def test_a_failed_installation_is_tried_again(checkout: Checkout) -> None:

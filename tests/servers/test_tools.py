@@ -68,7 +68,7 @@ def test_what_was_fetched_goes_before_what_the_path_has(go: Path, machine: Path)
 
 
 def test_without_go_or_the_tool_it_is_said_how_to_get_it(machine: Path) -> None:
-    with pytest.raises(ServerMissing, match="python -m servers fetch helm builds it"):
+    with pytest.raises(ServerMissing, match="./dev brokers fetch helm builds it"):
         find("helm")
     with pytest.raises(ServerMissing, match=r"https://go\.dev/dl"):
         fetch("helm")
