@@ -76,10 +76,12 @@ def _install(venv: Path, extras: set[str]) -> None:
     _say(f"installing delayq[{','.join(sorted(extras))}] into .venv; the first time this takes a minute")
     python = str(_python(venv))
     pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
-    quiet = ["--quiet"] if uv else ["--quiet", "--disable-pip-version-check"]
+    options = ["--quiet"] if uv else ["--quiet", "--disable-pip-version-check"]
+    if uv:
+        options.append("--compile-bytecode")  # as pip does by itself: once, and not at each start
     # What an install into the checkout itself left there: run from there, it would hide the entry points of this one.
     shutil.rmtree(venv.parent / "delayq.egg-info", ignore_errors=True)
-    command = [*pip, *quiet, "--editable", f".[{','.join(sorted(extras))}]"]
+    command = [*pip, *options, "--editable", f".[{','.join(sorted(extras))}]"]
     # setuptools warns that a folder is named like the package, which in a checkout it is.
     if subprocess.call(command, cwd=venv.parent, env={**os.environ, "PYTHONWARNINGS": "ignore"}) != 0:
         raise CannotInstall("delayq could not be installed; the reason is above. Mend it and say the same again.")

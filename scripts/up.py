@@ -10,9 +10,11 @@ import sys
 import threading
 import time
 import urllib.parse
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NoReturn
 
+from delayq.cli.started import noted
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.errors import MissingExtra
 from delayq.processes import LOCALHOST, free_port, port_is_free
@@ -83,15 +85,18 @@ def run(options: argparse.Namespace, supervisor: Supervisor, stopped: threading.
     if not supervisor.wait_until(lambda: get_status(f"{api}/readyz")[0] == 200, READY_SECONDS):
         status, text = get_status(f"{api}/readyz")
         raise GaveUp(f"not ready after {READY_SECONDS:.0f} s: {api}/readyz answers {status or 'nothing'}: {text}")
-    print(banner(api, redis_url, data, options, env.get("DELAYQ_ZOOKEEPER", "")), flush=True)
-    if options.demo:
-        threading.Thread(target=trickle, args=(api, stopped), daemon=True).start()
-    supervisor.wait_until(stopped.is_set)
+    with nullcontext(False) if options.redis_url else noted(redis_url) as found:
+        print(banner(api, redis_url, data, options, env.get("DELAYQ_ZOOKEEPER", ""), found=found), flush=True)
+        if options.demo:
+            threading.Thread(target=trickle, args=(api, stopped), daemon=True).start()
+        supervisor.wait_until(stopped.is_set)
     raise Stopped
 
 
-def banner(api: str, redis_url: str, data: Path | None, options: argparse.Namespace, zookeeper: str) -> str:
-    """What runs where, and two lines to paste."""
+def banner(
+    api: str, redis_url: str, data: Path | None, options: argparse.Namespace, zookeeper: str, *, found: bool
+) -> str:
+    """What runs where, and two lines to paste; `found` is whether the command line finds this Redis by itself."""
     if options.redis_url:
         redis = f"{_without_password(redis_url)} (yours; it decides what is kept)"
     elif options.ephemeral:
@@ -103,7 +108,7 @@ def banner(api: str, redis_url: str, data: Path | None, options: argparse.Namesp
         topics = "where DELAYQ_ROUTES says; the lines below want demo to be a Redis Stream in that Redis"
     message = '{"topic": "demo", "body": "hello", "delayTime": "5s"}'
     tail = f"{shlex.quote(str(Path(sys.executable).parent / 'delayq'))} tail demo"
-    if redis_url != os.environ.get("DELAYQ_REDIS_URL"):
+    if redis_url != os.environ.get("DELAYQ_REDIS_URL", redis_url if found else ""):
         tail = f"DELAYQ_REDIS_URL={shlex.quote(_without_password(redis_url))} {tail}"
     workers = f"{options.workers}, queues spread by the ZooKeeper at {zookeeper}" if zookeeper else "1, with all queues"
     return f"""

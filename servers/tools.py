@@ -24,6 +24,16 @@ PACKAGES: Final = {
 #: The module and the build tags of those whose go.mod has what `go install` refuses: they are built as a dependency.
 _PROMETHEUS: Final = ("github.com/prometheus/prometheus", "remove_all_sd,enable_dns_sd")
 MODULES: Final = {"prometheus": _PROMETHEUS, "promtool": _PROMETHEUS}
+#: The Kubernetes that helm takes a cluster for which it does not ask: its own Makefile tells it that of the client that
+#: it has, client-go 0.37. Without that it is 1.20, for which no chart of today is.
+_KUBERNETES: Final = "1.37"
+_KNOWS: Final = [
+    f"-X helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
+    for package in ("chartutil", "lint/rules")
+    for part, number in zip(("Major", "Minor"), _KUBERNETES.split("."), strict=True)
+]
+#: What the linker is told, by the program's name, and what the program's file is called for that.
+LINKED: Final = {"helm": (" ".join(_KNOWS), f"kubernetes-{_KUBERNETES}")}
 _SECONDS: Final = 420.0
 
 
@@ -65,7 +75,8 @@ def fetch(name: str) -> Path:
 
 def _words(name: str, folder: Path) -> list[str]:
     if name not in MODULES:
-        return ["install", PACKAGES[name]]
+        told = ["-ldflags", LINKED[name][0]] if name in LINKED else []
+        return ["install", *told, PACKAGES[name]]
     module, tags = MODULES[name]
     package, _, version = PACKAGES[name].rpartition("@")
     (folder / "go.mod").write_text(f"module tool\n\ngo 1.26\n\nrequire {module} {version}\n")
@@ -73,7 +84,8 @@ def _words(name: str, folder: Path) -> list[str]:
 
 
 def _program(name: str) -> Path:
-    return jars.cache("tools") / f"{name}-{PACKAGES[name].rpartition('@')[2]}"
+    told = f"-{LINKED[name][1]}" if name in LINKED else ""
+    return jars.cache("tools") / f"{name}-{PACKAGES[name].rpartition('@')[2]}{told}"
 
 
 def _reason(said: str) -> str:

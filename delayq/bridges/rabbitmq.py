@@ -118,6 +118,9 @@ class Bridge:
         self._channel.add_on_cancel_callback(lambda _: self._cancelled())
         if self._served:
             self._untroubled()
+        else:
+            self._trouble = ""
+            self._tell(f"taking the messages of the queue {self._queue} of RabbitMQ; Ctrl-C or SIGTERM ends it")
         self._served = True
 
     def _cancelled(self) -> None:

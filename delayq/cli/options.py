@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from delayq.cli.started import noted_url
 from delayq.errors import DelayqError
 from delayq.times import parse_duration, parse_instant
 
@@ -27,7 +29,10 @@ def option(*names: str, help: str, metavar: str | None = None) -> Any:
 
 
 RedisUrl = Annotated[
-    str | None, option("--redis-url", metavar="URL", help="The Redis to talk to; DELAYQ_REDIS_URL without.")
+    str | None,
+    option(
+        "--redis-url", metavar="URL", help="The Redis to talk to; without it DELAYQ_REDIS_URL, or that of ./dev up."
+    ),
 ]
 AsJson = Annotated[bool, option("--json", help="Print JSON as the HTTP API answers it.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of messages.", show_default=False)]
@@ -44,10 +49,16 @@ class BadUse(DelayqError):
 
 
 def settings_of(redis_url: str | None) -> Settings:
-    """The settings of the environment, with the Redis that was named; raises ConfigError."""
+    """The settings of the environment, with the Redis that was named; raises ConfigError.
+
+    Where neither an option nor the environment names one, it is the one that ./dev up started from here, if that runs.
+    """
     from delayq.config import load_settings
+    from delayq.environment import variable
     from delayq.store.address import parse
 
+    if redis_url is None and variable("redis_url") not in os.environ:
+        redis_url = noted_url()
     settings = load_settings() if redis_url is None else load_settings(redis_url=redis_url)
     parse(settings.redis_url)
     return settings

@@ -50,6 +50,15 @@ def ended(bridge: OneProcess) -> None:
     eventually(lambda: not bridge.alive, "it ends")
 
 
+def test_it_says_that_it_runs(broker: Amqp, bridges: Bridges, rabbitmq: RabbitMQ, valkey: ServerUnderTest) -> None:
+    queue = broker.queue()
+    bridge = bridges(rabbitmq, queue, valkey.url)
+    says = f"delayq: taking the messages of the queue {queue} of RabbitMQ; Ctrl-C or SIGTERM ends it\n"
+    eventually(lambda: says in bridge.said(), "it says so, though there is nothing to take")
+    assert bridge.stop() == 0, bridge.said()
+    assert bridge.said().count("taking") == 1
+
+
 def test_a_message_is_scheduled_and_then_acknowledged(
     rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges
 ) -> None:

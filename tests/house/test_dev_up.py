@@ -142,8 +142,9 @@ def test_a_message_arrives_on_time_and_ctrl_c_stops_everything(up: Up) -> None:
 
 def test_the_lines_to_paste_work(up: Up) -> None:
     up.start("--ephemeral")
-    tail, curl = re.findall(r"^  ((?:DELAYQ_|curl ).*)$", up.text(), re.MULTILINE)
-    with subprocess.Popen(["sh", "-c", f"exec env {tail}"], stdout=subprocess.PIPE, text=True) as watching:
+    tail, curl = re.findall(r"^  (\S*delayq tail .*|curl .*)$", up.text(), re.MULTILINE)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+    with subprocess.Popen(["sh", "-c", f"exec {tail}"], stdout=subprocess.PIPE, text=True, env=env) as watching:
         assert watching.stdout is not None
         up_to = curl.replace('"5s"', '"3s"').replace("curl -s", "curl -sS --noproxy '*' --fail")
         scheduled = subprocess.run(["sh", "-c", up_to], capture_output=True, text=True, check=True)
@@ -152,6 +153,12 @@ def test_the_lines_to_paste_work(up: Up) -> None:
         while identity not in seen:
             seen += watching.stdout.readline() or pytest.fail(f"tail ended: {seen}")
         watching.terminate()
+
+
+def test_its_queues_are_one_line(up: Up) -> None:
+    up.start("--ephemeral")
+    (line,) = [line for line in up.text().splitlines() if '"owner"' in line]
+    assert json.loads(line)["queues"] == "0-15"
 
 
 @pytest.mark.parametrize("part", ["valkey", "workers", "api"])

@@ -61,7 +61,7 @@ def test_java_is_that_of_java_home_before_that_of_the_path(bare: Path, monkeypat
 
 
 def test_without_jars_it_is_said_how_to_get_them(bare: Path) -> None:
-    with pytest.raises(ServerMissing, match=r"./dev brokers fetch zookeeper"):
+    with pytest.raises(ServerMissing, match="dev brokers fetch zookeeper"):
         find_jars()
 
 

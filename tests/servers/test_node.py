@@ -62,7 +62,7 @@ def test_without_node_or_the_program_it_is_said_how_to_get_it(machine: Path) -> 
 
 
 def test_one_that_was_not_fetched_yet_says_how(calls: Path) -> None:
-    with pytest.raises(ServerMissing, match="./dev brokers fetch openapi-typescript fetches it"):
+    with pytest.raises(ServerMissing, match="dev brokers fetch openapi-typescript fetches it"):
         find(NAME)
 
 
