@@ -19,46 +19,36 @@ __all__ = ["Audit", "Findings", "unaccounted"]
 
 
 class Findings(msgspec.Struct, frozen=True):
-    """What a look has found: `lost`, by what it is about, holds until it is mended; `went_back` is news, told once."""
+    """What a look has found: `lost`, by what it is about, holds until it is mended."""
 
     missing: int
     lost: dict[str, str]
-    went_back: list[str]
 
 
 class Audit:
-    """Compares the figures of the queues with each other, and with those of the looks before."""
+    """Compares the figures of the queues with each other, and looks whether they are the queues that they were."""
 
     def __init__(self) -> None:
         self._born: dict[int, str] = {}
-        self._counted: dict[int, QueueStats] = {}
 
     def look(self, stats: Sequence[QueueStats]) -> Findings:
         """What is wrong with the queues, whose figures were just read."""
         lost: dict[str, str] = {}
         gone: list[int] = []
-        went_back: list[str] = []
         for one in stats:
             queue = one.queue
-            before = self._counted.get(queue, one)
             born = self._born.setdefault(queue, one.born) if one.born else self._born.get(queue)
             if born != one.born:
                 gone.append(queue)
-            elif one.counters["scheduled"] < before.counters["scheduled"]:
-                went_back.append(
-                    f"queue {queue} went back from {before.counters['scheduled']} scheduled messages to "
-                    f"{one.counters['scheduled']}: its Redis has lost its last changes (a fail-over, an older backup)"
-                )
             if sentence := unaccounted(one):
                 lost[f"missing {queue}"] = sentence
-            self._counted[queue] = one
         if gone:
             which = f"queue {gone[0]} is" if len(gone) == 1 else f"{len(gone)} queues ({gone[0]} and others) are"
             lost["gone"] = (
                 f"{which} not what this process has seen before (FLUSHALL, DEL, another Redis), and what was there is "
                 "gone: restore a backup, or start this process again to go on without"
             )
-        return Findings(sum(one.missing for one in stats if one.missing > 0), lost, went_back)
+        return Findings(sum(one.missing for one in stats if one.missing > 0), lost)
 
 
 def unaccounted(stats: QueueStats) -> str:

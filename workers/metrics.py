@@ -95,9 +95,9 @@ class Metrics:
         self._watched(
             "delayq_missing", "Messages scheduled, not ended, and not there", node, lambda watch: watch.missing
         )
-        self._watched(
-            "delayq_went_back", "Times that Redis had lost its last changes", node, lambda watch: watch.went_back
-        )
+        Gauge(
+            "delayq_went_back", "Times that Redis had lost last changes of a queue", registry=self.registry
+        ).set_function(lambda: node.history.went_back)
         self._watched(
             "delayq_parked", "Messages set aside in all queues, at the last look", node, lambda watch: watch.parked
         )

@@ -24,6 +24,7 @@ from delayq.targets import open_target
 from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Forwarder, Report
 from workers.glance import Glance
+from workers.history import History
 from workers.janitor import Janitor
 from workers.layouts import LayoutWatch, numbers_of
 from workers.line import Line
@@ -86,6 +87,7 @@ class Node:
             self.store, self.skew, self._clock, every=GLANCE_EVERY if settings.zookeeper else GLANCE_EVERY_ALONE
         )
         self._line = Line(self.store, settings, self.skew, self._clock)
+        self.history = History()
         self.ready = False
         self.watch: Watch | None = None
         self.ownership: Ownership | None = None
@@ -241,7 +243,7 @@ class Node:
             queue_keys(claim.queue), claim.epoch, claim.parked, store=self.store,
             topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
             policy=self._policy, retention=self._retention, turns=self._turns, observer=self._observer,
-            pulse=self._pulse, spans=self._spans,
+            pulse=self._pulse, spans=self._spans, history=self.history,
         )  # fmt: skip
 
     def _dispatch(self, report: Report) -> Dispatch:

@@ -22,6 +22,7 @@ from delayq.targets import Result
 from workers.dispatch import Dispatch, Policy
 from workers.forwarder import Report
 from workers.held import Held, Stage
+from workers.history import History
 from workers.observer import Observer
 from workers.progress import Progress
 from workers.pulling import LONGEST_WAIT, Pull, Pulling
@@ -48,7 +49,7 @@ class PullJob:
         self, keys: QueueKeys, epoch: str, parked: Sequence[str], *, store: Store, topics: Topics,
         dispatch: Callable[[Report], Dispatch], clock: Clock, policy: Policy, retention: Retention,
         turns: threading.Semaphore | None = None, observer: Observer | None = None, pulse: Pulse | None = None,
-        spans: Spans | None = None, test_now: Callable[[], int] | None = None,
+        spans: Spans | None = None, history: History | None = None, test_now: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.epoch = epoch
@@ -60,6 +61,7 @@ class PullJob:
         self._clock = clock
         self._pulse = pulse
         self._observer = observer
+        self._history = history if history is not None else History()
         self._test_now = test_now
         self._settling = Settling(
             keys, epoch, self.dispatch, clock=clock, policy=policy, retention=retention, observer=observer
@@ -253,6 +255,7 @@ class PullJob:
             elif answer is None:
                 self._fence(True)
             else:
+                self._history.see(self.keys.number, answer.counted)
                 more = self._pulling.take(pull, answer, told_of) or more
                 confirmed = confirmed or answer.appended > 0
         self._progress.see(confirmed=confirmed, outstanding=self.dispatch.outstanding)

@@ -43,7 +43,6 @@ class Watch:
         self.stats: Sequence[QueueStats] = ()
         self.server: checks.Server | None = None
         self.missing = 0
-        self.went_back = 0
         self.parked = 0
         self.backlogs: dict[str, int] = {}  # of the fullest stream of each route
 
@@ -59,9 +58,6 @@ class Watch:
         self._look_at_streams()
         found = self._audit.look(stats)
         self.missing = found.missing
-        self.went_back += len(found.went_back)
-        for text in found.went_back:
-            log.error("went_back", text=text)
         self._tell({text: text for text in complaints} | found.lost)
 
     def _look_at_streams(self) -> None:

@@ -16,8 +16,11 @@ from redis import Redis
 
 from delayq import Client, Message, Settings, StoreError, StoreUnavailable
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
+from delayq.operations import Scheduled
+from delayq.testing import MemoryTarget
 from tests.faults.rig import SETTINGS, Rig, doctor, refused, rig
 from tests.support.fsync import Disk, cut_off, slow_disk
+from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.service import Service
 from tests.support.sink import real_sink
@@ -100,6 +103,37 @@ def test_a2_without_fsync_only_what_redis_has_not_written_for_two_seconds_can_be
         redis.start()
         assert still_there(redis, ["first", *accepted]) == {"first", *accepted}
     admin.close()
+
+
+def test_a2_what_a_redis_that_was_killed_while_its_disk_hung_has_lost_is_told(tmp_path: Path, disk: Disk) -> None:
+    redis = EmbeddedServer(data_dir=tmp_path / "data")
+    target = MemoryTarget()
+    settings = settings_for(redis.url, target)
+    lost_at_all = 0
+    with redis, RunningNode(settings) as running, client_of(redis) as client:
+        history = running.node.history
+        for round in range(10):
+            disk.take()
+            accept(client, f"first{round}")
+            eventually(lambda: disk.waiting, "a sync hangs")
+            seen = len(target.ids)
+            due = [
+                one.id
+                for one in client.schedule_many(Message(topic="m.t", delay_time=0) for _ in range(20))
+                if isinstance(one, Scheduled)
+            ]
+            accepted = accept(client, *(f"round{round}.{number}" for number in range(20)))
+            assert len(accepted) == 20
+            eventually(lambda seen=seen, due=due: len(target.ids) >= seen + len(due), "its worker looks at the queues")  # type: ignore[misc]  # defaults bind them
+            told = history.went_back
+            redis.kill()
+            disk.take(0)
+            redis.start()
+            if lost := set(accepted) - still_there(redis, accepted):
+                lost_at_all += len(lost)
+                eventually(lambda told=told: history.went_back > told, "the loss is told", seconds=5)  # type: ignore[misc]  # a default binds it
+                break
+    assert lost_at_all  # or Redis wrote before each kill, and there was nothing to see
 
 
 class Producer:

@@ -29,7 +29,7 @@ def test_what_agrees_is_not_worth_a_word() -> None:
         figures(scheduled=9, pool=0, forwarded=10, written_off=-1),
     ):
         found = audit.look(numbered(one))
-        assert (found.missing, found.lost, found.went_back) == (0, {}, [])
+        assert (found.missing, found.lost) == (0, {})
 
 
 def test_messages_that_are_missing_are_told_at_every_look() -> None:
@@ -72,12 +72,3 @@ def test_a_queue_that_is_claimed_for_the_first_time_is_no_other_one() -> None:
     audit = Audit()
     assert audit.look(numbered(figures(None, scheduled=1, pool=1))).lost == {}
     assert audit.look(numbered(figures("1", scheduled=1, pool=1))).lost == {}
-
-
-def test_a_queue_that_went_back_is_told_once() -> None:
-    audit = Audit()
-    audit.look(numbered(figures(scheduled=9, pool=9)))
-    found = audit.look(numbered(figures(scheduled=7, pool=7)))
-    assert (found.lost, len(found.went_back)) == ({}, 1)
-    assert "from 9 scheduled messages to 7" in found.went_back[0]
-    assert audit.look(numbered(figures(scheduled=7, pool=7))).went_back == []

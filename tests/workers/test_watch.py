@@ -45,7 +45,7 @@ def look(watch: Watch, clock: ManualClock) -> Said:
 def test_all_is_well(watch: Watch, clock: ManualClock, client: Client) -> None:
     client.schedule(Message(topic="t", delay_time=60_000))
     assert look(watch, clock) == []
-    assert (watch.alarms, watch.missing, watch.went_back) == ({}, 0, 0)
+    assert (watch.alarms, watch.missing) == ({}, 0)
 
 
 def test_it_does_not_look_before_its_time(watch: Watch, clock: ManualClock, valkey: ServerUnderTest) -> None:
@@ -94,16 +94,3 @@ def test_messages_that_are_missing_are_told_once_however_many_more_there_come_to
     admin.hdel(queue_keys(3).pool, second.id)
     assert look(watch, clock) == []
     assert watch.missing == 2
-
-
-def test_a_redis_that_went_back_is_told_each_time(
-    watch: Watch, clock: ManualClock, client: Client, valkey: ServerUnderTest
-) -> None:
-    ids = [client.schedule(Message(topic="t", delay_time=60_000, id=f"{name}.0003")).id for name in "abc"]
-    look(watch, clock)
-    admin: Any = valkey.admin
-    for time, id in enumerate(ids[:2], 1):  # as a fail-over would lose them
-        admin.hincrby(queue_keys(3).state, "scheduled", -1)
-        admin.hdel(queue_keys(3).pool, id)
-        ((event, _),) = look(watch, clock)
-        assert (event, watch.went_back, watch.alarms) == ("went_back", time, {})

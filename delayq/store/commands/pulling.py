@@ -50,7 +50,8 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     """What a pull took. `now` is ms with `micro` µs behind; `next_due` is None when nothing is left.
 
     `start` counts the tickets before the first one looked at, `last` is (score, ticket) of the last one; the four
-    lists belong together. `parked` are the names of the parked sets (None: they were not asked for).
+    lists belong together. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
+    many messages were ever scheduled, forwarded and cancelled before this pull.
     """
 
     now: int
@@ -68,6 +69,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     wrong_streams: list[str]
     traces: tuple[Traced, ...] = ()
     parked: tuple[str, ...] | None = None
+    counted: tuple[int, ...] = ()
 
 
 def _read_pull(listed: bool, reply: list[Any]) -> Pulled | None:
@@ -75,7 +77,7 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | None:
         return None
     (
         _, now, micro, next_due, more, start, score, ticket, appended,
-        tickets, scores, attempts, records, unknown, wrong, traces, parked,
+        tickets, scores, attempts, records, unknown, wrong, traces, parked, counted,
     ) = reply  # fmt: skip
     return Pulled(
         int(now), micro, int(next_due) if next_due else None, more == b"1", start,
@@ -83,6 +85,7 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | None:
         appended, tickets, list(map(int, scores)), [number(tries) if tries else 0 for tries in attempts], records,
         [topic.decode() for topic in unknown], [stream.decode() for stream in wrong], _read_traces(traces) if traces else (),
         tuple(name.decode() for name in parked) if listed else None,
+        tuple(map(number, counted)),
     )  # fmt: skip
 
 

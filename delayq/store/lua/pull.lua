@@ -9,13 +9,13 @@
 -- Returns: {'fenced', epoch} or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics, streams of a wrong type,
 --          id, topic, attempt and traceparent of each that was appended and has one, and the names of the parked
---          sets, if that is wanted}
+--          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull}
 -- @flags allow-oom
 -- @empties
 -- @include clock record content final fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until')
+local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled')
 if fenced(state, guard, known[1], ARGV[1]) then
   return { 'fenced', known[1] }
 end
@@ -288,4 +288,5 @@ return {
   'ok', digits(now), micro, next_due, more and '1' or '0', start,
   last_score, last_ticket,
   appended, tickets, scores, tried, returned, unknown, wrong, traces, parked,
+  { known[4] or '0', known[5] or '0', known[6] or '0' },
 }

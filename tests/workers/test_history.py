@@ -1,0 +1,100 @@
+"""A Redis that went back in time is told by the next answer of each queue that lost something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import structlog
+
+from tests.support.servers import ServerUnderTest
+from tests.workers.one_queue import Hand, OneQueue
+from workers.history import History
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def world(valkey: ServerUnderTest, worlds: Callable[..., OneQueue]) -> OneQueue:
+    return worlds()
+
+
+class Backup:
+    """All keys of a server, as they were."""
+
+    def __init__(self, admin: Any) -> None:
+        self._admin = admin
+        self._kept = {key: admin.dump(key) for key in admin.keys("*")}
+
+    def restore(self) -> None:
+        """What a fail-over or a restart leaves."""
+        self._admin.flushall()
+        for key, value in self._kept.items():
+            self._admin.restore(key, 0, value)
+
+
+def told(hand: Hand) -> list[str]:
+    """What the next look says."""
+    with structlog.testing.capture_logs() as logs:
+        hand.settle()
+    return [one["text"] for one in logs if one["event"] == "went_back"]
+
+
+def acked(world: OneQueue, hand: Hand) -> None:
+    hand.answer("due")
+    hand.settle()
+
+
+LOST: dict[str, tuple[Callable[[OneQueue, Hand], Any], str]] = {
+    "a message": (lambda world, _: world.add("new", at=HOUR), "from 2 scheduled messages to 1"),
+    "a cancel": (lambda world, _: world.cancel("due"), "from 1 cancelled messages to 0"),
+    "an ack": (acked, "from 1 forwarded messages to 0"),
+}
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_what_was_lost_is_told_once_by_the_next_answer(world: OneQueue, valkey: ServerUnderTest, what: str) -> None:
+    change, text = LOST[what]
+    hand = world.take_over()
+    world.add("due", at=1 if what == "an ack" else HOUR)
+    world.advance(2)
+    hand.settle()
+    before = Backup(valkey.admin)
+    change(world, hand)
+    assert told(hand) == []
+    before.restore()
+    (said,) = told(hand)
+    assert said.startswith(f"queue {world.keys.number} went back {text}: its Redis has lost its last changes")
+    assert told(hand) == []
+
+
+def test_what_only_grows_is_not_told() -> None:
+    history = History()
+    with structlog.testing.capture_logs() as logs:
+        for counted in ((0, 0, 0), (5, 0, 0), (5, 3, 1), (5, 3, 1), (6, 3, 1)):
+            history.see(3, counted)
+            history.see(4, (1, 1, 1))
+    assert (logs, history.went_back) == ([], 0)
+
+
+def test_it_is_counted_for_each_queue_and_each_time() -> None:
+    history = History()
+    for queue in (1, 2):
+        history.see(queue, (9, 9, 9))
+        history.see(queue, (8, 9, 9))
+        history.see(queue, (10, 9, 9))
+        history.see(queue, (10, 9, 8))
+    assert history.went_back == 4
+
+
+def test_who_takes_a_queue_over_again_remembers_it(world: OneQueue, valkey: ServerUnderTest) -> None:
+    history = History()
+    hand = world.take_over(history=history)
+    before = Backup(valkey.admin)
+    world.add("new", at=HOUR)
+    hand.settle()
+    before.restore()
+    again = world.take_over(history=history)
+    again.settle()
+    assert history.went_back == 1
