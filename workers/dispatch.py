@@ -77,6 +77,7 @@ class Dispatch:
                 continue
             try:
                 held = Held(ticket, score, attempts, raw)
+                held.pulled_at = now
                 topic = held.record.topic
             except (CorruptRecord, UnicodeDecodeError) as error:
                 self.settlement.bury(Corrupt(ticket, score, attempts), f"corrupt record: {error}")
@@ -211,18 +212,30 @@ class Dispatch:
             self.submitted[name] += len(batch)
             forwarder.submit(self._report, batch, self.pauses)
 
-    def flow(self) -> None:
+    def flow(self, now: int) -> None:
         """Send what waits for room; park what waits at a forwarder that finishes nothing."""
         for name in list(self.waiting):
             forwarder = self._forwarders[name]
-            batch = self.waiting.pop(name)
-            if not forwarder.circuit.open:
+            batch = self._still_fresh(self.waiting.pop(name), now)
+            if batch and not forwarder.circuit.open:
                 self._submit(forwarder, batch)
                 batch = self.waiting.pop(name, []) if self._stuck(forwarder) else []
             for held in batch:
                 self.park_lane(held, f"t:{name}")
             if name not in self.waiting:
                 self._waiting_since.pop(name, None)
+
+    def _still_fresh(self, batch: list[Held], now: int) -> list[Held]:
+        """Those that have not waited for long; the others are pulled anew."""
+        if not any(held.stale(now) for held in batch):
+            return batch
+        fresh = []
+        for held in batch:
+            if held.stale(now):
+                self.drop_lane(held)
+            else:
+                fresh.append(held)
+        return fresh
 
     @property
     def any_parked(self) -> bool:
@@ -308,7 +321,9 @@ class Dispatch:
             return
         route = following.route
         assert route is not None
-        if following.expired(now):
+        if following.stale(now):
+            self.drop_lane(following)  # it may have been cancelled meanwhile
+        elif following.expired(now):
             self.settlement.bury(following, "expired")
         elif not self._gate(route, {}, following):
             self.park_lane(following, f"t:{route.name}")

@@ -17,7 +17,7 @@ from delayq.clock import Clock
 from delayq.routes import Route
 from delayq.targets import OK, Result, Target
 from workers.circuit import Circuit
-from workers.held import Held
+from workers.held import LOOK_AGAIN, Held
 from workers.observer import Observer
 from workers.pulse import Pulse
 
@@ -30,6 +30,8 @@ __all__ = ["STALL", "Forwarder", "Report"]
 Report = Callable[[Sequence[Held], Sequence[Result] | None], None]
 STALL = 100
 GRACE = 1_000
+#: ms after which what waits for a thread is not sent any more, but pulled anew: a cancel of it may be as old.
+OLDEST = 10_000
 MOST_ABANDONED = 16
 log = structlog.get_logger()
 
@@ -182,11 +184,20 @@ class Forwarder:
                 return  # it was given up meanwhile, and this thread replaced; one that was not goes on
 
     def _outdated(self, send: _Send) -> bool:
-        """Whether any of it was pulled before this process stood still: its queue may be another node's by now."""
-        if self._pulse is None:
+        """Whether any of it is to be pulled anew first.
+
+        It was pulled before this process stood still, and its queue may be another node's by now; or it has waited for
+        very long, is expired by now, or not due any more as the clock was set back.
+        """
+        if self._pulse is not None and any(group.pauses != self._pulse.pauses for group in send.groups):
+            return True
+        since = send.since
+        if all(since - group.since <= LOOK_AGAIN for group in send.groups):
             return False
-        pauses = self._pulse.pauses
-        return any(group.pauses != pauses for group in send.groups)
+        if any(since - group.since > OLDEST for group in send.groups):
+            return True
+        now = self._clock.now()
+        return any(held.score > now or held.expired(now) for group in send.groups for held in group.batch)
 
     def send(self, batch: Sequence[Held]) -> Sequence[Result]:
         """Send a batch now; a result per message whatever happens."""

@@ -8,7 +8,10 @@ from enum import Enum
 from delayq.codec import Record
 from delayq.routes import Route
 
-__all__ = ["Held", "Stage"]
+__all__ = ["LOOK_AGAIN", "Held", "Stage"]
+
+#: ms after its pull for which a message may be sent without another look at what Redis has of it.
+LOOK_AGAIN = 500
 
 
 class Stage(Enum):
@@ -35,7 +38,19 @@ class Held:
     Raises CorruptRecord if the record cannot be read.
     """
 
-    __slots__ = ("after", "again_at", "attempts", "probe", "record", "route", "score", "size", "stage", "ticket")
+    __slots__ = (
+        "after",
+        "again_at",
+        "attempts",
+        "probe",
+        "pulled_at",
+        "record",
+        "route",
+        "score",
+        "size",
+        "stage",
+        "ticket",
+    )
 
     def __init__(self, ticket: bytes, score: int, attempts: int, raw: bytes) -> None:
         self.ticket = ticket
@@ -45,6 +60,7 @@ class Held:
         self.size = len(raw)
         self.route: Route | None = None
         self.stage = Stage.PULLED
+        self.pulled_at = score  # Unix ms by the clock that pulls go by
         self.probe = False  # sent through an open circuit, to see whether it can be closed
         self.after = 0  # ms that the target asked to be left alone for, when it failed
         self.again_at = 0  # monotonic ms at which one that backs off is pulled anew
@@ -98,6 +114,10 @@ class Held:
     def place(self) -> tuple[int, bytes]:
         """Its place in the queue: by due, equal dues by id."""
         return self.score, self.ticket
+
+    def stale(self, now: int) -> bool:
+        """Whether it is to be pulled anew before it is sent: it has waited, or a clock was set back since its pull."""
+        return now < self.score or not 0 <= now - self.pulled_at <= LOOK_AGAIN
 
     def expired(self, now: int) -> bool:
         """Whether it is too late to forward it."""

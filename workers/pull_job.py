@@ -184,7 +184,7 @@ class PullJob:
             self._settling.forget_unsent(fenced=self.fenced)
         else:
             self._pulling.drop_failed()
-            self.dispatch.flow()
+            self.dispatch.flow(min(self.now(), self._clock.now()))
         now: Now = self._test_now() if self._test_now is not None else ""
         steps = self._settling.steps(now)
         unparks = [] if ending else self._unparking.commands()
@@ -238,6 +238,7 @@ class PullJob:
         unparked = answers[len(steps) : len(steps) + len(unparks)]
         pulled = answers[len(steps) + len(unparks) :]
         confirmed = False
+        self._pulling.see_clock(pulled)  # what goes now is held against the time that Redis has just told
         for step, answer in zip(steps, told, strict=True):
             if not isinstance(answer, StoreError):
                 confirmed = confirmed or step.kind in ("ack", "bury")

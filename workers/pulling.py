@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -148,12 +148,17 @@ class Pulling:
 
     # -- after a pull ----------------------------------------------------------------------------------------------
 
+    def see_clock(self, answers: Sequence[Pulled | StoreError | None]) -> None:
+        """Take in what time it is, from the answers to pulls: by the earlier one of both clocks."""
+        for answer in answers:
+            if isinstance(answer, Pulled):
+                self._now_offset = answer.now - self._clock.monotonic()
+
     def take(self, pull: Pull, pulled: Pulled, told_of: Set[bytes]) -> bool:
         """Take what came; True if it is worth pulling again at once.
 
         A server that had lost its scripts may have pulled before it settled what it was `told_of`: that stays out.
         """
-        self._now_offset = pulled.now - self._clock.monotonic()
         pull.cursor.advance(pulled)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)

@@ -1,0 +1,172 @@
+"""What waits in a worker's memory is looked at again before it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from delayq.codec import encode
+from delayq.message import Limits, Message
+from delayq.routes import Route
+from delayq.targets import OK, Result
+from delayq.testing import START, ManualClock, MemoryTarget
+from tests.support.waiting import eventually
+from tests.workers.one_queue import OneQueue
+from workers.forwarder import OLDEST, Forwarder
+from workers.held import LOOK_AGAIN, Held
+
+HOUR = 3_600_000
+ROOM = 40  # of a forwarder that is moved by hand
+
+
+# -- behind an ordering key ----------------------------------------------------------------------------------------------
+
+
+def test_one_that_is_cancelled_while_it_waits_behind_its_key_is_not_sent(world: OneQueue) -> None:
+    for number, id in enumerate(("first", "gone", "next")):
+        world.add(id, at=number, ordering_key="k")
+    world.advance(2)
+    hand = world.take_over()
+    assert hand.settle() == ["first"]
+    assert world.cancel("gone") == "in_flight"
+    world.advance(LOOK_AGAIN + 1)
+    hand.answer("first")
+    assert hand.settle() == ["next"]
+
+
+def test_one_that_expires_while_it_waits_behind_its_key_is_buried(world: OneQueue) -> None:
+    for number, id in enumerate(("first", "old", "next")):
+        world.add(id, at=number, ordering_key="k", expire_after=200 if id == "old" else None)
+    world.advance(2)
+    hand = world.take_over()
+    assert hand.settle() == ["first"]
+    world.advance(200)
+    hand.answer("first")
+    assert hand.settle() == ["next"]
+    assert {id: one.reason for id, one in world.dead().items()} == {"old": "expired"}
+
+
+@pytest.mark.parametrize("waited", [1, LOOK_AGAIN + 1])
+def test_one_that_is_not_due_any_more_by_a_clock_that_was_set_back_waits_for_its_due(
+    world: OneQueue, waited: int
+) -> None:
+    world.add("first", ordering_key="k")
+    world.add("second", at=50, ordering_key="k")
+    world.advance(50)
+    hand = world.take_over()
+    assert hand.settle() == ["first"]
+    world.advance(waited)
+    world.now -= HOUR
+    hand.answer("first")
+    assert hand.run(HOUR - waited - 1) == []
+    assert hand.run(2) == ["second"]
+
+
+def test_a_long_backlog_of_a_key_whose_target_is_slow_keeps_its_order_and_comes_once(world: OneQueue) -> None:
+    ids = [f"m{number:03}" for number in range(60)]
+    for number, id in enumerate(ids):
+        world.add(id, at=number, ordering_key="k")
+    world.advance(60)
+    hand = world.take_over()
+    hand.settle()
+    while world.records():
+        (id,) = hand.sending
+        world.advance(LOOK_AGAIN // 3)
+        hand.answer(id)
+        hand.settle()
+    assert hand.sent == ids
+
+
+# -- for room ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_that_is_cancelled_or_expires_while_it_waits_for_room_is_not_sent(world: OneQueue) -> None:
+    for number in range(ROOM):
+        world.add(f"m{number:02}", at=number)
+    world.add("gone", at=ROOM)
+    world.add("old", at=ROOM, expire_after=LOOK_AGAIN)
+    world.add("rest", at=ROOM)
+    world.advance(ROOM)
+    hand = world.take_over()
+    hand.settle()
+    assert len(hand.sending) == ROOM
+    assert world.cancel("gone") == "in_flight"
+    world.advance(LOOK_AGAIN + 1)  # the owner was held up for so long
+    hand.answer_all()
+    assert hand.settle() == ["rest"]
+    assert {id: one.reason for id, one in world.dead().items()} == {"old": "expired"}
+
+
+def test_one_that_waits_for_room_while_a_clock_is_set_back_waits_for_its_due(world: OneQueue) -> None:
+    for number in range(ROOM + 1):
+        world.add(f"m{number:02}", at=number)
+    world.advance(ROOM)
+    hand = world.take_over()
+    hand.settle()
+    world.now -= HOUR
+    hand.tick()  # tells it
+    hand.answer_all()
+    assert hand.run(HOUR - 1) == []
+    assert hand.run(2) == [f"m{ROOM}"]
+
+
+# -- for a thread of the forwarder ----------------------------------------------------------------------------------------
+
+
+class Desk:
+    """A forwarder with one thread, which is busy; and what it reported, None where a message was not sent."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.target = MemoryTarget(max_batch=1)
+        self.forwarder = Forwarder(
+            Route(name="memory", target="memory:"), self.target, self.clock, threads=1, timeout=60_000
+        )
+        self.reports: dict[str, str | None] = {}
+        self.target.answer("hang", id="busy")
+        self.forwarder.start()
+        self.submit("busy")
+        self.target.wait_for_hanging()
+
+    def submit(self, id: str, expire_after: int | None = None) -> None:
+        message = Message(topic="g.t", delay_time=1, expire_after=expire_after)
+        record = b"0000000" + b"%013d" % START + b"0" + encode(message, Limits())
+        self.forwarder.submit(self._report, [Held(id.encode() + b"\x000000000", START, 0, record)])
+
+    def _report(self, batch: Sequence[Held], results: Sequence[Result] | None) -> None:
+        self.reports |= {one.id: None if results is None else results[0].outcome for one in batch}
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.target.release()
+    desk.forwarder.stop()
+    desk.forwarder.join(5_000)
+
+
+@pytest.mark.parametrize(
+    ("waited", "stepped", "told"),
+    [
+        (LOOK_AGAIN, 0, {"plain": OK.outcome, "expires": OK.outcome}),
+        (LOOK_AGAIN + 1, 0, {"plain": OK.outcome, "expires": None}),
+        (OLDEST, 0, {"plain": OK.outcome, "expires": None}),
+        (OLDEST + 1, 0, {"plain": None, "expires": None}),
+        (LOOK_AGAIN + 1, -HOUR, {"plain": None, "expires": None}),
+    ],
+    ids=["at once", "expired", "long", "too long", "set back"],
+)
+def test_one_that_has_waited_for_a_thread_is_sent_only_if_it_may_still_go(
+    desk: Desk, waited: int, stepped: int, told: dict[str, str | None]
+) -> None:
+    desk.submit("plain")
+    desk.submit("expires", expire_after=LOOK_AGAIN + 1)
+    desk.clock.advance(waited)
+    desk.clock.set_now(desk.clock.now() + stepped)
+    desk.target.release()
+    eventually(lambda: len(desk.reports) == 3, "all are reported")
+    del desk.reports["busy"]
+    assert desk.reports == told
+    assert sorted(desk.target.ids) == sorted(["busy", *(id for id, outcome in told.items() if outcome)])
