@@ -3,6 +3,8 @@ from __future__ import annotations
 import configparser
 import importlib.metadata
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,9 +17,9 @@ from tests.house.processes import ROOT
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # a copy, for a build leaves things beside what it builds
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is built, for a build leaves things beside that; and a service, which is to stay out."""
+    source = tmp_path_factory.mktemp("wheel") / "delayq"
     shutil.copytree(ROOT / "delayq", source / "delayq", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "LICENSE", "README.md", "pyspark_delayq.py"):
         if (ROOT / name).exists():
@@ -25,6 +27,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     shutil.copytree(ROOT / "library", source / "library", symlinks=True)
     (source / "api").mkdir()
     (source / "api" / "__init__.py").touch()
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> zipfile.ZipFile:
+    folder = source.parent
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation"]
     subprocess.run([*build, "-w", str(folder), str(source)], check=True, capture_output=True)
     (path,) = folder.glob("*.whl")
@@ -54,6 +62,19 @@ def test_the_wheel_declares_its_command_and_its_targets(wheel: zipfile.ZipFile) 
     assert set(declared["delayq.targets"]) == {
         "redis+stream", "log", "http", "https", "kafka", "rabbitmq", "rabbitmqs", "rocketmq",
     }  # fmt: skip
+
+
+def test_a_project_of_ones_own_installs_it_as_the_readme_says(source: Path, tmp_path: Path) -> None:
+    (command,) = re.findall(r"`(pip install [^`]*)`", (ROOT / "README.md").read_text())
+    offline = ["--no-deps", "--no-index", "--no-build-isolation", "--target", str(tmp_path / "site")]
+    words = [sys.executable, "-m", *shlex.split(command), *offline]
+    subprocess.run(words, cwd=source.parent, check=True, capture_output=True)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import delayq; delayq.Client; print(delayq.__file__)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "site")], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == f"{tmp_path}/site/delayq/__init__.py\n"
+    assert not (tmp_path / "site" / "api").exists()
 
 
 LOOK = """\
