@@ -6,11 +6,10 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from delayq import Scheduled, State, times
-from delayq.codec import BODY_BYTES, BODY_JSON, Record
+from delayq.codec import BODY_JSON, Record
 from delayq.nodes import NodeLine, owners_of
 from delayq.store.commands import DeadLetter, Found, QueueStats
 
@@ -67,24 +66,19 @@ def dead_letter_out(letter: DeadLetter) -> DeadLetterOut:
 def _message_out(record: Record | None) -> MessageOut | None:
     if record is None:
         return None
-    try:
-        return MessageOut(
-            record.topic, _instant(record.asked), **_body(record), tags=record.tags, keys=record.keys,
-            properties=record.properties, ordering_key=record.ordering_key, max_attempts=record.max_attempts,
-            expire_after=record.expire_after,
-        )  # fmt: skip
-    except (ValueError, OverflowError):  # a corrupt record, which delivery will find, too
-        return None
+    return MessageOut(
+        record.topic, _instant(record.asked), **_body(record), tags=record.tags, keys=record.keys,
+        properties=record.properties, ordering_key=record.ordering_key, max_attempts=record.max_attempts,
+        expire_after=record.expire_after,
+    )  # fmt: skip
 
 
 def _body(record: Record) -> dict[str, Any]:
-    payload = record.payload
-    if record.flags & BODY_BYTES:
-        return {"body_base64": base64.b64encode(payload).decode()}
-    if record.flags & BODY_JSON:
-        msgspec.json.decode(payload)
-        return {"body": Raw(payload)}  # as it came: numbers keep all their digits
-    return {"body": payload.decode()}
+    body = record.body
+    if isinstance(body, bytes):
+        return {"body_base64": base64.b64encode(body).decode()}
+    # JSON as it came: numbers keep all their digits.
+    return {"body": Raw(record.payload) if record.flags & BODY_JSON else body}
 
 
 def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> QueuesOut:

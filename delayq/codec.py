@@ -23,7 +23,9 @@ What follows the mark is the *content*: two calls with the same content and due 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from hashlib import sha1
 from struct import Struct
 from typing import Any, Final
@@ -31,7 +33,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.errors import InvalidMessage
-from delayq.message import TRACEPARENT, Limits, Message
+from delayq.message import TRACEPARENT, Limits, Message, check_topic
 
 __all__ = ["CorruptRecord", "Record", "due_head", "encode"]
 
@@ -45,6 +47,8 @@ _LENGTHS = Struct(">BBBBBHBHI")
 _HEADER = Struct(">7s13scBBBBBHBHI")
 _TWO = Struct(">H")
 _TRACEPARENT: Final = TRACEPARENT.encode()
+_OPTIONS: Final = re.compile(rb"(\d*),(\d*)")
+_ALL_FLAGS: Final = RELATIVE | KEYED | EXPIRES | BODY_BYTES | BODY_JSON
 
 
 class CorruptRecord(Exception):
@@ -140,10 +144,12 @@ def _properties(properties: Mapping[str, str]) -> bytes:
 
 
 def _properties_fit(raw: bytes, at: int, end: int) -> bool:
-    """Whether the properties are names and values to the last byte."""
+    """Whether the properties are names and values to the last byte, all of them text; raises UnicodeDecodeError."""
     texts = 0
     while at + 1 < end:
-        at += 2 + (raw[at] << 8) + raw[at + 1]
+        start = at + 2
+        at = start + (raw[at] << 8) + raw[at + 1]
+        raw[start:at].decode()
         texts += 1
     return at == end and texts % 2 == 0
 
@@ -156,10 +162,23 @@ def _texts(raw: bytes, at: int, end: int) -> Iterator[bytes]:
         at += 2 + size
 
 
-class Record:
-    """A record from the pool; fields are sliced when they are asked for. Raises CorruptRecord."""
+@lru_cache(maxsize=4_096)
+def _topic(raw: bytes) -> str:
+    """The topic as text; raises ValueError for one that no message has."""
+    try:
+        return check_topic(raw.decode())
+    except InvalidMessage as error:
+        raise ValueError(str(error)) from None
 
-    __slots__ = ("_at", "_raw", "asked", "flags", "generation", "mark")
+
+class Record:
+    """A record from the pool; fields are sliced when they are asked for.
+
+    Raises CorruptRecord if any field but the body is not what a record has there: whoever has a Record can read it. The
+    scripts that append to streams look at the same things, so that both agree on what is corrupt.
+    """
+
+    __slots__ = ("_at", "_raw", "asked", "flags", "generation", "mark", "topic")
 
     def __init__(self, raw: bytes) -> None:
         try:
@@ -180,15 +199,34 @@ class Record:
         f = e + (high << 16) + low
         self._at = (a, b, c, d, e, f, f + body)
         self._raw = raw
+        if not 0 <= self.mark <= 3:
+            raise CorruptRecord(f"its mark is {mark!r}")
         if len(raw) != f + body + (DUE_DIGITS if self.mark & 1 else 0):
             raise CorruptRecord(f"a record of {len(raw)} bytes is cut short or has more than it says")
-        if f > e and not _properties_fit(raw, e, f):
-            raise CorruptRecord("its properties are damaged")
+        if self.mark & 1 and not raw[f + body :].isdigit():
+            raise CorruptRecord("the due first asked for is no number")
+        self._check_flags(ordering, raw[c:d])
+        try:
+            self.topic = _topic(raw[HEADER:a])
+            if not raw[a:e].isascii():
+                for start, stop in ((a, b), (b, c), (d, e)):
+                    raw[start:stop].decode()
+            if f > e and not _properties_fit(raw, e, f):
+                raise CorruptRecord("its properties are damaged")
+        except ValueError as error:  # UnicodeDecodeError is one
+            raise CorruptRecord(str(error)) from None
 
-    @property
-    def topic(self) -> str:
-        """Where it goes."""
-        return self._raw[HEADER : self._at[0]].decode()
+    def _check_flags(self, ordering: int, options: bytes) -> None:
+        """Whether the flags are those of a message with this ordering key (its length) and these options."""
+        flags = self.flags
+        if flags & ~_ALL_FLAGS or flags & (BODY_BYTES | BODY_JSON) == BODY_BYTES | BODY_JSON:
+            raise CorruptRecord(f"it has flags that there are not: {flags}")
+        if bool(flags & KEYED) != bool(ordering):
+            raise CorruptRecord("its flags and its ordering key contradict each other")
+        if options or flags & EXPIRES:
+            found = _OPTIONS.fullmatch(options)
+            if found is None or bool(flags & EXPIRES) != bool(found[2]):
+                raise CorruptRecord("its options are damaged")
 
     @property
     def tags(self) -> str:
@@ -250,10 +288,13 @@ class Record:
 
     @property
     def body(self) -> Any:
-        """The body as it was scheduled: a string, bytes, or a JSON value."""
-        if self.flags & BODY_BYTES:
+        """The body as it was scheduled: a string, bytes, or a JSON value; bytes too if it is damaged."""
+        try:
+            if self.flags & BODY_BYTES:
+                return self.payload
+            return msgspec.json.decode(self.payload) if self.flags & BODY_JSON else self.payload.decode()
+        except ValueError:
             return self.payload
-        return msgspec.json.decode(self.payload) if self.flags & BODY_JSON else self.payload.decode()
 
     @property
     def remembered(self) -> bool:

@@ -66,7 +66,7 @@ class Appending:
     def see(self, pulled: Pulled, *, flood: bool) -> None:
         """A pull of the backlog tells whether this way is worth it; pulls notice when a flood begins."""
         plain = pulled.more and pulled.appended > 0
-        plain = plain and not (pulled.tickets or pulled.unknown_topics or pulled.wrong_streams)
+        plain = plain and not (pulled.tickets or pulled.unknown_topics or pulled.refused)
         self._rest = max(0, self._rest - 1)
         self._on = self._appender is not None and plain and not self._rest
         self._upto = pulled.now

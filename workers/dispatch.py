@@ -14,6 +14,7 @@ from workers.held import Held, Stage
 from workers.in_flight import InFlight
 from workers.lanes import Lanes
 from workers.parked import NO_ROUTE, ParkedSets
+from workers.refusals import Refusals
 from workers.retry import Backoff
 from workers.settlement import Corrupt, Settlement
 
@@ -48,6 +49,8 @@ class Dispatch:
         self.waiting: dict[str, list[Held]] = {}  # for room at their route's forwarder, in order
         self.submitted: dict[str, int] = dict.fromkeys(forwarders, 0)
         self.keys_to_unpark: set[str] = set()
+        self.refusals = Refusals()
+        self.returning: set[str] = set()  # parked sets that are to come back, as their streams take messages again
         self.pauses = 0  # of the process, when this tick began
         self._routes = routes
         self._forwarders = forwarders
@@ -69,7 +72,7 @@ class Dispatch:
         """
         ready: dict[str, list[Held]] = {}
         gates: dict[str, bool] = {}
-        wrong = set(pulled.wrong_streams)
+        refused = {**self.refusals.reasons, **pulled.refused}
         for ticket, score, attempts, raw in zip(
             pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
         ):
@@ -83,7 +86,7 @@ class Dispatch:
                 self.settlement.bury(Corrupt(ticket, score, attempts), f"corrupt record: {error}")
                 continue
             if keyed or not held.record.keyed:
-                self._take_one(held, topic, now, wrong, gates, ready)
+                self._take_one(held, topic, now, refused, gates, ready)
         for name, batch in ready.items():
             self._submit(self._forwarders[name], batch)
 
@@ -92,7 +95,7 @@ class Dispatch:
         held: Held,
         topic: str,
         now: int,
-        wrong: set[str],
+        refused: Mapping[str, str],
         gates: dict[str, bool],
         ready: dict[str, list[Held]],
     ) -> None:
@@ -103,10 +106,12 @@ class Dispatch:
         elif held.expired(now):
             self.settlement.bury(held, "expired")
         elif route.name not in self._forwarders:
-            if route.stream_of(topic) in wrong:
+            if (error := refused.get(topic)) is None:
+                self.flight.drop(held)  # its stream was not known to the pull; the next one is told
+            elif error.startswith("WRONGTYPE"):
                 self.settlement.bury(held, f"the key {route.stream_of(topic)} is not a stream")
             else:
-                self.flight.drop(held)  # its stream was not known to the pull; the next one is told
+                self._park(f"t:{route.name}", held)
         elif held.record.keyed and (aside := self._set_of(held, route)) is not None:
             self._park(aside, held)
         elif not self._gate(route, gates, held):
@@ -240,7 +245,7 @@ class Dispatch:
     @property
     def any_parked(self) -> bool:
         """Whether anything is parked that comes back when there is room."""
-        return any(name.startswith("t:") and name != NO_ROUTE for name in self.parked)
+        return any(name.startswith("t:") and name[2:] in self._forwarders for name in self.parked)
 
     @property
     def outstanding(self) -> bool:
@@ -251,10 +256,16 @@ class Dispatch:
         settlement = self.settlement
         if settlement.acks or settlement.retries or settlement.burials:
             return True
-        names = {*self.parked, *settlement.parkings} - {NO_ROUTE}
+        names = {*self.parked, *settlement.parkings}
         names.update(f"t:{name}" for name, count in self.submitted.items() if count)
         names.update(f"t:{name}" for name in self.waiting)
-        return any(name.startswith("t:") and not self.probing(name) for name in names)
+        return any(name[:2] == "t:" and name[2:] in self._forwarders and not self.probing(name) for name in names)
+
+    def refuses(self, name: str) -> bool:
+        """Whether a stream refuses, for which messages are parked under this name."""
+        return any(
+            route is not None and f"t:{route.name}" == name for route in map(self._routes.find, self.refusals.reasons)
+        )
 
     def probing(self, name: str) -> bool:
         """Whether the target behind a parked set is held for broken."""

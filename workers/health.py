@@ -32,6 +32,8 @@ def complaints(node: Node) -> list[str]:
     for queue, job in sorted(node.jobs.items()):
         if job.stuck:
             found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
+        if job.pulls_fail is not None and node.glance.answers:
+            found.append(f"queue {queue}: nothing can be pulled: {job.pulls_fail}")
     if node.watch is not None:
         found += list(node.watch.alarms.values())
     return found

@@ -107,6 +107,16 @@ class Metrics:
         Gauge(
             "delayq_stuck_queues", "Queues that hand out messages and have none confirmed", registry=self.registry
         ).set_function(lambda: sum(job.stuck for job in list(node.jobs.values())))
+        Gauge(
+            "delayq_failing_queues",
+            "Queues of which nothing can be pulled, though Redis answers",
+            registry=self.registry,
+        ).set_function(
+            lambda: sum(job.pulls_fail is not None for job in list(node.jobs.values())) if node.glance.answers else 0
+        )
+        Gauge(
+            "delayq_refusing_streams", "Topics whose stream in the same Redis takes nothing", registry=self.registry
+        ).set_function(lambda: sum(len(job.dispatch.refusals.reasons) for job in list(node.jobs.values())))
         Gauge("delayq_clock_skew_seconds", "The clock of Redis minus this node's", registry=self.registry).set_function(
             lambda: node.skew.ms / 1000
         )

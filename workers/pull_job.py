@@ -145,6 +145,11 @@ class PullJob:
         """Whether it hands messages out and has had none confirmed for long."""
         return self._progress.stuck
 
+    @property
+    def pulls_fail(self) -> str | None:
+        """Why it can pull nothing, if that has been so for long."""
+        return self._progress.pulls_fail
+
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -154,6 +159,7 @@ class PullJob:
                 pause = self.tick()
             except Exception:
                 log.exception("tick_failed", queue=self.keys.tag)
+                self._progress.pulled("an unexpected error; the log has it (tick_failed)")
                 if self._observer is not None:
                     self._observer.failed()
                 self.dispatch.reset()
@@ -183,6 +189,7 @@ class PullJob:
         if ending:
             self._settling.forget_unsent(fenced=self.fenced)
         else:
+            self._pulling.look_at_refusals()
             self._pulling.drop_failed()
             self.dispatch.flow(min(self.now(), self._clock.now()))
         now: Now = self._test_now() if self._test_now is not None else ""
@@ -259,8 +266,13 @@ class PullJob:
                 self._history.see(self.keys.number, answer.counted)
                 more = self._pulling.take(pull, answer, told_of) or more
                 confirmed = confirmed or answer.appended > 0
+        if pulled:
+            errors = [answer for answer in pulled if isinstance(answer, StoreError)]
+            self._progress.pulled(str(errors[0]) if len(errors) == len(pulled) else None)
         self._progress.see(confirmed=confirmed, outstanding=self.dispatch.outstanding)
         if failed is not None:
+            if not isinstance(failed, StoreUnavailable) and self._pulling.find_refusals():
+                return 0
             log.warning("redis_trouble", queue=self.keys.tag, error=str(failed))
             if self._observer is not None and not isinstance(failed, StoreUnavailable):
                 self._observer.failed()  # it answers, and refuses: nobody but people can mend that

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from delayq.clock import Clock
-from delayq.errors import StoreError
+from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Command, Head, Now, Pulled, Retention
 from delayq.store.keys import QueueKeys
@@ -97,6 +97,40 @@ class Pulling:
             if held.again_at <= now:
                 self._dispatch.drop_lane(held)
 
+    def look_at_refusals(self) -> None:
+        """Ask streams that took nothing whether they take messages again; then what is parked for them comes back."""
+        refusals, now = self._dispatch.refusals, self._clock.monotonic()
+        topics = refusals.to_ask(now)
+        for topic, reason in self._ask_streams(topics).items():
+            route = self._topics.route(topic)
+            if reason:
+                refusals.add(topic, reason, now)
+            elif route is not None:
+                refusals.end(topic, now)
+                self._dispatch.returning.add(f"t:{route.name}")
+        if topics:
+            self._topics.refuse(refusals.reasons)
+
+    def find_refusals(self) -> bool:
+        """After a pull that Redis refused: whether that is due to streams, which the next pull leaves alone then."""
+        refusals, now = self._dispatch.refusals, self._clock.monotonic()
+        known = [one.topic for one in self._topics.known() if one.stream is not None]
+        found = {topic: reason for topic, reason in self._ask_streams(known).items() if reason}
+        for topic, reason in found.items():
+            refusals.add(topic, reason, now)
+        self._topics.refuse(refusals.reasons)
+        return bool(found)
+
+    def _ask_streams(self, topics: Sequence[str]) -> dict[str, str]:
+        """Of each topic '' if its stream takes messages, or why not; nothing of those that cannot be asked now."""
+        streams = {topic: stream for topic in topics if (stream := self._topics.stream(topic, self._keys)) is not None}
+        answers = self._store.run_many([commands.takes(stream) for stream in streams.values()]) if streams else []
+        return {
+            topic: str(answer)
+            for topic, answer in zip(streams, answers, strict=True)
+            if not isinstance(answer, (StoreUnavailable, StoreFull))
+        }
+
     def pulls(self, now: Now) -> list[Pull]:
         """What to pull now. Call `end_turn` when it is done, whatever came of it."""
         backlog = not self._dispatch.waiting and not self._ramp.holds_for(self._clock.monotonic())
@@ -162,6 +196,11 @@ class Pulling:
         pull.cursor.advance(pulled)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
+        for topic, error in pulled.refused.items():
+            if not error.startswith("WRONGTYPE"):  # those are buried
+                self._dispatch.refusals.add(topic, error, self._clock.monotonic())
+        if pulled.refused:
+            self._topics.refuse(self._dispatch.refusals.reasons)
         if self._observer is not None and (pulled.appended or pulled.tickets):
             self._observer.pulled(pulled)
         if self._spans is not None and pulled.traces:
@@ -187,7 +226,7 @@ class Pulling:
         count, fenced = self.appending.run(now)
         if self._observer is not None and count:
             last = (self.appending.last_due, b"")
-            self._observer.pulled(Pulled(self.now(), 0, None, True, 0, last, count, [], [], [], [], [], []))
+            self._observer.pulled(Pulled(self.now(), 0, None, True, 0, last, count, [], [], [], [], [], {}))
         return fenced
 
     def _look_for_missed(self, pull: Pull, pulled: Pulled) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from delayq.routes import Routes
+from delayq.routes import Route, Routes
 from delayq.store.commands import Known
 from delayq.store.keys import QueueKeys
 from delayq.targets.redis_stream import is_local
@@ -22,6 +22,7 @@ class Topics:
         self._routes = routes
         self.local = {route.name for route in routes.table if is_local(route, redis_url)}
         self._known: dict[str, Known] = {}
+        self._refused: frozenset[str] = frozenset()
         self._as_list: list[Known] = []
 
     @property
@@ -38,22 +39,38 @@ class Topics:
         found: dict[str, str] = {}
         for one in list(self._as_list):
             route = self._routes.find(one.topic)
-            if route is not None and one.stream is not None:
-                found[keys.stream(one.stream) if one.per_queue else one.stream] = route.name
+            if route is not None and (stream := one.key(keys)) is not None:
+                found[stream] = route.name
         return found
 
     def learn(self, topics: Iterable[str]) -> None:
         """Find the routes of topics that a pull did not know; at most MOST of them are kept."""
         for topic in list(topics)[:MOST]:
-            route = self._routes.find(topic)
-            local = route is not None and route.name in self.local
             self._known.pop(topic, None)
             while len(self._known) >= MOST:
                 del self._known[next(iter(self._known))]
-            self._known[topic] = Known(
-                topic,
-                route.stream_of(topic) if route is not None and local else None,
-                route.max_length if route is not None and local else None,
-                route.per_queue if route is not None and local else False,
-            )
-        self._as_list = list(self._known.values())
+            self._known[topic] = self._find(topic)
+        self._list()
+
+    def refuse(self, topics: Collection[str]) -> None:
+        """Tell pulls to return the messages of these topics, and only these: their streams take nothing."""
+        if self._refused != set(topics):
+            self._refused = frozenset(topics)
+            self._list()
+
+    def route(self, topic: str) -> Route | None:
+        """The topic's route."""
+        return self._routes.find(topic)
+
+    def stream(self, topic: str, keys: QueueKeys) -> str | None:
+        """The key of the topic's stream, if it is one in this Redis."""
+        return self._find(topic).key(keys)
+
+    def _find(self, topic: str) -> Known:
+        route = self._routes.find(topic)
+        if route is None or route.name not in self.local:
+            return Known(topic)
+        return Known(topic, route.stream_of(topic), route.max_length, route.per_queue)
+
+    def _list(self) -> None:
+        self._as_list = [Known(one.topic) if one.topic in self._refused else one for one in self._known.values()]

@@ -39,12 +39,23 @@ class Unparking:
 
     @property
     def before_pulls(self) -> bool:
-        """Whether pulls have to wait: what has no route now either would be parked again before all came back."""
-        return self._unrouted
+        """Whether pulls have to wait: newer ones would overtake what comes back for its stream, and what has no route now
+        either would be parked again before all came back."""
+        return any(self._all_return(name) for name in self._dispatch.parked)
+
+    def _all_return(self, name: _Name) -> bool:
+        """Whether all of a set comes back at once, as no forwarder takes it: its stream, or perhaps another route."""
+        work = self._dispatch
+        if not name.startswith("t:") or name[2:] in work.submitted:
+            return False
+        if name == NO_ROUTE:
+            return self._unrouted
+        return name in work.returning or not work.refuses(name)
 
     def commands(self) -> list[tuple[_Name, Command[Parked | None]]]:
         """What to run now."""
         work = self._dispatch
+        work.returning.intersection_update(work.parked)
         wanted: dict[_Name, tuple[int, float]] = {}
         for name in work.parked:
             if name.startswith("t:") and work.parked.turn(name):
@@ -65,7 +76,7 @@ class Unparking:
     def _call_back(self, name: _Name, wanted: dict[_Name, tuple[int, float]]) -> None:
         work = self._dispatch
         if name[2:] not in work.submitted:
-            if name != NO_ROUTE or self._unrouted:
+            if self._all_return(name):
                 wanted[name] = RAMP_TO, 0.0
         elif not work.flight.offset.unread:  # what came back and was not pulled yet takes room too
             probing = work.probing(name)
@@ -90,6 +101,7 @@ class Unparking:
         if answer.head is None:
             self._ramp.pop(name, None)
             self._probed.pop(name, None)
+            work.returning.discard(name)
             if name == NO_ROUTE:
                 self._unrouted = False
         elif name in self._looking and turn not in ("", answer.turn):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from delayq import Scheduled
-from delayq.codec import BODY_BYTES, BODY_JSON, Record
+from delayq.codec import BODY_JSON, Record
 from delayq.nodes import NodeLine
 from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
@@ -55,28 +55,22 @@ def message_shape(record: Record | None) -> Shape | None:
     """The message as it was scheduled; what it does not have is left out. None if it cannot be read."""
     if record is None:
         return None
-    try:
-        rest = {
-            "tags": record.tags, "keys": record.keys, "properties": record.properties,
-            "orderingKey": record.ordering_key, "maxAttempts": record.max_attempts, "expireAfter": record.expire_after,
-        }  # fmt: skip
-        return {
-            "topic": record.topic, "expectDate": format_instant(record.asked), **body_of(record),
-            **{name: value for name, value in rest.items() if value},
-        }  # fmt: skip
-    except (ValueError, OverflowError):  # bytes that are no text: a corrupt record, which delivery will find, too
-        return None
+    rest = {
+        "tags": record.tags, "keys": record.keys, "properties": record.properties,
+        "orderingKey": record.ordering_key, "maxAttempts": record.max_attempts, "expireAfter": record.expire_after,
+    }  # fmt: skip
+    return {
+        "topic": record.topic, "expectDate": format_instant(record.asked), **body_of(record),
+        **{name: value for name, value in rest.items() if value},
+    }  # fmt: skip
 
 
 def body_of(record: Record) -> Shape:
     """The body: bytes in base 64, JSON as it came (numbers keep all their digits), or text."""
-    payload = record.payload
-    if record.flags & BODY_BYTES:
-        return {"bodyBase64": base64.b64encode(payload).decode()}
-    if record.flags & BODY_JSON:
-        msgspec.json.decode(payload)
-        return {"body": msgspec.Raw(payload)}
-    return {"body": payload.decode()}
+    body = record.body
+    if isinstance(body, bytes):
+        return {"bodyBase64": base64.b64encode(body).decode()}
+    return {"body": msgspec.Raw(record.payload) if record.flags & BODY_JSON else body}
 
 
 def body_text(shape: Shape) -> str:

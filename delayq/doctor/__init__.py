@@ -13,7 +13,13 @@ from delayq.doctor.check import FAIL, OK, WARN, Check
 from delayq.doctor.durability import check_durability
 from delayq.doctor.owners import check_owners
 from delayq.doctor.pools import Progress, check_pools, repair_pools
-from delayq.doctor.queues import check_layout, check_parked_routes, check_reshard
+from delayq.doctor.queues import (
+    check_layout,
+    check_parked_routes,
+    check_parked_streams,
+    check_pulled,
+    check_reshard,
+)
 from delayq.doctor.server import check_clock, check_server
 from delayq.store import commands
 from delayq.store.keys import queue_keys
@@ -42,6 +48,8 @@ def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | N
     yield from check_reshard(layouts, stats)
     yield from check_owners(store, stats)
     yield check_parked_routes(stats, settings.route_table())
+    yield from check_parked_streams(stats, settings.route_table(), settings.redis_url)
+    yield from check_pulled(store, stats, clock)
     if repair is not None:
         yield repair_pools(store, queues, repair)
     yield from check_pools(store, queues)

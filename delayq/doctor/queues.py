@@ -1,18 +1,25 @@
-"""What Redis says of the queues as a whole: their layout, and what is parked."""
+"""What Redis says of the queues as a whole: their layout, what is parked, and whether they are pulled."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
+from delayq.clock import Clock
 from delayq.doctor.check import FAIL, OK, WARN, Check, name_queues
 from delayq.routes import Routes
 from delayq.store.commands import LAYOUT_VERSION, QueueStats, plain
-from delayq.store.keys import META, Layout
+from delayq.store.commands import stats as stats_of
+from delayq.store.keys import META, Layout, queue_keys
 from delayq.store.layouts import read_layouts
 from delayq.store.store import Store
+from delayq.targets.redis_stream import is_local
 
-__all__ = ["check_layout", "check_parked_routes", "check_reshard"]
+__all__ = ["check_layout", "check_parked_routes", "check_parked_streams", "check_pulled", "check_reshard"]
+
+LATE: Final = 15_000  # ms for which a message is due before it is looked whether its queue is pulled
+LOOK: Final = 1_500  # ms between two looks: a queue with something due is pulled many times meanwhile
 
 
 def _texts(reply: Any) -> list[str]:
@@ -73,3 +80,35 @@ def check_parked_routes(stats: Sequence[QueueStats], routes: Routes) -> Check:
     text = f"messages are parked for routes that DELAYQ_ROUTES does not have: {named}"
     mend = "workers route them again by their own table: start one, or give this machine that table"
     return Check("parked", WARN, text, mend)
+
+
+def check_parked_streams(stats: Sequence[QueueStats], routes: Routes, redis_url: str) -> Iterator[Check]:
+    """A check for each route into streams of this Redis for which messages wait: nothing else sets them aside."""
+    for route in routes.table:
+        if not is_local(route, redis_url):
+            continue
+        if waiting := [one.queue for one in stats if f"t:{route.name}" in one.parked_sets]:
+            text = f"messages of route {route.name} are parked in {name_queues(waiting)}: their streams take nothing"
+            mend = "let delayq's user write to the topics' keys, or see stream_refuses in the log of the workers"
+            yield Check("streams", WARN, text, mend)
+
+
+def check_pulled(store: Store, stats: Sequence[QueueStats], clock: Clock) -> Iterator[Check]:
+    """A check that fails if queues in which something has long been due are not pulled at all; else nothing."""
+    late = {one.queue: _signs(one) for one in stats if one.head_lateness > LATE}
+    if not late:
+        return
+    condition = threading.Condition()
+    with condition:
+        clock.wait(condition, LOOK)
+    again = store.run_all(stats_of(queue_keys(queue)) for queue in late)
+    still = [one.queue for one in again if one.head_lateness > LATE and late[one.queue] == _signs(one)]
+    if still:
+        text = f"{name_queues(still)} with messages that are due, and nothing becomes of them"
+        yield Check("pulled", FAIL, text, "see /readyz of the worker that owns them, and redis_trouble in its log")
+
+
+def _signs(stats: QueueStats) -> tuple[int | None, ...]:
+    """What changes while a queue is pulled and its messages are settled."""
+    counted = (stats.counters[name] for name in ("forwarded", "retried", "buried", "orphans"))
+    return stats.watermark, stats.due, stats.parked, *counted

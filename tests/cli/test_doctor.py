@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +12,10 @@ import redis
 from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.doctor import examine
+from delayq.doctor.queues import check_pulled
 from delayq.embedded import EmbeddedServer
 from delayq.processes import LOCALHOST
+from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.cli.conftest import Cli, Given, Ran
 from tests.support.waiting import eventually
@@ -139,6 +142,42 @@ def test_a_replica_fails(cli: Cli, healthy: Given) -> None:
         ran = cli("doctor", "--redis-url", replica.url)
     assert ran.code == 1
     assert checks(ran)["server"][0] == "fail"
+
+
+def overdue(healthy: Given) -> None:
+    """The message of a queue is due for a minute."""
+    keys = queue_keys(healthy.queue_of("a"))
+    (ticket,) = healthy.admin.zrange(keys.queue, 0, -1)
+    healthy.admin.zadd(keys.queue, {ticket: SystemClock().now() - 60_000})
+
+
+def test_a_queue_of_which_nothing_is_pulled_fails(cli: Cli, healthy: Given) -> None:
+    overdue(healthy)
+    ran = cli("doctor")
+    assert (ran.code, checks(ran)["pulled"][0]) == (1, "fail")
+    assert f"queue {healthy.queue_of('a')} with messages that are due" in checks(ran)["pulled"][1]
+
+
+def test_a_queue_that_is_late_and_pulled_is_not_told(healthy: Given) -> None:
+    overdue(healthy)
+    keys = queue_keys(healthy.queue_of("a"))
+
+    class Pulled(SystemClock):
+        def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
+            healthy.admin.hincrby(keys.state, "forwarded", 1)
+            return False
+
+    store = healthy.client.store
+    assert list(check_pulled(store, [store.run(commands.stats(keys))], Pulled())) == []
+
+
+def test_messages_that_wait_for_a_stream_that_takes_nothing_are_a_warning(cli: Cli, healthy: Given) -> None:
+    healthy.admin.hset(queue_keys(3).state, "parked:t:streams", "1")
+    ran = cli("doctor")
+    result, text, mend = checks(ran)["streams"]
+    assert (ran.code, result) == (0, "warn")
+    assert text == "messages of route streams are parked in queue 3: their streams take nothing"
+    assert "stream_refuses" in mend
 
 
 class WrongClock(SystemClock):

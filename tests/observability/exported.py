@@ -16,6 +16,7 @@ from delayq.targets import OK
 from tests.support.deliveries import delivery
 from workers.metrics import Metrics as WorkerMetrics
 from workers.node import Node
+from workers.refusals import Refusals
 from workers.watch import Watch
 
 __all__ = ["Metric", "exported"]
@@ -42,12 +43,13 @@ def _worker(redis_url: str) -> bytes:
     node.watch = Watch(node.store, [0, 1], SystemClock())
     node.watch.tick()
     node.watch.backlogs = {"streams": 7}
-    job: Any = SimpleNamespace(stuck=False, dispatch=SimpleNamespace(flight=()))
+    dispatch = SimpleNamespace(flight=(), refusals=Refusals())
+    job: Any = SimpleNamespace(stuck=False, pulls_fail=None, dispatch=dispatch)
     ownership: Any = SimpleNamespace(jobs={0: job}, claims=1, fenced=0)
     node.ownership = ownership
     metrics = WorkerMetrics()
     metrics.watch(node)
-    metrics.pulled(Pulled(20_100, 0, None, False, 0, (20_000, b"x"), 1, [], [], [], [], [], []))
+    metrics.pulled(Pulled(20_100, 0, None, False, 0, (20_000, b"x"), 1, [], [], [], [], [], {}))
     metrics.sent("route", [OK], 5)
     metrics.circuit("route", True)
     metrics.acked([delivery("a")], 20_500)

@@ -369,7 +369,7 @@ def test_if_a_key_is_of_another_type_nothing_is_changed_and_a_pull_sorts_it_out(
     assert one.q.admin.keys("*:aside") == []
     assert one.q.field("forwarded") is None
     pulled = one.q.pull(now=NOW, known=KNOWN)
-    assert (pulled.appended, len(pulled.tickets), set(pulled.wrong_streams)) == (6, 3, {"stream-of-news"})
+    assert (pulled.appended, len(pulled.tickets), set(pulled.refused)) == (6, 3, {"news"})
 
 
 def test_what_was_in_a_stream_before_is_not_taken_back(one: Appending) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from delayq.codec import CorruptRecord
 from delayq.errors import StoreError
+from delayq.store import scripts
 from delayq.store.commands import Known
 from tests.support.queues import Queue, State, ids, row, taken
 
@@ -144,7 +145,8 @@ def test_a_key_that_is_no_stream_is_told_and_its_messages_stay(q: Queue) -> None
     q.admin.set("orders", "I am a string")
     q.given(row("a", at=20_000), row("b", at=20_000, topic="news"), row("c", at=20_000))
     pulled = q.pull(now=20_000, known=[ORDERS, NEWS])
-    assert (ids(pulled), pulled.appended, pulled.wrong_streams) == (["a", "c"], 1, ["orders"])
+    assert (ids(pulled), pulled.appended, list(pulled.refused)) == (["a", "c"], 1, ["orders"])
+    assert pulled.refused["orders"].startswith("WRONGTYPE")
     assert q.state().queue == {"a": 20_000, "c": 20_000}
     assert q.admin.get("orders") == b"I am a string"
 
@@ -157,11 +159,29 @@ def test_a_stream_that_takes_nothing_more_loses_nothing_and_doubles_nothing(
     q.admin.xadd("orders", {"last": "possible"}, id=f"{2**64 - 1}-{2**64 - 1}")
     q.given(row("a", at=20_000, topic="news"), row("b", at=20_001), row("c", at=20_002, topic="news"))
     pulled = q.pull(now=25_000, known=[ORDERS, NEWS])
-    assert (pulled.appended, pulled.more, pulled.wrong_streams) == (1, True, [])
-    with pytest.raises(StoreError, match="exhausted"):
-        q.pull(now=25_000, known=[ORDERS, NEWS])
-    assert q.state().queue == {"b": 20_001, "c": 20_002}
-    assert [entry["id"] for entry in q.stream("stream-of-news")] == ["a"]
+    assert (ids(pulled), pulled.appended, pulled.more) == (["b"], 2, False)
+    assert list(pulled.refused) == ["orders"]
+    assert "exhausted" in pulled.refused["orders"]
+    assert q.state().queue == {"b": 20_001}
+    assert [entry["id"] for entry in q.stream("stream-of-news")] == ["a", "c"]
+
+
+@pytest.mark.parametrize("error", ["OOM command not allowed", "NOREPLICAS Not enough good replicas", "READONLY You"])
+def test_a_trouble_of_the_whole_redis_is_one_of_the_pull_and_not_of_the_stream(
+    q: Queue, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = scripts.source
+    appending = "local pcall, refused = redis.pcall, {}"
+    failing = f"local refused = {{}}\nlocal function pcall() return {{ err = '{error}' }} end"
+    monkeypatch.setattr(scripts, "source", lambda name: real(name).replace(appending, failing))
+    scripts.load.cache_clear()
+    try:
+        q.given(row("a", at=20_000))
+        with pytest.raises(StoreError):
+            q.pull(now=20_000, known=[ORDERS])
+    finally:
+        scripts.load.cache_clear()
+    assert q.state().queue == {"a": 20_000}
 
 
 def test_an_expired_message_is_buried_instead_of_appended(q: Queue) -> None:

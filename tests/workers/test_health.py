@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from delayq.config import Settings
 from delayq.processes import free_port
 from workers import health
+from workers.node import Node
 
 
 def has_ipv6() -> bool:
@@ -31,3 +32,11 @@ def test_a_worker_answers_at_the_address_that_it_tells(host: str) -> None:
     health.serve(host, settings.worker_port, Mock(), CollectorRegistry())
     answer = httpx2.get(f"http://{settings.address}/livez", trust_env=False)
     assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
+
+
+def test_a_queue_that_cannot_be_pulled_is_named_unless_redis_is_away_altogether() -> None:
+    job = Mock(stuck=False, pulls_fail="WRONGTYPE of some key")
+    node = Mock(spec=Node, ready=True, jobs={3: job}, watch=None, skew=Mock(far=False), glance=Mock(answers=True))
+    assert health.complaints(node) == ["queue 3: nothing can be pulled: WRONGTYPE of some key"]
+    node.glance.answers = False
+    assert health.complaints(node) == ["Redis does not answer"]

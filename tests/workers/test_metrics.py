@@ -15,6 +15,7 @@ from tests.support.deliveries import delivery
 from tests.support.servers import ServerUnderTest
 from workers.metrics import Metrics
 from workers.node import Node
+from workers.refusals import Refusals
 from workers.watch import Watch
 
 
@@ -35,7 +36,7 @@ def test_each_message_counts_with_its_own_lateness() -> None:
 
 def test_what_a_script_appended_counts_as_often_as_it_did() -> None:
     metrics = Metrics()
-    metrics.pulled(Pulled(20_030, 0, None, False, 0, (20_000, b"x"), 70, [], [], [], [], [], []))
+    metrics.pulled(Pulled(20_030, 0, None, False, 0, (20_000, b"x"), 70, [], [], [], [], [], {}))
     assert value(metrics, "delayq_lateness_seconds_bucket", le="0.05") == 70
     assert value(metrics, "delayq_lateness_seconds_bucket", le="0.02") == 0
 
@@ -52,7 +53,10 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     assert value(metrics, "delayq_due") == 0  # before it has looked
     node.watch = Watch(node.store, [0, 1], SystemClock())
     node.watch.tick()
-    job: Any = SimpleNamespace(stuck=False, dispatch=SimpleNamespace(flight=()))
+    refusals = Refusals()
+    refusals.add("t", "NOPERM", 0)
+    dispatch = SimpleNamespace(flight=(), refusals=refusals)
+    job: Any = SimpleNamespace(stuck=False, pulls_fail="WRONGTYPE", dispatch=dispatch)
     ownership: Any = SimpleNamespace(jobs=dict.fromkeys(owned, job), claims=5, fenced=1)
     node.ownership = ownership
     assert value(metrics, "delayq_due") == 3
@@ -64,10 +68,12 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     for queue in (0, 1):
         overdue = value(metrics, "delayq_head_overdue_seconds", queue=str(queue))
         assert overdue is None if queue not in owned else overdue is not None and overdue >= 0
+    assert value(metrics, "delayq_refusing_streams") == value(metrics, "delayq_failing_queues") == len(owned)
     assert value(metrics, "delayq_redis_up") == 1
     assert value(metrics, "delayq_redis_disk_failing") == 0
     assert (value(metrics, "delayq_redis_memory_bytes") or 0) > 0
     node.glance.answers = False
+    assert value(metrics, "delayq_failing_queues") == 0  # it is Redis, and that is told
     assert value(metrics, "delayq_redis_up") == 0
     assert value(metrics, "delayq_zookeeper_connected") == (0 if zookeeper else None)
     node.store.close()

@@ -7,7 +7,7 @@ import pytest
 from delayq.targets import OK, Result
 from delayq.testing import ManualClock
 from tests.workers.one_queue import OneQueue
-from workers.progress import BACK_OFF, Progress
+from workers.progress import BACK_OFF, PULLS_FAIL_AFTER, Progress
 
 LIMIT = 60_000
 
@@ -98,3 +98,19 @@ def test_a_queue_whose_sends_do_not_end_is_stuck_also_beside_a_broken_target(wor
     hand.answer_all(OK, route="other")
     answered()
     assert not hand.job.stuck
+
+
+def test_a_queue_that_can_only_fail_to_be_pulled_is_told_until_a_pull_goes_through(
+    progress: Progress, clock: ManualClock
+) -> None:
+    progress.pulled("WRONGTYPE")
+    clock.advance(PULLS_FAIL_AFTER - 1)
+    progress.pulled("WRONGTYPE")
+    assert progress.pulls_fail is None
+    progress.pulled(None)
+    progress.pulled("WRONGTYPE")
+    clock.advance(PULLS_FAIL_AFTER)
+    progress.pulled("NOPERM")
+    assert str(progress.pulls_fail) == "NOPERM"
+    progress.pulled(None)
+    assert progress.pulls_fail is None

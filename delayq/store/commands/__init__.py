@@ -7,7 +7,7 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 from delayq.store.commands.bulk import Page, keep_report, page, report, reported, spend, unreport
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, deaths, discard, letters, redrive
-from delayq.store.commands.pulling import Claimed, Known, Pulled, Traced, claim, count, pull, stored_epoch
+from delayq.store.commands.pulling import Claimed, Known, Pulled, Traced, claim, count, pull, stored_epoch, takes
 from delayq.store.commands.reading import (
     COUNTERS,
     Found,
@@ -108,6 +108,7 @@ __all__ = [
     "spend",
     "stats",
     "stored_epoch",
+    "takes",
     "unpark",
     "unreport",
     "write_off",

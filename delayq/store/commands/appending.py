@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hiredis import pack_command
 
-from delayq.codec import EXPIRES, HEADER, Record
+from delayq.codec import BODY_BYTES, BODY_JSON, HEADER, KEYED, RELATIVE, CorruptRecord, Record
 from delayq.message import TRACEPARENT
 from delayq.store import scripts
 from delayq.store.commands.command import Arg
@@ -25,6 +25,13 @@ __all__ = ["Batch", "Streams"]
 _LENGTHS = Struct(">BBBBBHBHI")  # flags, topic, tags, ordering key, options, keys, properties (1 + 2 bytes), body
 _LENGTHS_AT: Final = 21
 _MARK_AT: Final = 20
+#: What a message without `expireAfter` may have, and whether it has an ordering key then.
+_FLAGS: Final = {
+    time | keyed | body: bool(keyed)
+    for time in (0, RELATIVE)
+    for keyed in (0, KEYED)
+    for body in (0, BODY_BYTES, BODY_JSON)
+}
 _TRACE: Final = b"p:" + TRACEPARENT.encode()
 _ENTRY: Final = (
     b"%b$%d\r\n%b%b$%d\r\n%b\r\n$4\r\nkeys\r\n$%d\r\n%b\r\n$4\r\nbody\r\n$%d\r\n%b"
@@ -57,9 +64,8 @@ class Streams:
         self.traced = traced
         self._by_topic: dict[bytes, _Stream] = {}
         for one in known:
-            if one.stream is not None:
+            if (key := one.key(keys)) is not None:
                 topic = one.topic.encode()
-                key = keys.stream(one.stream) if one.per_queue else one.stream
                 self._by_topic[topic] = _Stream(topic, key, one.max_length)
 
     def of(self, topic: bytes) -> _Stream | None:
@@ -120,8 +126,10 @@ class Batch:
             mark = record[_MARK_AT] - 48
             due = record[7:20]
             stream = find(record[HEADER:a])
-            plain = stream is not None and 0 <= mark <= 3 and not flags & EXPIRES and due.isdigit()
+            plain = stream is not None and 0 <= mark <= 3 and _FLAGS.get(flags) is bool(ordering) and due.isdigit()
             if not plain or f + body + 13 * (mark & 1) != len(record) or (tries and not tries.isdigit()):
+                break
+            if (options or f > e or mark & 1 or not record[a:e].isascii()) and not _is_sound(record):
                 break
             self.bytes += len(record)
             if self.bytes > most_bytes and self._ids:
@@ -133,8 +141,6 @@ class Batch:
             id, head, behind = ticket[:-8], stream.before, b""
             if f > e:
                 properties = _properties(record, e, f)
-                if properties is None:
-                    break
                 head = stream.head(len(properties) // 2)
                 behind = _words(properties)
                 if self._streams.traced and _TRACE in properties[::2]:
@@ -202,15 +208,22 @@ def _script(name: str, keys: Sequence[str], args: Sequence[Arg]) -> bytes:
     return _packed("EVAL", scripts.load(name).text, len(keys), *keys, *args)
 
 
-def _properties(record: bytes, at: int, end: int) -> list[bytes] | None:
-    """Names and values, the names as fields of an entry; None if they are damaged."""
+def _is_sound(record: bytes) -> bool:
+    """Whether it can be read in full."""
+    try:
+        Record(record)
+    except CorruptRecord:
+        return False
+    return True
+
+
+def _properties(record: bytes, at: int, end: int) -> list[bytes]:
+    """Names and values, the names as fields of an entry."""
     texts = []
-    while at + 1 < end:
+    while at < end:
         size = (record[at] << 8) + record[at + 1]
         texts.append(record[at + 2 : at + 2 + size])
         at += 2 + size
-    if at != end or len(texts) % 2:
-        return None
     texts[::2] = [b"p:" + name for name in texts[::2]]
     return texts
 

@@ -11,7 +11,7 @@ import msgspec
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain
 from delayq.store.keys import QueueKeys
 
-__all__ = ["Claimed", "Known", "Pulled", "Traced", "claim", "count", "pull", "stored_epoch"]
+__all__ = ["Claimed", "Known", "Pulled", "Traced", "claim", "count", "pull", "stored_epoch", "takes"]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -50,7 +50,8 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     """What a pull took. `now` is ms with `micro` µs behind; `next_due` is None when nothing is left.
 
     `start` counts the tickets before the first one looked at, `last` is (score, ticket) of the last one; the four
-    lists belong together. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
+    lists belong together. `refused` has the topics whose stream takes nothing, with the error of Redis; their messages
+    are among those returned. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
     many messages were ever scheduled, forwarded and cancelled before this pull.
     """
 
@@ -66,7 +67,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     attempts: list[int]
     records: list[bytes]
     unknown_topics: list[str]
-    wrong_streams: list[str]
+    refused: dict[str, str]
     traces: tuple[Traced, ...] = ()
     parked: tuple[str, ...] | None = None
     counted: tuple[int, ...] = ()
@@ -77,13 +78,15 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | None:
         return None
     (
         _, now, micro, next_due, more, start, score, ticket, appended,
-        tickets, scores, attempts, records, unknown, wrong, traces, parked, counted,
+        tickets, scores, attempts, records, unknown, refused, traces, parked, counted,
     ) = reply  # fmt: skip
     return Pulled(
         int(now), micro, int(next_due) if next_due else None, more == b"1", start,
         (int(score), ticket) if score else None,
         appended, tickets, list(map(int, scores)), [number(tries) if tries else 0 for tries in attempts], records,
-        [topic.decode() for topic in unknown], [stream.decode() for stream in wrong], _read_traces(traces) if traces else (),
+        [topic.decode() for topic in unknown],
+        {topic.decode(): error.decode(errors="replace") for topic, error in zip(refused[::2], refused[1::2], strict=True)},
+        _read_traces(traces) if traces else (),
         tuple(name.decode() for name in parked) if listed else None,
         tuple(map(number, counted)),
     )  # fmt: skip
@@ -97,13 +100,9 @@ def _read_traces(reply: list[bytes]) -> tuple[Traced, ...]:
     )
 
 
-def _read_pull_of(keys: QueueKeys, listed: bool, reply: list[Any]) -> Pulled | None:
-    """As `_read_pull`; the queue's own streams are told by the names that their routes give them."""
-    pulled = _read_pull(listed, reply)
-    if pulled is not None and pulled.wrong_streams:
-        own = keys.stream("")
-        pulled.wrong_streams[:] = [name.removeprefix(own) for name in pulled.wrong_streams]
-    return pulled
+def takes(stream: str) -> Command[str]:
+    """Whether messages can be appended to a stream: '', or why not. A key that may not be touched is a StoreError."""
+    return Command("takes", (stream,), (), lambda reply: reply.decode(errors="replace"))
 
 
 def count(keys: QueueKeys, earliest: int, latest: int) -> Command[int]:
@@ -122,6 +121,10 @@ class Known(msgspec.Struct, frozen=True):
     max_length: int | None = None
     per_queue: bool = False
 
+    def key(self, keys: QueueKeys) -> str | None:
+        """The stream's key."""
+        return self.stream if self.stream is None or not self.per_queue else keys.stream(self.stream)
+
 
 def pull(
     keys: QueueKeys, epoch: str, *, offset: int, behind: bytes = b"", held: bytes = b"", room: int, look: int = 500,
@@ -132,20 +135,19 @@ def pull(
 
     None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: the names of the parked sets are.
     """
-    streams = [keys.stream(one.stream) if one.per_queue else one.stream for one in known if one.stream is not None]
+    streams = [stream for one in known if (stream := one.key(keys)) is not None]
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, held, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
         "1" if listed else "0",
     ]  # fmt: skip
-    place, own = 0, False
+    place = 0
     for one in known:
         if one.stream is None:
             args += (one.topic, "", "")
         else:
             place += 1
             args += (one.topic, place, one.max_length or "")
-            own = own or one.per_queue
     return Command(
         "pull",
         (
@@ -161,5 +163,5 @@ def pull(
             *streams,
         ),
         args,
-        partial(_read_pull_of, keys, listed) if own else partial(_read_pull, listed),
+        partial(_read_pull, listed),
     )

@@ -7,12 +7,13 @@
 --       '1' if the names of the parked sets are;
 --       then topic, stream (its place behind the 9 keys, or '' for general), MAXLEN ('' = none) of each known topic
 -- Returns: {'fenced', epoch} or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
---          how many were appended, tickets, dues, attempts, records, unknown topics, streams of a wrong type,
+--          how many were appended, tickets, dues, attempts, records, unknown topics,
+--          topic and error of each stream that takes nothing, whose messages are returned,
 --          id, topic, attempt and traceparent of each that was appended and has one, and the names of the parked
 --          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull}
 -- @flags allow-oom
 -- @empties
--- @include clock record content final fence
+-- @include clock record content sound final fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled')
@@ -26,7 +27,6 @@ end
 local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local fresh, unlisted = ARGV[10] == '1', ARGV[11]
 local window, most_final, traced = tonumber(ARGV[12]), tonumber(ARGV[13]), ARGV[14] == '1'
-local sub = string.sub
 
 -- The rank to start from: behind a ticket that was looked at and still stands there, else the first at the offset.
 local function start_rank()
@@ -64,7 +64,7 @@ if due_count > 0 then
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
   end
 end
-local pcall, wrong = redis.pcall, {}
+local pcall, refused = redis.pcall, {}
 -- Append a message that has properties, or whose stream is trimmed: the entry, or its error; its traceparent if wanted.
 local function append(stream, trim, id, topic, tags, keys, body, due, attempt, record, e, f)
   local entry = { 'XADD', stream }
@@ -92,16 +92,8 @@ local function append(stream, trim, id, topic, tags, keys, body, due, attempt, r
   return pcall(unpack(entry)), trace
 end
 
--- Whether the properties are names and values to the last byte.
-local function properties_fit(record, e, f)
-  local at, texts = e + 1, 0
-  while at < f do
-    local high, low = byte(record, at, at + 1)
-    at = at + 2 + high * 256 + low
-    texts = texts + 1
-  end
-  return at == f + 1 and texts % 2 == 0
-end
+-- What is wrong with the server as a whole, and passes; any other error of XADD is that stream's own.
+local PASSING = { OOM = true, READONLY = true, MISCONF = true, NOREPLICAS = true, MASTERDOWN = true, CLUSTERDOWN = true }
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
 local gone_ids, stays, members, ends, traces = {}, {}, {}, {}, {}
@@ -126,11 +118,12 @@ for i = 1, due_count do
     orphans = orphans + 1 -- a ticket without its record
   else
     local a, b, c, d, e, f, g, mark, flags = fields(record)
-    if a and f > e and not properties_fit(record, e, f) then
-      a = nil -- returned as corrupt: an error here, after the first XADD, would append that again at every pull
-    end
     local topic = a and sub(record, FIELDS, a)
     local stream = a and streams[topic]
+    -- Returned as corrupt if it is: an error here, after the first XADD, would append that again at every pull.
+    if stream == nil and a and not is_topic(topic) or stream and not is_sound(record, a, b, c, d, e, f, g, mark, flags) then
+      a, stream = nil, nil
+    end
     if a and stream == nil and unlisted == 'unknown' then
       unknown[1] = topic
       break
@@ -150,10 +143,10 @@ for i = 1, due_count do
       if stream then
         due = sub(record, ASKED, 20)
         if due < earliest or due > latest or flags % 8 > 3 then -- rare: looked at as a number
-          local asked = string.find(due, '^%d+$') and tonumber(due)
-          local after = asked and flags % 8 > 3 and tonumber(string.match(sub(record, c + 1, d), ',(%d+)$') or '')
+          local asked = tonumber(due)
+          local after = flags % 8 > 3 and tonumber(match(sub(record, c + 1, d), ',([0-9]+)$'))
           expired = after and now >= asked + after
-          due = asked and digits(asked) -- without the zeros before it; a damaged one is returned as corrupt
+          due = digits(asked) -- without the zeros before it
         end
       end
       if expired then
@@ -189,10 +182,11 @@ for i = 1, due_count do
             ends[#ends + 1] = ended(now, FORWARDED, digest_of(first_call(record)))
             ends[#ends + 1] = id
           end
-        elseif string.find(tostring(entry.err), 'WRONGTYPE', 1, true) then
-          wrong[#wrong + 1] = stream
+        elseif not PASSING[match(tostring(entry.err), '^%u*')] then
+          local n = #refused
+          refused[n + 1], refused[n + 2] = topic, tostring(entry.err)
           streams[topic] = false
-          due = nil -- returned, so that its owner can bury it
+          due = nil -- returned, so that its owner can bury it or set it aside
         elseif looked == 0 then
           return redis.error_reply(tostring(entry.err))
         else
@@ -222,7 +216,7 @@ if unknown[1] then
     local record = records[at]
     local a = record and fields(record)
     local topic = a and sub(record, FIELDS, a)
-    if topic and streams[topic] == nil and not seen[topic] then
+    if topic and streams[topic] == nil and not seen[topic] and is_topic(topic) then
       seen[topic] = true
       unknown[#unknown + 1] = topic
     end
@@ -287,6 +281,6 @@ end
 return {
   'ok', digits(now), micro, next_due, more and '1' or '0', start,
   last_score, last_ticket,
-  appended, tickets, scores, tried, returned, unknown, wrong, traces, parked,
+  appended, tickets, scores, tried, returned, unknown, refused, traces, parked,
   { known[4] or '0', known[5] or '0', known[6] or '0' },
 }

@@ -22,7 +22,7 @@ local function stands(id, ticket)
 end
 for i = 1, #page[2], 2 do
   local id, record = page[2][i], page[2][i + 1]
-  if #record >= FIELDS - 1 and tonumber(string.sub(record, ASKED, 20)) then
+  if #record >= FIELDS - 1 and not string.find(string.sub(record, ASKED, 20), '[^0-9]') then
     local ticket = ticket_of(id, record)
     if not stands(id, ticket) then
       redis.call('HSETNX', attempts, id, '0') -- it may have been in flight

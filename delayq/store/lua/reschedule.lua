@@ -32,7 +32,7 @@ end
 if score <= floor_of_certainty(state, now) or redis.call('HEXISTS', attempts, id) == 1 then
   return { 'in_flight' }
 end
-local mark = string.byte(record, MARK) - 48
+local mark = (byte(record, MARK) or 48) - 48 -- one that is cut short stays so, and becomes a dead letter at its due
 local content = string.sub(record, FLAGS)
 if mark % 2 == 0 then
   content = content .. string.sub(record, ASKED, 20) -- what was asked first: a repeated schedule compares with it

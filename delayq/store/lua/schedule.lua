@@ -23,6 +23,9 @@ local ends = redis.call('EXISTS', final) == 1 and redis.call('ZMSCORE', final, u
 
 -- Whether a stored record was made by the same call: its content, and its first asked due unless it is relative.
 local function same_call(record, content, relative, asked)
+  if not fields(record) then
+    return false -- it is damaged
+  end
   local before, first_asked = first_call(record)
   if before ~= content and untraced(before) ~= untraced(content) then
     return false

@@ -125,7 +125,7 @@ def test_a_pull_appends_to_the_queues_own_stream_exactly_once(cluster: ClusterUn
     cluster.admin.delete(q.keys.stream("orders"))
     cluster.admin.set(q.keys.stream("orders"), "no stream")
     q.given(row("c", at=20_000))
-    assert q.pull(now=20_000, known=known).wrong_streams == ["orders"]
+    assert list(q.pull(now=20_000, known=known).refused) == ["orders"]
 
 
 def test_a_worker_delivers_by_every_way(cluster: ClusterUnderTest) -> None:

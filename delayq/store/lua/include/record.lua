@@ -17,7 +17,7 @@ local function fields(record)
   local f = e + p1 * 65536 + p2 * 256 + p3
   local g = f + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
   mark = mark - 48
-  if g + mark % 2 * 13 ~= #record then
+  if mark < 0 or mark > 3 or g + mark % 2 * 13 ~= #record then
     return nil
   end
   return a, b, c, d, e, f, g, mark, flags

@@ -1,0 +1,87 @@
+-- Whether a record can be read, field by field: what is not sound here, codec.Record refuses as well, and the other way
+-- round. Only the body may have any bytes.
+local find, sub, match = string.find, string.sub, string.match
+
+-- The bytes that a character has to have behind its first one: how many, and from where to where the second is.
+local function tail_of(first)
+  if first < 128 then
+    return 0
+  elseif first < 194 then
+    return nil
+  elseif first < 224 then
+    return 1, 128, 191
+  elseif first < 240 then
+    return 2, first == 224 and 160 or 128, first == 237 and 159 or 191
+  elseif first < 245 then
+    return 3, first == 240 and 144 or 128, first == 244 and 143 or 191
+  end
+  return nil
+end
+
+-- Whether bytes are text: UTF-8.
+local function is_text(text)
+  if not find(text, '[\128-\255]') then
+    return true
+  end
+  local at = 1
+  while at <= #text do
+    local tail, low, high = tail_of(byte(text, at))
+    if not tail then
+      return false
+    end
+    for i = 1, tail do
+      local one = byte(text, at + i)
+      if not one or one < low or one > high then
+        return false
+      end
+      low, high = 128, 191
+    end
+    at = at + 1 + tail
+  end
+  return true
+end
+
+-- Whether a message can have this topic: none begins as the names of the queues' keys do.
+local function is_topic(topic)
+  local own = match(KEYS[1], '^[^{]+')
+  return topic ~= '' and not find(topic, '[^A-Za-z0-9._:-]') and sub(topic, 1, #own) ~= own
+end
+
+-- Whether the properties are names and values to the last byte.
+local function properties_fit(record, e, f)
+  local at, texts = e + 1, 0
+  while at < f do
+    local high, low = byte(record, at, at + 1)
+    local behind = at + 2 + high * 256 + low
+    if not is_text(sub(record, at + 2, behind - 1)) then
+      return false
+    end
+    at = behind
+    texts = texts + 1
+  end
+  return at == f + 1 and texts % 2 == 0
+end
+
+-- Whether the rest of a record is sound, whose topic is.
+local function is_sound(record, a, b, c, d, e, f, g, mark, flags)
+  local body = flags - flags % 16
+  if flags % 16 > 7 or (body ~= 0 and body ~= 16 and body ~= 32) or (flags % 4 > 1) ~= (c > b) then
+    return false
+  end
+  local expires = flags % 8 > 3
+  if d > c or expires then
+    local after = match(sub(record, c + 1, d), '^[0-9]*,([0-9]*)$')
+    if not after or expires ~= (after ~= '') then
+      return false
+    end
+  end
+  if f > e and not properties_fit(record, e, f) then
+    return false
+  end
+  if e > a and find(sub(record, a + 1, e), '[\128-\255]') then
+    if not (is_text(sub(record, a + 1, b)) and is_text(sub(record, b + 1, c)) and is_text(sub(record, d + 1, e))) then
+      return false
+    end
+  end
+  return not find(sub(record, ASKED, 20), '[^0-9]') and (mark % 2 == 0 or not find(sub(record, g + 1), '[^0-9]'))
+end

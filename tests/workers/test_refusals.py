@@ -1,0 +1,205 @@
+"""A stream in this Redis that takes nothing: only its own messages wait, and they come back by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from delayq.store.store import Store
+from delayq.targets import OK
+from tests.support.servers import ServerUnderTest
+from tests.workers.one_queue import START, OneQueue
+from workers.dispatch import Policy
+from workers.progress import PULLS_FAIL_AFTER
+from workers.refusals import FIRST_PAUSE, LONGEST_PAUSE, Refusals
+from workers.retry import Backoff
+
+POLICY = Policy(window=300, look=500, max_attempts=3, backoff=Backoff(100, 1_000))
+RIGHTS = ("on", ">limited", "resetkeys", "resetchannels", "&delayq:*", "&marker", "+@all", "~delayq:*", "~s.good")
+LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
+
+Mend = Callable[[], object]
+
+
+class Limited:
+    """A queue whose owner is a user of Redis that may not write to every stream."""
+
+    def __init__(self, server: ServerUnderTest) -> None:
+        self.admin = server.admin
+        self.allow("allkeys")
+        store = Store(server.url.replace("redis://", "redis://limited:limited@"))
+        self.world = OneQueue(store, policy=POLICY)
+        self.allow(*RIGHTS)
+
+    def allow(self, *rights: str) -> None:
+        self.admin.execute_command("ACL", "SETUSER", "limited", "on", ">limited", "+@all", "allchannels", *rights)
+
+    def stream(self, name: str) -> list[str]:
+        """The ids in a stream, in order."""
+        return [words[b"id"].decode() for _, words in self.admin.xrange(name) if b"id" in words]
+
+    def close(self) -> None:
+        self.allow("allkeys")
+        self.world.close()
+        self.world.store.close()
+        self.admin.execute_command("ACL", "DELUSER", "limited")
+
+
+@pytest.fixture
+def limited(real: ServerUnderTest) -> Iterator[Limited]:
+    made = Limited(real)
+    yield made
+    made.close()
+
+
+def denied(limited: Limited) -> Mend:
+    """The user of delayq may not write to `s.bad`; what mends it."""
+    return lambda: limited.allow("~s.bad")
+
+
+def exhausted(limited: Limited) -> Mend:
+    """The last id of `s.bad` is the greatest; what mends it."""
+    limited.allow("~s.bad")
+    limited.admin.xadd("s.bad", {"last": "possible"}, id=LAST_ID)
+    return lambda: limited.admin.delete("s.bad")
+
+
+def without_xadd(limited: Limited) -> Mend:
+    """The user of delayq may not append at all; what mends it."""
+    limited.allow("~s.bad", "-xadd")
+    return lambda: limited.allow("+xadd")
+
+
+@pytest.mark.parametrize("fault", [denied, exhausted])
+@pytest.mark.parametrize("bad", [3, 400])
+def test_only_its_own_messages_wait_and_come_back_in_order_once_it_takes_them(
+    limited: Limited, fault: Callable[[Limited], Mend], bad: int
+) -> None:
+    mend, world = fault(limited), limited.world
+    expected = [f"b{number:03}" for number in range(bad)]
+    for number, id in enumerate(expected):
+        world.add(id, "s.bad", at=number, ordering_key="k" if number % 2 else "")
+    for number in range(300):
+        world.add(f"g{number:03}", "s.good", at=number * 2)
+    world.add("general", "g.t", at=1)
+    hand = world.take_over()
+    assert hand.run(700, lambda held: OK) == ["general"]
+    assert limited.stream("s.good") == [f"g{number:03}" for number in range(300)]
+    assert {world.state_of(id) for id in expected} == {"parked"}
+    assert not world.dead()
+    world.add("later", "s.bad", at=800, ordering_key="k")
+    world.add("good", "s.good", at=800)
+    hand.run(5_000, lambda held: OK)
+    assert limited.stream("s.good")[-1] == "good"
+    assert world.state_of("later") == "parked"
+    mend()
+    hand.run(LONGEST_PAUSE + 2_000, lambda held: OK)
+    assert limited.stream("s.bad") == [*expected, "later"]
+    assert {one.decode() for _, words in limited.admin.xrange("s.bad") for one in [words[b"attempt"]]} == {"1"}
+    assert not world.tickets()
+    assert world.stats().missing == 0
+
+
+@pytest.mark.parametrize("fault", [denied, exhausted, without_xadd])
+def test_a_backlog_that_goes_by_transactions_is_held_up_by_none_of_them(
+    limited: Limited, fault: Callable[[Limited], Mend]
+) -> None:
+    world = limited.world
+    for number in range(1_000):
+        world.add(f"m{number:03}", "s.bad" if number % 100 == 70 else "s.good")
+    mend = fault(limited)
+    world.advance(5)
+    hand = world.take_over()
+    hand.run(3_000)
+    good = [f"m{number:03}" for number in range(1_000) if number % 100 != 70]
+    assert limited.stream("s.good") == ([] if fault is without_xadd else good)
+    assert limited.stream("s.bad") == []
+    mend()
+    hand.run(LONGEST_PAUSE + 2_000)
+    assert limited.stream("s.good") == good
+    assert len(limited.stream("s.bad")) == 10
+    assert not world.tickets()
+
+
+def test_an_owner_that_knows_nothing_of_it_brings_them_back_and_tries(limited: Limited) -> None:
+    world = limited.world
+    for number in range(40):
+        world.add(f"m{number:02}", "s.bad")
+    world.take_over().settle()
+    assert world.state_of("m00") == "parked"
+    limited.allow("~s.bad")
+    world.take_over(node=2).settle()
+    assert limited.stream("s.bad") == [f"m{number:02}" for number in range(40)]
+
+
+def test_one_stream_that_takes_messages_again_does_not_wait_for_another_of_its_route(limited: Limited) -> None:
+    world = limited.world
+    for topic in ("s.bad", "s.worse"):
+        world.add(f"{topic}-1", topic)
+    hand = world.take_over()
+    hand.run(100)
+    limited.allow("~s.bad")
+    hand.run(10_000)
+    assert limited.stream("s.bad") == ["s.bad-1"]
+    assert world.state_of("s.worse-1") == "parked"
+
+
+def test_what_is_too_late_when_its_stream_takes_messages_again_is_buried(limited: Limited) -> None:
+    world = limited.world
+    world.add("m", "s.bad", expire_after=3_000)
+    hand = world.take_over()
+    hand.run(5_000)
+    assert world.state_of("m") == "parked"
+    limited.allow("~s.bad")
+    hand.run(10_000)
+    assert world.dead()["m"].reason == "expired"
+
+
+def test_a_trouble_of_the_whole_redis_is_not_laid_at_a_streams_door(limited: Limited) -> None:
+    world = limited.world
+    world.add("m", "s.good")
+    hand = world.take_over()
+    limited.admin.config_set("min-replicas-to-write", 1)
+    try:
+        for _ in range(5):
+            assert hand.tick() > 0
+        assert hand.job.dispatch.refusals.reasons == {}
+    finally:
+        limited.admin.config_set("min-replicas-to-write", 0)
+    assert world.state_of("m") == "due"
+    hand.run(2_000)
+    assert limited.stream("s.good") == ["m"]
+
+
+def test_a_queue_of_which_every_pull_fails_is_told(limited: Limited) -> None:
+    world = limited.world
+    hand = world.take_over()
+    limited.admin.set(world.keys.queue, "no sorted set")
+    for _ in range(3):
+        hand.tick()
+        world.advance(PULLS_FAIL_AFTER)
+    assert "WRONGTYPE" in (hand.job.pulls_fail or "")
+    limited.admin.delete(world.keys.queue)
+    hand.tick()
+    assert hand.job.pulls_fail is None
+
+
+def test_a_stream_is_asked_at_longer_intervals_the_oftener_it_refuses() -> None:
+    refusals, now, asked = Refusals(), START, []
+    refusals.add("t", "no", now)
+    for _ in range(8):
+        while not refusals.to_ask(now):
+            now += 100
+        asked.append(now)
+        refusals.add("t", "no", now)
+    pauses = [later - earlier for earlier, later in zip([START, *asked], asked, strict=False)]
+    assert pauses == [min(LONGEST_PAUSE, FIRST_PAUSE * 2**turn) for turn in range(8)]
+    refusals.end("t", now)
+    assert refusals.reasons == {}
+    refusals.add("t", "again", now)  # it was found well, and was not
+    assert refusals.to_ask(now + LONGEST_PAUSE - 1) == []
+    refusals.end("t", now)
+    assert refusals.to_ask(now + 2 * LONGEST_PAUSE) == []
+    refusals.add("t", "once more", now)  # long after
+    assert refusals.to_ask(now + FIRST_PAUSE) == ["t"]
