@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from delayq.processes import LOCALHOST, free_port, port_is_free
-from servers import jars
+from servers import jars, loopback
 from servers.errors import ServerError, ServerMissing
 from servers.process import ServerProcess
 from servers.rocketmq_remoting import ask
@@ -80,8 +80,8 @@ class RocketMQ:
     """A name server, and a broker behind a proxy: two processes, as the proxy has the broker in its own.
 
     `data_dir` None is a temporary folder that `stop` removes. Ports and data stay the same over `kill` and `start`.
-    The proxy and the broker's replication listen on all interfaces, as they cannot be told otherwise. `kill`, `pause`
-    and `resume` are for the proxy with its broker; the name server goes on. Not for several threads.
+    All of it listens on 127.0.0.1. `kill`, `pause` and `resume` are for the proxy with its broker; the name server goes
+    on. Not for several threads.
     """
 
     def __init__(self, *, data_dir: Path | None = None, stay: bool = False) -> None:
@@ -227,7 +227,9 @@ class RocketMQ:
 
 def java(home: Path) -> list[str]:
     """Java with RocketMQ's classes, and what all its programs are told: their home, where their logs go, too."""
-    where = (f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-cp", f"{jars.cache(NAME)}{os.sep}*")
+    folder = jars.cache(NAME)
+    classes = f"{loopback.write(home / 'classes', folder)}{os.pathsep}{folder}{os.sep}*"
+    where = (f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-cp", classes)
     return [str(jars.find_java("RocketMQ")), *_JAVA, *where]
 
 

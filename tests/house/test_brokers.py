@@ -6,18 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from servers import __main__, brokers
+from servers import __main__, brokers, rocketmq
 from servers.brokers import Brokers
 from servers.errors import ServerError, ServerMissing
 from servers.kafka import available
 from servers.process import ServerProcess
-from tests.house.processes import ROOT, eventually, is_running
+from tests.house.processes import ROOT, eventually, is_running, needs_proc
 
 
 class Sleeper:
@@ -192,3 +192,58 @@ def test_a_real_kafka_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
         assert run("down") == "kafka is stopped\n"
     eventually(lambda: not is_running(pid), "it has ended")
     assert not (tmp_path / "kafka").exists()
+
+
+def listening(pids: Iterable[int]) -> dict[int, set[str]]:
+    """Where processes listen, as the kernel tells: by their ids, the addresses in hexadecimal."""
+    sockets = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A":  # LISTEN
+                sockets[f"socket:[{words[9]}]"] = words[1].partition(":")[0]
+    found = {}
+    for pid in pids:
+        opened = {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir() if file.exists() or file.is_symlink()}
+        found[pid] = {sockets[one] for one in opened & sockets.keys()}
+    return found
+
+
+@pytest.mark.slow
+@needs_proc
+def test_a_real_rocketmq_listens_on_loopback_alone_and_lets_its_consumers_in(tmp_path: Path) -> None:
+    try:
+        rocketmq.available()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    command = [sys.executable, "-m", "servers", "up", "rocketmq", "--folder", str(tmp_path)]
+    try:
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert "In RocketMQ it is rocketmq-demo, and its consumer group is delayq." in said
+        note = Brokers(tmp_path).notes()["rocketmq"]
+        found = listening(one.pid for one in note.processes)
+        assert len(found) == 2 and all(found.values())
+        assert set().union(*found.values()) == {"0100007F"}
+        endpoints = note.url.removeprefix("rocketmq://")
+        eventually(lambda: consumes(endpoints, "rocketmq-demo", "delayq"), "the consumer group is let in", 60)
+    finally:
+        __main__.main(["down", "--folder", str(tmp_path)])
+
+
+def consumes(endpoints: str, topic: str, group: str) -> bool:
+    """Whether a consumer of the group may ask for messages."""
+    # Before anything else of the client, which would write its log elsewhere.
+    from delayq.targets.rocketmq_client import ClientConfiguration, Credentials  # isort: skip
+    from rocketmq import FilterExpression, SimpleConsumer
+    from rocketmq.v5.exception import ClientException
+
+    configuration = ClientConfiguration(endpoints, Credentials(), request_timeout=10)
+    consumer = SimpleConsumer(configuration, group, {topic: FilterExpression("*")}, await_duration=1)
+    try:
+        consumer.startup()
+        consumer.receive(1, 60)
+    except ClientException:
+        return False
+    finally:
+        consumer.shutdown()
+    return True
