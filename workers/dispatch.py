@@ -360,6 +360,8 @@ class Dispatch:
         """Redis says what a parked set is like now."""
         if (due := self.parked.told(name, answer)) is not None:
             self.flight.offset.rewind(due)
+        for held in self.settlement.parkings.get(name, ()):  # it does not know of these yet
+            self.parked.expect(name, held.place)
 
     def found_sets(self, names: Iterable[str]) -> None:
         """Redis says which parked sets there are: what was forgotten is known again, and what is gone is pulled anew."""

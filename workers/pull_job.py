@@ -29,6 +29,7 @@ from workers.pulling import LONGEST_WAIT, Pull, Pulling
 from workers.pulse import Pulse
 from workers.settlement import Step
 from workers.settling import Settling
+from workers.tenure import Tenure
 from workers.topics import Topics
 from workers.unparking import Unparking
 
@@ -63,12 +64,13 @@ class PullJob:
         self._observer = observer
         self._history = history if history is not None else History()
         self._test_now = test_now
+        self._tenure = Tenure(keys, epoch)
         self._settling = Settling(
-            keys, epoch, self.dispatch, clock=clock, policy=policy, retention=retention, observer=observer
+            self._tenure, self.dispatch, clock=clock, policy=policy, retention=retention, observer=observer
         )
-        self._unparking = Unparking(keys, epoch, parked, self.dispatch, clock)
+        self._unparking = Unparking(self._tenure, parked, self.dispatch, clock)
         self._pulling = Pulling(
-            keys, epoch, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
+            self._tenure, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
             turns=turns, observer=observer, spans=spans,
         )  # fmt: skip
         self.appending = self._pulling.appending
@@ -153,17 +155,9 @@ class PullJob:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Tick and wait until stopped or fenced, whatever goes wrong."""
+        """Tick and wait until stopped or fenced."""
         while not self.finished:
-            try:
-                pause = self.tick()
-            except Exception:
-                log.exception("tick_failed", queue=self.keys.tag)
-                self._progress.pulled("an unexpected error; the log has it (tick_failed)")
-                if self._observer is not None:
-                    self._observer.failed()
-                self.dispatch.reset()
-                pause = self._trouble()
+            pause = self.tick_whatever_happens()
             self.ticked_at = self._clock.monotonic()
             if pause > 0:
                 patient = self._pulling.idle and not self._troubles
@@ -180,6 +174,19 @@ class PullJob:
         if not (self._stopping or self.fenced):
             return False
         return not any(self.dispatch.submitted.values()) and not self._inbox and not self.dispatch.settlement
+
+    def tick_whatever_happens(self) -> float:
+        """As `tick`; after an error that nobody expected, what is not being sent or acked is pulled anew."""
+        try:
+            return self.tick()
+        except Exception:
+            log.exception("tick_failed", queue=self.keys.tag)
+            self._progress.pulled("an unexpected error; the log has it (tick_failed)")
+            if self._observer is not None:
+                self._observer.failed()
+            self._tenure.go_on()
+            self.dispatch.reset()
+            return self._trouble()
 
     def tick(self) -> float:
         """Settle, pull and send what there is; the ms until it is to be called again (0 = at once)."""
@@ -271,6 +278,7 @@ class PullJob:
             self._progress.pulled(str(errors[0]) if len(errors) == len(pulled) else None)
         self._progress.see(confirmed=confirmed, outstanding=self.dispatch.outstanding)
         if failed is not None:
+            self._tenure.go_on()
             if not isinstance(failed, StoreUnavailable) and self._pulling.find_refusals():
                 return 0
             log.warning("redis_trouble", queue=self.keys.tag, error=str(failed))

@@ -12,7 +12,6 @@ from delayq.clock import Clock
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Command, Head, Now, Pulled, Retention
-from delayq.store.keys import QueueKeys
 from delayq.store.store import Store
 from workers.appending import Appending
 from workers.dispatch import Dispatch, Policy
@@ -20,6 +19,7 @@ from workers.flood import LATE, Flood
 from workers.in_flight import Cursor
 from workers.observer import Observer
 from workers.ramp import Ramp
+from workers.tenure import Tenure
 from workers.topics import Topics
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ class Pulling:
     """Pulls one queue under one epoch: the backlog, and in a flood the fresh messages beside it."""
 
     def __init__(
-        self, keys: QueueKeys, epoch: str, dispatch: Dispatch, *, store: Store, topics: Topics, clock: Clock, policy: Policy,
+        self, tenure: Tenure, dispatch: Dispatch, *, store: Store, topics: Topics, clock: Clock, policy: Policy,
         retention: Retention, turns: threading.Semaphore | None, observer: Observer | None, spans: Spans | None,
     ) -> None:  # fmt: skip
-        self._keys = keys
-        self._epoch = epoch
+        self._tenure = tenure
+        self._keys = keys = tenure.keys
         self._store = store
         self._dispatch = dispatch
         self._topics = topics
@@ -66,7 +66,7 @@ class Pulling:
         self._flood = Flood()
         self._ramp = Ramp(policy.ramp)
         self.appending = Appending(
-            keys, epoch, dispatch.flight, store=store, topics=topics, clock=clock, retention=retention,
+            keys, tenure.epoch, dispatch.flight, store=store, topics=topics, clock=clock, retention=retention,
             most=policy.look, spans=spans,
         )  # fmt: skip
         self.appends = False  # in this tick, instead of a pull of the backlog
@@ -173,7 +173,7 @@ class Pulling:
             self._dispatch.parked.ask()
         cursor.pulls()
         return Pull(cursor, cursor.place, fresh, commands.pull(
-            self._keys, self._epoch, offset=cursor.due, behind=cursor.ticket,
+            self._keys, self._tenure.name, offset=cursor.due, behind=cursor.ticket,
             held=b"" if fresh else flight.last_held(), room=max(0, room), look=look, fresh=fresh,
             known=self._topics.known(), unlisted_general=self._topics.unlisted_general,
             node_now=self._clock.now(), now=now, retention=self._retention, traced=self._spans is not None,

@@ -8,12 +8,12 @@ from typing import Any
 from delayq.clock import Clock
 from delayq.routes import Route
 from delayq.store.commands import Now, Retention
-from delayq.store.keys import QueueKeys
 from delayq.targets import Result
 from workers.dispatch import Dispatch, Policy
 from workers.held import Held, Stage
 from workers.observer import Observer
 from workers.settlement import Step
+from workers.tenure import Tenure
 
 __all__ = ["Settling"]
 
@@ -22,11 +22,10 @@ class Settling:
     """Settles the messages of one queue under one epoch. `now` is always Unix ms by the clock that pulls go by."""
 
     def __init__(
-        self, keys: QueueKeys, epoch: str, dispatch: Dispatch, *, clock: Clock, policy: Policy, retention: Retention,
+        self, tenure: Tenure, dispatch: Dispatch, *, clock: Clock, policy: Policy, retention: Retention,
         observer: Observer | None,
     ) -> None:  # fmt: skip
-        self._keys = keys
-        self._epoch = epoch
+        self._tenure = tenure
         self._dispatch = dispatch
         self._clock = clock
         self._policy = policy
@@ -93,7 +92,7 @@ class Settling:
 
     def steps(self, now: Now) -> list[Step]:
         """What Redis is to be told now."""
-        return list(self._dispatch.settlement.steps(self._keys, self._epoch, now, self._retention))
+        return list(self._dispatch.settlement.steps(self._tenure.keys, self._tenure.name, now, self._retention))
 
     def told(self, step: Step, answer: Any, now: int) -> bool:
         """Let go of what Redis has answered for; True if it says that this epoch is over."""

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from delayq.clock import Clock
 from delayq.store import commands
 from delayq.store.commands import Command, Parked
-from delayq.store.keys import QueueKeys
 from workers.dispatch import Dispatch
 from workers.parked import NO_ROUTE
+from workers.tenure import Tenure
 
 __all__ = ["Unparking"]
 
@@ -25,9 +25,8 @@ _Name = str
 class Unparking:
     """What of one queue is parked, and how much of it comes back in this tick."""
 
-    def __init__(self, keys: QueueKeys, epoch: str, parked: Sequence[_Name], dispatch: Dispatch, clock: Clock) -> None:
-        self._keys = keys
-        self._epoch = epoch
+    def __init__(self, tenure: Tenure, parked: Sequence[_Name], dispatch: Dispatch, clock: Clock) -> None:
+        self._tenure = tenure
         self._dispatch = dispatch
         self._clock = clock
         self._ramp: dict[_Name, int] = {}
@@ -68,8 +67,9 @@ class Unparking:
             if name not in work.settlement.parkings:  # else it tells of itself
                 wanted.setdefault(name, (0, 0.0))
         self._looking = {name for name, (most, _) in wanted.items() if not most}
+        keys, epoch = self._tenure.keys, self._tenure.name
         return [
-            (name, commands.unpark(self._keys, self._epoch, name, work.parked.turn(name), most, begin))
+            (name, commands.unpark(keys, epoch, name, work.parked.turn(name), most, begin))
             for name, (most, begin) in wanted.items()
         ]
 

@@ -23,6 +23,7 @@ from workers.held import Held
 from workers.history import History
 from workers.observer import Observer
 from workers.pull_job import PullJob
+from workers.pulse import Pulse
 from workers.retry import Backoff
 from workers.spans import Spans
 from workers.topics import Topics
@@ -138,7 +139,7 @@ class OneQueue(World):
 
     def take_over(
         self, node: int = 1, observer: Observer | None = None, spans: Spans | None = None,
-        turns: threading.Semaphore | None = None, history: History | None = None,
+        turns: threading.Semaphore | None = None, history: History | None = None, pulse: Pulse | None = None,
     ) -> Hand:  # fmt: skip
         """A new owner on this node. Owners on other nodes do not know of it."""
         self.hands = [hand for hand in self.hands if hand.node != node]
@@ -151,7 +152,7 @@ class OneQueue(World):
         job = PullJob(
             self.keys, claimed.epoch, claimed.parked, store=self.store, topics=topics,
             dispatch=lambda report: Dispatch(self.routes, given, self.policy, report), clock=clock,
-            policy=self.policy, retention=RETENTION, turns=turns, observer=observer, spans=spans,
+            policy=self.policy, retention=RETENTION, turns=turns, observer=observer, spans=spans, pulse=pulse,
             history=history, test_now=lambda: self.now,
         )  # fmt: skip
         self.jobs.append(job)

@@ -1,0 +1,341 @@
+"""One owner that lives on through everything: nobody claims its queue again, so what it forgets must come back by itself.
+
+Redis is away, loses replies, is told late what it was told, or goes back in time; ticks fail in the middle; the process
+stands still; targets fail, hang, are full, or refuse. In the end all is well again, and everything has to be forwarded,
+cancelled or dead, within each ordering key and target in order.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from delayq.errors import StoreError, StoreUnavailable
+from delayq.routes import Route, Routes
+from delayq.store import commands
+from delayq.store.commands import Command
+from delayq.store.store import Store
+from delayq.targets import OK, Result
+from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
+from workers.dispatch import Policy
+from workers.held import Held
+from workers.retry import Backoff
+
+__all__ = ["Life"]
+
+POLICY = Policy(window=60, window_bytes=40_000, look=12, max_attempts=4, backoff=Backoff(10, 200))
+TOPICS = {"g.t": "general", "o.t": "other"}
+KEYS = ("", "a", "b", "c/1")
+STEPS = 150
+AWAY = StoreUnavailable("Redis is away, or its reply was lost")
+
+
+class Broken(Exception):
+    """A tick fails in the middle."""
+
+
+class FaultyStore:
+    """The store of the owner: what it is told goes wrong as the test says."""
+
+    def __init__(self, store: Store, dice: random.Random) -> None:
+        self.fault = ""
+        self.late: list[list[Command[Any]]] = []  # on its way still, though its caller has given it up
+        self.url = store.url
+        self._store = store
+        self._dice = dice
+
+    def run(self, command: Command[Any]) -> Any:
+        return self._store.run(command)
+
+    def run_many(self, wanted: Iterable[Command[Any]]) -> list[Any]:
+        given, fault = list(wanted), self.fault
+        place = self._dice.randrange(len(given) + 1)
+        if self.late and self._dice.random() < 0.3:
+            self.arrive_late()
+        if fault == "away":
+            return [AWAY] * len(given)
+        if fault == "late":
+            self.late.append(given)
+            return [AWAY] * len(given)
+        if fault == "cut":
+            return [*self._store.run_many(given[:place]), *([AWAY] * (len(given) - place))]
+        answers: list[Any] = self._store.run_many(given)
+        if fault == "lost":
+            return [*answers[:place], *([AWAY] * (len(given) - place))]
+        if fault == "again":
+            return [*answers[:place], *self._store.run_many(given[place:])]
+        if fault == "broken":
+            raise Broken
+        return answers
+
+    def arrive_late(self) -> None:
+        """What was given up long ago reaches Redis."""
+        if self.late:
+            self._store.run_many(self.late.pop(0))
+
+    def appender(self, *_: object) -> None:
+        """There are no local streams here."""
+
+
+class BreakableRoutes(Routes):
+    """A lookup fails now and then, in the middle of a tick."""
+
+    left: int | None = None  # lookups until one fails
+
+    def find(self, topic: str) -> Route | None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                self.left = None
+                raise Broken
+        return super().find(topic)
+
+
+class Pauses:
+    """Counts how often the process stood still."""
+
+    pauses = 0
+
+
+@dataclass
+class Known:
+    """What the test knows of a message."""
+
+    id: str
+    key: str
+    route: str
+    due: int
+    born: int
+    arrived: bool = False  # at its target, once at least
+    fair: bool = True  # no Redis that went back in time has moved it
+
+    @property
+    def place(self) -> tuple[int, str]:
+        return self.due, self.id
+
+
+@dataclass
+class Snapshot:
+    keys: dict[bytes, bytes]
+    places: dict[str, object]
+    alive: dict[str, Known]
+
+
+@dataclass
+class Life:
+    """One random life; `play` raises AssertionError if a promise is broken."""
+
+    store: Store
+    seed: int
+    alive: dict[str, Known] = field(default_factory=dict)
+    pulled_at: dict[int, int] = field(default_factory=dict)  # id of a Held -> step
+    keep: list[Held] = field(default_factory=list)
+    step: int = 0
+    snapshot: Snapshot | None = None
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+        random.seed(self.seed)  # jitter
+        self.world = OneQueue(self.store, (GENERAL, OTHER), POLICY)
+        self.faulty = FaultyStore(self.store, self.dice)
+        self.routes = BreakableRoutes((GENERAL, OTHER))
+        self.pulse = Pauses()
+        self.world.routes = self.routes
+        self.world.store = self.faulty  # type: ignore[assignment]  # it is what the owner uses
+        self.hand: Hand = self.world.take_over(pulse=self.pulse)  # type: ignore[arg-type]  # it is asked for `pauses` only
+        self.world.store = self.store
+        self.targets = dict.fromkeys(("general", "other"), "well")
+        self.arrived: list[str] = []
+
+    def play(self) -> None:
+        """Live, and come to an end."""
+        try:
+            for _ in range(STEPS):
+                self.step += 1
+                self.something_happens()
+                self.live()
+            self.all_is_well_again()
+            self.come_to_an_end()
+        finally:
+            self.world.close()
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def something_happens(self) -> None:
+        dice = self.dice
+        if dice.random() < 0.5:
+            self.callers_call()
+        chance = dice.random()
+        if chance < 0.06:
+            self.targets[dice.choice(list(self.targets))] = dice.choice(
+                ("well", "well", "failing", "hanging", "full", "refusing", "sometimes")
+            )
+        elif chance < 0.16:
+            self.faulty.fault = dice.choice(("", "", "away", "late", "cut", "lost", "again", "broken"))
+        elif chance < 0.18:
+            self.routes.left = dice.randrange(6)
+        elif chance < 0.20:
+            self.the_process_stands_still()
+        elif chance < 0.22:
+            self.snapshot = self.look()
+        elif chance < 0.23 and self.snapshot is not None:
+            self.redis_goes_back_in_time(self.snapshot)
+        self.world.advance(dice.choice((0, 0, 1, 5, 20, 120, 1_100)))
+
+    def callers_call(self) -> None:
+        dice, now = self.dice, self.world.now
+        kind = dice.random()
+        if kind < 0.7:
+            for _ in range(dice.choice((1, 1, 3, 12))):
+                self.schedule(dice.choice(KEYS), dice.choice(list(TOPICS)), dice.choice((-200, 0, 5, 40, 300)))
+        elif self.alive:
+            one = self.alive[dice.choice(list(self.alive))]
+            if kind < 0.85:
+                if self.world.cancel(one.id) in ("cancelled", "in_flight"):
+                    del self.alive[one.id]
+            elif self.world.reschedule(one.id, now + 30)[0] == "scheduled":
+                self.alive[one.id] = Known(one.id, one.key, one.route, now + 30, self.step, one.arrived)
+
+    def schedule(self, key: str, topic: str, after: int) -> None:
+        id = f"m{self.step:03}-{self.dice.randrange(10**6):06}"
+        due = max(self.world.now, self.world.now + after)
+        self.world.add(id, topic, due - START, ordering_key=key, body="x" * self.dice.choice((5, 5, 3_000)))
+        self.alive[id] = Known(id, key, TOPICS[topic], due, self.step)
+
+    def the_process_stands_still(self) -> None:
+        self.pulse.pauses += 1
+        for one in self.hand.forwarders.values():  # what was not sent before is not sent any more
+            for report, batch in one.outbox:
+                one._pending -= len(batch)
+                report(batch, None)
+            one.outbox.clear()
+
+    # -- Redis that goes back in time --------------------------------------------------------------------------------
+
+    def look(self) -> Snapshot:
+        keys = {name: self._plain("DUMP", name) for name in self._plain("KEYS", "delayq:{0}:*")}
+        return Snapshot(keys, self.places(), copy.deepcopy(self.alive))
+
+    def places(self) -> dict[str, object]:
+        """Where each message stands."""
+        found: dict[str, object] = {}
+        for name in sorted(self._plain("KEYS", "delayq:{0}:*")):
+            if name.endswith(b":queue") or b":parked:" in name:
+                for ticket, score in self._plain("ZRANGE", name, 0, -1, "WITHSCORES", pairs=True).items():
+                    found[ticket[:-8].decode()] = name, score, ticket
+        return found
+
+    def redis_goes_back_in_time(self, to: Snapshot) -> None:
+        before = self.places()
+        for name in self._plain("KEYS", "delayq:{0}:*"):
+            self._plain("DEL", name)
+        for name, value in to.keys.items():
+            self._plain("RESTORE", name, 0, value)
+        self.faulty.late.clear()
+        now = self.alive
+        self.alive = copy.deepcopy(to.alive)
+        for id, one in self.alive.items():
+            one.arrived = one.arrived or id in self.arrived
+            one.fair = id in now and now[id].fair and before.get(id) == to.places.get(id)
+
+    def _plain(self, *words: Any, pairs: bool = False) -> Any:
+        reply = self.store.run(commands.plain(*words, read=lambda reply: reply))
+        return {reply[i]: int(reply[i + 1]) for i in range(0, len(reply), 2)} if pairs else reply
+
+    # -- the owner and its targets -----------------------------------------------------------------------------------
+
+    def live(self) -> None:
+        for _ in range(self.dice.randrange(4)):
+            self.tick()
+            for one in self.hand.forwarders.values():
+                while one.outbox and self.dice.random() < 0.7:
+                    self.answer(one.route.name, self.dice.randrange(len(one.outbox)))
+
+    def tick(self) -> float:
+        before = {id(held) for held in self.hand.job.dispatch.flight.held.values()}
+        sent = {name: len(one.on_submit) for name, one in self.hand.forwarders.items()}
+        pause = self.hand.job.tick_whatever_happens()
+        for held in self.hand.job.dispatch.flight.held.values():
+            if id(held) not in before:
+                self.pulled_at[id(held)] = self.step
+                self.keep.append(held)
+        for name, one in self.hand.forwarders.items():
+            for held in one.on_submit[sent[name] :]:
+                self.keep.append(held)
+                self.check_order(held)
+        return pause
+
+    def answer(self, route: str, index: int) -> None:
+        target, one = self.targets[route], self.hand.forwarders[route]
+        if target == "sometimes":
+            target = self.dice.choice(("well", "well", "failing", "lost", "refusing"))
+        if target == "hanging" and self.dice.random() < 0.9:
+            return
+        results: Mapping[str, Result] = {
+            "well": OK,
+            "failing": Result.unavailable("down"),
+            "hanging": Result.unknown("timed out"),
+            "lost": Result.unknown("timed out"),
+            "full": Result.full("full"),
+            "refusing": Result.rejected("bad"),
+        }
+        id = one.ids[index]
+        if target == "well" or (target in ("lost", "hanging") and self.dice.random() < 0.5):
+            self.arrived.append(id)
+            if id in self.alive:
+                self.alive[id].arrived = True
+        one.answer(index, results[target])
+
+    # -- what was promised -------------------------------------------------------------------------------------------
+
+    def check_order(self, held: Held) -> None:
+        sent = self.alive.get(held.id)
+        if sent is None or not sent.key or sent.arrived:
+            return
+        pulled = self.pulled_at.get(id(held), self.step)
+        for other in self.alive.values():
+            if (other.key, other.route) != (sent.key, sent.route) or other.arrived or other.place >= sent.place:
+                continue
+            if other.fair and other.born < pulled and sent.due == held.score:
+                found = self.world.found([other.id])[other.id]
+                state = found.state if found is not None else "gone"
+                assert state in ("dead", "gone"), f"step {self.step}: {held.id} overtakes {other.id}, which is {state}"
+
+    def all_is_well_again(self) -> None:
+        self.faulty.fault, self.routes.left = "", None
+        while self.faulty.late:
+            self.faulty.arrive_late()
+        self.targets = dict.fromkeys(self.targets, "well")
+
+    def come_to_an_end(self) -> None:
+        end = self.world.elapsed + 300_000
+        while self.pending():
+            self.step += 1
+            assert self.world.elapsed < end, f"these never end: {self.states()}"
+            pause = self.tick()
+            answered = False
+            for one in self.hand.forwarders.values():
+                while one.outbox:
+                    self.answer(one.route.name, 0)
+                    answered = True
+            if not answered:
+                self.world.advance(max(1, min(1_000, round(pause))))
+        dead = self.world.dead()
+        for one in self.alive.values():
+            assert one.arrived or one.id in dead, f"{one.id} is gone, though it was never forwarded"
+        self.tick()
+        work = self.hand.job.dispatch
+        assert not work.flight.held, "something is held for ever"
+        assert not any(work.submitted.values())
+        assert not work.waiting
+        assert not work.settlement
+
+    def pending(self) -> bool:
+        return len(self.world.records()) > len(self.world.dead())
+
+    def states(self) -> dict[str, object]:
+        left = sorted(set(self.world.records()) - set(self.world.dead()))
+        return {id: (self.world.state_of(id), self.places().get(id)) for id in left[:5]}
