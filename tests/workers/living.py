@@ -13,18 +13,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from delayq.errors import StoreError, StoreUnavailable
+from delayq.errors import StoreUnavailable
 from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Command
 from delayq.store.store import Store
 from delayq.targets import OK, Result
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
+from workers import lanes
 from workers.dispatch import Policy
 from workers.held import Held
 from workers.retry import Backoff
 
-__all__ = ["Life"]
+__all__ = ["live"]
 
 POLICY = Policy(window=60, window_bytes=40_000, look=12, max_attempts=4, backoff=Backoff(10, 200))
 TOPICS = {"g.t": "general", "o.t": "other"}
@@ -324,8 +325,8 @@ class Life:
             if not answered:
                 self.world.advance(max(1, min(1_000, round(pause))))
         dead = self.world.dead()
-        for one in self.alive.values():
-            assert one.arrived or one.id in dead, f"{one.id} is gone, though it was never forwarded"
+        for known in self.alive.values():
+            assert known.arrived or known.id in dead, f"{known.id} is gone, though it was never forwarded"
         self.tick()
         work = self.hand.job.dispatch
         assert not work.flight.held, "something is held for ever"
@@ -339,3 +340,16 @@ class Life:
     def states(self) -> dict[str, object]:
         left = sorted(set(self.world.records()) - set(self.world.dead()))
         return {id: (self.world.state_of(id), self.places().get(id)) for id in left[:5]}
+
+
+def live(url: str, seed: int) -> None:
+    """One life, with long lanes or short ones; raises AssertionError if a promise is broken."""
+    lengths = lanes.MOST, lanes.LOW
+    if seed % 2:
+        lanes.MOST, lanes.LOW = 3, 0
+    store = Store(url)
+    try:
+        Life(store, seed).play()
+    finally:
+        store.close()
+        lanes.MOST, lanes.LOW = lengths

@@ -6,22 +6,12 @@ import os
 
 import pytest
 
-from delayq.store.store import Store
 from tests.support.servers import ServerUnderTest
-from tests.workers.living import Life
+from tests.workers.living import live
 
-FIRST, SEEDS = (int(os.environ.get(f"DELAYQ_TEST_{name}", default)) for name, default in (("SEED", 0), ("SEEDS", 50)))
+SEEDS = int(os.environ.get("DELAYQ_TEST_SEEDS", "50"))
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
-@pytest.mark.parametrize("lane", [16, 3], ids=["long-lanes", "short-lanes"])
-def test_everything_ends_and_in_order_with_one_owner_that_lives_on(
-    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, seed: int, lane: int
-) -> None:
-    monkeypatch.setattr("workers.lanes.MOST", lane)
-    monkeypatch.setattr("workers.lanes.LOW", lane // 4)
-    store = Store(valkey.url)
-    try:
-        Life(store, seed).play()
-    finally:
-        store.close()
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_everything_ends_and_in_order_with_one_owner_that_lives_on(valkey: ServerUnderTest, seed: int) -> None:
+    live(valkey.url, seed)

@@ -1,0 +1,348 @@
+"""Every script may be repeated: the same call once more leaves everything as it is, and says the same.
+
+Each script is run in each of its outcomes, and then again. What differs the second time says why that is no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from delayq.store import commands, scripts
+from delayq.store.commands import Command, Known
+from delayq.store.keys import NODES, Layout
+from delayq.store.store import Store
+from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
+from tests.support.servers import ServerUnderTest
+
+NOW = 20_000
+ORDERS = Known("orders", "orders")
+
+#: Parts of one transaction, which is sent once: its guard stops it if anything came between.
+IN_A_TRANSACTION = {"remove", "restore"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What makes the call, once the outcome is prepared. `answers` and `changes` say why what differs is no harm."""
+
+    call: Callable[[Queue], Command[Any]]
+    answers: str = ""
+    changes: str = ""
+
+
+def three(q: Queue) -> list[Any]:
+    """Three messages that were pulled."""
+    q.given(*(row(id, at=NOW, given=True, keys=("k",)) for id in "abc"))
+    return q.take(now=NOW)
+
+
+def parked(q: Queue) -> str:
+    """They are parked: the turn of their set."""
+    answer = q.park("t:x", *three(q))
+    assert answer is not None
+    return answer.turn
+
+
+def dead(q: Queue, *, id: str = "a") -> None:
+    q.given(row(id, at=NOW, given=True, keys=("k",)))
+    q.bury(*q.take(now=NOW))
+
+
+def ended(q: Queue) -> None:
+    """One was forwarded, one cancelled for certain, one removed in flight, one is dead."""
+    q.given(row("forwarded", at=NOW, given=True), row("removed", at=NOW, given=True), row("cancelled", at=NOW + 9_000))
+    messages = {one.id: one for one in q.take(now=NOW)}
+    q.ack(messages["forwarded"])
+    q.cancel("cancelled", "removed")
+    dead(q, id="dead")
+
+
+def after(prepare: Callable[[Queue], object], call: Callable[[Queue], Command[Any]]) -> Callable[[Queue], Command[Any]]:
+    def both(q: Queue) -> Command[Any]:
+        prepare(q)
+        return call(q)
+
+    return both
+
+
+def outdated(call: Callable[[Queue], Command[Any]]) -> Callable[[Queue], Command[Any]]:
+    """A newer epoch begins before the call."""
+
+    def both(q: Queue) -> Command[Any]:
+        command = call(q)
+        q.pull(epoch=NEW_EPOCH)
+        return command
+
+    return both
+
+
+def ack(q: Queue) -> Command[Any]:
+    return commands.ack(q.keys, EPOCH, three(q), now=NOW)
+
+
+def gone(q: Queue) -> Command[Any]:
+    command = ack(q)
+    q.cancel("a", "b", "c")
+    return command
+
+
+def retry(q: Queue) -> Command[Any]:
+    a, b, c = three(q)
+    q.cancel("c")
+    return commands.retry(q.keys, EPOCH, [(a, NOW + 500), (b, None), (c, NOW + 500)])
+
+
+def changed(q: Queue) -> Command[Any]:
+    messages = three(q)
+    q.retry(*((one, NOW + 1) for one in messages))
+    return commands.retry(q.keys, EPOCH, [(one, NOW + 500) for one in messages])
+
+
+def bury(q: Queue) -> Command[Any]:
+    a, b, c = three(q)
+    q.cancel("b")
+    q.retry((c, NOW + 1))
+    return commands.bury(q.keys, EPOCH, [(one, 1, "broken  and  why") for one in (a, b, c)], now=NOW)
+
+
+def park(q: Queue) -> Command[Any]:
+    a, b, c = three(q)
+    q.cancel("b")
+    return commands.park(q.keys, EPOCH, "t:x", [a, b, c])
+
+
+def pull(q: Queue, *known: Known) -> Command[Any]:
+    q.given(row("a", at=NOW, given=True, keys=("k",)), row("b", at=NOW + 1, given=True), row("c", at=NOW + 9_000))
+    q.park("t:x", *q.take(now=NOW))
+    return commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW + 1, node_now=NOW + 1, known=known, listed=True)
+
+
+def orphans(q: Queue) -> Command[Any]:
+    command = pull(q)
+    q.admin.delete(q.keys.pool)
+    return command
+
+
+def cancelled_at_the_head(q: Queue) -> Command[Any]:
+    turn = parked(q)
+    q.cancel("a", "b")
+    return commands.unpark(q.keys, EPOCH, "t:x", turn, 0)
+
+
+def tickets_lost(q: Queue) -> Command[Any]:
+    three(q)
+    q.admin.delete(q.keys.queue)
+    q.admin.hset(q.keys.pool, "damaged", "x")
+    return commands.repair(q.keys, [], "0", now=NOW)
+
+
+def missing(q: Queue) -> Command[Any]:
+    three(q)
+    q.admin.hdel(q.keys.pool, "a")
+    return commands.write_off(q.keys)
+
+
+def silent(q: Queue) -> Command[Any]:
+    q.admin.hset(NODES, "gone", '{"seen":1}')
+    q.admin.hset(NODES, "there", f'{{"seen":{NOW}}}')
+    return commands.forget_silent("0", 5_000, now=NOW)
+
+
+def scheduled(q: Queue) -> Command[Any]:
+    return schedule_command(q.keys, row("a", at=NOW), row("b", after=500, given=True, keys=("k",)), now=10_000)
+
+
+def past(q: Queue) -> Command[Any]:
+    ended(q)
+    rows = (row("forwarded", at=NOW + 1), row("cancelled", at=NOW + 1), row("dead", at=NOW, given=True, keys=("k",)))
+    return schedule_command(q.keys, *rows, row("late", spec=f"p{NOW - 5}"), row("x", spec="ax"), now=NOW)
+
+
+def closed(q: Queue) -> bool:
+    return q.run(commands.close(q.keys))
+
+
+IDS = ("a", "dead", "forwarded", "removed", "cancelled", "nobody")
+REMOVES = "it counts what this call removed; its owner asks only whether it is fenced"
+TOLD = "it says `live`, with the due that it has: the caller is told that an earlier call made it"
+LOOKS = "it counts what this call has mended"
+
+CASES: dict[str, dict[str, Case]] = {
+    "ack": {
+        "ok": Case(ack, answers=REMOVES),
+        "an older epoch": Case(outdated(ack), answers=REMOVES),
+        "gone": Case(gone),
+    },
+    "announce": {
+        "ok": Case(lambda q: announce(q, NOW)),
+        "early": Case(lambda q: announce(q, NOW + 1)),
+        "fenced": Case(after(lambda q: q.pull(epoch=NEW_EPOCH), lambda q: announce(q, NOW))),
+    },
+    "barrier": {"ok": Case(lambda q: Command("barrier", (q.keys.state,), (), lambda reply: reply))},
+    "bump_era": {
+        "ok": Case(
+            lambda q: commands.bump_era(0),
+            "the era before is another one",
+            "one era more is as good: the latest of all",
+        )
+    },
+    "bury": {
+        "ok, gone and changed": Case(bury),
+        "fenced": Case(outdated(bury)),
+    },
+    "cancel": {
+        "whatever has ended": Case(after(ended, lambda q: commands.cancel(q.keys, IDS, now=NOW))),
+        "certain": Case(
+            after(lambda q: q.given(row("a", at=NOW)), lambda q: commands.cancel(q.keys, ["a"], now=10_000))
+        ),
+        "in flight": Case(after(three, lambda q: commands.cancel(q.keys, ["a", "b"], now=NOW))),
+        "parked": Case(after(parked, lambda q: commands.cancel(q.keys, ["a", "b"], now=NOW))),
+        "moved": Case(after(closed, lambda q: commands.cancel(q.keys, ["a"], now=NOW))),
+        "of another topic": Case(after(three, lambda q: commands.cancel(q.keys, ["a"], topics=["other"], now=NOW))),
+    },
+    "claim": {
+        "ok": Case(after(parked, lambda q: commands.claim(q.keys, NEW_EPOCH))),
+        "fenced": Case(after(parked, lambda q: commands.claim(q.keys, OLD_EPOCH))),
+    },
+    "close": {"ok": Case(lambda q: commands.close(q.keys), answers="it says whether this call closed it")},
+    "dead_letters": {"ok": Case(after(ended, lambda q: commands.dead_letters(q.keys, 10)))},
+    "discard": {
+        "ok": Case(after(dead, lambda q: commands.discard(q.keys, ["a", "nobody"], now=NOW))),
+        "moved": Case(after(closed, lambda q: commands.discard(q.keys, ["a"], now=NOW))),
+    },
+    "find": {"ok": Case(after(three, lambda q: commands.find(q.keys, "k", 10)))},
+    "forget_silent": {"ok": Case(silent)},
+    "get": {"ok": Case(after(ended, lambda q: commands.get(q.keys, IDS, now=NOW)))},
+    "glance": {"ok": Case(lambda q: commands.glance(now=NOW))},
+    "layout": {"first": Case(lambda q: commands.layout(16))},
+    "letters": {"ok": Case(after(ended, lambda q: commands.letters(q.keys, IDS)))},
+    "page": {"ok": Case(after(three, lambda q: commands.page(q.keys, now=NOW)))},
+    "park": {
+        "ok and gone": Case(park),
+        "nothing": Case(after(three, lambda q: commands.park(q.keys, EPOCH, "t:x", []))),
+        "fenced": Case(outdated(park)),
+    },
+    "pull": {
+        "for targets": Case(pull),
+        "into a stream": Case(
+            lambda q: pull(q, ORDERS),
+            answers="what was appended is gone; the owner needs no more of it than that",
+        ),
+        "without records": Case(orphans, answers="what was dropped is not there to be looked at"),
+        "fenced": Case(
+            after(lambda q: q.pull(epoch=NEW_EPOCH), lambda q: commands.pull(q.keys, EPOCH, offset=0, room=1))
+        ),
+    },
+    "redrive": {
+        "ok": Case(after(dead, lambda q: commands.redrive(q.keys, ["a", "nobody"], now=NOW))),
+        "moved": Case(after(closed, lambda q: commands.redrive(q.keys, ["a"], now=NOW))),
+    },
+    "relist": {
+        "ok": Case(after(lambda q: q.run(commands.layout(16)), lambda q: commands.relist([Layout(16)], [Layout(32)]))),
+        "another list": Case(
+            after(lambda q: q.run(commands.layout(8)), lambda q: commands.relist([Layout(16)], [Layout(32)]))
+        ),
+    },
+    "repair": {"ok": Case(tickets_lost, answers=LOOKS)},
+    "reschedule": {
+        "absolute": Case(
+            after(lambda q: q.given(row("a", at=NOW)), lambda q: commands.reschedule(q.keys, "a", "a30000", now=10_000))
+        ),
+        "by a delay": Case(
+            after(lambda q: q.given(row("a", at=NOW)), lambda q: commands.reschedule(q.keys, "a", "r500", now=10_000))
+        ),
+        "in flight": Case(after(three, lambda q: commands.reschedule(q.keys, "a", "a30000", now=NOW))),
+        "dead": Case(after(dead, lambda q: commands.reschedule(q.keys, "a", "a30000", now=NOW))),
+        "moved": Case(after(closed, lambda q: commands.reschedule(q.keys, "a", "a30000", now=NOW))),
+        "invalid": Case(lambda q: commands.reschedule(q.keys, "a", "a", now=NOW)),
+    },
+    "retire": {
+        "done with": Case(after(closed, lambda q: commands.retire(q.keys, now=NOW))),
+        "not yet": Case(after(lambda q: (three(q), closed(q)), lambda q: commands.retire(q.keys, now=NOW))),
+    },
+    "retry": {
+        "ok and gone": Case(retry),
+        "changed": Case(changed),
+        "fenced": Case(outdated(retry)),
+    },
+    "schedule": {
+        "new": Case(scheduled, answers=TOLD),
+        "ended, past and invalid": Case(past),
+        "moved": Case(after(closed, scheduled)),
+        "conflict": Case(after(three, lambda q: schedule_command(q.keys, row("a", at=NOW + 5, given=True), now=NOW))),
+    },
+    "search": {"ok": Case(after(three, lambda q: commands.search(q.keys, "0", 10, "name", "value")))},
+    "spend": {
+        "ok": Case(
+            lambda q: commands.spend("job", 10, 5, now=NOW), "the job has to wait longer", "it is slower, never faster"
+        )
+    },
+    "stats": {"ok": Case(after(ended, lambda q: commands.stats(q.keys, now=NOW)))},
+    "takes": {
+        "yes": Case(lambda q: commands.takes("orders")),
+        "no": Case(
+            after(
+                lambda q: q.admin.xadd("orders", {"a": "b"}, "18446744073709551615-18446744073709551615"),
+                lambda q: commands.takes("orders"),
+            )
+        ),
+    },
+    "unpark": {
+        "some": Case(lambda q: commands.unpark(q.keys, EPOCH, "t:x", parked(q), 1)),
+        "from within": Case(lambda q: commands.unpark(q.keys, EPOCH, "t:x", parked(q), 1, 0.6)),
+        "all": Case(lambda q: commands.unpark(q.keys, EPOCH, "t:x", parked(q), 10)),
+        "cancelled ones": Case(cancelled_at_the_head),
+        "in another turn": Case(after(parked, lambda q: commands.unpark(q.keys, EPOCH, "t:x", "1", 10))),
+        "whose turn is not known": Case(after(parked, lambda q: commands.unpark(q.keys, EPOCH, "t:x", "", 10))),
+        "nothing there": Case(lambda q: commands.unpark(q.keys, EPOCH, "t:x", "", 10)),
+        "fenced": Case(
+            after(lambda q: q.pull(epoch=NEW_EPOCH), lambda q: commands.unpark(q.keys, EPOCH, "t:x", "", 1))
+        ),
+    },
+    "write_off": {"ok": Case(missing, answers="nothing is missing any more")},
+}
+
+
+def announce(q: Queue, upto: int) -> Command[Any]:
+    names = (q.keys.state, q.keys.guard, q.keys.final, q.keys.aside(q.keys.pool))
+    return Command("announce", names, (EPOCH, NOW, upto, 900_000, 1_000), lambda reply: reply)
+
+
+def everything(admin: Any) -> dict[bytes, Any]:
+    """All that the server holds."""
+    read = {
+        b"string": admin.get,
+        b"hash": admin.hgetall,
+        b"zset": lambda key: admin.zrange(key, 0, -1, withscores=True),
+        b"stream": admin.xrange,
+    }
+    return {key: read[admin.type(key)](key) for key in admin.scan_iter()}
+
+
+def test_every_script_is_repeated_here() -> None:
+    assert CASES.keys() | IN_A_TRANSACTION == set(scripts.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("script", "outcome"), [(script, outcome) for script, outcomes in CASES.items() for outcome in outcomes]
+)
+def test_the_same_call_again_changes_nothing_and_says_the_same(
+    valkey: ServerUnderTest, script: str, outcome: str
+) -> None:
+    case = CASES[script][outcome]
+    store = Store(valkey.url)
+    try:
+        called = case.call(Queue(store, valkey))
+        assert called.script == script
+        command: Command[Any] = Command(script, called.keys, called.args, lambda reply: reply)
+        first = store.run(command)
+        left = everything(valkey.admin)
+        again = store.run(command)
+        assert (again == first) == (not case.answers), f"{first} and then {again}"
+        assert (everything(valkey.admin) == left) == (not case.changes)
+    finally:
+        store.close()
