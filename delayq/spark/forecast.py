@@ -24,7 +24,7 @@ from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows import messages_of
 from delayq.spark.sameness import same_message
 from delayq.spark.sending import reason_of
-from delayq.spark.writing import windows
+from delayq.spark.task import windows
 from delayq.store import checks, commands
 from delayq.store.checks import Server
 from delayq.store.commands import Found
@@ -93,11 +93,11 @@ def forecast(frame: DataFrame, options: WriteOptions, settings: Settings) -> For
     here = zone_of(frame, options)
     handed = Handed.of(settings)
 
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(_look(batches, options, handed, here))]})
+    def look_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(look(batches, options, handed, here))]})
 
     whole = Forecast()
-    for row in frame.mapInArrow(look, "found binary").toLocalIterator():
+    for row in frame.mapInArrow(look_in_task, "found binary").toLocalIterator():
         whole.merge(msgspec.json.decode(bytes(row.found), type=Forecast))
     return whole
 
@@ -108,14 +108,13 @@ def twice(frame: DataFrame, options: WriteOptions) -> int:
 
     here = zone_of(frame, options)
 
-    def digest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def digests_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in windows(batches):
-            rows = [one for one in messages_of(batch, options, lambda: here) if isinstance(one, Message)]
-            digests = [blake2b(repr(msgspec.structs.astuple(one)).encode(), digest_size=16).digest() for one in rows]
-            ids = pa.array([one.id for one in rows], pa.string())
-            yield pa.RecordBatch.from_arrays([ids, pa.array(digests, pa.binary())], ["id", "digest"])
+            found = digests(batch, options, here)
+            ids = pa.array([id for id, _ in found], pa.string())
+            yield pa.RecordBatch.from_arrays([ids, pa.array([one for _, one in found], pa.binary())], ["id", "digest"])
 
-    ids = frame.mapInArrow(digest, "id string, digest binary").groupBy("id")
+    ids = frame.mapInArrow(digests_in_task, "id string, digest binary").groupBy("id")
     return ids.agg((functions.min("digest") != functions.max("digest")).alias("differ")).where("differ").count()
 
 
@@ -127,7 +126,14 @@ def zone_of(frame: DataFrame, options: WriteOptions) -> tzinfo:
 # -- in a task -----------------------------------------------------------------------------------------------------------
 
 
-def _look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: tzinfo) -> Forecast:
+def digests(batch: pa.RecordBatch, options: WriteOptions, here: tzinfo) -> list[tuple[str | None, bytes]]:
+    """Of each row that is a message its id, and what tells it from others of the same id."""
+    rows = [one for one in messages_of(batch, options, lambda: here) if isinstance(one, Message)]
+    return [(one.id, blake2b(repr(msgspec.structs.astuple(one)).encode(), digest_size=16).digest()) for one in rows]
+
+
+def look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: tzinfo) -> Forecast:
+    """Look at every row of a task."""
     found = Forecast()
     with handed.client() as client:
         context = client.reading()

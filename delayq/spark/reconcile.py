@@ -17,7 +17,7 @@ from delayq.spark.forecast import zone_of
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows import messages_of
 from delayq.spark.source import DefaultSource
-from delayq.spark.writing import windows
+from delayq.spark.task import windows
 from delayq.store import commands
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ except ImportError:
 
 if TYPE_CHECKING:
     from delayq.spark.reading import MessageReader
-    from delayq.spark.writing import BatchWriter, Job, StreamWriter
+    from delayq.spark.task import Job
+    from delayq.spark.writing import BatchWriter, StreamWriter
 
 __all__ = ["SCHEMA", "DefaultSource"]
 
@@ -61,8 +62,8 @@ class DefaultSource(DataSource):
 
     def _job(self, schema: StructType, *, stream: bool) -> Job:
         from delayq.spark.columns import check_columns
+        from delayq.spark.task import Job
         from delayq.spark.types import arrow_schema
-        from delayq.spark.writing import Job
 
         options = WriteOptions.parse(self.options)
         check_columns(arrow_schema(schema), options.id_columns, options.topic)

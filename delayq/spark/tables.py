@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,10 +13,10 @@ from delayq.spark.columns import DUES, FIELDS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["FORMATS", "Table", "mapped", "read"]
+__all__ = ["FORMATS", "WHOLE", "Table", "mapped", "read", "taken"]
 
 FORMATS: Final = ("parquet", "csv", "json", "jdbc", "table")
-_WHOLE: Final = ("delay_level", "max_attempts")
+WHOLE: Final = ("delay_level", "max_attempts")
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,17 +74,26 @@ def mapped(frame: DataFrame, table: Table) -> DataFrame:
 
     Raises ConfigError for columns that are not there.
     """
-    there = {name.lower(): name for name in frame.columns}
+    columns, others = taken(frame.columns, table)
+    fields = [_field(frame, name, column) for name, column in columns.items()]
+    fields += [frame[_quoted(column)].alias(name) for name, column in others.items()]
+    return frame.select(*fields, *_for_all(table))
+
+
+def taken(names: Sequence[str], table: Table) -> tuple[dict[str, str], dict[str, str]]:
+    """Which columns of a table are taken: those of fields, by the fields' names, and others that ids are made of.
+
+    Raises ConfigError for columns that are not there.
+    """
+    there = {name.lower(): name for name in names}
     for option, name in _named(table):
         if name.lower() not in there:
-            raise ConfigError(f"{option}: there is no column {name}; there are {', '.join(frame.columns)}")
+            raise ConfigError(f"{option}: there is no column {name}; there are {', '.join(names)}")
     columns = {name: there[name] for name in FIELDS if name in there and _is_wanted(name, table)}
     columns |= {name: there[column.lower()] for name, column in table.columns.items()}
     if table.topic:
         columns = {name: column for name, column in columns.items() if name != "topic" or name in table.columns}
-    taken = [_field(frame, name, column) for name, column in columns.items()]
-    taken += [frame[_quoted(there[name.lower()])].alias(name) for name in table.id_columns if name not in columns]
-    return frame.select(*taken, *_for_all(table))
+    return columns, {name: there[name.lower()] for name in table.id_columns if name not in columns}
 
 
 def _named(table: Table) -> list[tuple[str, str]]:
@@ -114,7 +123,7 @@ def _field(frame: DataFrame, name: str, column: str) -> Column:
 
     found, type = frame[_quoted(column)], frame.schema[column].dataType
     # What cannot be read becomes what no message may have, so that the row is rejected.
-    if isinstance(type, StringType) and name in _WHOLE:
+    if isinstance(type, StringType) and name in WHOLE:
         number = functions.coalesce(found.try_cast("bigint"), functions.lit(-1))
         found = functions.when(found.isNotNull(), number)
     elif isinstance(type, StringType) and name == "properties":

@@ -38,7 +38,7 @@ def test_the_page_is_a_story_that_works(cli: Cli, given: Given, spark: Any, tmp_
                 exec(REDIS.sub(given.url, block.text), {"spark": spark})
             assert out.getvalue() == "[Row(id='unpaid-1', topic='a', body='')]\n"
             ran += 1
-    assert ran == 6
+    assert ran == 7
     (block,) = (block for block in blocks_of(ROOT / "docs" / "cli.md") if block.note == NOTE)
     assert cli(*_words(block.text, tmp_path)).code == 1
 

@@ -80,7 +80,7 @@ def write(valkey: ServerUnderTest) -> Write:
     import pyarrow as pa
 
     from delayq.spark.handed import Handed
-    from delayq.spark.writing import Job
+    from delayq.spark.task import Job
 
     def run(rows: list[dict[str, Any]] | pa.RecordBatch, *, commit: bool = False, **options: str) -> Any:
         batch = pa.RecordBatch.from_pylist(rows) if isinstance(rows, list) else rows

@@ -14,7 +14,7 @@ from delayq.errors import ConfigError, DelayqError
 from delayq.spark.counts import Counts
 from delayq.spark.patience import GivenUp
 from delayq.spark.rejects import RejectsFolder
-from delayq.spark.writing import windows
+from delayq.spark.task import windows
 
 
 def batch(rows: int, size: int = 10) -> pa.RecordBatch:
