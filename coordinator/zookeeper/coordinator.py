@@ -35,9 +35,9 @@ class ZooKeeperCoordinator:
 
     Each node has an ephemeral entry (`<root>/nodes/<node>`) and an ephemeral owner znode for each queue that it owns
     (`<root>/owners/<queue>`). What it read is worth something only until the next sign of trouble: then nothing is
-    adjusted by it any more, and this node goes on with what is its own, which nobody else can claim. Redis decides who
-    may pull. Once the session is known to be over nothing is assigned any more, until this node is registered under a
-    new one.
+    adjusted by it any more, and this node goes on with what was its own last. Redis decides who may pull. Once the
+    session is known to be over nothing is assigned any more, until this node is registered under a new one, or
+    ZooKeeper is away again.
 
     Watches and kazoo's states only wake this coordinator's own thread, which looks at everything and tells the node.
     """
@@ -104,9 +104,10 @@ class ZooKeeperCoordinator:
         """The queues that are this node's by preference, whether or not another one holds them still."""
         with self._condition:
             registered, current, mine = self._registered, self._current, self._mine
-        if not registered:
+            session = None if self._stopping else self._session
+        if session is None or (session.connected and not registered):
             return frozenset()
-        return self._owned.assignable(mine) if current else self._owned.kept(self._queues)
+        return self._owned.assignable(mine) if registered and current else self._owned.kept(self._queues)
 
     def reason(self, queue: int) -> str:
         """Why a queue is not assigned to this node."""

@@ -32,8 +32,8 @@ class OwnerZnodes:
     Held is what was claimed and not yet released. What is held when its znode is gone is *stale*: it must not be
     claimed again before its pull job has ended, so it is not assigned until it was released.
 
-    Kept is what nobody else can claim, as far as is known: its znode is this node's, also when it was released and
-    ZooKeeper has not confirmed that the znode is gone. While ZooKeeper is away, kept queues are worked on.
+    While ZooKeeper is away nobody can claim anything. So a queue that nobody has claimed since this node is this node's
+    still, also if it was released: under the epoch that it had, which Redis refuses if there is a newer one.
     """
 
     def __init__(self, folder: str, node: str, store: Store, clock: Clock, read_era: Callable[[], int]) -> None:
@@ -47,7 +47,7 @@ class OwnerZnodes:
         self._turn = threading.Lock()  # one change of owner znodes at a time: the node's thread, or the tidying one
         self._lock = threading.Lock()  # what follows; never held over a call
         self._held: set[int] = set()
-        self._kept: dict[int, str] = {}  # the epoch of each
+        self._epochs: dict[int, str] = {}  # under which this node owned each queue last
         self._stale: set[int] = set()
         self._fenced: set[int] = set()
         self._holds: dict[int, tuple[int, int]] = {}  # until when, and for how long
@@ -65,9 +65,9 @@ class OwnerZnodes:
             return frozenset(queues) - self._stale - held_off
 
     def kept(self, queues: Iterable[int]) -> frozenset[int]:
-        """Those of these queues that this node may go on with while ZooKeeper is away."""
+        """Those of these queues that nobody has claimed since this node did, as far as it knows."""
         with self._lock:
-            return frozenset(queues) & (self._kept.keys() - self._stale - self._fenced)
+            return frozenset(queues) & (self._epochs.keys() - self._stale - self._fenced)
 
     def absence(self, queue: int) -> str:
         """Why an assigned queue is not assignable now; '' if it is."""
@@ -84,7 +84,7 @@ class OwnerZnodes:
         """
         with self._turn:
             with self._lock:
-                epoch = self._kept.get(queue)
+                epoch = self._epochs.get(queue)
             if epoch is None:
                 return None
             claimed = self._store.run(commands.claim(queue_keys(queue), epoch))
@@ -126,7 +126,7 @@ class OwnerZnodes:
     def release(self, session: Session, queue: int) -> bool:
         """Give a queue back; whether that is news: it was stale, or ZooKeeper did not take it back.
 
-        Then it is kept, and tidying gives it back later.
+        Then tidying gives it back later.
         """
         with self._lock:
             news = queue in self._stale
@@ -144,7 +144,6 @@ class OwnerZnodes:
         """The session is over, and all owner znodes with it."""
         with self._lock:
             self._stale |= self._held
-            self._kept.clear()
 
     def tidy(self, session: Session, seen: Mapping[int, Node], assigned: frozenset[int]) -> bool:
         """Let go what is ours and nobody works on, and find what is held without a znode; True if there was such.
@@ -153,10 +152,7 @@ class OwnerZnodes:
         """
         with self._lock:
             orphans = {queue for queue, node in seen.items() if node.ours} - self._held - assigned
-            foreign = {queue for queue in self._held | self._kept.keys() if queue not in seen or not seen[queue].ours}
-            for queue in foreign - self._held:
-                del self._kept[queue]
-            doubtful = foreign & self._held - self._stale
+            doubtful = {queue for queue in self._held - self._stale if queue not in seen or not seen[queue].ours}
         found = False
         for queue in sorted(orphans | doubtful):
             with self._turn:
@@ -170,7 +166,6 @@ class OwnerZnodes:
                     found = True
                     with self._lock:
                         self._stale.add(queue)
-                        self._kept.pop(queue, None)
         return found
 
     def _own(self, session: Session, queue: int, anew: bool, gone: Watch) -> Node | None:
@@ -188,13 +183,11 @@ class OwnerZnodes:
         node = session.look(self.path(queue))
         if node is not None and node.ours:
             session.delete(self.path(queue))
-        with self._lock:
-            self._kept.pop(queue, None)
 
     def _accepted(self, queue: int, epoch: str) -> None:
         with self._lock:
             self._held.add(queue)
-            self._kept[queue] = epoch
+            self._epochs[queue] = epoch
             self._stale.discard(queue)
             self._fenced.discard(queue)
             self._holds.pop(queue, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +12,12 @@ import structlog
 
 from coordinator import CoordinatorError, epoch_text
 from coordinator.zookeeper.coordinator import REREAD
+from coordinator.zookeeper.own_entry import OwnEntry
 from coordinator.zookeeper.session import Node, Session, Watch
 from delayq.clock import SystemClock
 from delayq.errors import ConfigError, StoreUnavailable
+from delayq.store import commands
+from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 from delayq.testing import ManualClock
 from tests.coordinator.team import ERA, QUEUES, Player, Team, team
@@ -194,6 +198,33 @@ def test_when_the_session_is_lost_what_was_held_is_dropped_before_it_is_claimed_
     eventually(lambda: one.coordinator.assigned() == {0}, "what was released is assigned anew")
     nodes.until(lambda: one.queues == ALL, "it has all again")
     assert all(one.epochs[queue] > before[queue] for queue in ALL)
+
+
+def test_a_session_that_is_over_costs_no_queue_while_zookeeper_is_away(
+    nodes: Team, store: Store, zookeeper_proxy: ZooKeeperProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has heard that its session is over, and cannot register anew."""
+    one = nodes.join("one", zookeeper_proxy.hosts)
+    before = one.epochs
+
+    def fail(self: OwnEntry, session: Any, changed: Any) -> bool:
+        raise CoordinatorError("away")
+
+    with monkeypatch.context() as away:
+        away.setattr(OwnEntry, "register", fail)
+        expire(nodes, one)
+        eventually(lambda: not one.coordinator.assigned(), "it knows")
+        zookeeper_proxy.refuse()
+        eventually(lambda: not session_of(one).connected, "ZooKeeper is away")
+        for queue, claim in list(one.held.items()):
+            one.coordinator.release(queue, claim.epoch)
+            del one.held[queue]
+        one.round()
+        assert one.epochs == before
+        for queue, epoch in before.items():
+            assert store.run(commands.pull(queue_keys(queue), epoch, offset=0, room=1)) is not None
+    zookeeper_proxy.heal()
+    nodes.until(lambda: one.queues == ALL and all(one.epochs[q] > before[q] for q in ALL), "it owns them anew")
 
 
 def test_while_the_connection_is_away_nothing_changes(nodes: Team, zookeeper_proxy: ZooKeeperProxy) -> None:
