@@ -40,7 +40,8 @@ ABOUT: Final = """\
 Takes a message now and hands it to a topic later, at the millisecond that you chose.
 
 Every refusal is `application/problem+json` (RFC 9457): `detail` says what is wrong and how to mend it, `field` where.
-After a 503 the outcome is unknown; repeat with the id that the problem names, and the message is scheduled once.
+After a 503 nothing was done, or the outcome is unknown, as `detail` says, and it does not change later; repeat with the
+id that the problem names, and the message is scheduled once.
 """
 _TYPES: Final = (
     BatchIn, BatchOut, CancelIn, DeadLettersOut, EndedOut, FoundOut, HealthOut, IdsIn, MessageIn, NodesOut, PatchIn,

@@ -12,6 +12,7 @@ from delayq import (
     Conflict,
     InvalidMessage,
     LayoutMismatch,
+    NotDone,
     NotDurable,
     StoreError,
     StoreFull,
@@ -46,6 +47,9 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "full": (507, "The store is full"),
 }
 
+_AWAY: Final = {False: "Redis is away, or its reply was lost", True: "Redis is away, or takes nothing now"}
+_NOT_DONE: Final = "nothing was done, and repeating the very same request is safe"
+_NOT_DONE_ID: Final = "nothing was done: repeat with the same id, {id}"
 _REPEAT: Final = "the outcome is unknown, and repeating the very same request is safe"
 _REPEAT_ID: Final = "the outcome is unknown: repeat with the same id, {id}, and it is scheduled once"
 
@@ -117,12 +121,13 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, StoreError):
         # Why it is away is for /readyz: it names hosts.
         away = isinstance(error, StoreUnavailable)
-        what = "Redis is away, or its reply was lost" if away else f"Redis answered with an error ({error})"
+        what = _AWAY[isinstance(error, NotDone)] if away else f"Redis answered with an error ({error})"
         if isinstance(error, NotDurable):
             what = str(error)
+        done, done_id = (_NOT_DONE, _NOT_DONE_ID) if isinstance(error, NotDone) else (_REPEAT, _REPEAT_ID)
         if error.id is None:
-            return Problem("unavailable", f"{what}; {_REPEAT}.")
-        return Problem("unavailable", f"{what}; {_REPEAT_ID.format(id=error.id)}.", id=error.id)
+            return Problem("unavailable", f"{what}; {done}.")
+        return Problem("unavailable", f"{what}; {done_id.format(id=error.id)}.", id=error.id)
     if isinstance(error, (ConfigError, LayoutMismatch)):
         return Problem("not-ready", f"{error}; nothing was done.")
     return Problem("internal", "This is a fault of the service; its log says more.")

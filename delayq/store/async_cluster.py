@@ -14,6 +14,7 @@ from delayq.store.address import Address, Node
 from delayq.store.commands import Command
 from delayq.store.durability import BARRIERS, Durability
 from delayq.store.exchange import FAULTS, async_connection_options, drop, receive, send, words_of
+from delayq.store.peer import Peer
 from delayq.store.slots import WHO, SlotMap
 from delayq.store.spread import ASKING, NO_PLACE, Lane, Spread, Way, nobody
 
@@ -21,12 +22,12 @@ __all__ = ["AsyncCluster"]
 
 
 class _Pool:
-    """The idle connections to one server, and the scripts that it has got from here."""
+    """The idle connections to one server, and what is known of it."""
 
     def __init__(self, url: str, timeout: float) -> None:
         self._factory: Any = redis.asyncio.ConnectionPool.from_url(url, **async_connection_options(url, timeout))
         self._idle: list[Any] = []
-        self.loaded: set[str] = set()
+        self.peer = Peer(timeout)
 
     def check(self) -> None:
         """Refuse options that redis-py does not know, by a ValueError or TypeError."""
@@ -112,9 +113,10 @@ class AsyncCluster:
             if lane is None:
                 continue
             try:
-                await self._send(lane, way)
-                while lane.full:
-                    await self._receive(spread, lane)
+                for one in lane.with_time(way):
+                    await self._send(lane, one)
+                    while lane.full:
+                        await self._receive(spread, lane)
             except FAULTS as error:
                 await self._lose(spread, lane, error)
         for _ in range(BARRIERS if spread.durability is not None else 1):
@@ -144,7 +146,7 @@ class AsyncCluster:
         except FAULTS as error:
             spread.unreachable(node, way, error)
             return None
-        lane = spread.lanes[node] = Lane(node, connection, pool.loaded, spread.durability)
+        lane = spread.lanes[node] = Lane(node, connection, pool.peer, spread.durability)
         return lane
 
     async def _lose(self, spread: Spread, lane: Lane, error: Exception) -> None:
@@ -153,7 +155,7 @@ class AsyncCluster:
         spread.lost(lane, error)
 
     async def _send(self, lane: Lane, way: Way) -> None:
-        words = pack_command(tuple(words_of(way.command, self._flags, lane.loaded)))
+        words = pack_command(tuple(words_of(way.command, self._flags, lane.peer)))
         if way.asking:
             lane.sent(Way(NO_PLACE, ASKING), 0)
             words = pack_command(("ASKING",)) + words

@@ -20,13 +20,12 @@ from delayq.store.exchange import (
     Exchange,
     async_connection_options,
     drop,
-    read_reply,
     receive,
     send,
     single,
-    translate,
     words_of,
 )
+from delayq.store.peer import Peer
 from delayq.store.primary import AsyncPrimary, deposed
 
 __all__ = ["AsyncStore"]
@@ -58,7 +57,7 @@ class AsyncStore:
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []
-        self._loaded: set[str] = set()
+        self._peer = Peer(timeout)
         self._free = asyncio.Semaphore(connections)
 
     async def run(self, command: Command[T]) -> T:
@@ -69,7 +68,7 @@ class AsyncStore:
         """Run commands in order, sending ahead of the replies; an error stands in its command's place."""
         if self._cluster is not None:
             return await self._cluster.run_many(commands, self.durability)
-        exchange = Exchange(commands) if self.durability is None else DurableExchange(commands, self.durability)
+        exchange = self._exchange_of(commands)
         while True:
             try:
                 await self._with_connection(exchange)
@@ -80,6 +79,11 @@ class AsyncStore:
                     self._primary.forget()
                 if not exchange.broke(error):
                     return exchange.result()
+
+    def _exchange_of(self, commands: Iterable[Command[Any]]) -> Exchange:
+        if self.durability is None:
+            return Exchange(commands, self._peer)
+        return DurableExchange(commands, self._peer, self.durability)
 
     async def _with_connection(self, exchange: Exchange) -> None:
         try:
@@ -110,6 +114,7 @@ class AsyncStore:
         async with asyncio.timeout(self._timeout) as bound:
             while True:
                 for index, command in exchange.to_send():
+                    bound.reschedule(clock() + self._timeout)  # not before the deadline that is sent along
                     await self._send(connection, exchange, index, command)
                     while exchange.full:
                         await self._receive(connection, exchange)
@@ -121,25 +126,20 @@ class AsyncStore:
                     return
 
     async def _send(self, connection: Any, exchange: Exchange, index: int, command: Command[Any]) -> None:
-        packed = pack_command(tuple(words_of(command, self._flags, self._loaded)))
+        packed = pack_command(tuple(words_of(command, self._flags, self._peer)))
         exchange.sent(index, command, len(packed))
         await send(connection, packed)
 
     async def _receive(self, connection: Any, exchange: Exchange) -> None:
         try:
             reply = await receive(connection)
-        except redis.exceptions.NoScriptError:
-            index, command = exchange.take()
-            self._loaded.discard(command.script)
-            await self._send(connection, exchange, index, command)
         except redis.exceptions.ResponseError as error:
             if self._primary is not None and deposed(error):  # nothing ran: the sentinels know who is primary now
                 raise redis.exceptions.ConnectionError(str(error)) from None
-            index, _ = exchange.take()
-            exchange.answers[index] = translate(error)
+            if (again := exchange.refused(error)) is not None:
+                await self._send(connection, exchange, *again)
         else:
-            index, command = exchange.take()
-            exchange.answers[index] = read_reply(command, reply)
+            exchange.answered(reply)
 
     async def _drop_idle(self) -> None:
         while self._idle:

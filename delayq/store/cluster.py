@@ -16,6 +16,7 @@ from delayq.store.address import Address, Node
 from delayq.store.commands import Command
 from delayq.store.durability import BARRIERS, Durability
 from delayq.store.exchange import FAULTS, connection_options, words_of
+from delayq.store.peer import Peer
 from delayq.store.slots import WHO, SlotMap
 from delayq.store.spread import ASKING, NO_PLACE, Lane, Spread, Way, nobody
 
@@ -23,12 +24,12 @@ __all__ = ["Cluster"]
 
 
 class _Pool:
-    """The idle connections to one server, and the scripts that it has got from here."""
+    """The idle connections to one server, and what is known of it."""
 
     def __init__(self, url: str, timeout: float) -> None:
         self._factory = redis.ConnectionPool.from_url(url, **connection_options(url, timeout))
         self._idle: list[Any] = []
-        self.loaded: set[str] = set()
+        self.peer = Peer(timeout)
 
     def check(self) -> None:
         """Refuse options that redis-py does not know, by a ValueError or TypeError."""
@@ -124,9 +125,10 @@ class Cluster:
             if lane is None:
                 continue
             try:
-                self._send(lane, way)
-                while lane.full:
-                    self._receive(spread, lane)
+                for one in lane.with_time(way):
+                    self._send(lane, one)
+                    while lane.full:
+                        self._receive(spread, lane)
             except FAULTS as error:
                 self._lose(spread, lane, error)
         for _ in range(BARRIERS if spread.durability is not None else 1):
@@ -155,7 +157,7 @@ class Cluster:
         except FAULTS as error:
             spread.unreachable(node, way, error)
             return None
-        lane = spread.lanes[node] = Lane(node, connection, pool.loaded, spread.durability)
+        lane = spread.lanes[node] = Lane(node, connection, pool.peer, spread.durability)
         return lane
 
     def _lose(self, spread: Spread, lane: Lane, error: Exception) -> None:
@@ -164,7 +166,7 @@ class Cluster:
         spread.lost(lane, error)
 
     def _send(self, lane: Lane, way: Way) -> None:
-        words = pack_command(words_of(way.command, self._flags, lane.loaded))
+        words = pack_command(words_of(way.command, self._flags, lane.peer))
         if way.asking:
             lane.sent(Way(NO_PLACE, ASKING), 0)
             words = pack_command(("ASKING",)) + words

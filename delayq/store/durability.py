@@ -16,6 +16,7 @@ import msgspec
 from delayq.errors import NotDurable, StoreError
 from delayq.store.commands import Command, plain
 from delayq.store.exchange import UNANSWERED, Exchange, promises
+from delayq.store.peer import Peer
 
 __all__ = ["Barrier", "Durability", "DurableExchange", "believable"]
 
@@ -136,8 +137,8 @@ class Barrier:
 class DurableExchange(Exchange):
     """An exchange that ends with a barrier if it changed something."""
 
-    def __init__(self, commands: Iterable[Command[Any]], durability: Durability) -> None:
-        super().__init__(commands)
+    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, durability: Durability) -> None:
+        super().__init__(commands, peer)
         self._barrier = Barrier(durability)
         self._length: int | None = None  # of the answers that the caller gets; the barrier's stand behind them
         self._lost: set[int] = set()

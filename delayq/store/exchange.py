@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import redis
@@ -12,14 +12,15 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from delayq.errors import StoreError, StoreFull, StoreUnavailable
+from delayq.errors import NotDone, StoreError, StoreFull, StoreUnavailable
 from delayq.store import scripts
-from delayq.store.commands import Command
+from delayq.store.commands import Arg, Command
+from delayq.store.peer import Peer, late_by
 
 __all__ = [
-    "AHEAD", "AHEAD_BYTES", "FAULTS", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good",
-    "async_connection_options", "broken", "connection_options", "drop", "promises", "read_reply", "receive", "send", "single",
-    "translate", "words_of",
+    "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",
+    "as_unknown", "async_connection_options", "broken", "connection_options", "drop", "promises", "read_reply",
+    "receive", "send", "single", "translate", "words_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -38,6 +39,8 @@ def translate(error: Exception) -> StoreError:
     text = str(error) or type(error).__name__
     if isinstance(error, StoreError):
         return error
+    if late_by(error) is not None:
+        return NotDone("Redis refused the call, because it came too late")
     if isinstance(error, redis.exceptions.OutOfMemoryError) or text.startswith("OOM"):
         return StoreFull(f"Redis has reached its maxmemory ({text})")
     if isinstance(error, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):
@@ -50,7 +53,7 @@ def translate(error: Exception) -> StoreError:
     if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)):
         return StoreUnavailable(f"Redis is away, or its reply was lost: {text}")
     if isinstance(error, PASSING_ERRORS) or text.startswith(PASSING):
-        return StoreUnavailable(f"Redis takes nothing now: {text}")
+        return NotDone(f"Redis takes nothing now: {text}")
     return StoreError(text)
 
 
@@ -73,14 +76,26 @@ def promises(command: Command[Any]) -> bool:
     return bool(command.script) and scripts.load(command.script).promise
 
 
-def words_of(command: Command[Any], flags: bool, loaded: set[str]) -> tuple[Any, ...]:
+def words_of(command: Command[Any], flags: bool, peer: Peer) -> tuple[Any, ...]:
     if not command.script:
         return tuple(command.args)
     script = scripts.load(command.script, flags)
-    if command.script in loaded:
-        return ("EVALSHA", script.sha, len(command.keys), *command.keys, *command.args)
-    loaded.add(command.script)  # the server keeps what it was given whole
-    return ("EVAL", script.text, len(command.keys), *command.keys, *command.args)
+    args: Sequence[Arg] = (*command.args, peer.deadline()) if script.promise else command.args
+    if command.script in peer.loaded:
+        return ("EVALSHA", script.sha, len(command.keys), *command.keys, *args)
+    peer.loaded.add(command.script)  # the server keeps what it was given whole
+    return ("EVAL", script.text, len(command.keys), *command.keys, *args)
+
+
+def as_not_done(error: Exception) -> StoreError:
+    """The error of a call that surely did not run: it was never sent."""
+    told = translate(error)
+    return NotDone(*told.args) if type(told) is StoreUnavailable else told
+
+
+def as_unknown(error: StoreError) -> StoreError:
+    """The error of a call that did not run now, but may have when it was sent before."""
+    return StoreUnavailable(*error.args) if isinstance(error, NotDone) else error
 
 
 async def send(connection: Any, packed: Any) -> None:
@@ -109,7 +124,8 @@ async def drop(connection: Any) -> None:
 class Exchange:
     """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
 
-    def __init__(self, commands: Iterable[Command[Any]]) -> None:
+    def __init__(self, commands: Iterable[Command[Any]], peer: Peer) -> None:
+        self.peer = peer
         self.waiting: deque[tuple[int, Command[Any], int]] = deque()
         self.answers: list[Any] = []
         self._commands = iter(commands)
@@ -117,14 +133,26 @@ class Exchange:
         self._bytes = 0
         self._replies = 0
         self._replies_at_last_break = -1
+        self._question: Command[None] | None = None  # of the clock, and not answered
+        self._late: set[int] = set()  # were refused once because their deadline had passed
+        self._unsure: set[int] = set()  # were sent on a connection that broke before they were answered
 
     def to_send(self) -> Iterator[tuple[int, Command[Any]]]:
         """What is to be sent, each with its place; after a break it goes on where it was."""
-        while self._again:
-            yield self._again.popleft()
+        while self._again or self._draw():
+            index, command = self._again[0]
+            if promises(command) and self.peer.stale:
+                self._question = self.peer.ask()
+                yield NO_PLACE, self._question
+            self._again.popleft()
+            yield index, command
+
+    def _draw(self) -> bool:
         for command in self._commands:
+            self._again.append((len(self.answers), command))
             self.answers.append(UNANSWERED)
-            yield len(self.answers) - 1, command
+            return True
+        return False
 
     def sent(self, index: int, command: Command[Any], size: int) -> None:
         self.waiting.append((index, command, size))
@@ -132,15 +160,43 @@ class Exchange:
 
     @property
     def full(self) -> bool:
-        """Whether replies are to be read before more is sent."""
-        return len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+        """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
+        asking = self._question is not None and not self.peer.known
+        return asking or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
 
     def take(self) -> tuple[int, Command[Any]]:
         """The command whose reply has come."""
         index, command, size = self.waiting.popleft()
         self._bytes -= size
-        self._replies += 1
+        if command is self._question:
+            self._question = None
+        else:
+            self._replies += 1
         return index, command
+
+    def answered(self, reply: Any) -> None:
+        """The next reply has come."""
+        index, command = self.take()
+        self._put(index, read_reply(command, reply))
+
+    def refused(self, error: redis.exceptions.ResponseError) -> tuple[int, Command[Any]] | None:
+        """The next reply is an error: what is to be sent once more at once, with its place, if anything."""
+        index, command = self.take()
+        if isinstance(error, redis.exceptions.NoScriptError):  # nothing ran: the whole script is sent instead
+            self.peer.loaded.discard(command.script)
+            return index, command
+        if (time := late_by(error)) is not None:
+            self.peer.learn(time)
+            if index not in self._late:  # the clock of the server was set forward, or it was slow, and the caller waits
+                self._late.add(index)
+                return index, command
+        told = translate(error)
+        self._put(index, as_unknown(told) if index in self._unsure else told)
+        return None
+
+    def _put(self, index: int, answer: Any) -> None:
+        if index != NO_PLACE:
+            self.answers[index] = answer
 
     @property
     def done(self) -> bool:
@@ -158,18 +214,26 @@ class Exchange:
         """
         again = bool(self.waiting) and broken(error) and self._replies > self._replies_at_last_break
         self._replies_at_last_break = self._replies
+        sent = [(index, command) for index, command, _ in self.waiting if index != NO_PLACE]
+        self._unsure.update(index for index, _ in sent)
         if again:
-            self._again.extendleft((index, command) for index, command, _ in reversed(self.waiting))
+            self._again.extendleft(reversed(sent))
         else:
-            failed = translate(error)
-            self.answers = [failed if answer is UNANSWERED else answer for answer in self.answers]
-            self.answers.extend(failed for _ in self._commands)
+            unknown, not_done = translate(error), as_not_done(error)
+            for index, answer in enumerate(self.answers):
+                if answer is UNANSWERED:
+                    self.answers[index] = unknown if index in self._unsure else not_done
+            self.answers.extend(not_done for _ in self._commands)
         self.waiting.clear()
+        self._question = None
+        self.peer.forget()
         self._bytes = 0
         return again
 
 
 UNANSWERED: Final = object()
+#: No answer of the caller's belongs to it.
+NO_PLACE: Final = -1
 
 
 def read_reply(command: Command[T], reply: Any) -> T | StoreError:

@@ -1,8 +1,8 @@
 """The Lua scripts: read from their files, their includes put in, named by their SHA-1.
 
 A script says in its head what it is: `-- @flags` for the server; `-- @promise` if its answer is a promise to a caller, so
-that it waits for replicas or the disk where these are wanted; `-- @empties` if a full Redis needs it to get rid of
-messages.
+that it has a deadline, and waits for replicas or the disk where these are wanted; `-- @empties` if a full Redis needs
+it to get rid of messages.
 """
 
 from __future__ import annotations

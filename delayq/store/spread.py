@@ -18,15 +18,26 @@ from delayq.errors import StoreError, StoreUnavailable
 from delayq.store.address import Node
 from delayq.store.commands import EVERY, Command, Replies, plain
 from delayq.store.durability import Barrier, Durability
-from delayq.store.exchange import AHEAD, AHEAD_BYTES, PASSING_ERRORS, UNANSWERED, broken, read_reply, translate
+from delayq.store.exchange import (
+    AHEAD,
+    AHEAD_BYTES,
+    NO_PLACE,
+    PASSING_ERRORS,
+    UNANSWERED,
+    as_not_done,
+    as_unknown,
+    broken,
+    promises,
+    read_reply,
+    translate,
+)
+from delayq.store.peer import Peer, late_by
 from delayq.store.slots import SlotMap, key_of
 
 __all__ = ["ASKING", "NO_PLACE", "PAUSES", "Lane", "Spread", "Way", "nobody"]
 
 #: Before each further round, in seconds, if a server has to come round first.
 PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-#: No answer of the caller's belongs to it.
-NO_PLACE: Final = -1
 ASKING: Final[Command[None]] = plain("ASKING", read=lambda _: None)
 
 
@@ -42,18 +53,30 @@ class Way(NamedTuple):
 class Lane:
     """One connection to one primary while a spread runs: what was sent there and is not answered."""
 
-    def __init__(self, node: Node, connection: Any, loaded: set[str], durability: Durability | None) -> None:
+    def __init__(self, node: Node, connection: Any, peer: Peer, durability: Durability | None) -> None:
         self.node = node
         self.connection = connection
-        self.loaded = loaded
+        self.peer = peer
+        self.pending: Way | None = None  # is to be sent next, once the clock is known
+        self._question: Command[None] | None = None  # of the clock, and not answered
         self.waiting: deque[tuple[Way, int]] = deque()
         self.barrier = Barrier(durability) if durability is not None else None
         self._bytes = 0
 
     @property
     def full(self) -> bool:
-        """Whether replies are to be read before more is sent."""
-        return len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+        """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
+        asking = self._question is not None and not self.peer.known
+        return asking or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+
+    def with_time(self, way: Way) -> Iterator[Way]:
+        """The command, and before it the question of the clock if its deadline takes that."""
+        self.pending = way
+        if promises(way.command) and self.peer.stale:
+            self._question = self.peer.ask()
+            yield Way(NO_PLACE, self._question)
+        self.pending = None
+        yield way
 
     def sent(self, way: Way, size: int) -> None:
         self.waiting.append((way, size))
@@ -65,6 +88,8 @@ class Lane:
         """The command whose reply has come."""
         way, size = self.waiting.popleft()
         self._bytes -= size
+        if way.command is self._question:
+            self._question = None
         return way
 
     def barriers(self) -> list[Command[Any]]:
@@ -88,7 +113,8 @@ class Spread:
         self._again: deque[Way] = deque()
         self._patient = False
         self._rounds = 0
-        self._repeated: set[int] = set()
+        self._repeated: set[int] = set()  # were sent to a server that broke before it answered them
+        self._late: set[int] = set()  # were refused once because their deadline had passed
         self._unknown: dict[int, StoreError] = {}
 
     # -- out ---------------------------------------------------------------------------------------------------------
@@ -144,10 +170,15 @@ class Spread:
         """The next reply of a lane is an error; what is to be sent there once more at once, if anything."""
         way = lane.take()
         if isinstance(error, redis.exceptions.NoScriptError):
-            lane.loaded.discard(way.command.script)
+            lane.peer.loaded.discard(way.command.script)
             return way
         if way.place == NO_PLACE:
             return None
+        if (time := late_by(error)) is not None:
+            lane.peer.learn(time)
+            if way.place not in self._late:
+                self._late.add(way.place)
+                return way
         if isinstance(error, redis.exceptions.AskError):  # MOVED, too
             node = (error.host or lane.node[0], error.port)
             moved = isinstance(error, redis.exceptions.MovedError)
@@ -160,8 +191,12 @@ class Spread:
             self.stale = self.stale or not isinstance(error, redis.exceptions.TryAgainError)
             self._bounce(way._replace(node=None, asking=False), error, patient=True)
         else:
-            self.answers[way.place] = translate(error)
+            self.answers[way.place] = self._told(way, error)
         return None
+
+    def _told(self, way: Way, error: Exception) -> StoreError:
+        """The error of a command that did not run now; but it may have, if it was sent before."""
+        return as_unknown(translate(error)) if way.place in self._repeated else as_not_done(error)
 
     def unreachable(self, node: Node, way: Way, error: Exception) -> None:
         """There is no connection to a server: nothing ran there."""
@@ -177,6 +212,9 @@ class Spread:
         self.trouble.add(lane.node)
         if lane.barrier is not None:
             self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
+        lane.peer.forget()
+        if lane.pending is not None:  # only the question before it was sent
+            self._bounce(lane.pending._replace(node=None, asking=False), error, patient=False)
         for way, _ in lane.waiting:
             if way.place == NO_PLACE:
                 continue
@@ -217,9 +255,8 @@ class Spread:
         """The answers, when all is over; what still bounces gets its last error."""
         for way, error in self._next:
             astray = isinstance(error, redis.exceptions.AskError)
-            self.answers[way.place] = (
-                StoreUnavailable(f"the cluster sent it astray: {error}") if astray else translate(error)
-            )
+            told = StoreUnavailable(f"the cluster sent it astray: {error}") if astray else error
+            self.answers[way.place] = self._told(way, told)
         for lane in self.lanes.values():
             if lane.barrier is not None:
                 self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
@@ -230,7 +267,7 @@ class Spread:
 
     def give_up(self, error: Exception) -> list[Any]:
         """Nothing can be sent at all: the error stands in every place."""
-        failed = translate(error)
+        failed = as_not_done(error)
         self.answers.extend(failed for _ in self._commands)
         return self.answers
 

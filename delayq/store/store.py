@@ -27,12 +27,11 @@ from delayq.store.exchange import (
     Exchange,
     all_good,
     connection_options,
-    read_reply,
     single,
-    translate,
     words_of,
 )
 from delayq.store.keys import QueueKeys
+from delayq.store.peer import Peer
 from delayq.store.primary import Primary, deposed
 from delayq.store.wakes import Wakes
 
@@ -70,7 +69,7 @@ class Store:
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []
-        self._loaded: set[str] = set()  # scripts that the server has got from here
+        self._peer = Peer(timeout)
         self._connections = connections
         self._free = threading.BoundedSemaphore(connections)
         self._process = os.getpid()
@@ -91,7 +90,7 @@ class Store:
         """
         if self._cluster is not None:
             return self._cluster.run_many(commands, self.durability)
-        exchange = Exchange(commands) if self.durability is None else DurableExchange(commands, self.durability)
+        exchange = self._exchange_of(commands)
         while True:
             try:
                 with self._connection() as connection:
@@ -103,6 +102,11 @@ class Store:
                     self._primary.forget()
                 if not exchange.broke(error):
                     return exchange.result()
+
+    def _exchange_of(self, commands: Iterable[Command[Any]]) -> Exchange:
+        if self.durability is None:
+            return Exchange(commands, self._peer)
+        return DurableExchange(commands, self._peer, self.durability)
 
     def _exchange(self, connection: Any, exchange: Exchange) -> None:
         while True:
@@ -116,25 +120,20 @@ class Store:
                 return
 
     def _send(self, connection: Any, exchange: Exchange, index: int, command: Command[Any]) -> None:
-        words = pack_command(words_of(command, self._flags, self._loaded))
+        words = pack_command(words_of(command, self._flags, self._peer))
         exchange.sent(index, command, len(words))
         connection.send_packed_command((words,), check_health=False)
 
     def _receive(self, connection: Any, exchange: Exchange) -> None:
         try:
             reply = connection.read_response(disconnect_on_error=True)
-        except redis.exceptions.NoScriptError:  # nothing ran: the whole script is sent instead
-            index, command = exchange.take()
-            self._loaded.discard(command.script)
-            self._send(connection, exchange, index, command)
         except redis.exceptions.ResponseError as error:
             if self._primary is not None and deposed(error):  # nothing ran: the sentinels know who is primary now
                 raise redis.exceptions.ConnectionError(str(error)) from None
-            index, _ = exchange.take()
-            exchange.answers[index] = translate(error)
+            if (again := exchange.refused(error)) is not None:
+                self._send(connection, exchange, *again)
         else:
-            index, command = exchange.take()
-            exchange.answers[index] = read_reply(command, reply)
+            exchange.answered(reply)
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:

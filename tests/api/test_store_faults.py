@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from delayq.config import load_settings
+from delayq.config import Settings, load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.store.keys import queue_keys
 from tests.api.conftest import Serving, assert_away
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
 
 HOUR = 3_600_000
 AWAY = [
@@ -82,6 +84,35 @@ async def test_every_path_says_that_redis_is_away(
             assert [result["id"] for result in problem["results"]] == body["ids"]
         proxy.heal()
         assert (await api.get("/v1/stats")).status_code == 200
+
+
+async def test_a_change_that_was_given_up_is_not_made_behind_a_newer_one(
+    proxy: FaultProxy, valkey: ServerUnderTest, settings: Settings, asgi: Serving
+) -> None:
+    cut = load_settings(redis_url=proxy.url, redis_timeout=300)
+    async with asgi(cut) as behind, asgi(settings) as beside:
+        assert (await behind.post("/v1/messages", json=message(id="a"))).status_code == 201
+        valkey.admin.config_resetstat()
+        proxy.hold()
+        problem = assert_away(await behind.patch("/v1/messages/a", json={"delayTime": "2h"}))
+        assert "the outcome is unknown" in problem["detail"]
+        moved = await beside.patch("/v1/messages/a", json={"delayTime": "3h"})
+        assert moved.status_code == 200
+        proxy.release()
+        refused = partial(valkey.admin.info, "errorstats")
+        eventually(lambda: "errorstat_EXPIRED" in refused(), "what was held has arrived, and was refused")
+        assert (await beside.get("/v1/messages/a")).json()["dueMs"] == moved.json()["dueMs"]
+
+
+async def test_a_change_that_was_never_sent_is_told_as_not_done(proxy: FaultProxy, asgi: Serving) -> None:
+    async with asgi(load_settings(redis_url=proxy.url)) as api:
+        assert (await api.post("/v1/messages", json=message(id="a"))).status_code == 201
+        proxy.refuse()
+        assert_away(await api.get("/v1/messages/a"))  # that connection is gone
+        problem = assert_away(await api.post("/v1/messages", json=message(id="b")))
+        assert "nothing was done: repeat with the same id, b" in problem["detail"]
+        problem = assert_away(await api.delete("/v1/messages/a"))
+        assert "nothing was done" in problem["detail"]
 
 
 async def test_a_wrong_message_is_wrong_also_while_redis_is_away(proxy: FaultProxy, asgi: Serving) -> None:

@@ -31,7 +31,7 @@ _TELLS = {
     ("move", "in_flight"): ("in_flight", "in_flight"),
     ("move", "delivered"): ("delivered", "delivered"),
     ("move", "cancelled"): ("cancelled", "cancelled"),
-    ("move", "removed"): ("cancelled", "removed"),
+    ("move", "removed"): ("removed_in_flight", "removed"),
 }
 #: What happens by itself, at any moment.
 _HIDDEN = {"pending": "in_flight", "in_flight": "delivered"}

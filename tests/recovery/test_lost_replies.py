@@ -247,4 +247,4 @@ def test_a_load_over_a_link_that_keeps_losing_replies_is_delivered_exactly_once(
         assert [id for id, count in Counter(delivered).items() if count > 1] == []
         assert set(delivered) & cancelled == set()
         lost = accepted[topic] - set(delivered) - cancelled
-        assert {found and found.state for found in client.get_many(sorted(lost))} <= {"cancelled"}  # in flight
+        assert {found and found.state for found in client.get_many(sorted(lost))} <= {"removed_in_flight"}

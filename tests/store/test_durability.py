@@ -84,7 +84,8 @@ def test_a_change_waits_for_its_replicas_on_its_own_connection(
         assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
         assert made.get("a") is not None
         assert made.cancel("a").result == "cancelled"
-    assert list(proxy.commands) == ["schedule", "barrier", "wait", "get", "cancel", "barrier", "wait"]
+    ran = [command for command in proxy.commands if command != "time"]
+    assert ran == ["schedule", "barrier", "wait", "get", "cancel", "barrier", "wait"]
 
 
 def test_a_dead_letter_waits_for_its_replicas_too(
@@ -98,7 +99,8 @@ def test_a_dead_letter_waits_for_its_replicas_too(
         proxy.commands.clear()
         assert made.redrive(["a"]) == ["scheduled"]
         assert made.discard("b")
-    assert list(proxy.commands) == ["redrive", "barrier", "wait", "discard", "barrier", "wait"]
+    ran = [command for command in proxy.commands if command != "time"]
+    assert ran == ["redrive", "barrier", "wait", "discard", "barrier", "wait"]
 
 
 @pytest.mark.parametrize("name", CHANGES)

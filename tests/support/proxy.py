@@ -56,6 +56,8 @@ class FaultProxy:
         self._faults: list[_DropReply] = []
         self._requests_left: int | None = None  # bytes to the server until everything is cut
         self._swallow = False
+        self._passing = threading.Event()  # requests are not held
+        self._passing.set()
         self._rate: int | None = None  # bytes a second, in each direction
         self._free_at = [0.0, 0.0]  # when each direction has passed on what it was given
 
@@ -89,6 +91,18 @@ class FaultProxy:
     def black_hole(self) -> None:
         """Accept, read, answer nothing, reset nothing."""
         self._swallow = True
+
+    def hold(self) -> None:
+        """Keep what is sent to the server, as a line does that is cut for a while, until it is released."""
+        self._passing.clear()
+
+    def release(self) -> None:
+        """Let what was held arrive, though its sender has given up."""
+        self._passing.set()
+
+    def wait_while_held(self) -> None:
+        """Return once requests may pass."""
+        self._passing.wait()
 
     def refuse(self) -> None:
         """Reset what there is and accept nothing."""
@@ -127,6 +141,7 @@ class FaultProxy:
 
     def __exit__(self, *error: object) -> None:
         self._stop_listening()
+        self.release()
         self.reset()
         with self._lock:
             links = list(self._links)
@@ -268,6 +283,7 @@ class _Link:
         while data := self._client.recv(CHUNK):
             if self._proxy.swallows:
                 continue
+            self._proxy.wait_while_held()
             for frame in frames.feed(data):
                 words = _words_of(frame)
                 self._subscribed = self._subscribed or words[0].upper() == b"SUBSCRIBE"

@@ -12,9 +12,11 @@ from delayq.errors import NotDurable, StoreError, StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Command, every, plain
 from delayq.store.durability import Durability
+from delayq.store.exchange import NO_PLACE
 from delayq.store.keys import queue_keys
+from delayq.store.peer import Peer
 from delayq.store.slots import SlotMap, slot_of
-from delayq.store.spread import NO_PLACE, PAUSES, Lane, Spread, Way
+from delayq.store.spread import PAUSES, Lane, Spread, Way
 
 A, B = ("a", 1), ("b", 2)
 HALF = 8_191
@@ -55,7 +57,7 @@ class Wire:
         return [(node, way.place) for node, way in self.sent]
 
     def lane(self, node: tuple[str, int]) -> Lane:
-        return self.spread.lanes.setdefault(node, Lane(node, None, set(), self.durability))
+        return self.spread.lanes.setdefault(node, Lane(node, None, Peer(2), self.durability))
 
     def reply(self, node: tuple[str, int], reply: Any) -> Way | None:
         if isinstance(reply, redis.exceptions.ResponseError):
@@ -148,10 +150,10 @@ def test_a_lost_script_is_sent_whole_at_once() -> None:
     wire = Wire([command])
     wire.round()
     ((node, _),) = wire.sent
-    wire.lane(node).loaded.add("stats")
+    wire.lane(node).peer.loaded.add("stats")
     again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
     assert again is not None
-    assert (again.command, wire.lane(node).loaded) == (command, set())
+    assert (again.command, wire.lane(node).peer.loaded) == (command, set())
 
 
 def test_a_server_that_is_not_there_holds_up_nobody_else() -> None:

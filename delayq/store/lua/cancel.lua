@@ -1,13 +1,13 @@
 -- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet. Anything else that was
 -- pending is removed too, but says 'in_flight': it may be or have been forwarded.
 -- KEYS: state queue pool attempts keys final dead guard
--- ARGV: now, window of final, most in final, then the ids (see include/rights)
+-- ARGV: now, window of final, most in final, then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'discarded' | 'not_found' of each; 'moved' if it is not here and the
 --          queue is closed: ask the next layout
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @include clock record rights final life closed
+-- @include deadline clock record rights final life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local now = clock(ARGV[1])

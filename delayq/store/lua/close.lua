@@ -1,7 +1,8 @@
 -- Let a queue take no new message, for ever: what it does not have has moved to the next layout.
 -- KEYS: state
--- ARGV: none
+-- ARGV: the deadline (see include/deadline)
 -- Returns: 1 | 0 (it was closed before)
 -- @flags allow-oom
 -- @promise
+-- @include deadline
 return redis.call('HSETNX', KEYS[1], 'closed', '1')

@@ -1,11 +1,11 @@
 -- Delete dead letters for good.
 -- KEYS: state pool attempts keys dead reasons final
--- ARGV: now, window of final, most in final, then the ids (see include/rights)
+-- ARGV: now, window of final, most in final, then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 1 (now, or by the same call before) | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @include clock record rights final closed
+-- @include deadline clock record rights final closed
 local state, pool, attempts, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, reasons, final = KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])

@@ -1,10 +1,10 @@
 -- Put dead letters back into the queue, due now: a new generation and no attempts yet, but exposed all the same,
 -- because they were in flight before.
 -- KEYS: state queue pool attempts dead reasons
--- ARGV: now, wake channel, then the ids (see include/rights)
+-- ARGV: now, wake channel, then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 'scheduled' (now, or before, if it was not tried since) | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed
 -- @promise
--- @include clock record rights generation wake closed
+-- @include deadline clock record rights generation wake closed
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local generation

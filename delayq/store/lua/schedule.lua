@@ -3,13 +3,13 @@
 -- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms), kinds: a letter for each
 --       message ('a' at, 'p' at, but not once that has passed, 'r' after; in upper case if the caller gave the id),
 --       then all ids, then all bodies:
---       the due or delay (13 digits), '0', content
+--       the due or delay (13 digits), '0', content; the deadline (see include/deadline)
 -- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
 --          'live' or 'dead' (scheduled before by the same call), 'delivered' (so was this, and it has ended),
 --          'conflict' (by another call; without a due if that one's was delivered), 'cancelled', 'removed_in_flight' or
 --          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout)
 -- @promise
--- @include clock record content generation wake final
+-- @include deadline clock record content generation wake final
 local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local window, short = tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -1,0 +1,165 @@
+"""A change that its caller has given up is not made later, and what the caller is told of it is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from delayq.clock import SystemClock
+from delayq.errors import NotDone, StoreUnavailable
+from delayq.store import commands, scripts
+from delayq.store.commands import Command
+from delayq.store.keys import Layout
+from delayq.store.peer import Peer
+from delayq.store.store import Store
+from tests.support.proxy import FaultProxy
+from tests.support.queues import AsyncRunner, Queue, row, schedule_command
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+
+HOUR = 3_600_000
+ONE, TWO = (Layout(16),), (Layout(16), Layout(64, 16))
+
+#: Every script whose answer is a promise, on a queue that has a live message and a dead letter.
+CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
+    "schedule": lambda q: schedule_command(q.keys, row("new", at=90_000), now=q.now),
+    "cancel": lambda q: commands.cancel(q.keys, ["live"], now=q.now),
+    "reschedule": lambda q: commands.reschedule(q.keys, "live", "a95000", now=q.now),
+    "redrive": lambda q: commands.redrive(q.keys, ["dead"], now=q.now),
+    "discard": lambda q: commands.discard(q.keys, ["dead"], now=q.now),
+    "close": lambda q: commands.close(q.keys),
+    "relist": lambda q: commands.relist(ONE, TWO),
+}
+
+
+def fill(q: Queue) -> None:
+    q.run(commands.layout(16))
+    q.given(row("live", at=90_000), row("dead", at=20_000, keys=("k",)))
+    q.bury(*q.take(now=20_000))
+
+
+def test_every_promise_has_a_deadline() -> None:
+    assert set(CHANGES) == {name for name in scripts.NAMES if scripts.load(name).promise}
+
+
+@pytest.mark.one_server
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_comes_behind_its_deadline_changes_nothing(q: Queue, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    q.server.needs_a_real_one("connection that lives on behind an error")
+    fill(q)
+    before = q.state(), q.fields(), q.run(commands.layouts())
+    with monkeypatch.context() as late:
+        late.setattr(Peer, "deadline", lambda _peer: 1)
+        with pytest.raises(NotDone, match="too late"):
+            q.run(CHANGES[name](q))
+    assert (q.state(), q.fields(), q.run(commands.layouts())) == before
+    q.run(CHANGES[name](q))
+    assert (q.state(), q.fields(), q.run(commands.layouts())) != before
+
+
+@pytest.mark.one_server
+def test_a_clock_that_was_set_forward_refuses_nobody_for_long(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal says what time it is there, and the call is sent once more."""
+    deadline = Peer.deadline
+    refused: list[int] = []
+
+    def behind(peer: Peer) -> Any:
+        """As if the server were an hour ahead of what was known."""
+        if not refused:
+            refused.append(1)
+            assert peer._ahead is not None
+            peer._ahead = peer._ahead[0] - HOUR, peer._ahead[1] - HOUR
+        return deadline(peer)
+
+    monkeypatch.setattr(Peer, "deadline", behind)
+    assert q.schedule(row("a", at=90_000)).others == {}
+    assert q.state().queue == {"a": 90_000}
+    assert q.cancel("a") == ["cancelled"]
+
+
+# -- a line that is cut for a while --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[Store, AsyncRunner], ids=["sync", "async"])
+def cut(request: pytest.FixtureRequest, real: ServerUnderTest) -> Iterator[tuple[Queue, FaultProxy, Queue]]:
+    """A caller behind a line that can be cut, and one beside it."""
+    beside = Store(real.url)
+    with FaultProxy(real.port) as proxy:
+        behind = request.param(proxy.url, timeout=0.3)
+        yield Queue(behind, real), proxy, Queue(beside, real)
+        behind.close()
+    beside.close()
+
+
+def calls(q: Queue) -> int:
+    """How many scripts the server was given."""
+    found = q.admin.info("commandstats")
+    return sum(found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+
+def abandon(q: Queue, proxy: FaultProxy, beside: Queue) -> None:
+    """Move a message over a line that is cut; once that is given up move it on beside; then the line is whole again."""
+    now = SystemClock().now()
+    q.run(schedule_command(q.keys, row("a", at=now + HOUR), now=now))
+    proxy.hold()
+    with pytest.raises(StoreUnavailable) as unknown:
+        q.run(commands.reschedule(q.keys, "a", f"a{now + 2 * HOUR}"))
+    assert not isinstance(unknown.value, NotDone)
+    assert beside.run(commands.reschedule(q.keys, "a", f"a{now + 3 * HOUR}"))[0] == "scheduled"
+    seen = calls(beside)
+    proxy.release()
+    eventually(lambda: calls(beside) > seen, "what was held has arrived")
+    assert beside.state().queue == {"a": now + 3 * HOUR}
+
+
+@pytest.mark.one_server
+def test_what_was_given_up_does_nothing_when_the_line_is_whole_again(cut: tuple[Queue, FaultProxy, Queue]) -> None:
+    abandon(*cut)
+
+
+@pytest.mark.one_server
+def test_without_a_deadline_it_would_undo_what_was_confirmed_since(
+    cut: tuple[Queue, FaultProxy, Queue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Peer, "deadline", lambda _peer: "")
+    with pytest.raises(AssertionError):
+        abandon(*cut)
+
+
+@pytest.mark.one_server
+def test_what_was_never_sent_is_not_done(cut: tuple[Queue, FaultProxy, Queue]) -> None:
+    """While nothing is known of the server's clock, that is asked first."""
+    q, proxy, beside = cut
+    proxy.hold()
+    with pytest.raises(NotDone):
+        q.schedule(row("a", at=90_000))
+    proxy.release()
+    proxy.refuse()
+    with pytest.raises(NotDone):
+        q.schedule(row("a", at=90_000))
+    assert beside.state().queue == {}
+    proxy.heal()
+    assert q.schedule(row("a", at=90_000)).others == {}
+
+
+@pytest.mark.one_server
+def test_what_may_have_run_before_is_unknown_though_the_repetition_is_refused(
+    cut: tuple[Queue, FaultProxy, Queue],
+) -> None:
+    q, proxy, beside = cut
+    q.schedule(row("a", at=90_000))
+    proxy.drop_reply("cancel")
+    refuse = Peer.deadline
+
+    def only_the_first(peer: Peer) -> Any:
+        return refuse(peer) if not proxy.dropped else 1
+
+    with pytest.MonkeyPatch.context() as late:
+        late.setattr(Peer, "deadline", only_the_first)
+        with pytest.raises(StoreUnavailable) as unknown:
+            q.cancel("a")
+    assert not isinstance(unknown.value, NotDone)
+    assert beside.state().queue == {}
+    assert q.cancel("a") == ["cancelled"]
