@@ -11,8 +11,8 @@ from .problems import ProblemOut
 
 __all__ = [
     "BatchOut", "DeadLetterOut", "DeadLettersOut", "EndedOut", "FoundOut", "HealthOut", "ItemOut", "MessageOut",
-    "NodeOut", "NodeQueueOut", "NodesOut", "QueueOut", "QueuesOut", "ResultOut", "ResultsOut", "ScheduledOut",
-    "StateOut", "StatsOut",
+    "NodeOut", "NodeQueueOut", "NodesOut", "QueueOut", "QueuesOut", "ResultOut", "ResultsOut", "RouteOut",
+    "RoutesOut", "ScheduledOut", "StateOut", "StatsOut",
 ]  # fmt: skip
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
@@ -66,7 +66,7 @@ class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class StateOut(msgspec.Struct, rename="camel"):
-    """What is known of an id. `message` is null once it has ended; `reason` says why it is dead."""
+    """What is known of an id. `message` is null once it has ended; `reason` says why it is dead, or what parked it."""
 
     id: str
     queue: int
@@ -82,6 +82,7 @@ class StateOut(msgspec.Struct, rename="camel"):
     due_ms: Ms | None
     ended_time: Time | None
     reason: str | None
+    next_probe_time: Annotated[Time | None, Meta(description="when the target of a parked one is tried next")]
     message: MessageOut | None
 
 
@@ -166,6 +167,25 @@ class NodesOut(msgspec.Struct):
     """All nodes, by name."""
 
     nodes: list[NodeOut]
+
+
+class RouteOut(msgspec.Struct, rename="camel"):
+    """A route, as live workers tell of it every 5 s. Each worker has a circuit of its own."""
+
+    name: str
+    target: Annotated[str | None, Meta(description="its kind and hosts; null if no live worker has the route")]
+    circuit: Annotated[str | None, Meta(description="open (at one worker at least) or closed; null as above")]
+    reason: Annotated[str | None, Meta(description="what the target said last, where it has been open for longest")]
+    since: Annotated[Time | None, Meta(description="when the first of them opened")]
+    next_probe_time: Annotated[Time | None, Meta(description="when the target is tried next")]
+    open_at: Annotated[list[str], Meta(description="the nodes at which it is open")]
+    parked: Annotated[int, Meta(description="messages that are set aside for the target")]
+
+
+class RoutesOut(msgspec.Struct):
+    """All routes, in the order of the workers' table."""
+
+    routes: list[RouteOut]
 
 
 class StatsOut(msgspec.Struct, rename="camel"):

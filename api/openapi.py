@@ -24,6 +24,7 @@ from .answers import (
     NodesOut,
     QueuesOut,
     ResultsOut,
+    RoutesOut,
     ScheduledOut,
     StateOut,
     StatsOut,
@@ -45,7 +46,7 @@ id that the problem names, and the message is scheduled once.
 """
 _TYPES: Final = (
     BatchIn, BatchOut, CancelIn, DeadLettersOut, EndedOut, FoundOut, HealthOut, IdsIn, MessageIn, NodesOut, PatchIn,
-    ProblemOut, QueuesOut, ResultsOut, ScheduledOut, StateOut, StatsOut,
+    ProblemOut, QueuesOut, ResultsOut, RoutesOut, ScheduledOut, StateOut, StatsOut,
 )  # fmt: skip
 _KEY: Final = {
     "type": "http",

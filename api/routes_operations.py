@@ -1,4 +1,4 @@
-"""For operators: queues, nodes, figures, whether it lives and is ready, metrics."""
+"""For operators: queues, nodes, routes, figures, whether it lives and is ready, metrics."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from .answers import HealthOut, NodesOut, QueuesOut, StatsOut
+from .answers import HealthOut, NodesOut, QueuesOut, RoutesOut, StatsOut
 from .http import Request
 from .problems import Answer, Problem
 from .service import Operations, Service, encode
-from .views import nodes_out, queues_out, stats_out
+from .views import nodes_out, queues_out, routes_out, stats_out
 
 __all__ = ["OPERATIONS"]
 
@@ -36,6 +36,17 @@ async def nodes(service: Service, request: Request) -> Answer:
     request.caller.need_everywhere("read")
     request.query()
     return Answer(200, encode(nodes_out(await service.client.nodes())))
+
+
+@OPERATIONS.add("GET", "/v1/routes", gives={200: RoutesOut}, problems=(400, 503))
+async def routes(service: Service, request: Request) -> Answer:
+    """Look at the routes and their circuits
+
+    By what live workers say of them every 5 s, and how much is parked for each.
+    """
+    request.caller.need_everywhere("read")
+    request.query()
+    return Answer(200, encode(routes_out(await service.client.routes())))
 
 
 @OPERATIONS.add("GET", "/v1/stats", gives={200: StatsOut}, problems=(400, 503))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Raw
@@ -11,6 +11,7 @@ from msgspec import Raw
 from delayq import Scheduled, State, times
 from delayq.codec import BODY_JSON, Record
 from delayq.nodes import NodeLine, owners_of
+from delayq.route_states import RouteState
 from delayq.store.commands import DeadLetter, Found, QueueStats
 
 from .answers import (
@@ -21,13 +22,15 @@ from .answers import (
     NodesOut,
     QueueOut,
     QueuesOut,
+    RouteOut,
+    RoutesOut,
     ScheduledOut,
     StateOut,
     StatsOut,
 )
 
 __all__ = [
-    "dead_letter_out", "nodes_out", "queues_out", "rescheduled_out", "scheduled_out", "state_out", "stats_out",
+    "dead_letter_out", "nodes_out", "queues_out", "rescheduled_out", "routes_out", "scheduled_out", "state_out", "stats_out",
 ]  # fmt: skip
 
 _instant = times.format_instant
@@ -53,7 +56,7 @@ def state_out(found: Found) -> StateOut:
     """What is known of an id."""
     return StateOut(
         found.id, found.queue, found.state, found.attempts, _time(found.due), found.due, _time(found.ended), found.reason,
-        _message_out(found.record),
+        _time(found.next_probe), _message_out(found.record),
     )  # fmt: skip
 
 
@@ -103,6 +106,25 @@ def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
         )
         for line in nodes.values()
     ])  # fmt: skip
+
+
+def routes_out(routes: Iterable[RouteState]) -> RoutesOut:
+    """The routes as the nodes' lines tell of them."""
+    return RoutesOut(
+        [
+            RouteOut(
+                route.name,
+                route.target or None,
+                route.circuit,
+                route.reason,
+                _time(route.since),
+                _time(route.next_probe),
+                list(route.open_at),
+                route.parked,
+            )
+            for route in routes
+        ]
+    )
 
 
 def stats_out(queues: list[QueueStats]) -> StatsOut:

@@ -14,6 +14,7 @@ from delayq.errors import DelayqError, StoreError
 from delayq.message import Limits, Message
 from delayq.nodes import NodeLine
 from delayq.operations import Cancelled, Context, Plan, Rescheduled, Scheduled
+from delayq.route_states import RouteState
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import Found, QueueStats
@@ -209,6 +210,10 @@ class Client:
         """The nodes by name, as their lines tell of them."""
         return self._run(operations.nodes(self.reading()))
 
+    def routes(self) -> list[RouteState]:
+        """The routes, their circuits as live workers tell of them, and how much is parked for each."""
+        return self._run(operations.routes(self.reading()))
+
     def close(self) -> None:
         """Close the connections."""
         self.store.close()
@@ -375,6 +380,10 @@ class AsyncClient:
     async def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""
         return await self._run(operations.nodes(await self.reading()))
+
+    async def routes(self) -> list[RouteState]:
+        """The routes, their circuits as live workers tell of them, and how much is parked for each."""
+        return await self._run(operations.routes(await self.reading()))
 
     async def close(self) -> None:
         """Close the connections."""

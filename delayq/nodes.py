@@ -10,10 +10,24 @@ import msgspec
 
 from delayq.message import MAX_DUE
 
-__all__ = ["LINE_AGE", "NodeLine", "Owned", "era_of", "owners_of", "ranges", "read_nodes"]
+__all__ = [
+    "LINE_AGE",
+    "LONGEST_REASON",
+    "NodeLine",
+    "OpenCircuit",
+    "Owned",
+    "RouteLine",
+    "era_of",
+    "owners_of",
+    "ranges",
+    "read_nodes",
+]
 
 #: A line that is older than this (ms) is stale: its node is gone, or cut off from Redis.
 LINE_AGE: Final = 15_000
+
+#: So many characters of a target's words stand in a line.
+LONGEST_REASON: Final = 300
 
 Ms = Annotated[int, msgspec.Meta(ge=0, le=MAX_DUE)]
 
@@ -25,11 +39,28 @@ class Owned(msgspec.Struct, frozen=True):
     since: Ms | None = None
 
 
+class OpenCircuit(msgspec.Struct, frozen=True):
+    """A circuit that is open: since when, when the next probes may go, and what the target said last."""
+
+    since: Ms
+    probe: Ms
+    reason: str = ""
+
+
+class RouteLine(msgspec.Struct, frozen=True):
+    """A route of a node, in the order of its table: the pattern of its topics, its target's kind and hosts."""
+
+    name: str
+    match: str
+    target: str
+    circuit: OpenCircuit | None = None
+
+
 class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     """A node, by its line. Times are Unix ms by its own clock, but `seen` by that of Redis; what an older worker does not
     say is '' or None.
 
-    `handed_over` is when it last gave a queue up to another node.
+    `handed_over` is when it last gave a queue up to another node. The times of `routes` are by the clock of Redis, too.
     """
 
     node: str
@@ -41,6 +72,7 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     coordinator: str
     queues: dict[int, Owned]
     handed_over: int | None
+    routes: tuple[RouteLine, ...] = ()
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -53,6 +85,7 @@ class _Written(msgspec.Struct, frozen=True):
     coordinator: str = ""
     queues: dict[int, Owned | str] = {}
     handed_over: Ms | None = None
+    routes: tuple[RouteLine, ...] = ()
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -70,7 +103,7 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
         nodes[name] = NodeLine(
             node=name, address=line.address, version=line.version, since=line.since, seen=line.seen,
             stale=now - line.seen > LINE_AGE, coordinator=line.coordinator, queues=queues,
-            handed_over=line.handed_over,
+            handed_over=line.handed_over, routes=line.routes,
         )  # fmt: skip
     return nodes
 

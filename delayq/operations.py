@@ -22,6 +22,7 @@ from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key
 from delayq.nodes import NodeLine, read_nodes
 from delayq.plan import Context, Plan
+from delayq.route_states import explain_parked, routes
 from delayq.scheduling import Scheduled, level_delay, schedule
 from delayq.store import checks, commands
 from delayq.store.commands import MOVED, Command, Found, QueueStats
@@ -29,7 +30,7 @@ from delayq.store.durability import Durability
 from delayq.store.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
 
-__all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "Scheduled", "schedule"]
+__all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "Scheduled", "routes", "schedule"]
 FIND_LIMIT: Final = 1_000
 #: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
 MOST_PAGES: Final = 1_000
@@ -136,7 +137,9 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
     for id in ids:
         check_id(id)
     results = yield from look(context, ids)
-    return all_good([results[id] for id in ids])
+    found = all_good([results[id] for id in ids])
+    parked = yield from explain_parked(found)
+    return [parked.get(one.id, one) if one is not None else None for one in found]
 
 
 def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:

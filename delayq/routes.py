@@ -24,6 +24,8 @@ __all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_
 LOCAL: Final = "redis+stream:"
 #: Targets without options of their own.
 NO_OPTIONS: Final = ("redis+stream", "log")
+_HOST: Final = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
+_HOSTS: Final = re.compile(f"{_HOST}(?:[,;]{_HOST})*")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -55,6 +57,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     def __repr__(self) -> str:
         """Without its secrets."""
         return f"Route(name={self.name!r}, match={self.match!r})"
+
+    @property
+    def shown_target(self) -> str:
+        """The target's kind and hosts: no login, path or query, in which there may be secrets."""
+        scheme, _, rest = self.target.partition(":")
+        if not rest.startswith("//"):
+            return f"{scheme}:"
+        authority = re.split(r"[/?#]", rest[2:], maxsplit=1)[0]
+        hosts = authority.rpartition("@")[2]
+        # What is no list of hosts may be a piece of a password that was not escaped.
+        return f"{scheme}://{hosts if _HOSTS.fullmatch(hosts) else '…'}"
 
     def stream_of(self, topic: str) -> str:
         """The name of the topic's stream."""

@@ -9,15 +9,25 @@ import threading
 from collections.abc import Iterable
 from itertools import islice
 
+import msgspec
+
 from delayq.clock import Clock
 
-__all__ = ["PROBES", "Circuit"]
+__all__ = ["PROBES", "Circuit", "Opened"]
 
 FAILURES = 3
 PROBES = 3
 SUSPECTS = 3  # different messages that have to fail, before it can only be the target
 FIRST_PAUSE = 1_000
 LONGEST_PAUSE = 30_000
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """An open circuit: since when, when the next probes may go (both monotonic ms), and what the target said last."""
+
+    since: int
+    probe_at: int
+    reason: str
 
 
 class Circuit:
@@ -32,16 +42,25 @@ class Circuit:
         self._probing = False  # a permit was given, and no send has ended since
         self._suspects: set[str] = set()  # ids that have failed, or were let in to try, since a send succeeded
         self._told = False  # the target asked for a pause, or is full: so it is the target
+        self._opened_at = 0
+        self._reason = ""
 
     @property
     def open(self) -> bool:
         """Whether the target is held for broken."""
         return self._probe_at is not None
 
-    def sent(self, ok: bool, after: int = 0, ids: Iterable[str] = (), full: bool = False) -> bool:
+    @property
+    def opened(self) -> Opened | None:
+        """What there is to know of it while it is open."""
+        with self._lock:
+            return None if self._probe_at is None else Opened(self._opened_at, self._probe_at, self._reason)
+
+    def sent(self, ok: bool, after: int = 0, ids: Iterable[str] = (), full: bool = False, reason: str = "") -> bool:
         """Count a send of these messages; True if that opened or closed the circuit.
 
-        A failed one asked for a pause of `after` ms. One that found the target `full` opens it at once.
+        A failed one asked for a pause of `after` ms, with this `reason`. One that found the target `full` opens it at
+        once.
         """
         with self._lock:
             was_open = self._probe_at is not None
@@ -55,6 +74,7 @@ class Circuit:
             if len(self._suspects) < SUSPECTS:
                 self._suspects.update(islice(ids, SUSPECTS))
             now = self._clock.monotonic()
+            self._reason = reason
             if self._probe_at is not None:
                 if self._probing:  # not one that was on its way when the circuit opened
                     self._probing = False
@@ -62,6 +82,7 @@ class Circuit:
                     self._probe_at = now + self._pause
                 self._probe_at = max(self._probe_at, now + after)
             elif full or self._failures >= FAILURES:
+                self._opened_at = now
                 self._probe_at = now + max(self._pause, after)
                 return True
             return False

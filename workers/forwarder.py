@@ -242,9 +242,10 @@ class Forwarder:
         full = any(result.outcome == "full" for result in results)
         ids = (held.id for group in send.groups for held in group.batch)
         after = max((result.after for result in results), default=0)
-        if self.circuit.sent(reached and not full, after, ids, full):
+        reason = _reason(results)
+        if self.circuit.sent(reached and not full, after, ids, full, reason):
             if self.circuit.open:
-                log.warning("circuit_open", route=self.route.name, reason=_reason(results))
+                log.warning("circuit_open", route=self.route.name, reason=reason)
             else:
                 log.warning("circuit_closed", route=self.route.name)
             if self._observer is not None:

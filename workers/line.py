@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 
 import msgspec
 
 from delayq.clock import Clock
 from delayq.config import Settings
+from delayq.nodes import LONGEST_REASON, OpenCircuit, RouteLine
+from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.store import Store
+from workers.forwarder import Forwarder
 from workers.ownership import Ownership
 from workers.skew import Skew
 
@@ -26,11 +30,22 @@ class Line:
     A node that was killed takes its line not away, so the others do, an hour later.
     """
 
-    def __init__(self, store: Store, settings: Settings, skew: Skew, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        skew: Skew,
+        clock: Clock,
+        *,
+        routes: Routes,
+        forwarders: Mapping[str, Forwarder],
+    ) -> None:
         self._store = store
         self._settings = settings
         self._skew = skew
         self._clock = clock
+        self._routes = routes
+        self._forwarders = forwarders
         self._started = clock.now()
         self._published_at: int | None = None
         self._tidy_at = clock.monotonic()
@@ -56,12 +71,23 @@ class Line:
                     for queue, job in sorted(ownership.jobs.items())
                 },
                 "handed_over": ownership.handed_over,
+                "routes": [self._route(route) for route in self._routes.table],
             }
         )
         self._store.run(commands.publish_node(settings.node, line))
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY
             self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
+
+    def _route(self, route: Route) -> RouteLine:
+        forwarder = self._forwarders.get(route.name)
+        opened = forwarder.circuit.opened if forwarder is not None else None
+        circuit = None
+        if opened is not None:
+            redis_now = self._clock.now() + self._skew.ms - self._clock.monotonic()
+            reason = opened.reason[:LONGEST_REASON]
+            circuit = OpenCircuit(redis_now + opened.since, redis_now + opened.probe_at, reason)
+        return RouteLine(route.name, route.match, route.shown_target, circuit)
 
     def take_away(self) -> None:
         """The node has stopped; raises StoreError."""

@@ -86,13 +86,13 @@ class Node:
         self.glance = Glance(
             self.store, self.skew, self._clock, every=GLANCE_EVERY if settings.zookeeper else GLANCE_EVERY_ALONE
         )
-        self._line = Line(self.store, settings, self.skew, self._clock)
         self.history = History()
         self.ready = False
         self.watch: Watch | None = None
         self.ownership: Ownership | None = None
         self.coordinator: Coordinator | None = None
         self._forwarders: dict[str, Forwarder] = {}
+        self._line = Line(self.store, settings, self.skew, self._clock, routes=self.routes, forwarders=self._forwarders)
         self._policy = Policy(
             window=settings.window, ramp=RAMP, max_attempts=settings.max_attempts,
             backoff=Backoff(settings.retry_base, settings.retry_cap), stuck_after=settings.stuck_after,

@@ -39,6 +39,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "stats": "queues:stats",
     "queues": "queues:queues",
     "nodes": "queues:nodes",
+    "routes": "queues:routes",
     "dead-letters": (
         "Messages that were given up: look at them, put them back, delete them.",
         {"list": "dead_letters:list_", "redrive": "dead_letters:redrive", "discard": "dead_letters:discard"},

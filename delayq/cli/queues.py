@@ -1,13 +1,13 @@
-"""stats, queues, nodes."""
+"""stats, queues, nodes, routes."""
 
 from __future__ import annotations
 
 from delayq.cli.options import AsJson, RedisUrl, connect
 from delayq.cli.output import Output, say
-from delayq.cli.shapes import Shape, node_shape, queue_shape, stats_shape
+from delayq.cli.shapes import Shape, node_shape, queue_shape, route_shape, stats_shape
 from delayq.nodes import owners_of, ranges
 
-__all__ = ["nodes", "queues", "stats"]
+__all__ = ["nodes", "queues", "routes", "stats"]
 
 
 def stats(redis_url: RedisUrl = None, json: AsJson = False) -> int:
@@ -56,3 +56,22 @@ def _node_row(shape: Shape) -> list[str]:
     names = ("address", "version", "coordinator", "since", "seen", "handedOver")
     queues = ranges([one["queue"] for one in shape["queues"]])
     return [shape["node"], "stale" if shape["stale"] else "live", queues, *(shape[name] or "-" for name in names)]
+
+
+def routes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+    """Print the routes: their circuits as live workers tell of them, and how much is parked for each."""
+    with connect(redis_url) as client:
+        shapes = [route_shape(route) for route in client.routes()]
+    if json:
+        Output().json({"routes": shapes})
+    elif shapes:
+        columns = ("name", "circuit", "parked", "target", "since", "next probe", "open at", "reason")
+        Output().table(columns, map(_route_row, shapes))
+    else:
+        say("there are no routes: no worker runs that tells of them (python -m workers).")
+    return 0
+
+
+def _route_row(shape: Shape) -> list[str]:
+    cells = (shape["target"], shape["since"], shape["nextProbeTime"], ",".join(shape["openAt"]), shape["reason"])
+    return [shape["name"], shape["circuit"] or "-", str(shape["parked"]), *(cell or "-" for cell in cells)]

@@ -10,12 +10,13 @@ import msgspec
 from delayq import Scheduled
 from delayq.codec import BODY_JSON, Record
 from delayq.nodes import NodeLine
+from delayq.route_states import RouteState
 from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
     "Shape", "body_of", "body_text", "instant", "letter_shape", "message_shape", "node_shape", "queue_shape",
-    "scheduled_shape", "state_shape", "stats_shape",
+    "route_shape",    "scheduled_shape", "state_shape", "stats_shape",
 ]  # fmt: skip
 
 Shape = dict[str, Any]
@@ -39,6 +40,7 @@ def state_shape(found: Found) -> Shape:
     return {
         "id": found.id, "queue": found.queue, "state": found.state, "attempts": found.attempts,
         "dueTime": instant(found.due), "dueMs": found.due, "endedTime": instant(found.ended), "reason": found.reason,
+        "nextProbeTime": instant(found.next_probe),
         "message": message_shape(found.record),
     }  # fmt: skip
 
@@ -101,6 +103,20 @@ def node_shape(line: NodeLine) -> Shape:
             for queue, owned in line.queues.items()
         ],
     }  # fmt: skip
+
+
+def route_shape(route: RouteState) -> Shape:
+    """A route as the nodes' lines tell of it; what they do not say is None."""
+    return {
+        "name": route.name,
+        "target": route.target or None,
+        "circuit": route.circuit,
+        "reason": route.reason,
+        "since": instant(route.since),
+        "nextProbeTime": instant(route.next_probe),
+        "openAt": list(route.open_at),
+        "parked": route.parked,
+    }
 
 
 def stats_shape(queues: list[QueueStats]) -> Shape:

@@ -109,8 +109,8 @@ class Worker:
         one = self.pull(id)
         assert self.store.run(commands.bury(self._keys(id), EPOCH, [(one, one.attempts + 1, reason)])) == ["ok"]
 
-    def park(self, id: str) -> None:
-        assert self.store.run(commands.park(self._keys(id), EPOCH, "t:streams", [self.pull(id)])) is not None
+    def park(self, id: str, name: str = "t:streams") -> None:
+        assert self.store.run(commands.park(self._keys(id), EPOCH, name, [self.pull(id)])) is not None
 
     def bring_into(self, state: str, id: str) -> None:
         """Bring a message that is due into a state that a worker brings it into; nothing for other states."""

@@ -22,7 +22,8 @@ async def test_a_message_tells_its_state(api: httpx2.AsyncClient, worker: Worker
     assert (found["message"] is None) == ended
     assert (found["dueMs"] is None) == (ended or state in ("dead", "parked"))
     assert (found["endedTime"] is not None) == (ended or state == "dead")
-    assert found["reason"] == ("nobody wants it" if state == "dead" else None)
+    reasons = {"dead": "nobody wants it", "parked": "no live worker says that it owns its queue"}
+    assert found["reason"] == reasons.get(state)
     assert found["attempts"] == (1 if state == "dead" else 0)
 
 

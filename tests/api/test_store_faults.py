@@ -27,6 +27,7 @@ AWAY = [
     ("POST", "/v1/messages:cancel", {"keys": ["a", "b"]}),
     ("GET", "/v1/queues", None),
     ("GET", "/v1/nodes", None),
+    ("GET", "/v1/routes", None),
     ("GET", "/v1/stats", None),
     ("GET", "/v1/dead-letters", None),
     ("POST", "/v1/dead-letters:redrive", {"ids": ["a"]}),

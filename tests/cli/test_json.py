@@ -45,6 +45,7 @@ def test_the_shape_of_a_message_is_what_the_documentation_says(cli: Cli, given: 
     assert json.loads(cli("get", id, "--json").out) == {
         "id": id, "queue": given.queue_of(id), "state": "scheduled", "attempts": 0,
         "dueTime": "2033-05-18T03:33:20.000Z", "dueMs": 2_000_000_000_000, "endedTime": None, "reason": None,
+        "nextProbeTime": None,
         "message": {
             "topic": "demo", "expectDate": "2033-05-18T03:33:20.000Z", "body": {"n": 1}, "tags": "t",
             "keys": ["k1", "k2"], "properties": {"a": "1", "b": "2"}, "orderingKey": "o", "maxAttempts": 3,

@@ -1,4 +1,4 @@
-"""nodes, era."""
+"""nodes, routes, era."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from delayq.cli import main
 from tests.cli.conftest import Cli, Given
+from tests.cli.test_json import answer
 from tests.support.queues import EPOCH, NEW_EPOCH
 
 ERA_3 = f"{3:010d}.{1:020d}"
@@ -42,6 +43,43 @@ def test_no_nodes_are_no_lines(cli: Cli, given: Given) -> None:
     assert (ran.code, ran.out) == (0, "")
     assert ran.sentence().startswith("there are no nodes")
     assert json.loads(cli("nodes", "--json").out) == {"nodes": []}
+
+
+# -- routes --------------------------------------------------------------------------------------------------------------
+
+
+def test_routes_are_one_line_each(cli: Cli, given: Given) -> None:
+    since = 2_000_000_000_000
+    circuit = {"since": since, "probe": since + 1_000, "reason": "h answered 500"}
+    given.owner(
+        "node-1",
+        range(16),
+        routes=[
+            {"name": "hooks", "match": "demo", "target": "https://h:8443", "circuit": circuit},
+            {"name": "streams", "match": "*", "target": "redis+stream:"},
+        ],
+    )
+    given.parked("a", "t:hooks")
+    ran = cli("routes")
+    assert ran.rows == [
+        [
+            "hooks", "open", "1", "https://h:8443", "2033-05-18T03:33:20.000Z", "2033-05-18T03:33:21.000Z", "node-1",
+            "h answered 500",
+        ],
+        ["streams", "closed", "0", "redis+stream:", "-", "-", "-", "-"],
+    ]  # fmt: skip
+    assert json.loads(cli("routes", "--json").out) == answer(given, "/v1/routes")
+    found = json.loads(cli("get", "a", "--json").out)
+    assert (found["reason"], found["nextProbeTime"]) == (
+        "the circuit of route hooks is open: h answered 500", "2033-05-18T03:33:21.000Z",
+    )  # fmt: skip
+
+
+def test_no_routes_are_no_lines(cli: Cli, given: Given) -> None:
+    ran = cli("routes")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.sentence().startswith("there are no routes")
+    assert json.loads(cli("routes", "--json").out) == {"routes": []}
 
 
 # -- era -----------------------------------------------------------------------------------------------------------------

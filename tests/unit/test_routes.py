@@ -232,3 +232,23 @@ def test_a_registered_target_is_opened_with_its_url_route_and_redis(monkeypatch:
     with pytest.raises(ConfigError, match="enough"):
         open_target(Route(name="r", target="mine://x/y"), REDIS)
     assert seen == ["mine://x/y", "r", REDIS]
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ("redis+stream:", "redis+stream:"),
+        ("log:", "log:"),
+        ("https://hooks.example:8443/canary?token=canary#canary", "https://hooks.example:8443"),
+        ("https://hooks.example", "https://hooks.example"),
+        ("kafka://one:9092,two:9092/canary", "kafka://one:9092,two:9092"),
+        ("rabbitmq://canary:canary@[::1]:5672/canary", "rabbitmq://[::1]:5672"),
+        ("rabbitmq://u:can/ary@host/v", "rabbitmq://…"),
+        ("rabbitmq://u:can@ary@host", "rabbitmq://host"),
+        ("https://host/@canary", "https://host"),
+        ("https://canary?@host", "https://canary"),  # whatever stands there, it is the host
+        ("redis+stream://:canary@host:6379/0", "redis+stream://host:6379"),
+    ],
+)
+def test_of_a_target_its_kind_and_hosts_are_shown_and_no_secret(target: str, shown: str) -> None:
+    assert Route(name="r", target=target).shown_target == shown

@@ -9,11 +9,17 @@ from typing import cast
 import msgspec
 import pytest
 
+from delayq import Client, Message
 from delayq.config import load_settings
+from delayq.nodes import LONGEST_REASON, OpenCircuit, RouteLine, read_nodes
+from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.store import Store
-from delayq.testing import ManualClock
+from delayq.testing import ManualClock, MemoryTarget
+from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
+from workers.forwarder import Forwarder
 from workers.line import EVERY, SILENT, TIDY, Line
 from workers.ownership import Ownership
 from workers.skew import Skew
@@ -33,9 +39,11 @@ def clock(store: Store) -> ManualClock:
     return ManualClock(store.run(commands.redis_now()))
 
 
-def line(store: Store, clock: ManualClock, name: str) -> Line:
+def line(store: Store, clock: ManualClock, name: str, *forwarders: Forwarder) -> Line:
     settings = load_settings(redis_url=store.url, node=name)
-    return Line(store, settings, Skew(clock), clock)
+    routes = Routes([one.route for one in forwarders] or None)
+    by_name = {one.route.name: one for one in forwarders}
+    return Line(store, settings, Skew(clock), clock, routes=routes, forwarders=by_name)
 
 
 def killed(store: Store, clock: ManualClock, name: str, silent_for: int) -> None:
@@ -81,3 +89,48 @@ def test_a_node_that_was_silent_for_long_and_lives_writes_its_line_again(store: 
     clock.advance(EVERY)
     paused.publish(NOTHING, changed=False)
     assert names(store) == {"other", "paused"}
+
+
+def test_it_tells_of_its_routes_and_which_circuits_are_open_by_the_clock_of_redis(
+    store: Store, clock: ManualClock
+) -> None:
+    route = Route(name="hooks", match="h.*", target="https://user:canary@hooks.example/canary")
+    forwarder = Forwarder(route, MemoryTarget(), clock, threads=1, timeout=1_000)
+    one = line(store, clock, "one", forwarder)
+
+    def told() -> RouteLine:
+        one.publish(NOTHING, changed=True)
+        lines = store.run(commands.nodes())
+        (found,) = read_nodes(lines, clock.now())["one"].routes
+        return found
+
+    assert told() == RouteLine("hooks", "h.*", "https://hooks.example")
+    clock.advance(10)
+    opened = clock.now()
+    for _ in range(3):
+        forwarder.circuit.sent(False, reason="canary" * LONGEST_REASON)
+    clock.advance(100)
+    clock.set_now(clock.now() + 60_000)  # what a node says is no less true when its clock is wrong
+    one._skew.compare(opened + 100, clock.monotonic())
+    circuit = told().circuit
+    assert circuit == OpenCircuit(opened, opened + 1_000, ("canary" * LONGEST_REASON)[:LONGEST_REASON])
+    forwarder.circuit.sent(True)
+    assert told().circuit is None
+
+
+def test_what_a_worker_knows_of_a_circuit_can_be_asked_of_every_client(valkey: ServerUnderTest) -> None:
+    target = MemoryTarget()
+    target.answer("unavailable", reason="closed for today")
+    settings = settings_for(valkey.url, target)
+    with RunningNode(settings), Client(settings=settings) as client:
+        client.schedule(Message(topic="m.t", id="m", delay_time=0))
+        eventually(lambda: [one for one in client.routes() if one.circuit == "open"], "it is told", 30)
+        memory, streams = client.routes()
+        assert (memory.name, memory.reason, memory.open_at) == ("memory", "closed for today", ("node-under-test",))
+        assert memory.since is not None and memory.next_probe is not None and memory.since < memory.next_probe
+        assert (streams.name, streams.circuit, streams.parked) == ("streams", "closed", 0)
+        parked = eventually(
+            lambda: [one for one in client.get_many(["m"]) if one and one.state == "parked"], "it is", 30
+        )[0]
+        assert parked.reason == "the circuit of route memory is open: closed for today"
+        assert parked.next_probe is not None

@@ -18,6 +18,7 @@ __all__ = [
     "QueueStats",
     "Searched",
     "count_key",
+    "count_parked",
     "find",
     "found",
     "get",
@@ -32,7 +33,8 @@ __all__ = [
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an id; `record` and `due` are None once it has ended, `attempts` counts failed ones.
 
-    For a dead letter, `reason` says why and `ended` when it was buried; for an ended one `ended` is when.
+    For a dead letter, `reason` says why and `ended` when it was buried; for an ended one `ended` is when. For a parked
+    one `reason` says what it waits for, and `next_probe` when its target is tried next, if the workers tell.
     """
 
     id: str
@@ -43,6 +45,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     reason: str | None = None
     ended: int | None = None
+    next_probe: int | None = None
 
 
 def get(
@@ -131,6 +134,11 @@ def search(keys: QueueKeys, cursor: str, look: int, name: str, value: str) -> Co
 def count_key(keys: QueueKeys, key: str) -> Command[int]:
     """How many messages of one queue carry the business key and have not ended."""
     return plain("ZLEXCOUNT", keys.index, f"({key}\0", f"({key}\1", read=int, key=keys.index)
+
+
+def count_parked(keys: QueueKeys, name: str) -> Command[int]:
+    """How many messages of one queue are parked under this name; a few more if some were cancelled meanwhile."""
+    return plain("ZCARD", keys.parked(name), read=int)
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):

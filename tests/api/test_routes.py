@@ -1,0 +1,97 @@
+"""The routes, their circuits, and why a message is parked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+
+from tests.api.conftest import Worker, schedule
+from tests.api.test_nodes import LINE, publish
+from tests.docs.blocks import ROOT, blocks_of, matches
+from tests.support.queues import EPOCH, NEW_EPOCH
+
+SINCE = 1_801_382_400_000
+OPEN = {"since": SINCE, "probe": SINCE + 30_000, "reason": "hooks.example answered 500"}
+HOOKS: dict[str, Any] = {"name": "hooks", "match": "hooks.*", "target": "https://hooks.example"}
+STREAMS: dict[str, Any] = {"name": "streams", "match": "*", "target": "redis+stream:"}
+ALL = range(16)
+
+
+def owns(epoch: str) -> dict[str, Any]:
+    return {str(queue): {"epoch": epoch} for queue in ALL}
+
+
+async def routes(api: httpx2.AsyncClient) -> list[dict[str, Any]]:
+    answer = await api.get("/v1/routes")
+    assert answer.status_code == 200
+    found: list[dict[str, Any]] = answer.json()["routes"]
+    return found
+
+
+async def parked(api: httpx2.AsyncClient, worker: Worker, id: str, topic: str, name: str = "t:hooks") -> str:
+    """A message that is set aside under this name; its id."""
+    id = await schedule(api, id=id, topic=topic, delayTime=0)
+    worker.park(id, name)
+    return id
+
+
+async def test_routes_are_shown_as_the_documentation_says(api: httpx2.AsyncClient, worker: Worker) -> None:
+    page = ROOT / "docs" / "http.md"
+    (block,) = (block for block in blocks_of(page) if block.note == "run by tests/api/test_routes.py")
+    publish(worker, LINE | {"routes": [HOOKS | {"circuit": OPEN}, STREAMS]})
+    await parked(api, worker, "a", "hooks.new")
+    assert matches(block.text, (await api.get("/v1/routes")).text)
+
+
+async def test_each_worker_has_a_circuit_of_its_own(api: httpx2.AsyncClient, worker: Worker) -> None:
+    later = {"since": SINCE + 5, "probe": SINCE + 6, "reason": "later"}
+    publish(worker, LINE | {"node": "a", "routes": [STREAMS, HOOKS | {"circuit": later}]})
+    publish(worker, LINE | {"node": "b", "routes": [STREAMS, HOOKS | {"circuit": OPEN}]})
+    publish(worker, LINE | {"node": "c", "routes": [STREAMS, HOOKS]})
+    publish(worker, LINE | {"node": "gone", "routes": [HOOKS | {"name": "old"}]}, age=16_000)
+    streams, hooks = await routes(api)
+    assert (streams["name"], streams["circuit"], streams["openAt"], streams["reason"]) == (
+        "streams",
+        "closed",
+        [],
+        None,
+    )
+    assert (hooks["circuit"], hooks["openAt"], hooks["reason"]) == ("open", ["a", "b"], OPEN["reason"])
+    assert hooks["since"] == "2027-01-31T08:00:00.000Z"
+    assert hooks["nextProbeTime"] == "2027-01-31T08:00:00.006Z"
+
+
+async def test_without_workers_there_are_the_routes_for_which_something_is_parked(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
+    assert await routes(api) == []
+    for number in range(5):
+        await parked(api, worker, f"m{number}", "hooks.new")
+    await parked(api, worker, "nowhere", "x", "t:*")
+    (one,) = await routes(api)
+    assert (one["name"], one["parked"], one["target"], one["circuit"]) == ("hooks", 5, None, None)
+
+
+async def test_a_parked_message_tells_what_it_waits_for_and_when_its_target_is_tried_next(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
+    id = await parked(api, worker, "a", "hooks.new", "t:hooks")
+    waits = await parked(api, worker, "b", "other", "t:streams")
+
+    async def told(id: str) -> tuple[str | None, str | None]:
+        found = (await api.get(f"/v1/messages/{id}")).json()
+        return found["reason"], found["nextProbeTime"]
+
+    assert await told(id) == ("no live worker says that it owns its queue", None)
+    publish(worker, LINE | {"node": "fenced", "queues": owns(EPOCH), "routes": [HOOKS]})
+    publish(worker, LINE | {"node": "owner", "queues": owns(NEW_EPOCH), "routes": [HOOKS | {"circuit": OPEN}, STREAMS]})
+    reason = "the circuit of route hooks is open: hooks.example answered 500"
+    assert await told(id) == (reason, "2027-01-31T08:00:30.000Z")
+    assert await told(waits) == (
+        "its target has no room for it yet, or messages of its ordering key go first", None,
+    )  # fmt: skip
+    publish(worker, LINE | {"node": "owner", "queues": owns(NEW_EPOCH), "routes": [HOOKS]})
+    assert await told(waits) == ("no route of owner takes its topic", None)
+    publish(worker, LINE | {"node": "owner", "queues": owns(NEW_EPOCH)})  # an older worker
+    assert await told(id) == (None, None)
