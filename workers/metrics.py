@@ -206,6 +206,9 @@ class _Servers(Collector):
             yield _gauge("delayq_redis_replicas", "Replicas of the primary with the fewest", server.replicas)
             failing = "1 while a write to the append-only file, or a snapshot, has failed"
             yield _gauge("delayq_redis_disk_failing", failing, int(server.disk_failing))
+            needed = "1 from a failed write to the append-only file on until a rewrite has succeeded"
+            suspect = any(disk.suspect or disk.failing for disk in server.disks)
+            yield _gauge("delayq_redis_rewrite_needed", needed, int(suspect))
         if node.settings.zookeeper:
             text = "1 while this node is registered under a session with ZooKeeper"
             connected = node.coordinator is not None and node.coordinator.connected

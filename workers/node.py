@@ -225,8 +225,10 @@ class Node:
             changed = ownership.adjust(reachable=self.glance.reachable)
             self.ready = True
             layouts.tick()
+            if [job for job in list(self.jobs.values()) if job.had_trouble()]:
+                watch.hurry()
+            watch.tick()  # before what a Redis that takes no changes refuses
             janitor.tick()
-            watch.tick()
             self._line.publish(ownership, changed)  # last: a full Redis refuses it
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))

@@ -82,6 +82,7 @@ class PullJob:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._troubles = 0
+        self._had_trouble = False
         self._progress = Progress(keys.tag, clock, policy.stuck_after)
 
     @property
@@ -151,6 +152,11 @@ class PullJob:
     def pulls_fail(self) -> str | None:
         """Why it can pull nothing, if that has been so for long."""
         return self._progress.pulls_fail
+
+    def had_trouble(self) -> bool:
+        """Whether Redis did not answer, or refused something, since this was asked last."""
+        had, self._had_trouble = self._had_trouble, False
+        return had
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -292,6 +298,7 @@ class PullJob:
         return self._pulling.pause(more or bool(unparks) or (bool(steps) and self.dispatch.any_parked))
 
     def _trouble(self) -> float:
+        self._had_trouble = True
         self._troubles = min(self._troubles + 1, 5)
         return float(min(500, 25 * 2**self._troubles)) * random.uniform(0.5, 1)
 

@@ -14,10 +14,12 @@ from delayq.store.commands import QueueStats
 from delayq.store.keys import queue_keys
 from delayq.store.store import Store
 from delayq.targets.backlog import backlogs
+from workers.rewriting import Rewriting
 
 __all__ = ["Watch"]
 
 EVERY = 30_000  # ms between two looks
+SOON = 2_000  # while there is trouble, or Redis rewrites what it could not write
 MOST_STREAMS = 256  # at a look
 log = structlog.get_logger()
 
@@ -38,7 +40,8 @@ class Watch:
         self._streams = streams
         self._fsync = fsync
         self._audit = Audit()
-        self._next = clock.monotonic()
+        self._rewriting = Rewriting(store)
+        self._next = self._looked_at = clock.monotonic()
         self.alarms: dict[str, str] = {}
         self.stats: Sequence[QueueStats] = ()
         self.server: checks.Server | None = None
@@ -46,13 +49,25 @@ class Watch:
         self.parked = 0
         self.backlogs: dict[str, int] = {}  # of the fullest stream of each route
 
+    def hurry(self) -> None:
+        """Look soon: there was trouble with Redis, which may have left something."""
+        self._next = min(self._next, self._looked_at + SOON)
+
     def tick(self) -> None:
         """Look, if it is time; raises StoreError."""
         if self._clock.monotonic() < self._next:
             return
-        self._next = self._clock.monotonic() + EVERY
+        self._looked_at = self._clock.monotonic()
+        self._next = self._looked_at + EVERY
         self.server = checks.told(self._store.run_many(checks.questions(self._fsync)))
+        if self._rewriting.look(self.server.disks):
+            self._next = self._looked_at + SOON
         complaints = checks.complaints(self.server, fsync=self._fsync)
+        if self._rewriting.refused:
+            complaints.append(
+                f"Redis does not let this worker ask for the rewrite ({self._rewriting.refused}): run BGREWRITEAOF, and "
+                "give its user +bgrewriteaof"
+            )
         stats = self.stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)
         self.parked = sum(one.parked for one in stats)
         self._look_at_streams()

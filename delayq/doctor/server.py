@@ -22,7 +22,7 @@ SAMPLES: Final = 5
 
 def check_server(store: Store) -> Iterator[Check]:
     """Which server it is, and whether it keeps what it is given."""
-    server = store.run(checks.server())
+    server = checks.told(store.run_many(checks.questions("")))
     yield _check_version(server)
     yield _check_aof(server)
     yield _check_eviction(server)
@@ -48,6 +48,14 @@ def _check_aof(server: checks.Server) -> Check:
     if not server.aof:
         text = "the append-only file is off, so a restart of Redis loses messages"
         return Check("aof", FAIL, text, "CONFIG SET appendonly yes, and the same in its configuration file")
+    if any(disk.failing for disk in server.disks):
+        return Check(
+            "aof", FAIL, "the append-only file cannot be written: Redis takes no changes", "make room on its disk"
+        )
+    if any(disk.suspect for disk in server.disks):
+        text = "the append-only file could not be written for a while, and might not be loaded again after a restart"
+        mend = "do not restart Redis before BGREWRITEAOF has succeeded: a worker asks for it, or you do"
+        return Check("aof", FAIL, text, mend)
     return Check("aof", OK, "the append-only file is on")
 
 

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from delayq.errors import ConfigError, StoreError, StoreUnavailable
-from delayq.store.commands import Command, every
+from delayq.store.commands import Command, every, rewritten
 from delayq.store.durability import believable
 from delayq.store.scripts import stopped_when_full
 
-__all__ = ["Server", "complaints", "questions", "refuse", "refuse_fsync", "server", "told", "weakest"]
+__all__ = ["Disk", "Server", "complaints", "questions", "refuse", "refuse_fsync", "server", "told", "weakest"]
+
+
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """How one server's append-only file is: whether it can be written, and whether it could be all the time.
+
+    A server that could not write all of a command takes the part back. If the file is one that a rewrite began, that
+    leaves a hole of zeros before what is written next, and the file cannot be loaded any more (docs/upstream): until
+    another rewrite has replaced it. `errors` counts the commands that this server (`run_id`) has refused because of its
+    disk, and `good` how many of them lie before a rewrite that has succeeded.
+    """
+
+    run_id: str = ""
+    failing: bool = False
+    errors: int = 0
+    good: int = 0
+    rewrites: int = 0  # that have begun
+    rewriting: bool = False
+    rewritten: bool = True  # the last one succeeded
+
+    @property
+    def suspect(self) -> bool:
+        """Whether a restart may find a file that it cannot load."""
+        return self.errors > self.good
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +52,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 0
     primaries: int = 1
     disk_failing: bool = False  # its last write to the append-only file, or its last snapshot, failed
+    disks: tuple[Disk, ...] = ()  # of each primary
     appendfsync: str | None = None  # when the append-only file is synced; None: not asked, or the user may not ask
 
 
@@ -49,6 +74,7 @@ def weakest(servers: list[Server]) -> Server:
         role=next((one.role for one in servers if one.role not in ("master", "unknown")), first.role),
         loading=any(one.loading for one in servers), replicas=min(one.replicas for one in servers),
         primaries=len(servers), disk_failing=any(one.disk_failing for one in servers),
+        disks=tuple(disk for one in servers for disk in one.disks),
     )  # fmt: skip
 
 
@@ -77,7 +103,20 @@ def _read(reply: Any) -> Server:
         used_memory=int(info.get("used_memory", 0)), role=info.get("role", "unknown"),
         loading=info.get("loading") == "1", replicas=int(info.get("connected_slaves", 0)),
         disk_failing="err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")),
+        disks=(_disk(info),) if info.get("aof_enabled") == "1" else (),
     )  # fmt: skip
+
+
+def _disk(info: Mapping[str, str]) -> Disk:
+    under_way = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
+    return Disk(
+        run_id=info.get("run_id", ""),
+        failing=info.get("aof_last_write_status") == "err",
+        errors=int(info.get("errorstat_MISCONF", "count=0").removeprefix("count=")),
+        rewrites=int(info.get("aof_rewrites", 0)),
+        rewriting=any(info.get(name) == "1" for name in under_way),
+        rewritten=info.get("aof_last_bgrewrite_status") != "err",
+    )
 
 
 def complaints(server: Server, min_replicas: int = 0, fsync: str = "") -> list[str]:
@@ -96,6 +135,15 @@ def complaints(server: Server, min_replicas: int = 0, fsync: str = "") -> list[s
             f"{_file(server)}, so a restart of Redis loses messages: run CONFIG SET appendonly yes"
             if server.aof is False
             else f"{_file(server)}, so a restart of Redis may lose messages: ask who runs it"
+        )
+    if any(disk.failing for disk in server.disks):
+        found.append(
+            f"Redis cannot write its append-only file{_where(server)}, and takes no changes: make room on its disk"
+        )
+    elif any(disk.suspect for disk in server.disks):
+        found.append(
+            f"Redis could not write its append-only file for a while{_where(server)}, and might not load it again: "
+            "do not restart it before a rewrite (BGREWRITEAOF) has succeeded; workers ask for one"
         )
     if server.role not in ("master", "unknown"):
         found.append("this is a replica, which takes no writes: point DELAYQ_REDIS_URL at its primary")
@@ -140,17 +188,21 @@ def refuse(server: Server) -> None:
 
 def questions(fsync: str) -> list[Command[Any]]:
     """What is asked of a server before it is trusted, `told` reads the answers; `fsync` is DELAYQ_FSYNC."""
-    return [server(), _appendfsync()] if fsync == "always" else [server()]
+    return [server(), rewritten(), _appendfsync()] if fsync == "always" else [server(), rewritten()]
 
 
 def told(answers: list[Any]) -> Server:
     """The server of the answers to `questions`; raises StoreError."""
+    found, good, *more = answers
     for answer in answers:
-        if isinstance(answer, StoreUnavailable) or (answer is answers[0] and isinstance(answer, StoreError)):
+        if isinstance(answer, StoreUnavailable) or (answer is found and isinstance(answer, StoreError)):
             raise answer
-    found: Server = answers[0]
-    policy = answers[1] if len(answers) > 1 and isinstance(answers[1], str) else None
-    return msgspec.structs.replace(found, appendfsync=policy)
+    if isinstance(good, StoreError):  # its user may not ask
+        good = {}
+    policy = more[0] if more and isinstance(more[0], str) else None
+    disks = tuple(msgspec.structs.replace(disk, good=good.get(disk.run_id, 0)) for disk in found.disks)
+    server: Server = msgspec.structs.replace(found, appendfsync=policy, disks=disks)
+    return server
 
 
 def _appendfsync() -> Command[str]:

@@ -14,10 +14,11 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["META", "NODES", "Layout", "QueueKeys", "queue_keys", "rate_key", "report_key"]
+__all__ = ["META", "NODES", "REWRITTEN", "Layout", "QueueKeys", "queue_keys", "rate_key", "report_key"]
 
 META: Final = "delayq:meta"
 NODES: Final = "delayq:nodes"
+REWRITTEN: Final = "delayq:rewritten"
 
 _SUFFIX = re.compile(r"\.[0-9a-f]{4}")
 _crc16 = binascii.crc_hqx

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -73,6 +73,15 @@ def test_a_redis_without_its_append_only_file_fails(cli: Cli, alone: None) -> No
     assert ran.code == 1
     result, text, mend = checks(ran)["aof"]
     assert (result, "loses messages" in text, "appendonly yes" in mend) == ("fail", True, True)
+
+
+def test_a_redis_that_could_not_write_its_file_fails(cli: Cli, alone: None) -> None:
+    with EmbeddedServer() as server, closing(redis.Redis(port=server.port)) as admin:
+        with suppress(redis.exceptions.ResponseError):
+            admin.eval("return redis.error_reply('MISCONF Errors writing to the AOF file')", 0)
+        ran = cli("doctor", "--redis-url", server.url)
+    result, text, mend = checks(ran)["aof"]
+    assert (result, "might not be loaded again" in text, "BGREWRITEAOF" in mend) == ("fail", True, True)
 
 
 def test_a_redis_that_throws_messages_away_fails(cli: Cli, healthy: Given) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,12 +18,14 @@ from redis import Redis
 from delayq import Client, Message, Settings, StoreError, StoreUnavailable
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.operations import Scheduled
+from delayq.processes import free_port
 from delayq.testing import MemoryTarget
+from tests.docs.blocks import blocks_of
 from tests.faults.rig import SETTINGS, Rig, doctor, refused, rig
 from tests.support.fsync import Disk, cut_off, slow_disk
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import NO_REDIS, REDIS_SERVER
-from tests.support.service import Service
+from tests.support.service import ROOT, Service
 from tests.support.sink import real_sink
 from tests.support.waiting import eventually
 
@@ -36,12 +39,16 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
         yield made
 
 
-def server(kind: str, data: Path) -> EmbeddedServer:
-    """One that keeps DELAYQ_FSYNC=always."""
+def binary_of(kind: str) -> Path | None:
+    """The program of a kind of server."""
     if kind == "redis7" and REDIS_SERVER is None:
         pytest.skip(NO_REDIS)
-    binary = Path(str(REDIS_SERVER)) if kind == "redis7" else None
-    return EmbeddedServer(data_dir=data, binary=binary, extra=["--appendfsync", "always"])
+    return Path(str(REDIS_SERVER)) if kind == "redis7" else None
+
+
+def server(kind: str, data: Path) -> EmbeddedServer:
+    """One that keeps DELAYQ_FSYNC=always."""
+    return EmbeddedServer(data_dir=data, binary=binary_of(kind), extra=["--appendfsync", "always"])
 
 
 def client_of(redis: EmbeddedServer, **given: Any) -> Client:
@@ -269,10 +276,10 @@ def fill(folder: Path) -> Path:
 
 
 @contextmanager
-def on_disk(folder: Path, logs: Path, *extra: str) -> Iterator[Rig]:
+def on_disk(folder: Path, logs: Path, *extra: str, kind: str = "valkey") -> Iterator[Rig]:
     """A rig whose Redis has its data here."""
     with (
-        EmbeddedServer(data_dir=folder / "valkey", extra=extra) as redis,
+        EmbeddedServer(data_dir=folder / "valkey", binary=binary_of(kind), extra=extra) as redis,
         real_sink() as sink,
         Service(logs, redis.url, **SETTINGS, routes=sink.routes) as service,
     ):
@@ -309,6 +316,81 @@ def test_a5_a_full_disk_stops_everything_until_there_is_room_again(small: Path, 
         on.expect("sink.a5", [*ids, last])
         assert [one.pid for one in on.service.processes] == pids
         assert on.redis.pid is not None
+
+
+def full_for_a_moment(on: Rig, small: Path, topic: str) -> list[str]:
+    """A disk that takes half a command of a file that a rewrite began, and is made room on; the ids that were accepted."""
+    on.admin.bgrewriteaof()
+    eventually(lambda: not on.admin.info("persistence")["aof_rewrite_in_progress"], "it is rewritten")
+    ids = on.schedule(topic, 20, delay=HOUR)
+    filler = fill(small)
+    os.truncate(filler, filler.stat().st_size - 4_096)
+    accepted = until_refused(on, topic)
+    filler.unlink()
+    eventually(lambda: on.admin.info("persistence")["aof_last_write_status"] == "ok", "Redis writes again")
+    return [*ids, *accepted, *on.schedule(topic, 20, delay=HOUR)]
+
+
+def file_of(small: Path) -> Path:
+    """The newest append-only file."""
+    files = (small / "valkey" / "appendonlydir").glob("*.incr.aof")
+    return max(files, key=lambda path: int(path.name.split(".")[-3]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a5_a_disk_that_was_full_for_a_moment_is_not_ready_before_its_file_was_rewritten(
+    kind: str, small: Path, tmp_path: Path
+) -> None:
+    with on_disk(small, tmp_path, kind=kind) as on:
+        (worker,) = on.service.workers
+        worker.stop()  # nobody asks for a rewrite
+        ids = full_for_a_moment(on, small, "sink.a5.moment")
+        (missing,) = refused(on.http.get("/readyz"))["missing"]
+        assert "do not restart it before a rewrite" in missing
+        assert bytes(1_000) in file_of(small).read_bytes()
+        worker.start()
+        eventually(on.service.ready, "a worker has had it rewritten", seconds=60)
+        assert bytes(1_000) not in file_of(small).read_bytes()
+        on.redis.kill()
+        on.redis.start()
+        assert still_there(on.redis, ids) == set(ids)
+        eventually(on.service.ready, "the API is ready")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a5_a_file_with_a_hole_of_zeros_is_loaded_once_they_are_cut_out(kind: str, small: Path, tmp_path: Path) -> None:
+    with on_disk(small, tmp_path, kind=kind) as on:
+        for worker in on.service.workers:
+            worker.stop()
+        ids = full_for_a_moment(on, small, "sink.a5.hole")
+        on.redis.kill()
+        with pytest.raises(EmbeddedServerError, match="Bad file format"):
+            on.redis.start()
+        path = file_of(small)
+        (block,) = (
+            one for one in blocks_of(ROOT / "docs" / "redis.md") if one.note == "run by tests/faults/test_a_disk.py"
+        )
+        command = [sys.executable, "-c", block.text, str(path)]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (ran.returncode, "zeros" in ran.stdout) == (0, True), ran.stderr
+        path.with_name(f"{path.name}.whole").rename(path)
+        on.redis.start()
+        assert still_there(on.redis, ids) == set(ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a5_what_is_reported_upstream_can_be_seen(kind: str, small: Path, tmp_path: Path) -> None:
+    cli = shutil.which("redis-cli")
+    if cli is None:
+        pytest.skip(NO_REDIS)
+    page = ROOT / "docs" / "upstream" / "aof-hole-after-a-short-write.md"
+    (block,) = (one for one in blocks_of(page) if one.note == "run by tests/faults/test_a_disk.py")
+    binary = binary_of(kind) or EmbeddedServer().binary
+    given = {"SERVER": str(binary), "CLI": cli, "PORT": str(free_port()), "DISK": str(tmp_path / "disk")}
+    ran = subprocess.run(
+        ["bash", "-c", block.text], env=os.environ | given, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Bad file format reading the append only file" in ran.stdout, ran
 
 
 def test_a5_a_redis_that_a_full_disk_ended_loses_nothing_when_it_is_started_again(small: Path, tmp_path: Path) -> None:

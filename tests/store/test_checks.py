@@ -42,6 +42,25 @@ def test_a_server_that_cannot_write_to_its_disk_says_so(field: str) -> None:
         assert checks.weakest([GOOD, server]).disk_failing is failing
 
 
+def test_what_a_disk_has_refused_counts_until_a_rewrite_has_made_it_good() -> None:
+    info = (
+        b"run_id:abc\r\naof_enabled:1\r\naof_last_write_status:ok\r\nerrorstat_MISCONF:count=12\r\naof_rewrites:3\r\n"
+    )
+    found = checks.server().read(info)
+    (disk,) = found.disks
+    assert (disk.run_id, disk.errors, disk.rewrites, disk.rewriting, disk.rewritten) == ("abc", 12, 3, False, True)
+    for good, suspect in (({}, True), ({"abc": 11}, True), ({"abc": 12}, False), ({"other": 12}, True)):
+        assert checks.told([found, good]).disks[0].suspect is suspect
+    assert len(checks.weakest([found, found]).disks) == 2
+    assert "do not restart it" in checks.complaints(checks.told([found, {}]))[-1]
+
+
+def test_a_disk_that_cannot_be_written_is_told() -> None:
+    found = checks.server().read(b"aof_enabled:1\r\nmaxmemory_policy:noeviction\r\naof_last_write_status:err\r\n")
+    (complaint,) = checks.complaints(found)
+    assert "make room on its disk" in complaint
+
+
 def test_nothing_is_said_against_a_good_server() -> None:
     assert checks.complaints(GOOD) == []
     checks.refuse(GOOD)

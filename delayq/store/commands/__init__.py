@@ -40,6 +40,9 @@ from delayq.store.commands.whole import (
     redis_now,
     relist,
     retire,
+    rewrite,
+    rewritten,
+    tell_rewritten,
 )
 
 __all__ = [
@@ -105,12 +108,15 @@ __all__ = [
     "reschedule",
     "retire",
     "retry",
+    "rewrite",
+    "rewritten",
     "schedule",
     "search",
     "spend",
     "stats",
     "stored_epoch",
     "takes",
+    "tell_rewritten",
     "unpark",
     "unreport",
     "write_off",

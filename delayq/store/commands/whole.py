@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.store.commands.command import RETENTION, Command, Now, Retention, plain
-from delayq.store.keys import META, NODES, Layout, QueueKeys
+from delayq.store.commands.command import RETENTION, Command, Now, Retention, every, number, plain
+from delayq.store.keys import META, NODES, REWRITTEN, Layout, QueueKeys
 from delayq.store.layouts import read_layouts, write_layouts
 
 __all__ = [
     "LAYOUT_VERSION", "Meta", "bump_era", "close", "era", "forget_node", "forget_silent", "glance", "layout", "layouts",
-    "meta", "nodes", "publish_node", "redis_now", "relist", "retire",
+    "meta", "nodes", "publish_node", "redis_now", "relist", "retire", "rewrite", "rewritten", "tell_rewritten",
 ]  # fmt: skip
 
 LAYOUT_VERSION: Final = "1"
@@ -126,3 +126,26 @@ def nodes() -> Command[dict[str, bytes]]:
         return {name.decode(errors="replace"): line for name, line in pairs}
 
     return plain("HGETALL", NODES, read=read)
+
+
+def rewrite() -> Command[None]:
+    """Begin to rewrite the append-only file; of a cluster, of each primary."""
+    return every("BGREWRITEAOF", read=lambda _: None)
+
+
+def rewritten() -> Command[dict[str, int]]:
+    """Of each server, by its run id, how many write errors it had counted when a rewrite began that made them good."""
+
+    def read(reply: Any) -> dict[str, int]:
+        pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
+        return {name.decode(errors="replace"): number(errors) for name, errors in pairs}
+
+    return plain("HGETALL", REWRITTEN, read=read)
+
+
+def tell_rewritten(run_id: str, errors: int, gone: Sequence[str]) -> list[Command[None]]:
+    """Write that down, and forget the servers that are gone."""
+    told = [plain("HSET", REWRITTEN, run_id, errors, read=lambda _: None)]
+    if gone:
+        told.append(plain("HDEL", REWRITTEN, *gone, read=lambda _: None))
+    return told

@@ -1,0 +1,174 @@
+"""Once Redis could not write its append-only file for a while, a worker has it rewritten, and says so until it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import structlog
+
+from delayq.client import Client
+from delayq.embedded import EmbeddedServer
+from delayq.store import checks
+from delayq.store.checks import Disk
+from delayq.store.store import Store
+from delayq.testing import ManualClock
+from tests.support.clusters import Member
+from tests.support.waiting import eventually
+from workers.rewriting import Rewriting
+from workers.watch import SOON, Watch
+
+SUSPECT = "might not load it again"
+
+
+@pytest.fixture
+def admin(own_valkey: EmbeddedServer) -> Iterator[Any]:
+    with closing(Member(own_valkey).admin) as made:
+        yield made
+
+
+@pytest.fixture
+def client(own_valkey: EmbeddedServer) -> Iterator[Client]:
+    with Client(own_valkey.url) as made:
+        made.context()
+        yield made
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def fail(admin: Any) -> None:
+    """What is counted when a command is refused because of the disk."""
+    with suppress(redis.exceptions.ResponseError):
+        admin.eval("return redis.error_reply('MISCONF Errors writing to the AOF file: No space left on device')", 0)
+
+
+def look(watch: Watch, clock: ManualClock) -> list[str]:
+    """Look, and what is wrong then."""
+    watch.hurry()
+    clock.advance(SOON)
+    watch.tick()
+    return list(watch.alarms.values())
+
+
+def rewrites(admin: Any) -> int:
+    """How many there were; none is under way."""
+    eventually(lambda: not admin.info("persistence")["aof_rewrite_in_progress"], "it is rewritten")
+    count: int = admin.info("persistence")["aof_rewrites"]
+    return count
+
+
+def test_it_is_rewritten_once_and_said_until_then(client: Client, clock: ManualClock, admin: Any) -> None:
+    watch = Watch(client.store, range(16), clock)
+    assert look(watch, clock) == []
+    assert rewrites(admin) == 0
+    fail(admin)
+    with structlog.testing.capture_logs() as logs:
+        (text,) = look(watch, clock)
+    assert SUSPECT in text
+    assert [one["event"] for one in logs] == ["rewriting", "alarm"]
+    assert rewrites(admin) == 1
+    assert look(watch, clock) == [text]  # it has seen that it succeeded, and writes it down
+    assert look(watch, clock) == []
+    assert rewrites(admin) == 1
+
+
+def test_another_worker_knows_that_it_was_rewritten_and_the_api_too(
+    client: Client, clock: ManualClock, admin: Any
+) -> None:
+    watch = Watch(client.store, range(16), clock)
+    fail(admin)
+    for _ in range(3):
+        look(watch, clock)
+        rewrites(admin)
+    assert look(Watch(client.store, range(16), clock), clock) == []
+    assert checks.complaints(checks.told(client.store.run_many(checks.questions("")))) == []
+    assert rewrites(admin) == 1
+    fail(admin)
+    assert SUSPECT in look(Watch(client.store, range(16), clock), clock)[0]
+
+
+def test_a_rewrite_during_which_it_failed_again_is_not_good(client: Client, clock: ManualClock, admin: Any) -> None:
+    watch = Watch(client.store, range(16), clock)
+    fail(admin)
+    look(watch, clock)
+    fail(admin)
+    assert rewrites(admin) == 1
+    assert SUSPECT in look(watch, clock)[0]
+    assert rewrites(admin) == 2
+    look(watch, clock)
+    assert look(watch, clock) == []
+
+
+def test_a_rewrite_that_failed_is_asked_for_again(
+    own_valkey: EmbeddedServer, client: Client, clock: ManualClock, admin: Any
+) -> None:
+    watch = Watch(client.store, range(16), clock)
+    fail(admin)
+    admin.config_set("rdb-key-save-delay", 1_000_000)  # µs, so that there is time
+    look(watch, clock)
+    assert admin.info("persistence")["aof_rewrite_in_progress"]
+    assert SUSPECT in look(watch, clock)[0]  # it waits
+    admin.config_set("rdb-key-save-delay", 0)
+    kill_child(own_valkey)
+    eventually(lambda: admin.info("persistence")["aof_last_bgrewrite_status"] == "err", "it failed")
+    assert SUSPECT in look(watch, clock)[0]
+    assert rewrites(admin) == 2
+    look(watch, clock)
+    assert look(watch, clock) == []
+
+
+def kill_child(server: EmbeddedServer) -> None:
+    """End the process that rewrites."""
+    (child,) = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_user_who_may_not_ask_says_so_and_notices_that_somebody_else_did(
+    own_valkey: EmbeddedServer, client: Client, clock: ManualClock, admin: Any
+) -> None:
+    admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "~*", "&*", "+@all", "-bgrewriteaof")
+    store = Store(own_valkey.url.replace("redis://", "redis://poor:secret@"))
+    watch = Watch(store, range(16), clock)
+    fail(admin)
+    suspect, refused = look(watch, clock)
+    assert SUSPECT in suspect
+    assert "run BGREWRITEAOF, and give its user +bgrewriteaof" in refused
+    admin.bgrewriteaof()
+    assert rewrites(admin) == 1
+    look(watch, clock)
+    assert look(watch, clock) == []
+    store.close()
+
+
+def test_nothing_is_asked_of_a_disk_that_still_fails() -> None:
+    asked: list[object] = []
+
+    class Refusing:
+        def run(self, command: object) -> None:
+            asked.append(command)
+
+    refusing: Any = Refusing()
+    rewriting = Rewriting(refusing)
+    assert rewriting.look([Disk(run_id="a", errors=3, failing=True)])  # so it is looked at again soon
+    assert asked == []
+    assert rewriting.look([Disk(run_id="a", errors=3)])
+    assert len(asked) == 1
+
+
+def test_servers_that_are_gone_are_forgotten(client: Client, clock: ManualClock, admin: Any) -> None:
+    admin.hset("delayq:rewritten", "gone", 7)
+    watch = Watch(client.store, range(16), clock)
+    fail(admin)
+    for _ in range(3):
+        look(watch, clock)
+        rewrites(admin)
+    assert admin.hgetall("delayq:rewritten") == {admin.info("server")["run_id"].encode(): b"1"}
