@@ -171,7 +171,7 @@ def test_a_node_that_is_stopped_before_redis_answers_closes_its_targets(good: Me
 def test_a_node_that_refuses_the_layout_closes_its_targets(valkey: ServerUnderTest, good: MemoryTarget) -> None:
     settings = settings_for(valkey.url, {"good": good}, queues=4)
     with Client(settings=replace(settings, queues=8)) as client:
-        client.stats()  # the first process writes the layout
+        client.schedule(Message(topic="good.later", delay_time=600_000))  # writes the layout
     node = Node(settings)
     with pytest.raises(LayoutMismatch, match="8 queues"):
         node.run()

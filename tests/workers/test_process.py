@@ -166,5 +166,5 @@ def test_a_wrong_setting_is_answered_with_one_sentence_and_exit_2(
 def load_small(url: str) -> Client:
     """A client that has agreed with Redis on QUEUES queues."""
     client = Client(settings=load_settings(redis_url=url, queues=QUEUES))
-    client.stats()
+    client.schedule(Message(topic="later", delay_time=600_000))
     return client

@@ -15,10 +15,8 @@ local function passed()
   end
   local score = behind ~= '' and redis.call('ZSCORE', dead, behind)
   if score and tonumber(score) == tonumber(time) then
-    if newest then
-      return redis.call('ZREVRANK', dead, behind) + 1
-    end
-    return redis.call('ZRANK', dead, behind) + 1
+    local rank = redis.call('ZRANK', dead, behind)
+    return newest and redis.call('ZCARD', dead) - rank or rank + 1
   end
   if newest then
     return redis.call('ZCOUNT', dead, '(' .. time, '+inf')
@@ -30,7 +28,7 @@ local start = passed()
 local stop = start + tonumber(ARGV[1]) - 1
 local entries
 if newest then
-  entries = redis.call('ZREVRANGE', dead, start, stop, 'WITHSCORES')
+  entries = redis.call('ZRANGE', dead, start, stop, 'REV', 'WITHSCORES')
 else
   entries = redis.call('ZRANGE', dead, start, stop, 'WITHSCORES')
 end
