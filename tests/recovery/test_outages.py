@@ -293,7 +293,7 @@ def test_a_redis_that_throws_messages_away_is_refused_in_one_sentence(tmp_path: 
 def test_a_worker_that_disagrees_about_the_number_of_queues_is_refused(
     valkey: ServerUnderTest, target: MemoryTarget, clients: Clients
 ) -> None:
-    clients(valkey.url).stats()
+    clients(valkey.url).context()
     with RunningNode(settings_for(valkey.url, target, queues=3), wait=False) as running:
         error = running.wait_for_the_end()
         running.error = None

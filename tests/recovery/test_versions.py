@@ -17,7 +17,7 @@ from tests.support.servers import ServerUnderTest
 def test_data_of_another_layout_are_refused_in_a_sentence_and_left_as_they_are(
     valkey: ServerUnderTest, target: MemoryTarget, clients: Callable[..., Client]
 ) -> None:
-    clients(valkey.url).stats()
+    clients(valkey.url).context()
     valkey.admin.hset(META, "version", "2")
     before = valkey.admin.hgetall(META)
     with RunningNode(settings_for(valkey.url, target), wait=False) as running:
