@@ -64,6 +64,8 @@ class FaultyStore:
         if fault == "cut":
             return [*self._store.run_many(given[:place]), *([AWAY] * (len(given) - place))]
         answers: list[Any] = self._store.run_many(given)
+        if fault == "lost all":
+            return [AWAY] * len(given)
         if fault == "lost":
             return [*answers[:place], *([AWAY] * (len(given) - place))]
         if fault == "again":

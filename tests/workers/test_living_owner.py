@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.support.servers import ServerUnderTest
 from tests.workers.living import live
+from workers.dispatch import Dispatch
+from workers.in_flight import InFlight
+from workers.parked import ParkedSets
+from workers.tenure import Tenure
 
 SEEDS = int(os.environ.get("DELAYQ_TEST_SEEDS", "50"))
 
@@ -15,3 +21,50 @@ SEEDS = int(os.environ.get("DELAYQ_TEST_SEEDS", "50"))
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_everything_ends_and_in_order_with_one_owner_that_lives_on(valkey: ServerUnderTest, seed: int) -> None:
     live(valkey.url, seed)
+
+
+# -- rules taken out -----------------------------------------------------------------------------------------------------
+
+_reset = Dispatch.reset
+
+
+def _forget_parked_sets(self: Dispatch) -> None:
+    self.parked = ParkedSets()
+    _reset(self)
+
+
+def _stay_where_it_is(self: Dispatch, name: str, answer: Any) -> None:
+    self.parked.told(name, answer)
+
+
+def _believe_the_answer_alone(self: Dispatch, name: str, answer: Any) -> None:
+    if (due := self.parked.told(name, answer)) is not None:
+        self.flight.offset.rewind(due)
+
+
+#: What is replaced by what; and a seed that shows it.
+MUTANTS: dict[str, tuple[type, str, Callable[..., object], int]] = {
+    "a reset that forgets what was parked": (Dispatch, "reset", _forget_parked_sets, 39),
+    "parked sets that are never found again": (ParkedSets, "found", lambda self, names, pending=(): None, 15),
+    "an offset that does not go back to what has left a set": (Dispatch, "told_of_set", _stay_where_it_is, 23),
+    "a set that is known by its answer alone": (Dispatch, "told_of_set", _believe_the_answer_alone, 9),
+    "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, 38),
+    "missing tickets that are not looked for": (InFlight, "missed", lambda self, place, start: False, 10),
+    "one incarnation for ever": (Tenure, "go_on", lambda self: setattr(self, "name", self.epoch), 35),
+}
+
+
+def _search(url: str, seed: int) -> None:
+    """Where it shows at once, then everywhere."""
+    for drawn in (seed, *range(SEEDS)):
+        live(url, drawn)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_random_life_fails_without_a_rule(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    where, name, instead, seed = MUTANTS[mutant]
+    monkeypatch.setattr(where, name, instead)
+    with pytest.raises(AssertionError):
+        _search(valkey.url, seed)
