@@ -24,7 +24,7 @@ from delayq.store.commands.appending import Batch
 from delayq.store.store import Store
 from delayq.targets import Result
 from tests.protocol.world import DELIVERED, POLICY, RETENTION, START, Owner, World
-from workers.held import Held
+from workers.held import LOOK_AGAIN, Held
 
 NODES = (0, 1)
 IDS = ("a", "b", "c", "d.00aa", "e.00aa", "f.00aa", "s1", "s2", "u1")
@@ -69,6 +69,7 @@ class Generation:
     rejected: bool = False
     attempts: int = 0
     was_exposed: bool = False  # an earlier generation of the same message was sent
+    removed_at: int | None = None  # really elapsed ms when a cancel said `in_flight`
 
 
 @dataclass
@@ -191,6 +192,7 @@ class Protocol(RuleBasedStateMachine):
             untouched = not generation.sent and not generation.was_exposed and not generation.failures
             certain = untouched and generation.due > max(now, model.pulled_to)
             assert not certain, f"{id} was never pulled, yet the cancel was not certain"
+            generation.removed_at = self.world.elapsed
         else:
             # Delivered, and the ack was not looked at yet.
             assert result in ("delivered", "not_found") and generation.confirmed, f"{id}: {result}"
@@ -278,6 +280,7 @@ class Protocol(RuleBasedStateMachine):
         self.check_order(held)
         generation.sent += 1
         self.check_not_cancelled(generation)
+        self.check_not_removed_long_ago(generation)
 
     def generation_of(self, held: Held) -> Generation:
         """Which life of the id this is: by its asked due and ticket."""
@@ -301,6 +304,10 @@ class Protocol(RuleBasedStateMachine):
         assert not any(one is generation for one in self.model.cancelled_for_certain), (
             f"{generation.id} is sent after it was cancelled for certain"
         )
+
+    def check_not_removed_long_ago(self, generation: Generation) -> None:
+        since = self.world.elapsed - generation.removed_at if generation.removed_at is not None else 0
+        assert since <= LOOK_AGAIN, f"{generation.id} is sent {since} ms after a cancel removed it"
 
     def check_order(self, held: Held) -> None:
         if not held.record.keyed:

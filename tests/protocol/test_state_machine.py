@@ -15,6 +15,7 @@ from delayq.store import scripts
 from delayq.store.store import Store
 from tests.protocol.machine import Protocol
 from tests.protocol.mutants import MUTANTS, Mutant, plant
+from workers.held import Held
 
 #: Examples that the seeds of mutants were chosen for: how many there are to be bears on how they are drawn.
 SOON = 60
@@ -99,9 +100,26 @@ def an_id_is_used_again_while_it_is_sent(machine: Protocol) -> Iterable[Callable
     )
 
 
+def one_that_waits_behind_its_key_is_cancelled(machine: Protocol) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.schedule, "d.00aa", 1, False),
+        partial(machine.schedule, "e.00aa", 2, False),
+        partial(machine.time_passes, 20),
+        partial(machine.tick, 0),
+        partial(machine.tick, 0),
+        partial(machine.cancel, "e.00aa"),
+        partial(machine.time_passes, 1_000),
+        partial(machine.send_ends, 0, 0, "ok"),
+        partial(machine.tick, 0),
+        partial(machine.tick, 0),
+    )
+
+
 PATHS = {
     "a retry that falls before the offset": a_retry_falls_before_the_offset,
     "settling by id alone": an_id_is_used_again_while_it_is_sent,
+    "sending what has waited": one_that_waits_behind_its_key_is_cancelled,
 }
 
 
@@ -132,3 +150,11 @@ def test_the_state_machine_fails_without_a_rule(
     finally:
         store.close()
         scripts.load.cache_clear()
+
+
+def test_the_state_machine_fails_for_an_owner_that_does_not_look_again_at_what_waited(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Held, "stale", lambda self, now: False)
+    with pytest.raises(AssertionError, match="after a cancel removed it"):
+        walk(store, PATHS["sending what has waited"])
