@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings
+from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings, StoreError
 from delayq.embedded import EmbeddedServer
 from delayq.operations import Scheduled
 from delayq.processes import LOCALHOST
@@ -23,6 +23,7 @@ from delayq.store.keys import Layout, queue_keys
 from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, taken
+from tests.support.sentinels import SentinelsUnderTest
 from tests.support.waiting import eventually
 
 HOUR = 3_600_000
@@ -294,6 +295,33 @@ def test_one_primary_of_a_cluster_without_always_confirms_none_of_its_changes(
     finally:
         for one in primaries:
             one.admin.config_set("appendfsync", "everysec")
+
+
+def test_a_replica_without_always_that_takes_over_confirms_no_change(
+    sentinels: SentinelsUnderTest, client: Callable[..., Client]
+) -> None:
+    old = sentinels.primary
+    old.admin.config_set("appendfsync", "always")
+    try:
+        made = client(sentinels.url, fsync="always")
+        assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
+        eventually(sentinels.sentinels[0].fail_over, "a fail-over begins")
+        eventually(lambda: sentinels.primary is not old, "another one is primary", seconds=40)
+        eventually(lambda: refused(made) is NotDurable, "the new primary confirms nothing", seconds=40)
+        sentinels.primary.admin.config_set("appendfsync", "always")
+        assert made.cancel("a").result in ("cancelled", "not_found")  # asynchronous replication may have lost it
+    finally:
+        for one in sentinels.members:
+            one.admin.config_set("appendfsync", "everysec")
+
+
+def refused(client: Client) -> type[Exception] | None:
+    """How a change fails."""
+    try:
+        client.schedule(Message(topic="t", delay_time=HOUR, id="b"))
+    except StoreError as error:
+        return type(error)
+    return None
 
 
 def test_a_user_who_may_not_ask_is_told_which_right_is_missing(client: Callable[..., Client]) -> None:
