@@ -4,5 +4,5 @@
 -- Returns: 1 | 0 (it was closed before)
 -- @flags allow-oom
 -- @promise
--- @include deadline
+-- @include clock deadline
 return redis.call('HSETNX', KEYS[1], 'closed', '1')

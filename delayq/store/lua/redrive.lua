@@ -4,7 +4,7 @@
 -- ARGV: now, wake channel, then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 'scheduled' (now, or before, if it was not tried since) | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed
 -- @promise
--- @include deadline clock record rights generation wake closed
+-- @include clock deadline record rights generation wake closed
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local generation

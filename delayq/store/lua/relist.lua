@@ -4,7 +4,7 @@
 -- Returns: the layouts listed now
 -- @flags allow-oom
 -- @promise
--- @include deadline
+-- @include clock deadline
 local listed = redis.call('HGET', KEYS[1], 'layouts')
 if listed == ARGV[1] then
   redis.call('HSET', KEYS[1], 'layouts', ARGV[2])

@@ -9,7 +9,7 @@
 --          'conflict' (by another call; without a due if that one's was delivered), 'cancelled', 'removed_in_flight' or
 --          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout)
 -- @promise
--- @include deadline clock record content generation wake final
+-- @include clock deadline record content generation wake final
 local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local window, short = tonumber(ARGV[3]), tonumber(ARGV[4])
