@@ -192,4 +192,4 @@ async def reschedule(service: Service, request: Request) -> Answer:
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
         raise Problem("conflict", WHY[outcome.result], id=id, state=outcome.result)
-    return Answer(200, encode(rescheduled_out(id, outcome.queue, outcome.due)))
+    return Answer(200, encode(rescheduled_out(outcome.id, outcome.queue, outcome.due)))

@@ -1,12 +1,14 @@
 """How a plan asks for ids and queues while there may be more than one layout.
 
 An id is asked for in the oldest layout first; only a closed queue that does not have it sends on to the next. With one
-layout that is one round trip, and nothing here costs another.
+layout that is one round trip, and nothing here costs another. Only an id that nobody has may be one that its caller gave
+beside an ordering key: then every queue is asked for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from delayq.errors import StoreError, StoreUnavailable
@@ -14,9 +16,9 @@ from delayq.plan import Context, Plan
 from delayq.store import commands
 from delayq.store.commands import Command
 from delayq.store.exchange import all_good
-from delayq.store.keys import QueueKeys, queue_keys
+from delayq.store.keys import Layout, QueueKeys, queue_keys
 
-__all__ = ["CHUNK", "by_id", "every_queue", "find_places"]
+__all__ = ["CHUNK", "by_asked_id", "by_id", "every_queue", "find_places"]
 
 T = TypeVar("T")
 
@@ -72,6 +74,50 @@ def by_id(
                 context.layouts.shut.add(queue)
                 behind.update(dict.fromkeys(gone, queue))
     return results
+
+
+def by_asked_id(
+    context: Context,
+    ids: Sequence[str],
+    ask: Callable[[QueueKeys, list[str], list[str]], Command[list[T]]],
+    moved: Callable[[T], bool],
+    missing: Callable[[T], bool],
+) -> Plan[dict[str, Any]]:
+    """The same, where an id may also be the one that was given before the suffix of an ordering key was put behind it.
+
+    `ask` gets the whole ids, and those by which they were asked for. An id that stands for several messages finds none.
+    """
+    results = yield from by_id(context, ids, lambda keys, some: ask(keys, some, some), moved)
+    lost = [
+        id
+        for id, answer in results.items()
+        if not isinstance(answer, StoreError) and missing(answer) and not Layout.has_suffix(id)
+    ]
+    if not lost:
+        return results
+    try:
+        whole = yield from _whole_ids(context, lost)
+    except StoreError as error:  # they may be there
+        return results | dict.fromkeys(lost, error)
+    given = {one: id for id, one in whole.items()}
+    again = yield from by_id(context, given, lambda keys, some: ask(keys, some, [given[one] for one in some]), moved)
+    return results | {given[one]: answer for one, answer in again.items()}
+
+
+def _whole_ids(context: Context, ids: Sequence[str]) -> Plan[dict[str, str]]:
+    """The whole ids, of those that stand for one message; raises StoreError."""
+    found: dict[str, set[str]] = {}
+    for start in range(0, len(ids), CHUNK):
+        some = ids[start : start + CHUNK]
+        pages = yield from every_queue(context, partial(_ask_for, some))
+        for page in pages.values():
+            for id, ones in zip(some, page, strict=True):
+                found.setdefault(id, set()).update(ones)
+    return {id: next(iter(ones)) for id, ones in found.items() if len(ones) == 1}
+
+
+def _ask_for(ids: Sequence[str], keys: QueueKeys) -> Command[list[list[str]]]:
+    return commands.asked(keys, ids)
 
 
 def every_queue(context: Context, ask: Callable[[QueueKeys], Command[T]]) -> Plan[dict[int, T]]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.asking import by_id, every_queue
+from delayq.asking import by_asked_id, by_id, every_queue
 from delayq.codec import CorruptRecord
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
@@ -61,10 +61,10 @@ def cancel(context: Context, ids: Sequence[str], topics: Topics | None = None) -
     for id in ids:
         check_id(id)
 
-    def ask(keys: QueueKeys, some: list[str]) -> Command[list[str]]:
-        return commands.cancel(keys, some, topics=_seen(topics, some), retention=context.retention)
+    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
+        return commands.cancel(keys, some, topics=_seen(topics, given), retention=context.retention)
 
-    results = yield from by_id(context, ids, ask, _moved)
+    results = yield from by_asked_id(context, ids, ask, _moved, lambda answer: answer == "not_found")
     return [result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids]
 
 
@@ -111,16 +111,18 @@ def reschedule(context: Context, id: str, spec: str, topic: str | None = None) -
     """Give a message another due; with `topic`, if that is its topic."""
     check_id(id)
 
-    def ask(keys: QueueKeys, some: list[str]) -> Command[list[Rescheduled]]:
-        command = commands.reschedule(keys, id, spec, topic=topic, retention=context.retention)
+    def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[Rescheduled]]:
+        command = commands.reschedule(keys, some[0], spec, topic=topic, retention=context.retention)
 
         def read(reply: Any) -> list[Rescheduled]:
             result, due = command.read(reply)
-            return [Rescheduled(id, result, due, keys.number)]
+            return [Rescheduled(some[0], result, due, keys.number)]
 
         return Command(command.script, command.keys, command.args, read)
 
-    answers = yield from by_id(context, [id], ask, lambda answer: answer.result == MOVED)
+    answers = yield from by_asked_id(
+        context, [id], ask, lambda answer: answer.result == MOVED, lambda answer: answer.result == "not_found"
+    )
     rescheduled: Rescheduled = _one(list(answers.values()))
     if rescheduled.result == "invalid":
         raise InvalidMessage("delayTime", "the due lies too far ahead")
@@ -145,13 +147,27 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
 def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
     """What is known of each id."""
 
+    def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[Found | None]]:
+        return commands.get(keys, some, retention=context.retention)
+
+    found: dict[str, Found | StoreError | None] = yield from by_asked_id(
+        context, ids, ask, _is_elsewhere, lambda one: one is None
+    )
+    return found
+
+
+def look_for_whole(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
+    """The same, of many ids that are whole: one that is not there costs nothing more."""
+
     def ask(keys: QueueKeys, some: list[str]) -> Command[list[Found | None]]:
         return commands.get(keys, some, retention=context.retention)
 
-    found: dict[str, Found | StoreError | None] = yield from by_id(
-        context, ids, ask, lambda one: one is not None and one.state == MOVED
-    )
+    found: dict[str, Found | StoreError | None] = yield from by_id(context, ids, ask, _is_elsewhere)
     return found
+
+
+def _is_elsewhere(one: Found | None) -> bool:
+    return one is not None and one.state == MOVED
 
 
 def _find_ids(context: Context, key: str) -> Plan[list[str]]:
@@ -188,10 +204,11 @@ def redrive(context: Context, ids: Sequence[str], topics: Topics | None = None) 
     if not context.routes.take_all:
         refused = yield from _without_route(context, ids, topics)
 
-    def ask(keys: QueueKeys, some: list[str]) -> Command[list[str]]:
-        return commands.redrive(keys, some, topics=_seen(topics, some))
+    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
+        return commands.redrive(keys, some, topics=_seen(topics, given))
 
-    results = yield from by_id(context, [id for id in ids if id not in refused], ask, _moved)
+    wanted = [id for id in ids if id not in refused]
+    results = yield from by_asked_id(context, wanted, ask, _moved, lambda answer: answer == "not_dead")
     return ["no_route" if id in refused else results[id] for id in ids]
 
 
@@ -214,10 +231,12 @@ def discard(context: Context, id: str, topic: str | None = None) -> Plan[bool]:
     check_id(id)
     seen = None if topic is None else [topic]
 
-    def ask(keys: QueueKeys, some: list[str]) -> Command[list[bool | None]]:
+    def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[bool | None]]:
         return commands.discard(keys, some, topics=seen, retention=context.retention)
 
-    results = yield from by_id(context, [id], ask, lambda removed: removed is None)
+    results = yield from by_asked_id(
+        context, [id], ask, lambda removed: removed is None, lambda removed: removed is False
+    )
     return bool(_one(list(results.values())))
 
 

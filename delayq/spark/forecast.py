@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import tzinfo
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,7 @@ from delayq.codec import CONTENT, encode
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
 from delayq.message import Limits, Message, State
-from delayq.operations import Scheduled
+from delayq.operations import Scheduled, look_for_whole
 from delayq.scheduling import level_delay, whole_id
 from delayq.spark.counts import Counts
 from delayq.spark.handed import Handed
@@ -28,6 +29,7 @@ from delayq.spark.task import windows
 from delayq.store import checks, commands
 from delayq.store.checks import Server
 from delayq.store.commands import Found
+from delayq.store.exchange import all_good
 from delayq.store.store import Store
 
 if TYPE_CHECKING:
@@ -141,7 +143,8 @@ def look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Hande
             now = client.store.run(commands.redis_now())
             rows = [_checked(row, context.limits, now, client) for row in messages_of(batch, options, lambda: here)]
             ids = {whole_id(row.id, row.ordering_key) for row in rows if isinstance(row, Message)}
-            there = dict(zip(ids, client.get_many([*ids]), strict=True))
+            looked = client.run(partial(look_for_whole, ids=[*ids]))
+            there = dict(zip(looked, all_good([*looked.values()]), strict=True))
             for row in rows:
                 _count(found, row, there, context.limits, now, options.past)
     return found

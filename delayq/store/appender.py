@@ -111,7 +111,16 @@ class Appender:
         parts = [_DISCARD if self._begun else _UNWATCH]
         self._begun = False
         if upto > self._announced:
-            script, names = scripts.load("announce"), (keys.state, keys.guard, keys.final, keys.aside(keys.pool))
+            script, names = (
+                scripts.load("announce"),
+                (
+                    keys.state,
+                    keys.guard,
+                    keys.final,
+                    keys.aside(keys.pool),
+                    keys.index,
+                ),
+            )
             call = ("EVALSHA", script.sha) if self._loaded else ("EVAL", script.text)
             kept = self._retention.window, self._retention.most
             parts.append(_pack(*call, len(names), *names, self._epoch, now, upto, *kept))

@@ -93,9 +93,14 @@ class Layout(msgspec.Struct, frozen=True):
 
     def queue_of(self, id: str) -> int:
         """CRC-16 (XMODEM) of the id modulo the number of queues; an id that ends in '.hhhh' says its CRC itself."""
-        if id[-5:-4] == "." and _SUFFIX.fullmatch(id, len(id) - 5):
+        if self.has_suffix(id):
             return self.first + int(id[-4:], 16) % self.queues
         return self.first + _crc16(id.encode(), 0) % self.queues
+
+    @staticmethod
+    def has_suffix(id: str) -> bool:
+        """Whether the id says its CRC itself, as one with an ordering key does."""
+        return id[-5:-4] == "." and _SUFFIX.fullmatch(id, len(id) - 5) is not None
 
     @staticmethod
     def keyed_id(id: str, ordering_key: str) -> str:

@@ -58,6 +58,22 @@ ANYTHING = [
 ]  # fmt: skip
 
 
+async def test_the_id_that_was_given_beside_an_ordering_key_finds_the_message_for_whom_it_is(tenants: Tenants) -> None:
+    whole = await tenants.schedule("shop", "orders.eu", id="order-42", orderingKey="shop-7")
+    assert whole != "order-42"
+    for name in ("shop", "boss"):
+        found = await tenants.ask(name, "GET", "/v1/messages/order-42")
+        assert (found.status_code, found.json()["id"]) == (200, whole)
+        moved = await tenants.ask(name, "PATCH", "/v1/messages/order-42", {"delayTime": "2h"})
+        assert (moved.status_code, moved.json()["id"]) == (200, whole)
+    for method, body in (("GET", None), ("DELETE", None), ("PATCH", {"delayTime": 1})):
+        assert_refused(await tenants.ask("press", method, "/v1/messages/order-42", body), 404)
+    answer = await tenants.ask("shop", "POST", "/v1/messages:cancel", {"ids": ["order-42", "nobody"]})
+    assert [one["status"] for one in answer.json()["results"]] == [200, 404]
+    again = await tenants.ask("boss", "DELETE", "/v1/messages/order-42")
+    assert again.json() == {"id": "order-42", "result": "cancelled"}
+
+
 @pytest.mark.parametrize(("method", "path"), ANYTHING)
 async def test_nothing_is_done_or_told_without_a_key(tenants: Tenants, method: str, path: str) -> None:
     answer = await tenants.api.request(method, path, json={})

@@ -202,3 +202,12 @@ def test_a_key_that_nothing_carries_is_exit_1(cli: Cli, given: Given) -> None:
     ran = cli("find", "nothing")
     assert (ran.code, ran.out, ran.sentence()) == (1, "", "no message carries the key nothing.")
     assert json.loads(cli("find", "nothing", "--json").out) == {"messages": []}
+
+
+def test_the_id_that_was_given_beside_an_ordering_key_finds_the_message(cli: Cli, given: Given) -> None:
+    whole = cli("schedule", "demo", "x", "--delay", "1h", "--id", "order-42", "--ordering-key", "shop-7").rows[0][0]
+    assert whole != "order-42"
+    assert whole in cli("get", "order-42").out
+    assert cli("reschedule", "order-42", "--delay", "2h").code == 0
+    assert [row[-1] for row in cli("cancel", "order-42").rows] == ["cancelled"]
+    assert [row[-1] for row in cli("cancel", whole).rows] == ["cancelled"]

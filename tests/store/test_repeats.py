@@ -182,6 +182,14 @@ CASES: dict[str, dict[str, Case]] = {
         "early": Case(lambda q: announce(q, NOW + 1)),
         "fenced": Case(after(lambda q: q.pull(epoch=NEW_EPOCH), lambda q: announce(q, NOW))),
     },
+    "asked": {
+        "ok": Case(
+            after(
+                lambda q: q.given(row("a.ab12", at=NOW, given=True, ordering_key="k")),
+                lambda q: commands.asked(q.keys, ["a", "nobody"]),
+            )
+        )
+    },
     "barrier": {"ok": Case(lambda q: Command("barrier", (q.keys.state,), (), lambda reply: reply))},
     "bump_era": {
         "ok": Case(
@@ -308,7 +316,7 @@ CASES: dict[str, dict[str, Case]] = {
 
 
 def announce(q: Queue, upto: int) -> Command[Any]:
-    names = (q.keys.state, q.keys.guard, q.keys.final, q.keys.aside(q.keys.pool))
+    names = (q.keys.state, q.keys.guard, q.keys.final, q.keys.aside(q.keys.pool), q.keys.index)
     return Command("announce", names, (EPOCH, NOW, upto, 900_000, 1_000), lambda reply: reply)
 
 

@@ -18,7 +18,7 @@ from tests.support.servers import ServerUnderTest
 
 LUA = files("delayq.store") / "lua"
 WITHOUT_KEY = ("TIME", "PUBLISH")
-READ_ONLY = {"dead_letters", "find", "get", "glance", "letters", "page", "search", "stats"}
+READ_ONLY = {"asked", "dead_letters", "find", "get", "glance", "letters", "page", "search", "stats"}
 REFUSED_WHEN_FULL = {"schedule", "reschedule", "redrive"}
 
 each_script = pytest.mark.parametrize("name", scripts.NAMES)

@@ -17,6 +17,7 @@ __all__ = [
     "Found",
     "QueueStats",
     "Searched",
+    "asked",
     "count_key",
     "count_parked",
     "find",
@@ -107,6 +108,11 @@ def read_reason(text: bytes) -> tuple[int, int, str]:
 def find(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
     """The ids of up to `limit` messages of one queue that carry the business key, in order, from behind an id on."""
     return Command("find", (keys.index,), (key, limit, after), texts)
+
+
+def asked(keys: QueueKeys, ids: Sequence[str]) -> Command[list[list[str]]]:
+    """One queue's messages by the ids that their callers gave, before an ordering key's suffix: two of each at most."""
+    return Command("asked", (keys.index,), ids, lambda reply: [texts(one) for one in reply])
 
 
 class Searched(msgspec.Struct, frozen=True):

@@ -76,7 +76,7 @@ def retire(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTION) 
     """Whether a closed queue holds and remembers nothing any more; ids that ended before the window are forgotten."""
     return Command(
         "retire",
-        (keys.state, keys.queue, keys.pool, keys.final, keys.dead),
+        (keys.state, keys.queue, keys.pool, keys.final, keys.dead, keys.index),
         (now, retention.window),
         bool,
     )

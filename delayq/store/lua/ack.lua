@@ -48,7 +48,7 @@ if #tickets > 0 then
   end
   if #ends > 0 then
     redis.call('ZADD', final, unpack(ends))
-    forget_old(final, now, tonumber(ARGV[3]), tonumber(ARGV[4]))
+    forget_old(final, index, now, tonumber(ARGV[3]), tonumber(ARGV[4]))
   end
   redis.call('HINCRBY', state, 'forwarded', #tickets)
 end

@@ -46,5 +46,5 @@ local answer = {}
 for i, id in ipairs(allowed_ids(pool, 4)) do
   answer[i] = cancel(id)
 end
-forget_old(final, now, window, most_final)
+forget_old(final, index, now, window, most_final)
 return answer

@@ -33,5 +33,5 @@ for i, id in ipairs(allowed_ids(pool, 4)) do
   end
   answer[i] = removed
 end
-forget_old(final, now, window, tonumber(ARGV[3]))
+forget_old(final, index, now, window, tonumber(ARGV[3]))
 return answer

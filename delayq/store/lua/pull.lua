@@ -251,7 +251,7 @@ if appended > 0 then
   end
   if #ends > 0 then
     redis.call('ZADD', final, unpack(ends))
-    forget_old(final, now, window, most_final)
+    forget_old(final, index, now, window, most_final)
   end
   redis.call('HINCRBY', state, 'forwarded', appended)
 end

@@ -87,6 +87,7 @@ local function weigh(i, id, body, kind)
 end
 
 local n, m = 0, 0
+local outlived = {} -- ids that ended before the window: forgetting them later must not take the new message's member
 for i = 1, count do
   local id, body = ARGV[5 + i], ARGV[5 + count + i]
   local kind = byte(kinds, i)
@@ -103,6 +104,13 @@ for i = 1, count do
     tickets[n + 1], tickets[n + 2] = sub(body, 1, 13), id .. behind_id
     n = n + 2
     local topic, tags, ordering, options, k1, k2 = byte(body, 16, 21)
+    if ordering > 0 and kind < 97 then
+      members[m + 1], members[m + 2] = '0', asked_member(id)
+      m = m + 2
+      if ends and ends[i] then
+        outlived[#outlived + 1] = id
+      end
+    end
     if k1 + k2 > 0 then
       local start = 29 + topic + tags + ordering + options
       local keys = sub(body, start, start + k1 * 256 + k2 - 1)
@@ -127,6 +135,9 @@ if n > 0 then
   redis.call('ZADD', queue, unpack(tickets))
   for first = 1, m, 2000 do
     redis.call('ZADD', index, unpack(members, first, math.min(first + 1999, m)))
+  end
+  if #outlived > 0 then
+    redis.call('ZREM', final, unpack(outlived))
   end
   redis.call('HINCRBY', state, 'scheduled', n / 2)
   wake(state, ARGV[2], earliest)

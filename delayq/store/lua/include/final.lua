@@ -10,14 +10,30 @@ local function ended(now, how, digest)
   return string.format('%.17g', math.ldexp(4503599627370496 + fraction, math.floor(now / 2147483648) - 752))
 end
 
-local function forget_old(final, now, window, most)
+-- The member of the index by which a message is found that was asked for by the id that its caller gave, without the
+-- suffix of its ordering key. No business key begins like that. It stays until the id is forgotten here.
+local function asked_member(id)
+  return '\1' .. string.sub(id, 1, -6) .. '\0' .. id
+end
+
+local function forget_old(final, index, now, window, most)
   local old = redis.call('ZCOUNT', final, '-inf', '(' .. ended(now - window, FORWARDED))
   local over = redis.call('ZCARD', final) - most
   if over > old then
     old = over
   end
   if old > 0 then
-    redis.call('ZREMRANGEBYRANK', final, 0, math.min(old, 2000) - 1)
+    local last = math.min(old, 2000) - 1
+    local members = {}
+    for _, id in ipairs(redis.call('ZRANGE', final, 0, last)) do
+      if string.find(id, '.%.%x%x%x%x$') then
+        members[#members + 1] = asked_member(id)
+      end
+    end
+    if #members > 0 then
+      redis.call('ZREM', index, unpack(members))
+    end
+    redis.call('ZREMRANGEBYRANK', final, 0, last)
   end
 end
 

@@ -1,0 +1,15 @@
+-- The whole ids of messages by the ids that their callers gave, without the suffix of an ordering key.
+-- KEYS: keys
+-- ARGV: the ids that were given
+-- Returns: of each, two whole ids at most: several messages may have been given the same one under different keys
+-- @flags no-writes
+local answer = {}
+for i, asked in ipairs(ARGV) do
+  local first, last = '(\1' .. asked .. '\0', '(\1' .. asked .. '\1'
+  local members = redis.call('ZRANGEBYLEX', KEYS[1], first, last, 'LIMIT', 0, 2)
+  for n = 1, #members do
+    members[n] = string.sub(members[n], #asked + 3)
+  end
+  answer[i] = members
+end
+return answer
