@@ -59,7 +59,8 @@ class Unparking:
         for name in work.parked:
             if name.startswith("t:") and work.parked.turn(name):
                 self._call_back(name, wanted)
-        for _ in range(min(AT_ONCE, len(work.keys_to_unpark))):
+        # What came back is pulled first: a pull that runs along with the next ones would leave it again.
+        for _ in range(0 if work.flight.offset.unread else min(AT_ONCE, len(work.keys_to_unpark))):
             name = work.keys_to_unpark.pop()
             if name in work.parked:
                 wanted[name] = RAMP_FROM, 0.0
