@@ -75,12 +75,25 @@ def test_an_older_epoch_may_not_ack_what_the_newer_one_retried(q: Queue) -> None
     )
 
 
-def test_the_current_epoch_acks_what_it_pulled_even_if_its_due_changed_meanwhile(q: Queue) -> None:
+def test_nor_may_the_current_epoch_ack_what_is_no_more_as_it_was_pulled(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", at=20_000))
+    a, b = q.take(now=20_000)
+    q.retry((a, 30_000))
+    assert q.ack(a, b) == (True, 1)
+    assert q.state().queue == {"a": 30_000}
+    assert q.ack(q.take_one(now=30_000)) == (True, 1)
+
+
+def test_an_ack_leaves_a_new_message_that_has_the_id_and_the_generation_of_one_that_redis_lost(q: Queue) -> None:
     q.given(row("a", at=20_000))
-    one = q.take_one(now=20_000)
-    q.retry((one, 30_000))
-    assert q.ack(one) == (True, 1)
-    assert q.state() == State(final={"a": ("forwarded", 20_000)})
+    lost = q.take_one(now=20_000)
+    q.admin.flushdb()
+    q.given(row("a", at=50_000, body="new"), now=20_500)
+    assert q.admin.zrange(q.keys.queue, 0, -1) == [lost.ticket]
+    for epoch in (EPOCH, OLD_EPOCH):
+        assert q.ack(lost, epoch=epoch)[1] == 0
+    assert q.state().queue == {"a": 50_000}
+    assert q.record("a").payload == b"new"
 
 
 def test_five_hundred_messages_with_sixteen_keys_each_are_acked_in_one_script(q: Queue) -> None:

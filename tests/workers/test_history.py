@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import structlog
 
+from delayq.store import commands
+from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
-from tests.workers.one_queue import Hand, OneQueue
+from tests.workers.one_queue import START, Hand, OneQueue
 from workers.history import History
 
 HOUR = 3_600_000
@@ -98,3 +100,27 @@ def test_who_takes_a_queue_over_again_remembers_it(world: OneQueue, valkey: Serv
     again = world.take_over(history=history)
     again.settle()
     assert history.went_back == 1
+
+
+def test_what_redis_lost_while_it_was_sent_takes_no_new_message_of_its_id_along(world: OneQueue) -> None:
+    world.add("a")
+    hand = world.take_over()
+    assert hand.settle() == ["a"]
+    world.store.run(commands.plain("FLUSHALL", read=lambda _: None))
+    world.add("a", at=500, body="new")
+    hand.answer("a")
+    assert hand.settle() == []
+    assert world.state_of("a") == "scheduled"
+    assert hand.run(2_000, lambda held: OK) == ["a"]
+    assert not world.tickets()
+
+
+def test_an_ack_that_finds_another_due_makes_no_more_than_a_second_copy(world: OneQueue) -> None:
+    world.add("a")
+    hand = world.take_over()
+    hand.settle()
+    (ticket,) = world.tickets()
+    world.store.run(commands.plain("ZADD", world.keys.queue, START - 5, ticket, read=lambda _: None))
+    hand.answer("a")
+    assert hand.run(2_000, lambda held: OK) == ["a"]
+    assert not world.tickets()

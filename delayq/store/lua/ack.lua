@@ -1,5 +1,6 @@
--- Forget forwarded messages. The current epoch needs the generation (in the ticket) to be the one pulled; an older
--- one may ack only while the due is unchanged too: a late but true ack is better than a duplicate.
+-- Forget forwarded messages, if each stands as it was pulled: the generation (in the ticket) and the due. A Redis that went
+-- back in time gives a generation again, so the ticket alone may be that of another message with the same id. An older
+-- epoch may ack, too: a late but true ack is better than a duplicate.
 -- KEYS: state queue pool attempts keys final guard
 -- ARGV: epoch, now, window of final, most in final, how many; then as many tickets, then dues as pulled,
 --       then, if its id is remembered, the digest of what it was (see include/content), else ''; then the members of the index of keys to remove
@@ -17,7 +18,7 @@ local now = clock(ARGV[2])
 local ends = {}
 for i = 1, count do
   local due = stored[i]
-  if due and (not old or tonumber(due) == tonumber(ARGV[5 + count + i])) then
+  if due and tonumber(due) == tonumber(ARGV[5 + count + i]) then
     local n = #tickets + 1
     local ticket = ARGV[5 + i]
     tickets[n], ids[n] = ticket, string.sub(ticket, 1, -9)
