@@ -32,6 +32,7 @@ def test_the_protocol_holds_in_every_state(rules: Rules) -> None:
         ("compare_generation", "is gone and was never forwarded"),
         ("forward_before_remove", "is gone and was never forwarded"),
         ("due_as_offset", "a due message is behind the offset and nothing is in flight"),
+        ("lower_exposes", "forwarded after it was cancelled for certain"),
         ("own_epochs", "two nodes own the queue under one epoch"),
     ],
 )

@@ -431,6 +431,19 @@ class Protocol(RuleBasedStateMachine):
             self.world.now += ms
         self.wake_all()
 
+    def both_clocks_are_far_ahead_for_a_while(self) -> None:
+        """What is due by then is pulled, and announced; afterwards both are set right again."""
+        self.step += 1
+        owner = self.world.owners[-1]
+        self.world.now += 3_600_000
+        self.tick_owner(owner)  # it learns the topic
+        self.tick_owner(owner)
+        if not owner.job.fenced:
+            self.an_owner_reads_what_it_is_to_append(len(self.world.owners) - 1)
+        self.reconcile()
+        self.world.now -= 3_600_000
+        self.wake_all()
+
     @rule(node=st.sampled_from(NODES), ms=st.sampled_from((-20, 0, 20, 3_600_000)))
     def the_clock_of_a_node_steps(self, node: int, ms: int) -> None:
         self.step += 1

@@ -89,8 +89,8 @@ MUTANTS = (
                 "  local id = string.sub(ARGV[i], 1, -9)\n"
                 "  local record = redis.call('HGET', pool, id)\n"
                 "  if record then ARGV[i] = id .. '\\0' .. string.sub(record, 1, 7) end\n"
+                "  ARGV[count + i] = redis.call('ZSCORE', queue, ARGV[i]) or ARGV[count + i]\n"
                 "end\n"
-                "old = false\n"
                 "local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))",
             ),
         ),
@@ -129,6 +129,10 @@ MUTANTS = (
             ("cancel", _CERTAIN, "local certain = place == 'pending' and due > now"),
             ("reschedule", _MOVABLE, "if score <= now then"),
         ),
+    ),
+    Mutant(
+        "lowering the watermark without exposing",
+        (("pull", "redis.call('HSETNX', attempts_key, sub(page[i], 1, -9), '0')", ""),),
     ),
     Mutant(
         "firing by the later of two clocks",

@@ -116,7 +116,18 @@ def one_that_waits_behind_its_key_is_cancelled(machine: Protocol) -> Iterable[Ca
     )
 
 
+def two_clocks_were_far_ahead(machine: Protocol) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.schedule, "a", 20, False),
+        machine.both_clocks_are_far_ahead_for_a_while,
+        partial(machine.tick, 0),
+        partial(machine.cancel, "a"),
+    )
+
+
 PATHS = {
+    "lowering the watermark without exposing": two_clocks_were_far_ahead,
     "a retry that falls before the offset": a_retry_falls_before_the_offset,
     "settling by id alone": an_id_is_used_again_while_it_is_sent,
     "sending what has waited": one_that_waits_behind_its_key_is_cancelled,

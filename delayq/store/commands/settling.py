@@ -116,7 +116,7 @@ def unpark(keys: QueueKeys, epoch: str, name: str, turn: str, limit: int, begin:
     """
     return Command(
         "unpark",
-        (keys.state, keys.queue, keys.pool, keys.parked(name), keys.guard),
+        (keys.state, keys.queue, keys.pool, keys.parked(name), keys.guard, keys.attempts),
         (epoch, name, turn, limit, f"{begin:.6f}"),
         _read_parked,
     )

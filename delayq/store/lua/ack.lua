@@ -25,7 +25,7 @@ for i = 1, count do
     removed_id[ids[n]] = true
     local digest = tonumber(ARGV[5 + 2 * count + i])
     if digest then
-      ends[#ends + 1] = ended(now, FORWARDED, digest)
+      ends[#ends + 1] = ended(earlier(state, now), FORWARDED, digest)
       ends[#ends + 1] = ids[n]
     end
   end
@@ -49,7 +49,7 @@ if #tickets > 0 then
   end
   if #ends > 0 then
     redis.call('ZADD', final, unpack(ends))
-    forget_old(final, index, now, tonumber(ARGV[3]), tonumber(ARGV[4]))
+    forget_over(final, index, tonumber(ARGV[4]))
   end
   redis.call('HINCRBY', state, 'forwarded', #tickets)
 end

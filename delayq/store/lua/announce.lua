@@ -22,5 +22,5 @@ end
 if tonumber(ARGV[3]) > (tonumber(known[2] or '') or -1) then
   redis.call('HSET', state, 'watermark', ARGV[3])
 end
-forget_old(final, index, now, tonumber(ARGV[4]), tonumber(ARGV[5]))
+forget_old(final, index, tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]))
 return 'ok'

@@ -12,12 +12,12 @@ local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local now = clock(ARGV[1])
 local window, most_final = tonumber(ARGV[2]), tonumber(ARGV[3])
-local certain_above = floor_of_certainty(state, now)
+local certain_above, by_both = floor_of_certainty(state, now), earlier(state, now)
 
 local function cancel(id)
   local record = redis.call('HGET', pool, id)
   if not record then
-    local how = ending(redis.call('ZSCORE', final, id), now, window)
+    local how = ending(redis.call('ZSCORE', final, id), by_both, window)
     return how == CANCELLED_IN_FLIGHT and 'in_flight' or ENDS[how] or unknown(state)
   end
   local ticket = ticket_of(id, record)
@@ -37,7 +37,7 @@ local function cancel(id)
   if #members > 0 then
     redis.call('ZREM', index, unpack(members))
   end
-  redis.call('ZADD', final, ended(now, certain and CANCELLED or CANCELLED_IN_FLIGHT), id)
+  redis.call('ZADD', final, ended(by_both, certain and CANCELLED or CANCELLED_IN_FLIGHT), id)
   redis.call('HINCRBY', state, certain and 'cancelled' or 'cancelled_in_flight', 1)
   return certain and 'cancelled' or 'in_flight'
 end
@@ -46,5 +46,5 @@ local answer = {}
 for i, id in ipairs(allowed_ids(pool, 4)) do
   answer[i] = cancel(id)
 end
-forget_old(final, index, now, window, most_final)
+forget_over(final, index, most_final)
 return answer

@@ -8,7 +8,7 @@
 -- @include clock deadline record rights final closed
 local state, pool, attempts, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, reasons, final = KEYS[5], KEYS[6], KEYS[7]
-local now = clock(ARGV[1])
+local now = earlier(state, clock(ARGV[1]))
 local window = tonumber(ARGV[2])
 local answer = {}
 for i, id in ipairs(allowed_ids(pool, 4)) do
@@ -33,5 +33,5 @@ for i, id in ipairs(allowed_ids(pool, 4)) do
   end
   answer[i] = removed
 end
-forget_old(final, index, now, window, tonumber(ARGV[3]))
+forget_over(final, index, tonumber(ARGV[3]))
 return answer

@@ -17,7 +17,7 @@ for i = 3, #ARGV do
     answer[i] = { record, place, due and digits(due) or '', redis.call('HGET', attempts, id) or '',
       place == 'dead' and redis.call('HGET', reasons, id) or '' }
   else
-    local how, at = ending(redis.call('ZSCORE', final, id), now, tonumber(ARGV[2]))
+    local how, at = ending(redis.call('ZSCORE', final, id), earlier(state, now), tonumber(ARGV[2]))
     answer[i] = how and { ENDS[how], digits(at) } or ''
     if not how and unknown(state) == 'moved' then
       answer[i] = 'moved'

@@ -16,12 +16,15 @@
 -- @include clock record content sound final fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled')
+local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled',
+  'ahead')
 if fenced(state, guard, known[1], ARGV[1]) then
   return { 'fenced', known[1] }
 end
 local now, micro = clock(ARGV[2])
+local ahead, watermark = 0, tonumber(known[2] or '') or -1
 if ARGV[3] ~= '' and tonumber(ARGV[3]) < now then
+  ahead = now - tonumber(ARGV[3])
   now, micro = tonumber(ARGV[3]), 0 -- the earlier of the two clocks: one that jumps ahead fires nothing early
 end
 local offset, room, look, most_bytes = ARGV[4], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
@@ -94,6 +97,31 @@ end
 
 -- What is wrong with the server as a whole, and passes; any other error of XADD is that stream's own.
 local PASSING = { OOM = true, READONLY = true, MISCONF = true, NOREPLICAS = true, MASTERDOWN = true, CLUSTERDOWN = true }
+
+-- Both clocks were far ahead when the watermark was written, and are not any more: then no cancel would be certain until
+-- that time. What stands between now and the watermark may have been handed out; it becomes exposed, a page from the top at
+-- a time, and the watermark comes down to where that ends. What is scheduled there later was never handed out.
+local FAR, PAGE = 60000, 2000
+local function lower_watermark()
+  local lowest = redis.call('ZCOUNT', queue, '-inf', digits(now))
+  local stop = redis.call('ZCOUNT', queue, '-inf', digits(watermark))
+  local last = redis.call('HGET', state, 'lowered_to') -- among equal dues
+  if last and tonumber(redis.call('ZSCORE', queue, last) or '') == watermark then
+    stop = redis.call('ZRANK', queue, last)
+  end
+  local first = math.max(lowest, stop - PAGE)
+  local page = stop > first and redis.call('ZRANGE', queue, first, stop - 1, 'WITHSCORES') or {}
+  for i = 1, #page, 2 do
+    redis.call('HSETNX', attempts_key, sub(page[i], 1, -9), '0')
+  end
+  if first > lowest then
+    redis.call('HSET', state, 'watermark', page[2], 'lowered_to', page[1])
+  else
+    redis.call('HSET', state, 'watermark', digits(now))
+    redis.call('HDEL', state, 'lowered_to')
+  end
+  redis.call('HINCRBY', guard, 'changes', 1)
+end
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
 local gone_ids, stays, members, ends, traces = {}, {}, {}, {}, {}
@@ -251,7 +279,6 @@ if appended > 0 then
   end
   if #ends > 0 then
     redis.call('ZADD', final, unpack(ends))
-    forget_old(final, index, now, window, most_final)
   end
   redis.call('HINCRBY', state, 'forwarded', appended)
 end
@@ -261,8 +288,16 @@ end
 if orphans > 0 then
   redis.call('HINCRBY', state, 'orphans', orphans)
 end
-if looked > 0 and tonumber(last_score) > (tonumber(known[2] or '') or -1) then
+if #ends > 0 or not more and not fresh then
+  forget_old(final, index, now, window, most_final)
+end
+if math.abs(ahead - (tonumber(known[7] or '') or 0)) >= 1000 then
+  redis.call('HSET', state, 'ahead', ahead < 1000 and '0' or digits(ahead))
+end
+if looked > 0 and tonumber(last_score) > watermark then
   redis.call('HSET', state, 'watermark', last_score)
+elseif watermark - now > FAR and not fresh then
+  lower_watermark()
 end
 if not more and not fresh then
   local sleep_until = next_due == '' and 'none' or next_due

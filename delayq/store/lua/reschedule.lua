@@ -21,7 +21,7 @@ end
 due = math.max(due, now)
 local record = redis.call('HGET', pool, id)
 if not record then
-  local how = ending(redis.call('ZSCORE', final, id), now, tonumber(ARGV[3]))
+  local how = ending(redis.call('ZSCORE', final, id), earlier(state, now), tonumber(ARGV[3]))
   return { ENDS[how] or unknown(state) }
 end
 local ticket = ticket_of(id, record)

@@ -14,5 +14,5 @@ for _, field in ipairs(redis.call('HKEYS', state)) do
     return 0
   end
 end
-forget_old(final, index, clock(ARGV[1]), tonumber(ARGV[2]), math.huge)
+forget_old(final, index, earlier(state, clock(ARGV[1])), tonumber(ARGV[2]), math.huge)
 return redis.call('EXISTS', final) == 0 and 1 or 0

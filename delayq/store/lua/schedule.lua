@@ -33,6 +33,7 @@ local function same_call(record, content, relative, asked)
   return relative or tonumber(first_asked) == asked
 end
 
+local by_both = ends and earlier(state, now)
 local answer = { digits(now) }
 local function say(i, status, due)
   local n = #answer
@@ -60,7 +61,7 @@ local function weigh(i, id, body, kind)
     end
     return say(i, status, sub(record, ASKED, 20))
   end
-  local how, _, digest = ending(ends and ends[i], now, window)
+  local how, _, digest = ending(ends and ends[i], by_both, window)
   if how == FORWARDED and digest ~= digest_of(sub(body, 15), sub(body, 1, 13)) then
     return say(i, 'conflict', '')
   elseif how then

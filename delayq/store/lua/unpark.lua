@@ -1,13 +1,13 @@
 -- Put parked messages back into the queue, lowest due first, or from somewhere within as probes; and drop the tickets at
 -- the head whose messages were cancelled, up to 500. Only in the turn that the caller was told: whatever leaves the set
 -- begins the next one, so the same call again does nothing, however late it comes.
--- KEYS: state queue pool parked guard
+-- KEYS: state queue pool parked guard attempts
 -- ARGV: epoch, name of the parked set, its turn ('' = not known), most to move, where to begin (0 = the lowest, up to 1)
 -- Returns: {'fenced'} or {'ok', turn of the set now, due and ticket of the lowest one still parked ('' '' '' = none)}
 -- @flags allow-oom
 -- @empties
 -- @include fence turn
-local state, queue, pool, parked, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local state, queue, pool, parked, guard, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
@@ -53,6 +53,12 @@ local function move()
   end
   if #back > 0 then
     redis.call('ZADD', queue, unpack(back))
+    local watermark = tonumber(redis.call('HGET', state, 'watermark') or '') or -1
+    for i = 1, #back, 2 do
+      if tonumber(back[i]) > watermark then -- that came down: nothing else says that this one may have been handed out
+        redis.call('HSETNX', attempts, string.sub(back[i + 1], 1, -9), '0')
+      end
+    end
   end
   return #taken
 end

@@ -16,14 +16,15 @@ local function asked_member(id)
   return '\1' .. string.sub(id, 1, -6) .. '\0' .. id
 end
 
-local function forget_old(final, index, now, window, most)
-  local old = redis.call('ZCOUNT', final, '-inf', '(' .. ended(now - window, FORWARDED))
-  local over = redis.call('ZCARD', final) - most
-  if over > old then
-    old = over
-  end
-  if old > 0 then
-    local last = math.min(old, 2000) - 1
+-- The earlier of two clocks, by which ids are remembered: one that jumps ahead forgets nothing. The owner notes by how much
+-- that of Redis is ahead of its own.
+local function earlier(state, now)
+  return now - (tonumber(redis.call('HGET', state, 'ahead') or '') or 0)
+end
+
+local function forget(final, index, count)
+  if count > 0 then
+    local last = math.min(count, 2000) - 1
     local members = {}
     for _, id in ipairs(redis.call('ZRANGE', final, 0, last)) do
       if string.find(id, '.%.%x%x%x%x$') then
@@ -37,7 +38,18 @@ local function forget_old(final, index, now, window, most)
   end
 end
 
--- How the id with this score in `final` ended, when, and the digest; nil if it is forgotten.
+local function forget_over(final, index, most)
+  forget(final, index, redis.call('ZCARD', final) - most)
+end
+
+-- `now` is the earlier of two clocks.
+local function forget_old(final, index, now, window, most)
+  local old = redis.call('ZCOUNT', final, '-inf', '(' .. ended(now - window, FORWARDED))
+  forget(final, index, math.max(old, redis.call('ZCARD', final) - most))
+end
+
+-- How the id with this score in `final` ended, when, and the digest; nil if it is forgotten. `now` is the earlier of two
+-- clocks.
 local function ending(score, now, window)
   score = tonumber(score or '')
   if not score then

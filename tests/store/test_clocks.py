@@ -1,0 +1,138 @@
+"""Clocks that were far ahead: what they made the scripts remember or forget is put right when they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.store.commands import Retention
+from tests.support.queues import Queue, ids, row
+
+NOW = 1_800_000_000_000
+HOUR = 3_600_000
+YEARS = 10**11
+WINDOW = Retention().window
+
+
+# -- what is remembered --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ended(q: Queue) -> Queue:
+    """A message that was forwarded, one that was cancelled, and one whose id may be used again in a minute."""
+    q.given(row("old", at=NOW, given=True), now=NOW - WINDOW + 60_000)
+    q.cancel("old")
+    q.given(row("a", at=NOW, given=True), row("b", at=NOW + HOUR))
+    q.ack(q.take_one(now=NOW))
+    assert q.cancel("b") == ["cancelled"]
+    return q
+
+
+def known(q: Queue, now: int) -> list[str | None]:
+    """How the ids ended, by what callers ask."""
+    again = q.schedule(row("a", at=NOW, given=True), row("b", at=NOW + HOUR), now=now).others
+    told = [q.state_of(id, now=now) for id in ("a", "b", "old")]
+    assert q.cancel("a", "b", now=now) == ["delivered", "cancelled"]
+    assert q.reschedule("a", f"a{now + HOUR}")[0] == "delivered"
+    assert [status for status, _ in again.values()] == ["delivered", "cancelled"]
+    return told
+
+
+def test_a_clock_of_redis_that_jumps_ahead_forgets_nothing(ended: Queue) -> None:
+    q = ended
+    assert q.cancel("nobody", now=NOW + 24 * HOUR) == ["not_found"]  # before any pull has seen the jump
+    q.pull(now=NOW + 24 * HOUR, node_now=NOW + 1_000)
+    assert known(q, NOW + 24 * HOUR) == ["delivered", "cancelled", "cancelled"]
+    q.pull(now=NOW + 2_000, node_now=NOW + 2_000)  # it is right again
+    assert known(q, NOW + 2_000) == ["delivered", "cancelled", "cancelled"]
+
+
+def test_while_it_is_ahead_ids_are_forgotten_at_the_end_of_their_window_all_the_same(ended: Queue) -> None:
+    q = ended
+    q.pull(now=NOW + 24 * HOUR, node_now=NOW)
+    assert known(q, NOW + 24 * HOUR + 59_000) == ["delivered", "cancelled", "cancelled"]
+    assert known(q, NOW + 24 * HOUR + 61_000) == ["delivered", "cancelled", None]
+    q.pull(now=NOW + 24 * HOUR + 61_000, node_now=NOW + 61_000)
+    assert set(q.state().final) == {"a", "b"}
+
+
+def test_what_ends_while_it_is_ahead_is_remembered_for_no_longer_than_the_rest(q: Queue) -> None:
+    q.pull(now=NOW + 24 * HOUR, node_now=NOW)
+    q.given(row("a", after=HOUR, given=True))
+    assert q.cancel("a") == ["cancelled"]
+    q.pull(now=NOW + 1_000, node_now=NOW + 1_000)
+    assert q.state_of("a", now=NOW + WINDOW) == "cancelled"
+    assert q.state_of("a", now=NOW + WINDOW + 1) is None
+
+
+def test_a_second_between_two_good_clocks_is_noted_nowhere(q: Queue) -> None:
+    q.pull(now=NOW, node_now=NOW - 999)
+    assert q.field("ahead") is None
+    q.pull(now=NOW, node_now=NOW - 1_000)
+    assert q.field("ahead") == "1000"
+    q.pull(now=NOW, node_now=NOW + 5_000)
+    assert q.field("ahead") == "0"
+
+
+# -- the watermark -------------------------------------------------------------------------------------------------------
+
+
+def test_a_watermark_of_two_clocks_that_were_years_ahead_comes_down_truthfully(q: Queue) -> None:
+    q.given(row("held", at=NOW + HOUR), row("parked", at=NOW + HOUR + 1), now=NOW)
+    held, parked = q.take(now=NOW + YEARS)
+    q.park("t:mail", parked)
+    q.given(row("far", at=NOW + YEARS, topic="orders"), now=NOW + YEARS)
+    assert ids(q.take(now=NOW + YEARS)) == ["held", "far"]
+    assert q.field("watermark") == str(NOW + YEARS)
+
+    q.given(row("between", at=NOW + HOUR), now=NOW)
+    q.pull(now=NOW)
+    assert q.field("watermark") == str(NOW)
+    q.given(row("new", at=NOW + HOUR), row("moved", at=NOW + HOUR))
+    q.unpark("t:mail")
+    assert q.reschedule("moved", f"a{NOW + 2 * HOUR}")[0] == "scheduled"
+    assert q.cancel("new", "moved") == ["cancelled"] * 2
+    for one in ("held", "parked", "far", "between"):  # they were handed out, or may have been
+        assert q.reschedule(one, f"a{NOW + 2 * HOUR}")[0] == "in_flight"
+        assert q.cancel(one) == ["in_flight"]
+    assert q.ack(held, parked) == (True, 0)
+
+
+@pytest.mark.parametrize("apart", [0, 1])
+def test_it_comes_down_in_pages_also_among_equal_dues(q: Queue, apart: int) -> None:
+    names = [f"m{number:04}" for number in range(5_000)]
+    for first in range(0, 5_000, 500):
+        q.given(*(row(id, at=NOW + HOUR + apart * n) for n, id in enumerate(names[first : first + 500], first)), now=NOW)
+    q.admin.hset(q.keys.state, "watermark", NOW + YEARS)
+    marked = []
+    for _ in range(3):
+        q.pull(now=NOW)
+        marked.append(q.admin.hlen(q.keys.attempts))
+        q.pull(now=NOW + 1, fresh=True)
+    assert marked == [2_000, 4_000, 5_000]
+    assert q.field("watermark") == str(NOW)
+    assert q.field("lowered_to") is None
+    assert q.cancel(*names[:3]) == ["in_flight"] * 3
+
+
+def test_what_is_cancelled_or_scheduled_between_two_pages_is_answered_truly(q: Queue) -> None:
+    names = [f"m{number:04}" for number in range(2_500)]
+    for first in range(0, 2_500, 500):
+        q.given(*(row(id, at=NOW + HOUR) for id in names[first : first + 500]), now=NOW)
+    q.admin.hset(q.keys.state, "watermark", NOW + YEARS)
+    q.pull(now=NOW)
+    assert q.field("watermark") == str(NOW + HOUR)
+    assert q.cancel(names[0], names[500], names[-1]) == ["in_flight"] * 3  # one of them is where the next page begins
+    q.given(row("later", at=NOW + HOUR + 1), row("here", at=NOW + HOUR))
+    assert q.cancel("later", "here") == ["cancelled", "in_flight"]
+    for _ in range(3):
+        q.pull(now=NOW)
+    assert q.field("watermark") == str(NOW)
+    assert q.cancel(names[1], names[600], names[-2]) == ["in_flight"] * 3
+
+
+def test_a_watermark_a_little_ahead_of_the_clock_is_left_to_time(q: Queue) -> None:
+    q.given(row("a", at=NOW))
+    q.take(now=NOW)
+    q.pull(now=NOW - 60_000)
+    assert q.field("watermark") == str(NOW)
+    assert q.state().attempts == {}
