@@ -101,7 +101,9 @@ def test_a_watermark_of_two_clocks_that_were_years_ahead_comes_down_truthfully(q
 def test_it_comes_down_in_pages_also_among_equal_dues(q: Queue, apart: int) -> None:
     names = [f"m{number:04}" for number in range(5_000)]
     for first in range(0, 5_000, 500):
-        q.given(*(row(id, at=NOW + HOUR + apart * n) for n, id in enumerate(names[first : first + 500], first)), now=NOW)
+        q.given(
+            *(row(id, at=NOW + HOUR + apart * n) for n, id in enumerate(names[first : first + 500], first)), now=NOW
+        )
     q.admin.hset(q.keys.state, "watermark", NOW + YEARS)
     marked = []
     for _ in range(3):
