@@ -83,10 +83,9 @@ class OwnerZnodes:
         Raises StoreError.
         """
         with self._turn:
-            with self._lock:
-                epoch = self._epochs.get(queue)
-            if epoch is None:
+            if not self.kept([queue]):
                 return None
+            epoch = self._epochs[queue]
             claimed = self._store.run(commands.claim(queue_keys(queue), epoch))
             with self._lock:
                 if not claimed.ok:
