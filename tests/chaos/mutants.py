@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         "a schedule that forgets what has ended", ("doubled by the one script",),
         tuple(Fault(at, "mute-api-redis", -1, 0.5) for at in (1, 2.5, 4)), {"short": 0.7},
-        changes=(("schedule", "local how, _, digest = ending(ends and ends[i], now, window)", "local how, digest"),),
+        changes=(("schedule", "local how, _, digest = ending(ends and ends[i], by_both, window)", "local how, digest"),),
     ),
     Mutant(
         "parking without a place to park", ("lost",), (_target_refuses(1, 2),),
