@@ -2,213 +2,184 @@
 
 from __future__ import annotations
 
-import os
-import re
+import json
 import socket
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Literal, Self
 
-import msgspec
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from delayq.environment import settings_in, variable
+from delayq.environment import PREFIX, Environment, variable
 from delayq.errors import ConfigError
 from delayq.message import DELAY_LEVELS, Limits
 from delayq.routes import Routes, load_routes
 from delayq.secrets import revealed, with_user
 from delayq.times import parse_duration
 
-__all__ = ["RULES", "Rule", "Settings", "load_settings"]
-
-_WHOLE: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+__all__ = ["Settings", "load_settings"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What a setting is, what it may be, and how what was given becomes its value (or a ValueError)."""
-
-    description: str
-    limits: str
-    read: Callable[[Any], Any]
-    duration: bool = False
-
-
-def _setting(default: Any, rule: Rule, *, secret: bool = False) -> Any:
-    if callable(default):
-        return field(default_factory=default, repr=not secret, metadata={"rule": rule})
-    return field(default=default, repr=not secret, metadata={"rule": rule})
-
-
-def _text(default: Any, description: str, *, pattern: str = "", secret: bool = False) -> Any:
-    def read(given: Any) -> str:
-        if not isinstance(given, str):
-            raise ValueError("it has to be text")
-        if pattern and re.fullmatch(pattern, given, re.ASCII) is None:
-            raise ValueError(f"it has to be like {default}")
-        return given
-
-    return _setting(default, Rule(description, "", read), secret=secret)
-
-
-def _choice(default: str, choices: tuple[str, ...], description: str) -> Any:
-    def read(given: Any) -> str:
-        if given not in choices:
-            raise ValueError(f"it has to be {' or '.join(one or 'empty' for one in choices)}")
-        return str(given)
-
-    return _setting(default, Rule(description, "", read))
-
-
-def _number(default: int | None, description: str, *, least: int, most: int | None = None) -> Any:
-    limits = f"{least} or more" if most is None else f"{least} to {most}"
-
-    def read(given: Any) -> int | None:
-        if given is None and default is None:
-            return None
-        number = _whole(given)
-        if number is None or number < least or (most is not None and number > most):
-            raise ValueError(f"it has to be a whole number, {limits}")
-        return number
-
-    return _setting(default, Rule(description, limits, read))
-
-
-def _duration(default: int, description: str) -> Any:
-    def read(given: Any) -> int:
-        ms = _milliseconds(given)
-        if ms <= 0:
-            raise ValueError("it has to be more than 0")
-        return ms
-
-    return _setting(default, Rule(description, "a duration", read, duration=True))
-
-
-def _levels(default: tuple[int, ...], description: str) -> Any:
-    def read(given: Any) -> tuple[int, ...]:
-        if isinstance(given, str):
-            try:  # JSON, or as RocketMQ writes them
-                given = msgspec.json.decode(given) if given.startswith("[") else given.split()
-            except msgspec.DecodeError as error:
-                raise ValueError(str(error)) from None
-        levels = tuple(map(_milliseconds, given))
-        if not levels or min(levels) < 0:
-            raise ValueError("give at least one level, such as '1s 5s 10s'")
-        return levels
-
-    return _setting(default, Rule(description, "", read))
-
-
-def _whole(given: Any) -> int | None:
-    """The whole number that was given, as such or as text."""
-    if isinstance(given, str):
-        return int(given) if _WHOLE.fullmatch(given) else None
-    return given if isinstance(given, int) and not isinstance(given, bool) else None
-
-
-def _milliseconds(given: Any) -> int:
+def _milliseconds(value: Any) -> Any:
     """ms of a number or of '30s'."""
-    number = _whole(given)
-    return parse_duration(str(given)) if number is None else number
+    if isinstance(value, str) and not value.isdigit():
+        return parse_duration(value)
+    return value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+#: Up to 2^53, which is as far as the scripts in Redis count whole numbers.
+Milliseconds = Annotated[int, BeforeValidator(_milliseconds), Field(gt=0, le=2**53)]
+Level = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0, le=2**53)]
+
+
+class Settings(BaseSettings):
     """Everything that can be set. Times are ms, or text like '30s'; sizes are bytes.
 
-    What is not given has its default: the environment is read by `load_settings`. Raises ConfigError in one sentence.
+    What is not given is what the environment says, or the default. Raises ConfigError in one sentence.
     """
 
-    redis_url: str = _text(
-        "redis://127.0.0.1:6379/0",
-        "the Redis that holds everything, see below; or env:NAME or file:PATH, where that stands",
-        secret=True,
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    redis_url: str = Field(
+        default="redis://127.0.0.1:6379/0",
+        repr=False,
+        description="the Redis that holds everything, see below; or env:NAME or file:PATH, where that stands",
     )
-    redis_user: str = _text("", "the user of Redis, for a URL that names none")
-    redis_password: str = _text("", "its password, or env:NAME or file:PATH, where it stands", secret=True)
-    redis_timeout: int = _duration(2_000, "how long to wait for a reply of Redis")
-    min_replicas: int = _number(0, "replicas that must have a change before it is answered", least=0, most=100)
-    fsync: Literal["everysec", "always"] = _choice(
-        "everysec", ("everysec", "always"), "always: a change is answered once it is on the primary's disk"
+    redis_user: str = Field(default="", description="the user of Redis, for a URL that names none")
+    redis_password: str = Field(
+        default="", repr=False, description="its password, or env:NAME or file:PATH, where it stands"
     )
-    queues: int | None = _number(
-        None, "how many queues; unset: what this Redis has, 16 in a new one", least=1, most=16_384
+    redis_timeout: Milliseconds = Field(default=2_000, description="how long to wait for a reply of Redis")
+    min_replicas: int = Field(
+        default=0, ge=0, le=100, description="replicas that must have a change before it is answered"
     )
-    routes: str = _text("", "the route table: JSON, or the path of a JSON, YAML or TOML file", secret=True)
-    egress_allow: str = _text(
-        "", "networks and names that are not public to which webhooks may go: '10.1.0.0/16 *.internal'"
+    fsync: Literal["everysec", "always"] = Field(
+        default="everysec", description="always: a change is answered once it is on the primary's disk"
+    )
+    queues: int | None = Field(
+        default=None, ge=1, le=16_384, description="how many queues; unset: what this Redis has, 16 in a new one"
+    )
+    routes: str = Field(
+        default="", repr=False, description="the route table: JSON, or the path of a JSON, YAML or TOML file"
+    )
+    egress_allow: str = Field(
+        default="",
+        description="networks and names that are not public to which webhooks may go: '10.1.0.0/16 *.internal'",
     )
 
-    body_limit: int = _number(1024 * 1024, "largest body of a message", least=1, most=16 * 1024 * 1024)
-    batch_limit: int = _number(1_000, "most messages in one batch over HTTP", least=1, most=10_000)
-    request_limit: int = _number(8 * 1024 * 1024, "largest HTTP request, cut off before it is read", least=1)
-    horizon: int = _duration(10 * 365 * 86_400_000, "how far ahead a due may lie")
-    delay_levels: tuple[int, ...] = _levels(DELAY_LEVELS, "delays of the levels, '1s 5s 10s …'")
-    final_window: int = _duration(15 * 60_000, "how long ended ids are remembered")
-    final_most: int = _number(200_000, "most ended ids remembered in a queue", least=1)
+    body_limit: int = Field(default=1024 * 1024, gt=0, le=16 * 1024 * 1024, description="largest body of a message")
+    batch_limit: int = Field(default=1_000, gt=0, le=10_000, description="most messages in one batch over HTTP")
+    request_limit: int = Field(
+        default=8 * 1024 * 1024, gt=0, description="largest HTTP request, cut off before it is read"
+    )
+    horizon: Milliseconds = Field(default=10 * 365 * 86_400_000, description="how far ahead a due may lie")
+    delay_levels: Annotated[tuple[Level, ...], NoDecode] = Field(
+        default=DELAY_LEVELS, description="delays of the levels, '1s 5s 10s …'"
+    )
+    final_window: Milliseconds = Field(default=15 * 60_000, description="how long ended ids are remembered")
+    final_most: int = Field(default=200_000, gt=0, description="most ended ids remembered in a queue")
 
-    max_attempts: int = _number(16, "how often to try before a message is buried", least=1, most=1_000)
-    retry_base: int = _duration(1_000, "back-off after the first failed attempt")
-    retry_cap: int = _duration(600_000, "longest back-off")
-    send_timeout: int = _duration(30_000, "how long a send may take")
-    forwarders: int = _number(4, "concurrent sends to one target", least=1, most=64)
-    window: int = _number(2_000, "most messages in flight in one queue", least=10, most=100_000)
-    drain_timeout: int = _duration(25_000, "how long a stopping worker lets its sends finish")
-    stuck_after: int = _duration(60_000, "a queue that hands out messages and has none confirmed for so long is stuck")
-    node: str = _text(socket.gethostname, "this worker's name")
-    zookeeper: str = _text("", "ZooKeeper servers, 'host:port,host:port', that spread the queues; empty: one worker")
-    zookeeper_root: str = _text("/delayq", "its path in ZooKeeper", pattern=r"^(/[A-Za-z0-9._-]+)+$")
-    zookeeper_user: str = _text("", "the user to log in as (SASL, DIGEST-MD5); unset: nobody")
-    zookeeper_password: str = _text("", "its password, or env:NAME or file:PATH, where it stands", secret=True)
-    zookeeper_acl: Literal["", "creator", "open"] = _choice(
-        "",
-        ("", "creator", "open"),
-        "who may touch what workers make there: creator (if there is a user), or open to all",
+    max_attempts: int = Field(default=16, ge=1, le=1_000, description="how often to try before a message is buried")
+    retry_base: Milliseconds = Field(default=1_000, description="back-off after the first failed attempt")
+    retry_cap: Milliseconds = Field(default=600_000, description="longest back-off")
+    send_timeout: Milliseconds = Field(default=30_000, description="how long a send may take")
+    forwarders: int = Field(default=4, ge=1, le=64, description="concurrent sends to one target")
+    window: int = Field(default=2_000, ge=10, le=100_000, description="most messages in flight in one queue")
+    drain_timeout: Milliseconds = Field(default=25_000, description="how long a stopping worker lets its sends finish")
+    stuck_after: Milliseconds = Field(
+        default=60_000, description="a queue that hands out messages and has none confirmed for so long is stuck"
     )
-    zookeeper_tls: Literal["", "yes", "any-host"] = _choice(
-        "", ("", "yes", "any-host"), "yes: TLS; any-host: and the certificate may be for any host; unset: no TLS"
+    node: str = Field(default_factory=socket.gethostname, description="this worker's name")
+    zookeeper: str = Field(
+        default="", description="ZooKeeper servers, 'host:port,host:port', that spread the queues; empty: one worker"
     )
-    zookeeper_ca: str = _text("", "the file with the authorities that are trusted; unset: those of the system")
-    zookeeper_certificate: str = _text("", "the file with the certificate that a worker shows")
-    zookeeper_key: str = _text("", "the file with its key; unset: it is in the same file")
-    zookeeper_key_password: str = _text(
-        "", "the password of the key, or env:NAME or file:PATH, where it stands", secret=True
+    zookeeper_root: str = Field(
+        default="/delayq", pattern=r"^(/[A-Za-z0-9._-]+)+$", description="its path in ZooKeeper"
     )
-    session_timeout: int = _duration(
-        4_000, "how long ZooKeeper waits for a silent worker before others take its queues"
+    zookeeper_user: str = Field(default="", description="the user to log in as (SASL, DIGEST-MD5); unset: nobody")
+    zookeeper_password: str = Field(
+        default="", repr=False, description="its password, or env:NAME or file:PATH, where it stands"
+    )
+    zookeeper_acl: Literal["", "creator", "open"] = Field(
+        default="", description="who may touch what workers make there: creator (if there is a user), or open to all"
+    )
+    zookeeper_tls: Literal["", "yes", "any-host"] = Field(
+        default="", description="yes: TLS; any-host: and the certificate may be for any host; unset: no TLS"
+    )
+    zookeeper_ca: str = Field(
+        default="", description="the file with the authorities that are trusted; unset: those of the system"
+    )
+    zookeeper_certificate: str = Field(default="", description="the file with the certificate that a worker shows")
+    zookeeper_key: str = Field(default="", description="the file with its key; unset: it is in the same file")
+    zookeeper_key_password: str = Field(
+        default="", repr=False, description="the password of the key, or env:NAME or file:PATH, where it stands"
+    )
+    session_timeout: Milliseconds = Field(
+        default=4_000, description="how long ZooKeeper waits for a silent worker before others take its queues"
     )
 
-    api_host: str = _text("127.0.0.1", "address of the HTTP API")
-    api_port: int = _number(8080, "port of the HTTP API", least=0, most=65_535)
-    api_keys: str = _text("", "the file of the keys of the HTTP API, JSON, YAML or TOML; unset: it takes no keys")
-    api_open: Literal["", "yes-without-keys"] = _choice(
-        "",
-        ("", "yes-without-keys"),
-        "yes-without-keys: listen on an address that is not loopback, and let everybody do everything",
+    api_host: str = Field(default="127.0.0.1", description="address of the HTTP API")
+    api_port: int = Field(default=8080, ge=0, le=65_535, description="port of the HTTP API")
+    api_keys: str = Field(
+        default="", description="the file of the keys of the HTTP API, JSON, YAML or TOML; unset: it takes no keys"
     )
-    worker_port: int = _number(0, "port of the worker's /metrics, /livez and /readyz; 0 = none", least=0, most=65_535)
-    traces: Literal["", "otlp"] = _choice(
-        "", ("", "otlp"), "otlp: send traces by OpenTelemetry, as the OTEL_… variables say; unset: make none"
+    api_open: Literal["", "yes-without-keys"] = Field(
+        default="",
+        description="yes-without-keys: listen on an address that is not loopback, and let everybody do everything",
     )
-    log_level: str = _text("info", "debug, info, warning or error")
+    worker_port: int = Field(
+        default=0, ge=0, le=65_535, description="port of the worker's /metrics, /livez and /readyz; 0 = none"
+    )
+    traces: Literal["", "otlp"] = Field(
+        default="", description="otlp: send traces by OpenTelemetry, as the OTEL_… variables say; unset: make none"
+    )
+    log_level: str = Field(default="info", description="debug, info, warning or error")
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What is given counts more than the variables; nothing else is read."""
+        return init_settings, Environment(settings_cls)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _told(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            url = revealed(self.redis_url, variable("redis_url"))
-            password = revealed(self.redis_password, variable("redis_password"))
-            if self.redis_user or password:
-                url = with_user(url, self.redis_user, password)
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-        # From here on they stand in the URL.
-        values = {"redis_url": url, "redis_user": "", "redis_password": ""}
-        for one in fields(self):
-            given = values.get(one.name, getattr(self, one.name))
-            try:
-                value = one.metadata["rule"].read(given)
-            except ValueError as error:
-                shown = f"; it is {given!r}" if one.repr else ""
-                raise ConfigError(f"{variable(one.name)}: {error}{shown}") from None
-            object.__setattr__(self, one.name, value)
+            return validate(given)
+        except ValidationError as error:
+            raise ConfigError(_sentence(error)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_url(cls, given: Any) -> Any:
+        """The URL of Redis with the user and the password that are given beside it."""
+        given = dict(given)
+        url = revealed(str(given.get("redis_url", cls.model_fields["redis_url"].default)), variable("redis_url"))
+        password = revealed(str(given.pop("redis_password", "")), variable("redis_password"))
+        user = str(given.pop("redis_user", ""))
+        given["redis_url"] = with_user(url, user, password) if user or password else url
+        return given
+
+    @field_validator("delay_levels", mode="before")
+    @classmethod
+    def _levels(cls, given: Any) -> Any:
+        if isinstance(given, str):  # JSON, or as RocketMQ writes them
+            given = json.loads(given) if given.startswith("[") else given.split()
+        if not given:
+            raise ValueError("give at least one level, such as '1s 5s 10s'")
+        return given
 
     @property
     def address(self) -> str:
@@ -227,14 +198,25 @@ class Settings:
         """The route table; raises ConfigError."""
         return load_routes(self.routes).allowing(self.egress_allow.replace(",", " ").split())
 
-
-#: Of each setting, by its name.
-RULES: Final[Mapping[str, Rule]] = {one.name: one.metadata["rule"] for one in fields(Settings)}
+    def replace(self, **changed: Any) -> Settings:
+        """These settings with some changed, by the same rules; raises ConfigError."""
+        return Settings(**(dict(self) | changed))
 
 
 def load_settings(**given: Any) -> Settings:
     """The settings of the environment, with `given` over them; raises ConfigError in one sentence."""
-    found = settings_in(os.environ, RULES)
     if "redis_url" in given:  # another Redis than that of the environment, so another user
-        found = {name: value for name, value in found.items() if name not in ("redis_user", "redis_password")}
-    return Settings(**(found | given))
+        given = {"redis_user": "", "redis_password": "", **given}
+    return Settings(**given)
+
+
+def _sentence(error: ValidationError) -> str:
+    """What is wrong first, and with which setting. What was given is shown unless it may be a secret."""
+    first = error.errors()[0]
+    message = str(first["msg"]).removeprefix("Value error, ")
+    if not first["loc"]:
+        return message
+    name = str(first["loc"][0])
+    field = Settings.model_fields.get(name)
+    shown = f"; it is {first['input']!r}" if field is not None and field.repr else ""
+    return f"{variable(name)}: {message}{shown}"

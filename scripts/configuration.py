@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from delayq.config import Rule, Settings
+from annotated_types import Ge, Gt, Le
+from pydantic import BeforeValidator
+from pydantic.fields import FieldInfo
+
+from delayq.config import Settings
 from delayq.environment import variable
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
@@ -19,7 +22,7 @@ UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)
 
 def table() -> str:
     """The settings, one row each, in the order of the class."""
-    return HEAD + "".join(map(_row, fields(Settings)))
+    return HEAD + "".join(_row(variable(name), field) for name, field in Settings.model_fields.items())
 
 
 def page(text: str) -> str:
@@ -37,21 +40,36 @@ def duration(ms: int) -> str:
     return f"{ms // size}{unit}"
 
 
-def _row(field: Field[Any]) -> str:
-    rule: Rule = field.metadata["rule"]
-    meaning = rule.description.replace("|", "\\|")
-    return f"| `{variable(field.name)}` | {_default(field, rule)} | {meaning} | {rule.limits} |\n"
+def _row(name: str, field: FieldInfo) -> str:
+    meaning = (field.description or "").replace("|", "\\|")
+    return f"| `{name}` | {_default(field)} | {meaning} | {_limits(field)} |\n"
 
 
-def _default(field: Field[Any], rule: Rule) -> str:
-    value = field.default
-    if value is MISSING:
+def _default(field: FieldInfo) -> str:
+    value: Any = field.default
+    if field.default_factory is not None:
         return "the name of the host"
     if value is None or value == "":
         return "unset"
     if isinstance(value, tuple):
         return f"`{' '.join(map(duration, value))}`"
-    return f"`{duration(value) if rule.duration else value}`"
+    return f"`{duration(value) if _is_duration(field) else value}`"
+
+
+def _is_duration(field: FieldInfo) -> bool:
+    return any(isinstance(one, BeforeValidator) for one in field.metadata)
+
+
+def _limits(field: FieldInfo) -> str:
+    if _is_duration(field):
+        return "a duration"
+    least = next((one.ge for one in field.metadata if isinstance(one, Ge)), None)
+    if any(isinstance(one, Gt) for one in field.metadata):
+        least = 1
+    most = next((one.le for one in field.metadata if isinstance(one, Le)), None)
+    if least is None:
+        return ""
+    return f"{least} or more" if most is None else f"{least} to {most}"
 
 
 def main() -> int:

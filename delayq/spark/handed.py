@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from delayq.client import Client
@@ -24,7 +23,7 @@ class Handed(NamedTuple):
     @classmethod
     def of(cls, settings: Settings) -> Handed:
         """Raises ConfigError for routes that make no sense."""
-        return cls(replace(settings, routes=""), settings.route_table().bare())
+        return cls(settings.replace(routes=""), settings.route_table().bare())
 
     def client(self) -> Client:
         """A client of their Redis."""

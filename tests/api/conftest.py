@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -47,7 +46,7 @@ async def in_process(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
 @asynccontextmanager
 async def on_a_socket(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     """The application behind uvicorn."""
-    settings = replace(settings, api_host=LOCALHOST, api_port=free_port())
+    settings = settings.replace(api_host=LOCALHOST, api_port=free_port())
     server = make_server(create_app(settings), settings)
     serving = asyncio.create_task(server.serve())
     while not server.started:
@@ -182,7 +181,7 @@ def assert_refused(answer: httpx2.Response, status: int = 400) -> dict[str, Any]
 @pytest.fixture
 async def small(settings: Settings, socket: Serving) -> AsyncIterator[httpx2.AsyncClient]:
     """An API on a socket that takes requests of up to 10,000 bytes and bodies of 5,000."""
-    async with socket(replace(settings, request_limit=LIMIT, body_limit=5_000)) as client:
+    async with socket(settings.replace(request_limit=LIMIT, body_limit=5_000)) as client:
         yield client
 
 

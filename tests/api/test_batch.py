@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -116,7 +115,7 @@ async def test_a_batch_that_is_none_is_refused(api: httpx2.AsyncClient, given: A
 
 
 async def test_a_body_over_its_limit_is_too_large_by_itself(settings: Settings, asgi: Serving) -> None:
-    async with asgi(replace(settings, body_limit=100)) as api:
+    async with asgi(settings.replace(body_limit=100)) as api:
         results = await batch(api, message(body="x" * 100), message(body="x" * 101), message(body=["x" * 97]))
         assert [result["status"] for result in results] == [201, 413, 413]
         assert results[1]["problem"]["field"] == "body"
@@ -124,7 +123,7 @@ async def test_a_body_over_its_limit_is_too_large_by_itself(settings: Settings, 
 
 async def test_a_topic_without_a_route_is_refused_when_it_is_scheduled(settings: Settings, asgi: Serving) -> None:
     routes = '[{"name": "orders", "match": "orders*"}]'
-    async with asgi(replace(settings, routes=routes)) as api:
+    async with asgi(settings.replace(routes=routes)) as api:
         results = await batch(api, message(), message(topic="other"))
         assert [result["status"] for result in results] == [201, 400]
         assert results[1]["problem"]["field"] == "topic"

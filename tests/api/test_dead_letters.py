@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,7 @@ async def test_one_whose_route_is_gone_is_not_put_back(
     routes = '[{"name": "orders", "match": "orders*"}]'
     file = KeyFile(tmp_path / "keys.yaml")
     who = file.add("someone", {topics: SCOPES})
-    async with asgi(file.settings(replace(settings, routes=routes))) as later:
+    async with asgi(file.settings(settings.replace(routes=routes))) as later:
         answer = await later.post("/v1/dead-letters:redrive", json={"ids": ["gone", "here", "nobody"]}, headers=who)
         assert [(one["status"], one["result"]) for one in answer.json()["results"]] == [
             (409, "no_route"), (200, "scheduled"), (409, "not_dead"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import httpx2
 import pytest
 
@@ -172,7 +170,7 @@ async def test_what_a_target_can_never_take_is_refused_by_itself_in_a_batch(sett
         {"topic": "orders", "body": "x", "delayTime": 1_000, "tags": "a||b"},
         {"topic": "orders", "body": "x", "delayTime": 1_000, "tags": "a"},
     ]
-    async with asgi(replace(settings, routes=routes)) as api:
+    async with asgi(settings.replace(routes=routes)) as api:
         (_, *wrong, _) = [await api.post("/v1/messages", json=message) for message in messages]
         for answer, field in zip(wrong, ("topic", "body", "tags"), strict=True):
             assert assert_refused(answer)["field"] == field

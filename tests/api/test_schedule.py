@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -223,7 +222,7 @@ async def test_many_single_calls_at_once_each_get_their_own_outcome(api: httpx2.
 
 
 async def test_a_topic_without_a_route_is_refused_with_the_field(settings: Settings, asgi: Serving) -> None:
-    async with asgi(replace(settings, routes='[{"name": "orders", "match": "orders*"}]')) as api:
+    async with asgi(settings.replace(routes='[{"name": "orders", "match": "orders*"}]')) as api:
         answer = await api.post("/v1/messages", json={"topic": "parcels", "delayTime": 60_000, "id": "a"})
         assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
         assert (answer.json()["field"], "no route takes 'parcels'" in answer.json()["detail"]) == ("topic", True)

@@ -12,14 +12,14 @@ import pytest
 
 from api import server
 from api.routes_operations import OPERATIONS
-from delayq.config import RULES, Settings
+from delayq.config import Settings
 from delayq.routes import load_routes
 from tests.deploy.kubernetes import NEWEST, RELEASES, complaints
 from tests.deploy.rendering import CASES, CHART, Objects, helm, of_kind, pod_specs, render
 
 #: What API and workers answer; docs/http.md and docs/nodes.md.
 PROBES = {"/livez", "/readyz"}
-SETTINGS = {f"DELAYQ_{name.upper()}" for name in RULES}
+SETTINGS = {f"DELAYQ_{name.upper()}" for name in Settings.model_fields}
 
 case = pytest.mark.parametrize("name", CASES)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from delayq.config import RULES
+from delayq.config import Settings
 from tests.deploy.rendering import CHART, of_kind, refused, render, schema, values
 
 OPEN = "api.open=yes-without-keys"
@@ -124,8 +124,8 @@ def test_without_zookeeper_the_one_worker_ends_before_the_next_begins() -> None:
 
 def test_every_setting_of_delayq_can_be_given() -> None:
     known = set(schema()["properties"]["settings"]["properties"])
-    passwords = {name for name in RULES if name.endswith("password")}  # by secretSettings
-    wanted = {f"DELAYQ_{name.upper()}" for name in RULES.keys() - OWN - passwords}
+    passwords = {name for name in Settings.model_fields if name.endswith("password")}  # by secretSettings
+    wanted = {f"DELAYQ_{name.upper()}" for name in Settings.model_fields.keys() - OWN - passwords}
     assert known == wanted, "mend properties.settings in charts/delayq/values.schema.json"
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import msgspec
 import pytest
 
 from api.door import refuse_open_door
-from delayq.config import RULES, Settings
+from delayq.config import Settings
 from delayq.environment import variable
 from delayq.times import parse_duration
 from tests.deploy.compose import COMPOSE, ROOT, Container, Image, Names, in_order, load, replicas
@@ -43,7 +42,7 @@ RUN_BY = {
 
 def settings_of(name: str) -> Settings:
     given = {key.removeprefix("DELAYQ_").lower(): value for key, value in SERVICES[name]["environment"].items()}
-    known = {key: value for key, value in given.items() if key in RULES}
+    known = {key: value for key, value in given.items() if key in Settings.model_fields}
     return Settings(**known)
 
 
@@ -119,7 +118,7 @@ def test_what_runs_on_has_a_health_check() -> None:
 
 @pytest.mark.parametrize("name", ["api", "worker"])
 def test_its_settings_are_settings_of_delayq(name: str) -> None:
-    known = {variable(one) for one in RULES}
+    known = {variable(one) for one in Settings.model_fields}
     assert {key for key in SERVICES[name]["environment"] if key not in known} == {"RABBITMQ_PASSWORD"}
     settings_of(name)
 
@@ -154,7 +153,7 @@ def test_without_keys_the_api_is_open_only_because_it_is_told_to(tmp_path: Path)
     assert started_api(tmp_path).stdout == "-m api keys= open=yes-without-keys\n"
     settings = settings_of("api")
     assert settings.api_host == "0.0.0.0" and not settings.api_keys
-    refuse_open_door(replace(settings, api_open="yes-without-keys"))
+    refuse_open_door(settings.replace(api_open="yes-without-keys"))
     with pytest.raises(Exception, match="there are no keys"):
         refuse_open_door(settings)
 
@@ -167,7 +166,9 @@ def test_keys_under_another_name_are_not_left_out_silently(tmp_path: Path) -> No
 
 def test_no_variable_of_this_machine_is_another_thing_in_a_container() -> None:
     """A path of this machine, as the command line has it in DELAYQ_API_KEYS, means nothing in there."""
-    handed_on = set(re.findall(r"\$\{(DELAYQ_\w+)", COMPOSE.read_text())) & {variable(name) for name in RULES}
+    handed_on = set(re.findall(r"\$\{(DELAYQ_\w+)", COMPOSE.read_text())) & {
+        variable(name) for name in Settings.model_fields
+    }
     assert handed_on == {"DELAYQ_LOG_LEVEL"}
 
 

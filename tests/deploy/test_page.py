@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from delayq.cli import main
-from delayq.config import RULES
+from delayq.config import Settings
 from tests.deploy.compose import COMPOSE, ROOT, load
 from tests.docs.blocks import blocks_of
 
@@ -76,7 +76,7 @@ def test_the_variables_of_the_page_are_those_of_the_file() -> None:
     used = set(re.findall(r"\$\{(\w+)", COMPOSE.read_text()))
     told = set(re.findall(r"`(DELAYQ_\w+)`", PAGE.read_text()))
     assert used <= told
-    assert {name for name in told - used if name.removeprefix("DELAYQ_").lower() not in RULES} == set()
+    assert {name for name in told - used if name.removeprefix("DELAYQ_").lower() not in Settings.model_fields} == set()
 
 
 def test_every_profile_and_published_port_is_told() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from delayq.config import RULES
+from delayq.config import Settings
 from delayq.routes import Route, load_routes
 from delayq.times import parse_duration
 from scripts import configuration
@@ -20,9 +20,9 @@ def test_the_table_of_settings_is_up_to_date() -> None:
     assert configuration.page(TEXT) == TEXT, "python -m scripts.configuration writes it anew"
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_says_what_it_is(name: str) -> None:
-    assert RULES[name].description
+    assert Settings.model_fields[name].description
     assert f"| `DELAYQ_{name.upper()}` |" in TEXT
 
 

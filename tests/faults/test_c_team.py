@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pytest
 
@@ -140,7 +139,7 @@ def test_c16_with_every_watch_missed_queues_are_shared_by_reading_again(
     for name in ("_node_changed", "_owner_gone"):
         monkeypatch.setattr(ZooKeeperCoordinator, name, lambda *_: None)
     first, _ = pair.nodes
-    third = RunningNode(replace(first.settings, node="three"))
+    third = RunningNode(first.settings.replace(node="three"))
     third.start()
     try:
         pair.nodes.append(third)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,7 +111,7 @@ def said_of(url: str) -> Check:
 
 async def test_h14_pages_of_other_sites_get_nothing_done_and_no_answer_is_a_page(settings: Settings) -> None:
     """What a page of another site can send without asking first is a form or plain text, and no answer allows more."""
-    async with in_process(replace(settings, api_keys="")) as api:
+    async with in_process(settings.replace(api_keys="")) as api:
         text = '{"topic":"orders","delayTime":60000}'
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
             answer = await api.post("/v1/messages", content=text, headers={"content-type": kind})
@@ -138,7 +137,7 @@ async def test_h14_the_page_of_the_documentation_runs_its_own_script_and_no_othe
     import base64
     import hashlib
 
-    async with in_process(replace(settings, api_keys="")) as api:
+    async with in_process(settings.replace(api_keys="")) as api:
         page = await api.get("/docs")
         policy = page.headers["content-security-policy"]
         scripts = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -110,7 +109,7 @@ async def test_h2_a_request_that_takes_its_time_here_is_not_cut_off(
 
 
 async def test_h3_what_is_too_much_is_refused_and_takes_no_memory(settings: Settings) -> None:
-    async with on_a_socket(replace(settings, request_limit=100_000)) as client:
+    async with on_a_socket(settings.replace(request_limit=100_000)) as client:
         assert "431 " in await talk(client, b"GET /livez HTTP/1.1\r\nx-a: " + b"a" * 100_000 + b"\r\n\r\n")
         assert "431 " in await talk(client, b"GET /livez HTTP/1.1\r\n" + b"x-a: b\r\n" * 10_000 + b"\r\n")
         assert "431 " in await talk(client, b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,4 +36,4 @@ class KeyFile:
 
     def settings(self, settings: Settings) -> Settings:
         """These settings, with this file."""
-        return replace(settings, api_keys=str(self.path))
+        return settings.replace(api_keys=str(self.path))

@@ -6,8 +6,9 @@ import socket
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from delayq.config import RULES, Settings, load_settings
+from delayq.config import Settings, load_settings
 from delayq.environment import OTHERS, variable
 from delayq.errors import ConfigError
 from delayq.message import DELAY_LEVELS
@@ -16,7 +17,7 @@ from tests.house.processes import ROOT
 
 @pytest.fixture(autouse=True)
 def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in RULES:
+    for name in Settings.model_fields:
         monkeypatch.delenv(f"DELAYQ_{name.upper()}", raising=False)
 
 
@@ -119,16 +120,35 @@ def test_what_kubernetes_tells_of_services_is_no_setting(monkeypatch: pytest.Mon
 
 def test_variables_of_compose_and_of_tests_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     in_file = set(re.findall(r"\$\{(DELAYQ_\w+)", (ROOT / "docker-compose.yml").read_text()))
-    strangers = in_file - {variable(name) for name in RULES}
+    strangers = in_file - {variable(name) for name in Settings.model_fields}
     assert strangers == OTHERS - {"DELAYQ_JARS"}
     for name in (*OTHERS, "DELAYQ_TEST_ROWS"):
         monkeypatch.setenv(name, "x")
     load_settings()
 
 
-def test_a_value_that_is_given_by_a_name_that_there_is_not_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="quees"):
+def test_a_value_that_is_given_by_a_name_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="DELAYQ_QUEES"):
         load_settings(quees=4)
+
+
+def test_a_setting_does_not_change_but_is_replaced_by_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_REDIS_PASSWORD", "open sesame")
+    settings = load_settings(queues=4)
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.queues = 5
+    other = settings.replace(retry_base="2s")
+    assert (other.queues, other.retry_base, other.redis_url) == (4, 2_000, settings.redis_url)
+    assert settings.retry_base == 1_000
+    with pytest.raises(ConfigError, match=r"^DELAYQ_QUEUES: .* it is 0$"):
+        settings.replace(queues=0)
+
+
+def test_a_secret_that_makes_no_sense_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(zookeeper_password=[4711])
+    assert str(caught.value).startswith("DELAYQ_ZOOKEEPER_PASSWORD: ")
+    assert "4711" not in str(caught.value)
 
 
 def test_a_worker_that_listens_everywhere_is_found_by_the_name_of_its_host() -> None:
@@ -149,7 +169,7 @@ def test_a_wrong_route_table_is_told_when_it_is_read() -> None:
 
 
 def test_every_setting_says_what_it_is() -> None:
-    assert [name for name, rule in RULES.items() if not rule.description] == []
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
 
 
 @given(st.text(max_size=20))

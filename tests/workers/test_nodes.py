@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +169,7 @@ def test_a_node_that_is_stopped_before_redis_answers_closes_its_targets(good: Me
 
 def test_a_node_that_refuses_the_layout_closes_its_targets(valkey: ServerUnderTest, good: MemoryTarget) -> None:
     settings = settings_for(valkey.url, {"good": good}, queues=4)
-    with Client(settings=replace(settings, queues=8)) as client:
+    with Client(settings=settings.replace(queues=8)) as client:
         client.schedule(Message(topic="good.later", delay_time=600_000))  # writes the layout
     node = Node(settings)
     with pytest.raises(LayoutMismatch, match="8 queues"):
@@ -192,7 +191,7 @@ def test_of_two_nodes_on_one_redis_the_later_owns_and_nothing_is_lost(
     settings = settings_for(valkey.url, {"good": good})
     with client_of(settings) as client, running(settings):
         schedule(client, *some("good.a", 50))
-        with running(replace(settings, node="another")):
+        with running(settings.replace(node="another")):
             schedule(client, *some("good.b", 50, delay_time=100))
             good.wait_for_ids([f"good.{name}-{i}" for name in "ab" for i in range(50)])
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -132,7 +131,7 @@ def test_a_worker_delivers_by_every_way(cluster: ClusterUnderTest) -> None:
     target = MemoryTarget()
     settings = settings_for(cluster.url, target, queues=4)
     routes = [*json.loads(settings.routes)[:1], {"name": "own", "match": "own.*", "perQueue": True}, {"name": "rest"}]
-    settings = replace(settings, routes=json.dumps(routes), retry_base=20)
+    settings = settings.replace(routes=json.dumps(routes), retry_base=20)
     target.answer("unavailable", topic="m.x", times=1)
     target.answer("rejected", topic="m.bad", reason="never")
     with RunningNode(settings), Client(settings=settings) as client:
