@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from delayq import Client, Message, Settings
+from delayq import Client, InvalidMessage, Message, Settings
 from delayq.config import load_settings
 from delayq.targets import register_target
 from delayq.targets.rocketmq import RocketMQTarget
@@ -66,8 +66,12 @@ def test_what_rocketmq_refuses_is_a_dead_letter_with_its_words_and_the_others_ar
     topic = f"orders-{uuid.uuid4().hex}"
     rocketmq.create_topic(topic)
     settings = settings_for(valkey, rocketmq, topic)
+    wrong = Message(topic="orders", id="wrong", body="x", tags="a|b", delay_time=0)
+    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:  # which does not know where it goes
+        client.schedule(wrong)
     with Consumer(rocketmq, topic) as consumer, RunningNode(settings), Client(settings=settings) as client:
-        client.schedule(Message(topic="orders", id="wrong", body="x", tags="a|b", delay_time=0))
+        with pytest.raises(InvalidMessage, match="RocketMQ takes one tag"):
+            client.schedule(wrong)
         client.schedule(Message(topic="orders", id="right", body="x", delay_time=0))
         (letter,) = eventually(lambda: client.dead_letters().letters, "one is a dead letter", SECONDS)
         assert [seen(one, rocketmq).id for one in consumer.read(1, SECONDS)] == ["right"]
