@@ -179,7 +179,9 @@ class Reshards(RuleBasedStateMachine):
         """All that is due in a queue is forwarded, or given up."""
         queue = data.draw(st.sampled_from(sorted({queue for _, queue in self.live.values()})))
         keys = queue_keys(queue)
-        pulled = self.store.run(commands.pull(keys, EPOCH, offset=0, room=500, node_now=FAR, now=FAR))
+        # The clients go by the clock of Redis, for which this is years ahead: it must not make their ids old.
+        keep = Retention(window=FAR)
+        pulled = self.store.run(commands.pull(keys, EPOCH, offset=0, room=500, node_now=FAR, now=FAR, retention=keep))
         found = taken(pulled)
         assert {one.id for one in found} == {id for id, (_, where) in self.live.items() if where == queue}
         for one in found:
