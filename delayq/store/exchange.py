@@ -161,8 +161,7 @@ class Exchange:
     @property
     def full(self) -> bool:
         """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
-        asking = self._question is not None and not self.peer.known
-        return asking or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+        return self._question is not None or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
 
     def take(self) -> tuple[int, Command[Any]]:
         """The command whose reply has come."""

@@ -66,8 +66,7 @@ class Lane:
     @property
     def full(self) -> bool:
         """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
-        asking = self._question is not None and not self.peer.known
-        return asking or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+        return self._question is not None or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
 
     def with_time(self, way: Way) -> Iterator[Way]:
         """The command, and before it the question of the clock if its deadline takes that."""

@@ -11,6 +11,7 @@ import pytest
 
 from delayq.config import Settings, load_settings
 from delayq.embedded import EmbeddedServer
+from delayq.store import peer
 from delayq.store.keys import queue_keys
 from tests.api.conftest import Serving, assert_away
 from tests.support.proxy import FaultProxy
@@ -88,8 +89,9 @@ async def test_every_path_says_that_redis_is_away(
 
 
 async def test_a_change_that_was_given_up_is_not_made_behind_a_newer_one(
-    proxy: FaultProxy, valkey: ServerUnderTest, settings: Settings, asgi: Serving
+    proxy: FaultProxy, valkey: ServerUnderTest, settings: Settings, asgi: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(peer, "ASK_EVERY", 3_600_000)  # the change is sent, and not first a question
     cut = load_settings(redis_url=proxy.url, redis_timeout=300)
     async with asgi(cut) as behind, asgi(settings) as beside:
         assert (await behind.post("/v1/messages", json=message(id="a"))).status_code == 201

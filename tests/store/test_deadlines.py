@@ -9,7 +9,7 @@ import pytest
 
 from delayq.clock import SystemClock
 from delayq.errors import NotDone, StoreUnavailable
-from delayq.store import commands, scripts
+from delayq.store import commands, peer, scripts
 from delayq.store.commands import Command
 from delayq.store.keys import Layout
 from delayq.store.peer import Peer
@@ -65,13 +65,13 @@ def test_a_clock_that_was_set_forward_refuses_nobody_for_long(q: Queue, monkeypa
     deadline = Peer.deadline
     refused: list[int] = []
 
-    def behind(peer: Peer) -> Any:
+    def behind(one: Peer) -> Any:
         """As if the server were an hour ahead of what was known."""
         if not refused:
             refused.append(1)
-            assert peer._ahead is not None
-            peer._ahead = peer._ahead[0] - HOUR, peer._ahead[1] - HOUR
-        return deadline(peer)
+            assert one._ahead is not None
+            one._ahead -= HOUR
+        return deadline(one)
 
     monkeypatch.setattr(Peer, "deadline", behind)
     assert q.schedule(row("a", at=90_000)).others == {}
@@ -114,12 +114,37 @@ def abandon(q: Queue, proxy: FaultProxy, beside: Queue) -> None:
     assert beside.state().queue == {"a": now + 3 * HOUR}
 
 
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a clock said is good for an hour, so that a line is held before a change, and not before a question."""
+    monkeypatch.setattr(peer, "ASK_EVERY", HOUR)
+
+
 @pytest.mark.one_server
+@pytest.mark.usefixtures("fresh")
 def test_what_was_given_up_does_nothing_when_the_line_is_whole_again(cut: tuple[Queue, FaultProxy, Queue]) -> None:
     abandon(*cut)
 
 
 @pytest.mark.one_server
+def test_what_waits_for_the_time_of_an_idle_line_is_not_sent(
+    cut: tuple[Queue, FaultProxy, Queue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deadline by what the clock said long ago may be too late."""
+    q, proxy, beside = cut
+    q.schedule(row("a", at=90_000))
+    monkeypatch.setattr(peer, "ASK_EVERY", 0)
+    proxy.hold()
+    with pytest.raises(NotDone):
+        q.cancel("a")
+    seen = beside.admin.info("commandstats")["cmdstat_time"]["calls"]
+    proxy.release()
+    eventually(lambda: beside.admin.info("commandstats")["cmdstat_time"]["calls"] > seen, "the question has arrived")
+    assert beside.state().queue == {"a": 90_000}
+
+
+@pytest.mark.one_server
+@pytest.mark.usefixtures("fresh")
 def test_without_a_deadline_it_would_undo_what_was_confirmed_since(
     cut: tuple[Queue, FaultProxy, Queue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,8 +178,8 @@ def test_what_may_have_run_before_is_unknown_though_the_repetition_is_refused(
     proxy.drop_reply("cancel")
     refuse = Peer.deadline
 
-    def only_the_first(peer: Peer) -> Any:
-        return refuse(peer) if not proxy.dropped else 1
+    def only_the_first(one: Peer) -> Any:
+        return refuse(one) if not proxy.dropped else 1
 
     with pytest.MonkeyPatch.context() as late:
         late.setattr(Peer, "deadline", only_the_first)
