@@ -31,9 +31,7 @@ MAX_RETRIES = 1
 @dataclass(frozen=True)
 class Rules:
     turn: bool = True  # what leaves the set begins another turn; False: unpark moves for anybody
-    incarnation: bool = (
-        True  # after an unheard outcome the owner goes on as the next one, and what comes late is fenced
-    )
+    incarnation: bool = True  # after an unheard outcome the owner goes on as the next one: what is late is fenced
     note: bool = True  # the place of a message is noted before Redis is told to park it
     look: bool = True  # the names of the parked sets are compared with what the owner knows
     rewind: bool = True  # in another turn than the known one the offset goes back; False: after a heard unpark only
