@@ -157,6 +157,7 @@ def test_the_lines_to_paste_work(up: Up) -> None:
 
 def test_its_queues_are_one_line(up: Up) -> None:
     up.start("--ephemeral")
+    eventually(lambda: '"owner"' in up.text(), f"the worker owns its queues\n{up.text()}")
     (line,) = [line for line in up.text().splitlines() if '"owner"' in line]
     assert json.loads(line)["queues"] == "0-15"
 

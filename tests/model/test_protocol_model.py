@@ -28,7 +28,7 @@ def test_the_protocol_holds_in_every_state(rules: Rules) -> None:
     ("rule", "breaks"),
     [
         ("watermark", "forwarded after it was cancelled for certain"),
-        ("remember_exposed", "cancelled for certain, though it was forwarded"),
+        ("remember_exposed", "forwarded after it was cancelled for certain"),
         ("compare_generation", "is gone and was never forwarded"),
         ("forward_before_remove", "is gone and was never forwarded"),
         ("due_as_offset", "a due message is behind the offset and nothing is in flight"),
