@@ -105,7 +105,7 @@ MUTANTS = (
                 "wake(state, ARGV[2], earliest) end",
             ),
         ),
-        seed=4,
+        seed=11,
     ),
     Mutant(
         "retry that creates",
@@ -137,6 +137,7 @@ MUTANTS = (
     Mutant(
         "firing by the later of two clocks",
         (("pull", "tonumber(ARGV[3]) < now then", "tonumber(ARGV[3]) > now then"),),
+        seed=8,
     ),
     Mutant(
         "an ended id that stands for any content",
