@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable, Set
 from typing import Any
 
 import redis
-import redis.asyncio
 from hiredis import pack_command
 
 from delayq.store.address import Address, Node
 from delayq.store.commands import Command
 from delayq.store.durability import BARRIERS, Durability
-from delayq.store.exchange import FAULTS, async_connection_options, drop, receive, send, words_of
+from delayq.store.exchange import FAULTS, async_factory, drop, receive, send, words_of
 from delayq.store.peer import Peer
 from delayq.store.slots import WHO, SlotMap
 from delayq.store.spread import ASKING, NO_PLACE, Lane, Spread, Way, nobody
@@ -25,13 +24,9 @@ class _Pool:
     """The idle connections to one server, and what is known of it."""
 
     def __init__(self, url: str, timeout: float) -> None:
-        self._factory: Any = redis.asyncio.ConnectionPool.from_url(url, **async_connection_options(url, timeout))
+        self._factory: Any = async_factory(url, timeout)
         self._idle: list[Any] = []
         self.peer = Peer(timeout)
-
-    def check(self) -> None:
-        """Refuse options that redis-py does not know, by a ValueError or TypeError."""
-        self._factory.make_connection()  # it connects to nothing yet
 
     async def fresh(self) -> Any:
         """A new connection; raises what redis-py does."""
@@ -66,7 +61,7 @@ class AsyncCluster:
         self._flags = flags
         self._slots = SlotMap(address.nodes)
         self._pools: dict[Node, _Pool] = {}
-        self._pool(address.nodes[0]).check()
+        self._pool(address.nodes[0])  # refuses unknown options
         self._free = asyncio.Semaphore(connections)
         self._asking = asyncio.Lock()
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import redis
-import redis.asyncio
 from hiredis import pack_command
 
 from delayq.errors import ConfigError, StoreError
@@ -18,7 +17,7 @@ from delayq.store.durability import Durability, DurableExchange
 from delayq.store.exchange import (
     FAULTS,
     Exchange,
-    async_connection_options,
+    async_factory,
     drop,
     receive,
     send,
@@ -52,8 +51,7 @@ class AsyncStore:
             elif where.kind == address.SENTINEL:
                 self._primary = AsyncPrimary(where, timeout)
             else:
-                self._factory = redis.asyncio.ConnectionPool.from_url(url, **async_connection_options(url, timeout))
-                self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+                self._factory = async_factory(url, timeout)
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._idle: list[Any] = []

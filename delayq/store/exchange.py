@@ -19,7 +19,7 @@ from delayq.store.peer import Peer, late_by
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",
-    "as_unknown", "async_connection_options", "broken", "connection_options", "drop", "promises", "read_reply",
+    "as_unknown", "async_factory", "broken", "connection_options", "drop", "promises", "read_reply",
     "receive", "send", "single", "translate", "words_of",
 ]  # fmt: skip
 
@@ -112,13 +112,8 @@ async def receive(connection: Any) -> Any:
 
 
 async def drop(connection: Any) -> None:
-    """Close a connection of redis.asyncio at once.
-
-    By TLS a close waits for the server's goodbye: a loop that ends before it comes would leave the socket open.
-    """
-    if connection.is_connected:
-        connection._writer.transport.abort()
-    await connection.disconnect(nowait=True)
+    """Close a connection of `async_factory` at once."""
+    await connection.disconnect()
 
 
 class Exchange:
@@ -266,7 +261,44 @@ def connection_options(url: str, timeout: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def async_connection_options(url: str, timeout: float) -> dict[str, Any]:
+class _ClosedAtOnce(redis.asyncio.connection.AbstractConnection):
+    """Closes without a goodbye, also where redis-py closes by itself: a login was refused, a send was cancelled.
+
+    By TLS a close waits for the server's goodbye, and without it for the server to take what was written: a loop that
+    ends before would leave the socket open, and one that goes on would hold it for as long as the server hangs.
+    """
+
+    async def disconnect(self, *_args: Any, **_options: Any) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+        await super().disconnect(nowait=True)
+
+
+class _Tcp(_ClosedAtOnce, redis.asyncio.Connection):
+    pass
+
+
+class _Tls(_ClosedAtOnce, redis.asyncio.SSLConnection):
+    pass
+
+
+class _Unix(_ClosedAtOnce, redis.asyncio.UnixDomainSocketConnection):
+    pass
+
+
+_CLOSED_AT_ONCE: Final[dict[Any, Any]] = {
+    redis.asyncio.Connection: _Tcp,
+    redis.asyncio.SSLConnection: _Tls,
+    redis.asyncio.UnixDomainSocketConnection: _Unix,
+}
+
+
+def async_factory(url: str, timeout: float) -> Any:
+    """Makes connections of redis.asyncio to a server; refuses a wrong URL by a ValueError or TypeError."""
     # No time-out of a single reply: the caller has one around a whole exchange.
     retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
-    return connection_options(url, timeout) | {"socket_timeout": None, "retry": retry}
+    options = connection_options(url, timeout) | {"socket_timeout": None, "retry": retry}
+    factory: Any = redis.asyncio.ConnectionPool.from_url(url, **options)
+    factory.connection_class = _CLOSED_AT_ONCE[factory.connection_class]
+    factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+    return factory

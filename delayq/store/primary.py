@@ -7,11 +7,10 @@ import threading
 from typing import Any, Final
 
 import redis
-import redis.asyncio
 from hiredis import pack_command
 
 from delayq.store.address import Address, Node
-from delayq.store.exchange import FAULTS, async_connection_options, connection_options, drop, receive
+from delayq.store.exchange import FAULTS, async_factory, connection_options, drop, receive
 
 __all__ = ["AsyncPrimary", "Primary", "deposed"]
 
@@ -114,11 +113,11 @@ class AsyncPrimary:
         self._timeout = timeout
         self._sentinels = list(address.nodes)
         self._factory: Any = None
-        self._pool(address.nodes[0]).make_connection()  # it connects to nothing yet, but refuses unknown options
+        self._pool(address.nodes[0])  # refuses unknown options
 
     def _pool(self, node: Node, *, sentinel: bool = False) -> Any:
         url = self._address.url_of(node, sentinel=sentinel)
-        return redis.asyncio.ConnectionPool.from_url(url, **async_connection_options(url, self._timeout))
+        return async_factory(url, self._timeout)
 
     async def make_connection(self) -> Any:
         """A connection to the primary; raises what redis-py does."""
