@@ -68,8 +68,8 @@ class AsyncRunner:
         return self._runner.run(self.store.run_many(commands))
 
     def close(self) -> None:
-        self._runner.run(self.store.close())
-        self._runner.close()
+        with self._runner:
+            self._runner.run(self.store.close())
 
 
 class GuardedRunner:
