@@ -132,6 +132,7 @@ def test_what_never_left_the_producer_is_not_sent_once_it_was_told_of(
 def test_when_the_queue_is_full_the_rest_was_not_sent(kafka: Kafka, open_target: Open, topic: str) -> None:
     target = open_target(**{"queue.buffering.max.messages": 10})
     send_until_ok(target, topic, "first")
+    eventually(lambda: len(target._main._producer) == 0, "the first has left the producer's queue")
     kafka.pause()
     try:
         results = target.send([delivery(str(number), topic=topic) for number in range(20)], SHORT)
