@@ -8,17 +8,22 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+if sys.platform != "win32":
+    import fcntl
+
 __all__ = ["LOCALHOST", "die_with_parent", "free_port", "port_is_free", "stop_server_of"]
 
 LOCALHOST = "127.0.0.1"
 
-_REMEMBERED = 4_000
+_REMEMBERED = 1_000
 _given: set[int] = set()
+_claims: list[int] = []
 
 # PR_SET_PDEATHSIG (1) survives exec. Set by a tiny Python that then becomes the command, not by `preexec_fn`,
 # which is unsafe (and warned about since 3.12) in a process that has threads. A parent that died before the
@@ -58,18 +63,42 @@ def port_is_free(port: int, host: str = LOCALHOST) -> bool:
         return True
 
 
-def free_port() -> int:
-    """A free port below those that systems give to outgoing connections.
+def free_port(*beside: int) -> int:
+    """A free port below those that systems give to outgoing connections; so are those at these distances from it.
 
     A client that knocks again and again at a port of that range, its server being down, may reach itself. Ports that
-    were given lately are not given again: their servers may yet have to take them.
+    were given lately are not given again, also not by another process of this user that still runs: their servers may
+    yet have to take them.
     """
     if len(_given) >= _REMEMBERED:
-        _given.clear()
+        _release_claims()
     ports = random.SystemRandom().sample(range(20_000, 32_000), 200)
-    port = next(port for port in ports if port not in _given and port_is_free(port))
-    _given.add(port)
-    return port
+    for port in ports:
+        wanted = {port, *(port + distance for distance in beside)}
+        if not wanted & _given and all(_claim(one) and port_is_free(one) for one in wanted):
+            _given.update(wanted)
+            return port
+    raise OSError("no free port was found between 20000 and 32000")
+
+
+def _claim(port: int) -> bool:
+    """Lock the byte of this number in a file that all processes of a user share; the lock ends with the process."""
+    if sys.platform == "win32":  # it has no such locks: there ports are told apart within a process only
+        return True
+    if not _claims:
+        file = Path(tempfile.gettempdir()) / f"delayq-ports-{os.getuid()}"
+        _claims.append(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    try:
+        fcntl.lockf(_claims[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+def _release_claims() -> None:
+    _given.clear()
+    while _claims:
+        os.close(_claims.pop())
 
 
 def stop_server_of(folder: Path, patience: float) -> None:

