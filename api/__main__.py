@@ -9,9 +9,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from api.server import Server
     from delayq import Settings
-
-    from .server import Server
 
 
 class _Signals:
@@ -34,10 +33,9 @@ def main() -> int:
     signals = _Signals()  # before the imports below, which take most of a second
     import uvloop
 
+    from api import logs
     from delayq import ConfigError
     from delayq.config import load_settings
-
-    from . import logs
 
     try:
         settings = load_settings()
@@ -51,15 +49,14 @@ def main() -> int:
 async def _serve(settings: Settings, signals: _Signals) -> int:
     import structlog
 
+    from api.app import create_app
+    from api.server import make_server
     from delayq import ConfigError, LayoutMismatch, StoreError
-
-    from .app import create_app
-    from .server import make_server
 
     log = structlog.get_logger("api")
     provider = None
     if settings.traces:
-        from delayq.tracing import provider_for
+        from delayq.telemetry.tracing import provider_for
 
         provider = provider_for("delayq-api")
     app = create_app(settings, provider)

@@ -14,15 +14,15 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
+from api.asgi import SECURITY, Resource
+from api.auth.keys_file import refuse_open_door
+from api.routes import openapi
+from api.routes.operations import OPERATIONS
+from api.routes.pages import Pages
+from api.service import Service
+from api.wire import problems
+from api.wire.problems import Problem
 from delayq import Settings
-
-from . import openapi, problems
-from .door import refuse_open_door
-from .http import SECURITY, Resource
-from .operations import OPERATIONS
-from .pages import Pages
-from .problems import Problem
-from .service import Service
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
+from api.wire.problems import Problem
 from delayq import DelayqError, Message, Scheduled
-from delayq.histogram import Histogram
-
-from .problems import Problem
+from delayq.telemetry.histogram import Histogram
 
 __all__ = ["GroupCommit"]
 

@@ -7,7 +7,7 @@ import sys
 
 import structlog
 
-from delayq.log_lines import LogLines
+from delayq.telemetry.nonblocking_log import LogLines
 
 __all__ = ["configure"]
 

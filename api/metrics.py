@@ -9,7 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from delayq.histogram import Histogram
+from delayq.telemetry.histogram import Histogram
 
 __all__ = ["Metrics"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from delayq import AsyncClient, ConfigError, LayoutMismatch, StoreError
-from delayq.audit import Audit
+from delayq.care.audit import Audit
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings
 from delayq.store import checks, commands

@@ -11,17 +11,17 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from api import asgi
+from api.wire import problems
+from api.wire.problems import Problem
 from delayq import Settings
-
-from . import http, problems
-from .problems import Problem
 
 __all__ = ["Server", "make_server"]
 
 HEAD_BYTES: Final = 32 * 1024
 HEAD_SECONDS: Final = 10.0
 #: A little longer than who reads a body waits for it: then there is an answer first.
-BODY_SECONDS: Final = http.BODY_SECONDS + 2
+BODY_SECONDS: Final = asgi.BODY_SECONDS + 2
 KEEP_ALIVE_SECONDS: Final = 75  # longer than load balancers keep an idle connection: 60 s
 STOP_SECONDS: Final = 8
 
@@ -105,7 +105,7 @@ class Protocol(HttpToolsProtocol):
         answer = problems.answer(problem)
         status = HTTPStatus(answer.status)
         lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
-        lines += [name + b": " + value for name, value in (*answer.headers, *http.SECURITY)]
+        lines += [name + b": " + value for name, value in (*answer.headers, *asgi.SECURITY)]
         lines += [b"content-length: %d" % len(answer.body), b"connection: close", b"", answer.body]
         self.transport.write(b"\r\n".join(lines))
         self.transport.close()

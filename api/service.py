@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from delayq import AsyncClient, Settings, operations
-from delayq.client import scheduling_of
+from api.asgi import Request
+from api.auth.keys_file import Door
+from api.auth.quotas import Quotas
+from api.group_commit import GroupCommit
+from api.metrics import Metrics
+from api.readiness import Readiness
+from api.wire.problems import Answer
+from delayq import AsyncClient, Settings
+from delayq.client import operations
+from delayq.client.clients import scheduling_of
 from delayq.clock import SystemClock
-
-from .door import Door
-from .group_commit import GroupCommit
-from .http import Request
-from .metrics import Metrics
-from .problems import Answer
-from .quotas import Quotas
-from .readiness import Readiness
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import limit, report
+from benchmarks import report
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, StealMeter, progress, warn_if_busy
-from benchmarks.processes import server_for
 from benchmarks.results import NAMES, STOLEN, Result, environment, save
+from benchmarks.running import limit
+from benchmarks.running.processes import server_for
 from delayq.errors import ConfigError, DelayqError
-from servers.errors import ServerMissing
+from testbed.errors import ServerMissing
 
 __all__ = ["main"]
 
@@ -55,7 +56,7 @@ def measure(name: str, scale: Scale) -> Result:
     quick = ", quick: fewer messages, once" if scale.quick else ""
     progress(f"{name}{quick}")
     meter = StealMeter()
-    figures, details = importlib.import_module(f"benchmarks.{name}").run(scale)
+    figures, details = importlib.import_module(f"benchmarks.measures.{name}").run(scale)
     details[STOLEN] = meter.share()
     with server_for(scale) as running:
         where = environment(running.url, limit.redis_cli() or "")

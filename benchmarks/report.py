@@ -97,7 +97,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _section(result: Result) -> str:
-    about = (importlib.import_module(f"benchmarks.{result.name}").__doc__ or "").strip()
+    about = (importlib.import_module(f"benchmarks.measures.{result.name}").__doc__ or "").strip()
     head = ("", "measured", "limit", "ratio", "runs", "goal", "")
     disturbed = f"{result.disturbance}\n\n" if result.disturbance else ""
     return f"## {result.name}\n\n{about}\n\n{disturbed}{_table(head, map(_row, result.figures))}"

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.store import checks
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 
 __all__ = [
     "NAMES", "STOLEN", "Environment", "Figure", "Pair", "Result", "environment", "load", "number", "paired",

@@ -15,12 +15,12 @@ from coordinator.errors import CoordinatorError
 from coordinator.printing import Printer
 from coordinator.zookeeper.access import access_of
 from coordinator.zookeeper.overview import Overview, Overviews
-from delayq.cli.output import visible
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings, load_settings
 from delayq.errors import ConfigError, DelayqError, StoreError
 from delayq.store import commands
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
+from delayq.text.output import visible
 
 __all__ = ["main", "watch"]
 

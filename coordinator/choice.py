@@ -9,7 +9,7 @@ from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.store import commands
 from delayq.store.commands import Meta
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 
 __all__ = ["coordinator_for"]
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from coordinator.epoch import Claim, draw_owner, next_epoch
 from delayq.clock import Clock
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
-
-from .epoch import Claim, draw_owner, next_epoch
 
 __all__ = ["LocalCoordinator"]
 

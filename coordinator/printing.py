@@ -6,10 +6,10 @@ import sys
 
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.overview import Member, Overview
-from delayq.cli.output import Output, visible
-from delayq.cli.shapes import Shape, instant
 from delayq.clock import Clock
 from delayq.nodes import ranges
+from delayq.text.output import Output, visible
+from delayq.text.shapes import Shape, instant
 
 __all__ = ["Printer"]
 

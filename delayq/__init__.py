@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delayq.client import AsyncClient, Client
+    from delayq.client.clients import AsyncClient, Client
+    from delayq.client.operations import Cancelled, Rescheduled, Scheduled
     from delayq.config import Settings
     from delayq.errors import (
         ConfigError,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         StoreUnavailable,
     )
     from delayq.message import Message, State
-    from delayq.operations import Cancelled, Rescheduled, Scheduled
     from delayq.times import parse_duration, parse_instant
 
 __all__ = [
@@ -52,9 +52,9 @@ __all__ = [
 #: Where each of them is. A module is imported when its name is first asked for, since what talks to Redis takes longer
 #: to import than many a command of the command line to run.
 _PLACES = {
-    "AsyncClient": "delayq.client",
-    "Cancelled": "delayq.operations",
-    "Client": "delayq.client",
+    "AsyncClient": "delayq.client.clients",
+    "Cancelled": "delayq.client.operations",
+    "Client": "delayq.client.clients",
     "ConfigError": "delayq.errors",
     "Conflict": "delayq.errors",
     "DelayqError": "delayq.errors",
@@ -65,8 +65,8 @@ _PLACES = {
     "NotDone": "delayq.errors",
     "NotDurable": "delayq.errors",
     "PastDue": "delayq.errors",
-    "Rescheduled": "delayq.operations",
-    "Scheduled": "delayq.operations",
+    "Rescheduled": "delayq.client.operations",
+    "Scheduled": "delayq.client.operations",
     "Settings": "delayq.config",
     "State": "delayq.message",
     "StoreError": "delayq.errors",

@@ -25,7 +25,7 @@ import msgspec
 
 from delayq.errors import InvalidMessage
 
-__all__ = ["DELAY_LEVELS", "TRACEPARENT", "Limits", "Message", "State"]
+__all__ = ["DELAY_LEVELS", "RUN_PROPERTY", "TRACEPARENT", "Limits", "Message", "State"]
 
 #: RocketMQ 4's `messageDelayLevel`, in ms: level 1 is the first; a level above the last is the last.
 DELAY_LEVELS: Final[tuple[int, ...]] = (
@@ -36,6 +36,9 @@ DELAY_LEVELS: Final[tuple[int, ...]] = (
 
 #: The property that carries the trace in which a message was scheduled, as W3C writes it. It is no part of the content.
 TRACEPARENT: Final = "traceparent"
+
+#: The property that says which run of a backfill scheduled a message, so that the run can be undone.
+RUN_PROPERTY: Final = "backfill"
 
 #: Dues are stored as 13 digits: up to the year 2286.
 MAX_DUE: Final = 10**13 - 1

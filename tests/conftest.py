@@ -11,10 +11,10 @@ import hypothesis
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from servers.kafka import Kafka
-from servers.rabbitmq import RabbitMQ
-from servers.rocketmq import RocketMQ
-from servers.zookeeper import ZooKeeperServer
+from testbed.kafka import Kafka
+from testbed.rabbitmq import RabbitMQ
+from testbed.rocketmq import RocketMQ
+from testbed.zookeeper import ZooKeeperServer
 from tests.support.certificates import Authority
 from tests.support.clusters import ClusterUnderTest, real_cluster
 from tests.support.proxy import FaultProxy

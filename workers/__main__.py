@@ -12,11 +12,11 @@ import structlog
 
 from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError
-from delayq.store.address import without_secrets
-from workers import health
-from workers.logs import configure
-from workers.metrics import Metrics
-from workers.node import Node
+from delayq.store.connect.address import without_secrets
+from workers.node.node import Node
+from workers.telemetry import health
+from workers.telemetry.logs import configure
+from workers.telemetry.metrics import Metrics
 
 __all__ = ["main"]
 
@@ -33,7 +33,7 @@ def main(settings: Settings | None = None) -> int:
         metrics = Metrics()
         traces = None
         if settings.traces:
-            from delayq.tracing import provider_for
+            from delayq.telemetry.tracing import provider_for
 
             traces = provider_for("delayq-worker")
         node = Node(settings, observer=metrics, tracer_provider=traces)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from benchmarks.messages import DAY, make, spread
+from benchmarks.load.messages import DAY, make, spread
 
 __all__ = ["NAMES", "Broker", "Kit", "Note", "Plain", "kit", "plain"]
 

@@ -1,5 +1,5 @@
 """Processes of the broker benchmarks: `alone NAME URL COUNT` prints seconds, `read NAME SOURCE TOPIC COUNT FILE` writes
-arrivals as `benchmarks.consumer` does."""
+arrivals as `benchmarks.load.consumer` does."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.brokers import Broker, Note, Plain
 from benchmarks.errors import BenchmarkError
-from servers.kafka import Kafka
+from testbed.kafka import Kafka
 
 __all__ = ["KIT"]
 

@@ -12,7 +12,7 @@ from pika.adapters.select_connection import SelectConnection
 
 from benchmarks.brokers import Broker, Note, Plain
 from benchmarks.errors import BenchmarkError
-from servers.rabbitmq import RabbitMQ
+from testbed.rabbitmq import RabbitMQ
 
 __all__ = ["KIT"]
 

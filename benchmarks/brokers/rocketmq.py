@@ -12,8 +12,8 @@ from typing import Any, Final
 from benchmarks.brokers import Broker, Note, Plain
 from benchmarks.brokers.rocketmq_pull import QueueReader
 from benchmarks.errors import BenchmarkError
-from delayq.targets import rocketmq_client  # noqa: F401 — before the client, which would write a log elsewhere
-from servers.rocketmq import RocketMQ
+from delayq.targets.rocketmq import client  # noqa: F401 — before the client, which would write a log elsewhere
+from testbed.rocketmq import RocketMQ
 
 __all__ = ["KIT"]
 

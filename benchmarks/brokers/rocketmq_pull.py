@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, Final
 
 from benchmarks.errors import BenchmarkError
-from servers.rocketmq_remoting import exchange
+from testbed.rocketmq_remoting import exchange
 
 __all__ = ["QueueReader", "Read"]
 

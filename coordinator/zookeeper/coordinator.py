@@ -14,12 +14,12 @@ from coordinator.epoch import Claim
 from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.zookeeper.access import OPEN, Access
 from coordinator.zookeeper.membership import Entry, decode, fault_of, taking_part
-from coordinator.zookeeper.own_entry import OwnEntry
+from coordinator.zookeeper.node_entry import OwnEntry
 from coordinator.zookeeper.owner_znodes import OwnerZnodes
 from coordinator.zookeeper.session import Node, Session
 from delayq.clock import Clock
 from delayq.errors import ConfigError
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 
 __all__ = ["ZooKeeperCoordinator"]
 

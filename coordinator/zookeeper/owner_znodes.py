@@ -13,8 +13,8 @@ from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.session import Node, Session, Watch
 from delayq.clock import Clock
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 
 __all__ = ["OwnerZnodes"]
 

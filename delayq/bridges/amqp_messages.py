@@ -11,7 +11,7 @@ from typing import Any, Final
 from delayq.errors import InvalidMessage
 from delayq.ids import new_id
 from delayq.message import Limits, Message, check_id
-from delayq.targets.rabbitmq_carried import CARRIED, OWN_PREFIX
+from delayq.targets.rabbitmq.passthrough import CARRIED, OWN_PREFIX
 
 __all__ = ["Reader"]
 

@@ -18,12 +18,12 @@ import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from delayq.bridges.amqp_messages import Reader
-from delayq.client import Client
+from delayq.client.clients import Client
+from delayq.client.schedule import Scheduled
 from delayq.clock import Clock
 from delayq.errors import ConfigError, Conflict, DelayqError, InvalidMessage, StoreError
 from delayq.message import Message
-from delayq.scheduling import Scheduled
-from delayq.targets.rabbitmq.words import words_of
+from delayq.targets.rabbitmq.errors import words_of
 
 __all__ = ["Bridge", "Counts"]
 

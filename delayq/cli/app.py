@@ -18,8 +18,8 @@ import typer
 from typer.main import get_command
 
 from delayq.cli.options import BadUse
-from delayq.cli.output import say
 from delayq.errors import Conflict, DelayqError, InvalidMessage
+from delayq.text.output import say
 
 __all__ = ["main"]
 
@@ -103,7 +103,7 @@ def _function(place: str) -> Callable[..., int]:
 
 def _print_version(given: bool) -> None:
     if given:
-        from delayq.cli.version import version
+        from delayq.cli.commands.version import version
 
         raise typer.Exit(version())
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delayq.cli.output import Output, say
-from delayq.cli.shapes import instant
+from delayq.text.output import Output, say
+from delayq.text.shapes import instant
 
 if TYPE_CHECKING:
-    from delayq.spark.counts import Counts
-    from delayq.spark.forecast import Forecast, Room
+    from delayq.spark.jobs.forecast import Forecast, Room
+    from delayq.spark.writing.counts import Counts
 
 __all__ = ["counts_rows", "counts_shape", "print_forecast"]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delayq.cli.started import noted_url
+from delayq.cli.started_server import noted_url
 from delayq.errors import DelayqError
 from delayq.times import parse_duration, parse_instant
 
 if TYPE_CHECKING:
-    from delayq.client import Client
+    from delayq.client.clients import Client
     from delayq.config import Settings
 
 __all__ = [
@@ -55,7 +55,7 @@ def settings_of(redis_url: str | None) -> Settings:
     """
     from delayq.config import load_settings
     from delayq.environment import variable
-    from delayq.store.address import parse
+    from delayq.store.connect.address import parse
 
     if redis_url is None and variable("redis_url") not in os.environ:
         redis_url = noted_url()
@@ -66,7 +66,7 @@ def settings_of(redis_url: str | None) -> Settings:
 
 def connect(redis_url: str | None) -> Client:
     """A client of the Redis that was named; raises ConfigError."""
-    from delayq.client import Client  # with what talks to Redis, which not every command does
+    from delayq.client.clients import Client  # with what talks to Redis, which not every command does
 
     return Client(settings=settings_of(redis_url))
 

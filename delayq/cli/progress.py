@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self, TextIO
 
-from delayq.cli.output import visible
+from delayq.text.output import visible
 
 __all__ = ["Bar", "Line"]
 

@@ -14,7 +14,7 @@ from delayq.clock import SystemClock
 
 if TYPE_CHECKING:
     from delayq.config import Settings
-    from delayq.spark.tables import Table
+    from delayq.spark.rows.tables import Table
 
 __all__ = [
     "Conf", "DateColumn", "DelayColumn", "DelayLevel", "DelayTime", "Format", "IdColumn", "IdColumns", "LevelColumn",
@@ -67,7 +67,7 @@ def table_of(
     options: Sequence[str] | None,
 ) -> Table:  # fmt: skip
     """What the options say; raises BadUse and ConfigError."""
-    from delayq.spark.tables import Table
+    from delayq.spark.rows.tables import Table
 
     named = {
         "expect_date": expect_date_column, "delay_time": delay_time_column, "delay_level": delay_level_column,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from delayq.care.check import FAIL, OK, WARN, Check
+from delayq.care.pools import Progress, check_pools, repair_pools
 from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.doctor.access import check_password, check_zookeeper
 from delayq.doctor.accounts import check_accounts, write_off
 from delayq.doctor.ask import redis_now
-from delayq.doctor.check import FAIL, OK, WARN, Check
 from delayq.doctor.durability import check_durability
 from delayq.doctor.owners import check_owners
-from delayq.doctor.pools import Progress, check_pools, repair_pools
 from delayq.doctor.queues import (
     check_layout,
     check_parked_routes,
@@ -22,8 +22,8 @@ from delayq.doctor.queues import (
 )
 from delayq.doctor.server import check_clock, check_server
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 
 __all__ = ["FAIL", "OK", "WARN", "Check", "Progress", "examine", "redis_now"]
 

@@ -6,12 +6,12 @@ import ipaddress
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from delayq.care.check import OK, WARN, Check
 from delayq.config import Settings
-from delayq.doctor.check import OK, WARN, Check
 from delayq.errors import StoreError
-from delayq.store import address
 from delayq.store.commands import plain
-from delayq.store.store import Store
+from delayq.store.connect import address
+from delayq.store.connect.store import Store
 
 __all__ = ["check_password", "check_zookeeper"]
 

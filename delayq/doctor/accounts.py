@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from delayq.audit import unaccounted
-from delayq.doctor.check import FAIL, OK, WARN, Check
+from delayq.care.audit import unaccounted
+from delayq.care.check import FAIL, OK, WARN, Check
 from delayq.store import commands
 from delayq.store.commands import QueueStats
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 
 __all__ = ["check_accounts", "write_off"]
 

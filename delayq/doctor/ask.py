@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayq.store import commands
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 
 __all__ = ["redis_now"]
 

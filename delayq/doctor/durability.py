@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from delayq.care.check import FAIL, OK, WARN, Check
 from delayq.config import Settings
-from delayq.doctor.check import FAIL, OK, WARN, Check
 from delayq.errors import ConfigError
 from delayq.store import checks
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 
 __all__ = ["check_durability"]
 

@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
+from delayq.care.check import FAIL, OK, WARN, Check, name_queues
 from delayq.doctor.ask import redis_now
-from delayq.doctor.check import FAIL, OK, WARN, Check, name_queues
 from delayq.nodes import LINE_AGE, NodeLine, era_of, owners_of, read_nodes
 from delayq.store import commands
 from delayq.store.commands import QueueStats
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 
 __all__ = ["check_owners"]
 

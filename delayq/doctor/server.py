@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from delayq.care.check import FAIL, OK, WARN, Check
 from delayq.clock import Clock
 from delayq.doctor.ask import redis_now
-from delayq.doctor.check import FAIL, OK, WARN, Check
 from delayq.store import checks
 from delayq.store.commands import plain
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 
 __all__ = ["check_clock", "check_server"]
 

@@ -19,10 +19,8 @@ from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import check_topic
 from delayq.times import parse_duration, parse_instant
 
-__all__ = ["IGNORED", "RUN_PROPERTY", "ReadOptions", "WriteOptions", "zone"]
+__all__ = ["IGNORED", "ReadOptions", "WriteOptions", "zone"]
 
-#: The property that says which run scheduled a message, so that the run can be undone.
-RUN_PROPERTY: Final = "backfill"
 #: What Spark itself puts among the options of a stream.
 IGNORED: Final = ("checkpointlocation", "queryname")
 

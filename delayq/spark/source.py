@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from delayq.config import Settings, load_settings
 from delayq.errors import ConfigError, MissingExtra
-from delayq.spark.handed import Handed
 from delayq.spark.options import ReadOptions, WriteOptions
+from delayq.spark.writing.handed import Handed
 
 try:
     from pyspark.sql.datasource import DataSource
@@ -16,9 +16,9 @@ except ImportError:
     raise MissingExtra("Spark", "spark") from None
 
 if TYPE_CHECKING:
-    from delayq.spark.reading import MessageReader
-    from delayq.spark.task import Job
-    from delayq.spark.writing import BatchWriter, StreamWriter
+    from delayq.spark.jobs.reading import MessageReader
+    from delayq.spark.writing.task import Job
+    from delayq.spark.writing.writers import BatchWriter, StreamWriter
 
 __all__ = ["SCHEMA", "DefaultSource"]
 
@@ -47,7 +47,7 @@ class DefaultSource(DataSource):
                 "rows with an id that is there already are not scheduled again"
             )
         _need_pyarrow()
-        from delayq.spark.writing import BatchWriter
+        from delayq.spark.writing.writers import BatchWriter
 
         return BatchWriter(self._job(schema, stream=False))
 
@@ -56,14 +56,14 @@ class DefaultSource(DataSource):
         if overwrite:
             raise ConfigError("outputMode 'complete' would schedule everything again and again: use 'append'")
         _need_pyarrow()
-        from delayq.spark.writing import StreamWriter
+        from delayq.spark.writing.writers import StreamWriter
 
         return StreamWriter(self._job(schema, stream=True))
 
     def _job(self, schema: StructType, *, stream: bool) -> Job:
-        from delayq.spark.columns import check_columns
-        from delayq.spark.task import Job
-        from delayq.spark.types import arrow_schema
+        from delayq.spark.rows.columns import check_columns
+        from delayq.spark.rows.types import arrow_schema
+        from delayq.spark.writing.task import Job
 
         options = WriteOptions.parse(self.options)
         check_columns(arrow_schema(schema), options.id_columns, options.topic)
@@ -78,7 +78,7 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> MessageReader:
         """A reader; raises ConfigError."""
         _need_pyarrow()
-        from delayq.spark.reading import MessageReader, PushingReader
+        from delayq.spark.jobs.reading import MessageReader, PushingReader
 
         options = ReadOptions.parse(self.options)
         settings = Handed.of(_settings(options.redis_url)).settings

@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.errors import ConfigError, StoreError, StoreUnavailable
 from delayq.store.commands import Command, every, rewritten
-from delayq.store.durability import believable
+from delayq.store.connect.durability import believable
 from delayq.store.scripts import stopped_when_full
 
 __all__ = ["Disk", "Server", "complaints", "questions", "refuse", "refuse_fsync", "server", "told", "weakest"]

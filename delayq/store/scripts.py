@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-__all__ = ["NAMES", "Script", "load", "source", "stopped_when_full"]
+__all__ = ["NAMES", "Script", "load", "source", "stopped_when_full", "written"]
 
 _INCLUDE = re.compile(r"^-- @include (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^ +|^ *--.*\n", re.MULTILINE)
@@ -22,7 +22,12 @@ _FLAGS = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
 _MARK = re.compile(r"^-- @(promise|empties)$", re.MULTILINE)
 
 _FOLDER = files("delayq.store") / "lua"
-NAMES: Final = tuple(sorted(one.name.removesuffix(".lua") for one in _FOLDER.iterdir() if one.is_file()))
+#: Who calls it: callers, a queue's owner, whoever only looks, and what is done with queues and layouts as a whole.
+_ROOMS: Final = ("client", "meta", "owner", "reading")
+_PLACES: Final = {
+    one.name.removesuffix(".lua"): one for room in _ROOMS for one in (_FOLDER / room).iterdir() if one.is_file()
+}
+NAMES: Final = tuple(sorted(_PLACES))
 
 
 class Script(NamedTuple):
@@ -34,13 +39,18 @@ class Script(NamedTuple):
     empties: bool
 
 
+def written(name: str) -> str:
+    """The script as its file has it."""
+    return _PLACES[name].read_text()
+
+
 def source(name: str) -> str:
     """The script with its includes in place."""
 
     def included(match: re.Match[str]) -> str:
         return "\n".join((_FOLDER / "include" / f"{part}.lua").read_text() for part in match.group(1).split())
 
-    return _INCLUDE.sub(included, (_FOLDER / f"{name}.lua").read_text())
+    return _INCLUDE.sub(included, written(name))
 
 
 @cache
@@ -51,13 +61,13 @@ def load(name: str, flags: bool = True) -> Script:
     read go on, those that schedule are refused as a whole. A server that cannot read it (fakeredis) gets none.
     Indents and lines of comment stay here: the server reads every byte of what is sent whole.
     """
-    written = source(name)
-    text = _COMMENT.sub("", written)
+    whole = source(name)
+    text = _COMMENT.sub("", whole)
     if flags:
-        wanted = _FLAGS.search(written)
+        wanted = _FLAGS.search(whole)
         head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
         text = f"{head}\n{text}"
-    marks = _MARK.findall(written)
+    marks = _MARK.findall(whole)
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(text, sha, "promise" in marks, "empties" in marks)
 

@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 from delayq.errors import InvalidMessage
 from delayq.message import Message
 from delayq.routes import Route
-from delayq.targets import kafka_settings, rabbitmq_carried, rocketmq_rules, webhook_path
+from delayq.targets.kafka import settings as kafka_settings
+from delayq.targets.rabbitmq import passthrough as rabbitmq_carried
+from delayq.targets.rocketmq import rules as rocketmq_rules
+from delayq.targets.webhook import path as webhook_path
 
 __all__ = ["KafkaCheck", "RabbitMQCheck", "RocketMQCheck", "WebhookCheck"]
 

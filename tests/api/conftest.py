@@ -15,11 +15,11 @@ from api.app import create_app
 from api.server import make_server
 from delayq.codec import Record
 from delayq.config import Settings, load_settings
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import commands
 from delayq.store.commands import Pulled
+from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, QueueKeys, queue_keys
-from delayq.store.store import Store
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
 

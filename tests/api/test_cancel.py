@@ -7,8 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from delayq import operations
 from delayq.api_keys import SCOPES
+from delayq.client import operations
 from delayq.config import Settings
 from delayq.store import commands
 from delayq.store.commands import Command

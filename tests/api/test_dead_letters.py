@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from api import routes_dead_letters
+from api.routes import dead_letters as routes_dead_letters
 from delayq.api_keys import SCOPES
 from delayq.config import Settings
 from tests.api.conftest import Serving, Worker

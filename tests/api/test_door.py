@@ -11,12 +11,12 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
-import api.door
-from api.access import ANYBODY
+import api.auth.keys_file
 from api.app import create_app
-from api.door import Door
-from api.limits import Attempts, Bucket
-from api.problems import Problem
+from api.auth.caller import ANYBODY
+from api.auth.keys_file import Door
+from api.auth.rates import Attempts, Bucket
+from api.wire.problems import Problem
 from delayq import ConfigError
 from delayq.config import Settings, load_settings
 from delayq.testing import ManualClock
@@ -89,7 +89,7 @@ def test_a_broken_file_leaves_the_keys_as_they_were_and_says_so(keys: KeyFile, c
 async def test_a_running_api_sees_the_change_by_itself(
     keys: KeyFile, settings: Settings, asgi: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api.door, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(api.auth.keys_file, "LOOK_EVERY", 0.01)
     async with asgi(keys.settings(settings)) as client:
         headers = keys.add("press")
         for _ in range(2_000):

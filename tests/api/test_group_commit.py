@@ -7,9 +7,9 @@ import pytest
 
 from api import group_commit
 from api.group_commit import GroupCommit
-from api.problems import Problem
+from api.wire.problems import Problem
 from delayq import DelayqError, InvalidMessage, LayoutMismatch, Message, Scheduled
-from delayq.histogram import Histogram
+from delayq.telemetry.histogram import Histogram
 
 
 class Store:

@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-import api.http
+import api.asgi
 import api.server
-from api.problems import Problem
+from api.wire.problems import Problem
 from tests.api.conftest import LIMIT, connect, talk
 
 JSON = {"content-type": "application/json"}
@@ -74,7 +74,7 @@ async def test_no_more_than_the_limit_is_kept_of_a_body_without_a_length() -> No
         seen += 1_000
         return {"type": "http.request", "body": b" " * 1_000, "more_body": True}
 
-    request = api.http.Request({"headers": [(b"content-type", b"application/json")]}, receive)
+    request = api.asgi.Request({"headers": [(b"content-type", b"application/json")]}, receive)
     with pytest.raises(Problem) as raised:
         await request.json(LIMIT)
     assert raised.value.out.status == 413
@@ -94,7 +94,7 @@ async def test_a_body_in_pieces_is_put_together(small: httpx2.AsyncClient) -> No
 async def test_a_body_that_does_not_come_is_not_waited_for(
     small: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api.http, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(api.asgi, "BODY_SECONDS", 0.05)
     head = "POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     answer = await talk(small, head.encode())
     assert answer.startswith("HTTP/1.1 408 ")

@@ -14,8 +14,8 @@ from schemathesis import GenerationMode, checks
 from schemathesis.python.asgi import shutdown_lifespans
 
 from api.app import create_app
-from api.openapi import document
-from api.operations import OPERATIONS
+from api.routes.openapi import document
+from api.routes.operations import OPERATIONS
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 
@@ -24,7 +24,7 @@ METHODS = {"get", "post", "patch", "delete"}
 
 
 def test_the_document_in_docs_is_up_to_date() -> None:
-    command = [sys.executable, "-m", "api.openapi"]
+    command = [sys.executable, "-m", "api.routes.openapi"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     assert (ROOT / "docs" / "openapi.json").read_bytes() == printed
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 

@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-import api.quotas
-from api.access import Caller
-from api.quotas import Quotas
+import api.auth.quotas
+from api.auth.caller import Caller
+from api.auth.quotas import Quotas
 from delayq.api_keys import make_key
 from delayq.config import Settings
 from delayq.testing import ManualClock
@@ -22,7 +22,7 @@ from tests.support.keys import KeyFile
 @pytest.fixture
 async def ask(settings: Settings, asgi: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
     """Asks an API by the key of a name: `shop` may have three messages waiting; each time they are counted anew."""
-    monkeypatch.setattr(api.quotas, "COUNT_EVERY", 0)
+    monkeypatch.setattr(api.auth.quotas, "COUNT_EVERY", 0)
     keys = KeyFile(tmp_path / "keys.json")
     headers = {"shop": keys.add("shop", pending=3), "press": keys.add("press")}
     async with asgi(keys.settings(settings)) as client:

@@ -11,7 +11,7 @@ import pytest
 
 from delayq.config import Settings, load_settings
 from delayq.embedded import EmbeddedServer
-from delayq.store import peer
+from delayq.store.connect import peer
 from delayq.store.keys import queue_keys
 from tests.api.conftest import Serving, assert_away
 from tests.support.proxy import FaultProxy

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from servers import node
-from servers.errors import ServerMissing
+from testbed import node
+from testbed.errors import ServerMissing
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: What compiles, and what must not.

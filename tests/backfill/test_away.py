@@ -11,8 +11,8 @@ import pytest
 
 from delayq import Client
 from delayq.embedded import EmbeddedServer
-from delayq.spark.counts import Counts
-from delayq.spark.job import run_job
+from delayq.spark.jobs.watched_write import run_job
+from delayq.spark.writing.counts import Counts
 from delayq.store.commands import plain
 from tests.support.waiting import eventually
 

@@ -9,7 +9,7 @@ import pytest
 
 from delayq import Message
 from delayq.config import load_settings
-from delayq.spark.forecast import Room, forecast, room, twice
+from delayq.spark.jobs.forecast import Room, forecast, room, twice
 from delayq.spark.options import WriteOptions
 from tests.cli.conftest import Given
 

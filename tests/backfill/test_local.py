@@ -19,10 +19,10 @@ import pyarrow.parquet
 from delayq import Message
 from delayq.config import load_settings
 from delayq.errors import ConfigError, InvalidMessage
-from delayq.spark.local import LocalTable
+from delayq.spark.jobs.without_spark import LocalTable
 from delayq.spark.options import WriteOptions, zone
-from delayq.spark.rows import messages_of
-from delayq.spark.tables import Table
+from delayq.spark.rows.rows import messages_of
+from delayq.spark.rows.tables import Table
 from tests.backfill.test_backfill import ORDERS
 from tests.cli.conftest import Cli, Given
 
@@ -83,7 +83,7 @@ def local(table: Table) -> list[Any]:
 
 
 def by_spark(spark: Any, table: Table) -> list[Any]:
-    from delayq.spark.tables import mapped, read
+    from delayq.spark.rows.tables import mapped, read
 
     return messages(mapped(read(spark, table), table).toArrow().to_batches(), table)
 

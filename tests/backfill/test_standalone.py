@@ -18,7 +18,7 @@ import pytest
 
 from delayq import Client
 from delayq.embedded import EmbeddedServer
-from delayq.spark.counts import Counts
+from delayq.spark.writing.counts import Counts
 from delayq.store import commands
 from delayq.store.commands import plain
 from delayq.store.keys import report_key

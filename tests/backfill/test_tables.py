@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delayq.errors import ConfigError
-from delayq.spark.tables import Table, mapped, read
+from delayq.spark.rows.tables import Table, mapped, read
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale
 from benchmarks.results import NAMES, load, single
 from delayq.errors import MissingExtra
-from servers.errors import ServerMissing
+from testbed.errors import ServerMissing
 from tests.benchmarks.samples import ENVIRONMENT
 
 
@@ -24,7 +24,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     rendered: list[str] = []
     figures = [single("figure", "ms", [2.0], goal=1)]
     for name in NAMES:
-        module = importlib.import_module(f"benchmarks.{name}")
+        module = importlib.import_module(f"benchmarks.measures.{name}")
         monkeypatch.setattr(module, "run", lambda scale: (figures, {}))
     monkeypatch.setattr(commandline, "environment", lambda url, feeder: ENVIRONMENT)
 
@@ -89,7 +89,7 @@ def test_what_was_measured_before_a_failure_is_kept(
     def fails(scale: Any) -> Any:
         raise BenchmarkError("no worker")
 
-    monkeypatch.setattr(importlib.import_module("benchmarks.drain"), "run", fails)
+    monkeypatch.setattr(importlib.import_module("benchmarks.measures.drain"), "run", fails)
     assert commandline.main(["all", "--json", str(tmp_path / "all.json")]) == 1
     assert [one.name for one in load(tmp_path / "all.json")] == ["schedule", "http", "access"]
     assert "no worker" in capsys.readouterr().err
@@ -105,7 +105,7 @@ def test_what_this_machine_lacks_is_one_sentence_and_2(
     def fails(scale: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(importlib.import_module("benchmarks.failover"), "run", fails)
+    monkeypatch.setattr(importlib.import_module("benchmarks.measures.failover"), "run", fails)
     assert commandline.main(["failover", "--quick"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"benchmarks: {error}"
 
@@ -119,7 +119,7 @@ def test_a_redis_of_the_callers_own_reaches_the_benchmark(
         scales.append(scale)
         return [], {}
 
-    monkeypatch.setattr(importlib.import_module("benchmarks.drain"), "run", run)
+    monkeypatch.setattr(importlib.import_module("benchmarks.measures.drain"), "run", run)
     arguments = ["drain", "--redis-url", "redis+cluster://h:1", "--json", str(tmp_path / "drain.json")]
     assert commandline.main(arguments) == 0
     assert [scale.redis_url for scale in scales] == ["redis+cluster://h:1"]

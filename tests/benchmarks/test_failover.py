@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks import failover, failover_nodes, failover_redis, scale
-from benchmarks.failover_nodes import Kill, Nodes, Quorum, Rolling
-from benchmarks.failover_redis import FailOver, Killed, Load
-from benchmarks.given import connect
-from benchmarks.groups import cluster, sentinels
 from benchmarks.harness import Scale
-from benchmarks.messages import TOPICS
+from benchmarks.load.messages import TOPICS
+from benchmarks.measures import failover, failover_nodes, failover_redis, scale
+from benchmarks.measures.failover_nodes import Kill, Nodes, Quorum, Rolling
+from benchmarks.measures.failover_redis import FailOver, Killed, Load
 from benchmarks.results import Figure
+from benchmarks.running.given import connect
+from benchmarks.running.groups import cluster, sentinels
 from delayq import Client, Message
 
 NODES = Nodes(

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.consumer import Arrival
 from benchmarks.errors import BenchmarkError
-from benchmarks.growth import Growth
 from benchmarks.harness import Scale, in_pairs
-from benchmarks.idle import is_request
-from benchmarks.lateness import lateness
+from benchmarks.load.consumer import Arrival
+from benchmarks.measures.growth import Growth
+from benchmarks.measures.idle import is_request
+from benchmarks.measures.lateness import lateness
+from benchmarks.measures.targets import _seconds
 from benchmarks.results import Figure, Pair, load, paired, percentile, save, single
-from benchmarks.targets import _seconds
 from tests.benchmarks.samples import result
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import drain, http, lateness, schedule
 from benchmarks.errors import BenchmarkError
-from benchmarks.given import connect, given
 from benchmarks.harness import Scale
-from benchmarks.messages import TOPICS
+from benchmarks.load.messages import TOPICS
+from benchmarks.measures import drain, http, lateness, schedule
+from benchmarks.running.given import connect, given
 from delayq import Client, Message
 from tests.support.clusters import ClusterUnderTest
 from tests.support.sentinels import SentinelsUnderTest

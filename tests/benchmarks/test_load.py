@@ -11,11 +11,11 @@ from pathlib import Path
 import hiredis
 import pytest
 
-from benchmarks import limit
 from benchmarks.errors import BenchmarkError
-from benchmarks.http_load import read_wrk, send
-from benchmarks.messages import BODY_BYTES, DAY, QUEUES, make, spread
-from benchmarks.producer import Plan, batches
+from benchmarks.load.http_load import read_wrk, send
+from benchmarks.load.messages import BODY_BYTES, DAY, QUEUES, make, spread
+from benchmarks.load.producer import Plan, batches
+from benchmarks.running import limit
 from delayq.codec import Record
 from delayq.store.keys import Layout
 

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import access, feeder, limit, memory, schedule
 from benchmarks.harness import Scale
-from benchmarks.messages import DAY, QUEUES, make, spread
-from benchmarks.processes import connect, server
+from benchmarks.load import feeder
+from benchmarks.load.messages import DAY, QUEUES, make, spread
+from benchmarks.measures import access, memory, schedule
+from benchmarks.running import limit
+from benchmarks.running.processes import connect, server
 from delayq.store.keys import queue_keys
 
 pytestmark = pytest.mark.slow

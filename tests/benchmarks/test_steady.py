@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.processes import server, worker
-from benchmarks.steady import GENERAL, Arrived, Plan, Steady, again, late, twice
-from benchmarks.steady_producer import Producer
+from benchmarks.load.steady_producer import Producer
+from benchmarks.load.through_faults import GENERAL, Arrived, Plan, Steady, again, late, twice
+from benchmarks.running.processes import server, worker
 from delayq import Client, Message, StoreUnavailable
-from delayq.scheduling import Scheduled
+from delayq.client.schedule import Scheduled
 
 FIRST = 1_800_000_000_000.0
 

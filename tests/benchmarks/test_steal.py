@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import __main__, drain
+from benchmarks import __main__
 from benchmarks.harness import Scale, StealMeter
+from benchmarks.measures import drain
 
 LINE = "cpu  {user} 20 30 4000 50 6 7 {stolen} 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from servers.rabbitmq import RabbitMQ
+from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp, amqp
 from tests.support.service import OneProcess
 

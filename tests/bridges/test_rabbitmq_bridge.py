@@ -9,7 +9,7 @@ import pytest
 
 from delayq import Client, Message
 from delayq.embedded import EmbeddedServer
-from servers.rabbitmq import RabbitMQ
+from testbed.rabbitmq import RabbitMQ
 from tests.bridges.conftest import Bridges
 from tests.support.amqp import Amqp, amqp, real_rabbitmq
 from tests.support.proxy import FaultProxy

@@ -6,8 +6,8 @@ import json
 import sys
 
 from delayq.errors import DelayqError
-from servers import zookeeper
-from servers.errors import ServerMissing
+from testbed import zookeeper
+from testbed.errors import ServerMissing
 from tests.chaos.options import parse
 from tests.chaos.runner import run
 

@@ -12,9 +12,9 @@ from tests.chaos.faults import Fault
 from tests.protocol.mutants import MUTANTS as RULES
 from tests.protocol.mutants import Mutant as Rule
 from tests.protocol.mutants import mutated
-from workers.in_flight import Cursor
-from workers.parked import ParkedSets
-from workers.settling import Settling
+from workers.queue.in_flight import Cursor
+from workers.queue.outcomes import Settling
+from workers.queue.parked_sets import ParkedSets
 
 __all__ = ["MUTANTS", "Mutant", "plant"]
 

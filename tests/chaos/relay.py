@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 
 __all__ = ["ACTIONS"]
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from delayq.processes import LOCALHOST, die_with_parent, free_port
+from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 from tests.support.service import ROOT
 
 __all__ = ["Relays"]

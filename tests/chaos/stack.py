@@ -16,8 +16,8 @@ import httpx2
 
 from delayq.config import Settings, load_settings
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, free_port
-from servers.zookeeper import ZooKeeperServer
+from delayq.embedded.processes import LOCALHOST, free_port
+from testbed.zookeeper import ZooKeeperServer
 from tests.chaos.options import Options
 from tests.chaos.relays import Relays
 from tests.support.service import OneProcess

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from servers.errors import ServerMissing
-from servers.zookeeper import available
+from testbed.errors import ServerMissing
+from testbed.zookeeper import available
 from tests.chaos.history import FAULTS, FORWARDS, RUN, TRAFFIC
 from tests.support.service import ROOT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.chaos.checker import Verdict
 from tests.chaos.faults import Fault
 from tests.chaos.mutants import MUTANTS, Mutant

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 from tests.chaos.relays import Relays
 
 pytestmark = pytest.mark.slow

@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(cli: Cli, tmp_path: Path) ->
 
 def test_keys_made_at_once_are_all_kept(cli: Cli, file: Path) -> None:
     """By threads, which the lock of the folder keeps apart like processes."""
-    from delayq.cli import api_keys
+    from delayq.cli.commands import api_keys
 
     def make(number: int) -> None:
         api_keys.new(f"n{number}", allow=["*=read"], file=str(file), json=True)

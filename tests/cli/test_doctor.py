@@ -14,7 +14,7 @@ from delayq.config import load_settings
 from delayq.doctor import examine
 from delayq.doctor.queues import check_pulled
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.cli.conftest import Cli, Given, Ran

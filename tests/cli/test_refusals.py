@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import free_port
+from delayq.embedded.processes import free_port
 from tests.cli.conftest import Cli, Given
 from tests.support.proxy import FaultProxy
 

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from delayq import resharding
+from delayq.care import resharding
 from delayq.cli import main
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import META, Layout, queue_keys
-from delayq.store.store import Store
 from tests.cli.conftest import Cli, Given
 from tests.support.queues import EPOCH
 

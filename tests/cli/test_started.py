@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from delayq.cli.options import settings_of
-from delayq.cli.started import NAME, noted, noted_url
+from delayq.cli.started_server import NAME, noted, noted_url
 
 URL = "redis://127.0.0.1:6389/0"
 
@@ -52,7 +52,7 @@ def test_a_second_one_is_not_noted_and_the_first_stays() -> None:
 def test_a_note_whose_writer_was_killed_names_nobody(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; sys.prefix = sys.argv[1]\n"
-        "from delayq.cli.started import noted\n"
+        "from delayq.cli.started_server import noted\n"
         "with noted('redis://127.0.0.1:1/0') as mine: os.kill(os.getpid(), signal.SIGKILL if mine else signal.SIGTERM)"
     )
     ran = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from delayq.cli.tail import watch
+from delayq.cli.commands.tail import watch
 from delayq.clock import SystemClock
 from delayq.embedded import EmbeddedServer
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from tests.cli.conftest import Cli, Given, Ran
 from tests.support.waiting import eventually
 

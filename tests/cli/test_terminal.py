@@ -102,10 +102,10 @@ def run(*args: str, stdout: int = subprocess.PIPE, **env: str) -> subprocess.Com
 
 #: Modules that take long to import. redis-py brings its asyncio twin by itself, typer what it needs of pydantic.
 SLOW = {
-    "delayq.bridges", "delayq.doctor", "delayq.spark", "delayq.store.async_store", "httpcore2", "kazoo",
+    "delayq.bridges", "delayq.doctor", "delayq.spark", "delayq.store.connect.async_store", "httpcore2", "kazoo",
     "opentelemetry.sdk.trace", "pika", "pyarrow", "pyspark", "rich", "yaml",
 }  # fmt: skip
-OF_REDIS = {"asyncio", "delayq.client", "pydantic_settings", "redis"}
+OF_REDIS = {"asyncio", "delayq.client.clients", "pydantic_settings", "redis"}
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import Team, team
 from tests.support.servers import ServerUnderTest
 from tests.support.zookeeper import ZooKeeperProxy

@@ -10,7 +10,7 @@ from coordinator import Claim, CoordinatorError
 from coordinator.zookeeper import ZooKeeperCoordinator
 from coordinator.zookeeper.access import OPEN, Access
 from delayq.clock import Clock
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from tests.support.waiting import eventually
 
 QUEUES = 16

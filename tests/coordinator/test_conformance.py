@@ -14,8 +14,8 @@ from coordinator.epoch import draw_owner, next_epoch
 from coordinator.local import HOLD
 from coordinator.zookeeper import ZooKeeperCoordinator
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 from delayq.testing import ManualClock
 
 QUEUES = 4

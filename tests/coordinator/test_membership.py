@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator import REDIS_AWAY
+from coordinator.zookeeper.crash_loop import count_start, forget_starts
 from coordinator.zookeeper.membership import HOLD, SPAN, Entry, Flaps, Link, decode, encode, taking_part
-from coordinator.zookeeper.starts import count_start, forget_starts
 from delayq.testing import ManualClock
 
 FINE, TROUBLE, LOST = Entry(), Entry(redis="trouble"), Entry(redis="lost")

@@ -23,7 +23,7 @@ from coordinator.zookeeper.membership import Entry
 from coordinator.zookeeper.overview import Member, Overview, Overviews
 from delayq.clock import SystemClock
 from delayq.store import commands
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from tests.coordinator.team import QUEUES, Team
 from tests.support.servers import ServerUnderTest

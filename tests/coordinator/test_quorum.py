@@ -10,10 +10,10 @@ import pytest
 from coordinator import REDIS_AWAY, CoordinatorError
 from coordinator.zookeeper.coordinator import REREAD, ZooKeeperCoordinator
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 from delayq.testing import ManualClock
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import QUEUES, Player, Team, team
 from tests.support.waiting import eventually
 from tests.support.zookeeper import real_zookeeper

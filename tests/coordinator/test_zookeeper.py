@@ -12,13 +12,13 @@ import structlog
 
 from coordinator import CoordinatorError, epoch_text
 from coordinator.zookeeper.coordinator import REREAD
-from coordinator.zookeeper.own_entry import OwnEntry
+from coordinator.zookeeper.node_entry import OwnEntry
 from coordinator.zookeeper.session import Node, Session, Watch
 from delayq.clock import SystemClock
 from delayq.errors import ConfigError, StoreUnavailable
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 from delayq.testing import ManualClock
 from tests.coordinator.team import ERA, QUEUES, Player, Team, team
 from tests.support.waiting import eventually

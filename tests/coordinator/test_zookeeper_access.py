@@ -18,10 +18,10 @@ from delayq import Client, Message
 from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.errors import ConfigError
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
-from servers.zookeeper import ZooKeeperServer
-from servers.zookeeper_guard import Guard
+from testbed.zookeeper import ZooKeeperServer
+from testbed.zookeeper_guard import Guard
 from tests.coordinator.team import QUEUES, Team
 from tests.support.certificates import Authority
 from tests.support.servers import ServerUnderTest

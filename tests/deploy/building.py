@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from servers import jars
+from testbed import jars
 
 __all__ = ["BASE", "CannotBuild", "build", "config_of", "make_base", "mounted", "why_not"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, die_with_parent, free_port
+from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 from tests.support.waiting import eventually
 
 __all__ = ["COMPOSE", "ROOT", "Container", "Image", "Names", "image_environment", "in_order", "load", "replicas"]

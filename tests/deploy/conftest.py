@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from servers.errors import ServerMissing
+from testbed.errors import ServerMissing
 from tests.deploy.stack import Stack
 
 

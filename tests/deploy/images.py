@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from delayq.processes import LOCALHOST
-from servers import jars, rocketmq, tools
-from servers.errors import ServerMissing
-from servers.jars import find_java
-from servers.kafka import available as kafka_available
-from servers.zookeeper import find_jars
+from delayq.embedded.processes import LOCALHOST
+from testbed import jars, rocketmq, tools
+from testbed.errors import ServerMissing
+from testbed.jars import find_java
+from testbed.kafka import available as kafka_available
+from testbed.zookeeper import find_jars
 from tests.deploy.compose import Image, Names
 
 __all__ = ["grafana_image", "kafka_image", "prometheus_image", "rocketmq_image", "scrape", "zookeeper_image"]

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from servers import tools
-from servers.errors import ServerMissing
+from testbed import tools
+from testbed.errors import ServerMissing
 from tests.deploy.kubernetes import NEWEST
 
 __all__ = ["CASES", "CHART", "Objects", "helm", "of_kind", "pod_specs", "refused", "render", "values"]

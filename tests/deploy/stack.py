@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx2
 
-from delayq.processes import LOCALHOST
-from servers.rabbitmq import RabbitMQ
-from servers.rocketmq import Ports
+from delayq.embedded.processes import LOCALHOST
+from testbed.rabbitmq import RabbitMQ
+from testbed.rocketmq import Ports
 from tests.deploy.compose import COMPOSE, Container, Image, Names, in_order, load, replicas
 from tests.deploy.images import grafana_image, kafka_image, prometheus_image, rocketmq_image, scrape, zookeeper_image
 from tests.support.waiting import eventually

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api import server
-from api.routes_operations import OPERATIONS
+from api.routes.operators import OPERATIONS
 from delayq.config import Settings
 from delayq.routes import load_routes
 from tests.deploy.kubernetes import NEWEST, RELEASES, complaints

@@ -13,7 +13,7 @@ import pytest
 
 from delayq.api_keys import make_key, write_keys
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from tests.deploy.rendering import Objects, of_kind, render
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually

@@ -14,7 +14,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from api.door import refuse_open_door
+from api.auth.keys_file import refuse_open_door
 from delayq.config import Settings
 from delayq.environment import variable
 from delayq.times import parse_duration

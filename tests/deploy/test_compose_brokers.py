@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its types keep that back
 
-from delayq.processes import LOCALHOST
-from servers.errors import ServerMissing
-from servers.rocketmq_remoting import ask
+from delayq.embedded.processes import LOCALHOST
+from testbed.errors import ServerMissing
+from testbed.rocketmq_remoting import ask
 from tests.deploy.stack import Stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -11,8 +11,8 @@ import httpx2
 import msgspec
 import pytest
 
-from delayq.processes import LOCALHOST
-from servers.errors import ServerMissing
+from delayq.embedded.processes import LOCALHOST
+from testbed.errors import ServerMissing
 from tests.deploy.compose import ROOT
 from tests.deploy.stack import LISTENS, Stack
 from tests.support.waiting import eventually

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from scripts import constraints
+from devtools import constraints
 
 
 def pins() -> dict[str, str]:
@@ -21,7 +21,7 @@ def pins() -> dict[str, str]:
 @pytest.mark.parametrize("wanted", constraints.requirements(), ids=str)
 def test_what_the_image_asks_for_is_pinned_within_its_bounds(wanted: Requirement) -> None:
     version = pins().get(canonicalize_name(wanted.name))
-    again = "make the file anew: python -m scripts.constraints"
+    again = "make the file anew: python -m devtools.constraints"
     assert version is not None, again
     assert version in wanted.specifier, again
 

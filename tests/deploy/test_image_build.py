@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from tests.deploy import building
 from tests.deploy.boxes import Box
 from tests.deploy.compose import ROOT
@@ -125,7 +125,7 @@ def test_its_commands_start_on_a_read_only_root(box: Box) -> None:
     assert ran.returncode == 2 and "DELAYQ_ZOOKEEPER is not set" in ran.stderr
     ran = box.run("python", "-m", "api", DELAYQ_API_HOST="0.0.0.0")
     assert ran.returncode == 2 and "there are no keys" in ran.stderr
-    modules = "delayq.targets.kafka, delayq.targets.rocketmq, delayq.targets.rabbitmq.target, delayq.targets.webhook"
+    modules = ", ".join(f"delayq.targets.{one}.target" for one in ("kafka", "rocketmq", "rabbitmq", "webhook"))
     ran = box.run("python", "-c", f"import {modules}, opentelemetry.sdk.trace, coordinator.zookeeper")
     assert ran.returncode == 0, ran.stderr
     ran = box.run("touch", "/tmp/mine", "/app/mine")

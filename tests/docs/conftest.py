@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, die_with_parent, free_port
+from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 from tests.docs.blocks import ROOT
 from tests.docs.story import Service
 from tests.support.waiting import eventually

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from delayq import Settings
 from tests.support.waiting import eventually
-from workers.node import Node
+from workers.node.node import Node
 
 
 @contextmanager

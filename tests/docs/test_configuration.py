@@ -10,14 +10,14 @@ import pytest
 from delayq.config import Settings
 from delayq.routes import Route, load_routes
 from delayq.times import parse_duration
-from scripts import configuration
+from devtools import configuration
 from tests.docs.blocks import Block, blocks_of
 
 TEXT = configuration.PAGE.read_text(encoding="utf-8")
 
 
 def test_the_table_of_settings_is_up_to_date() -> None:
-    assert configuration.page(TEXT) == TEXT, "python -m scripts.configuration writes it anew"
+    assert configuration.page(TEXT) == TEXT, "python -m devtools.configuration writes it anew"
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.docs.blocks import ROOT, blocks_of
 from tests.support.servers import ServerUnderTest
 

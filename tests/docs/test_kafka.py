@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from delayq.routes import Route, load_routes
-from delayq.targets.kafka import KafkaTarget
-from delayq.targets.kafka_settings import DEFAULTS, OPTIONS
-from servers.kafka import Kafka
+from delayq.targets.kafka.settings import DEFAULTS, OPTIONS
+from delayq.targets.kafka.target import KafkaTarget
+from testbed.kafka import Kafka
 from tests.docs.blocks import ROOT, blocks_of
 from tests.support.deliveries import delivery, outcomes
 

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from delayq.api_keys import load_keys
-from servers import tools
-from servers.errors import ServerMissing
+from testbed import tools
+from testbed.errors import ServerMissing
 from tests.deploy.kubernetes import NEWEST, complaints
 from tests.docs.blocks import ROOT, Block, blocks_of
 

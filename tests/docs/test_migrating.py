@@ -12,8 +12,8 @@ import pytest
 
 from delayq.config import load_settings
 from delayq.targets import register_target
-from delayq.targets.rabbitmq import RabbitMQTarget
-from servers.rabbitmq import RabbitMQ
+from delayq.targets.rabbitmq.target import RabbitMQTarget
+from testbed.rabbitmq import RabbitMQ
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.nodes import running_node
 from tests.support.amqp import amqp

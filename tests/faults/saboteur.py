@@ -19,8 +19,8 @@ from typing import Any
 
 from delayq.routes import Route
 from delayq.targets import Delivery, Result, register_target
-from delayq.targets.redis_stream import RedisStreamTarget
-from workers.pulling import Pulling
+from delayq.targets.redis_stream.target import RedisStreamTarget
+from workers.queue.pull import Pulling
 
 EVERY_FIFTH, NOW_AND_THEN = 5, 40
 

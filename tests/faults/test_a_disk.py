@@ -16,9 +16,9 @@ import pytest
 from redis import Redis
 
 from delayq import Client, Message, Settings, StoreError, StoreUnavailable
+from delayq.client.operations import Scheduled
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
-from delayq.operations import Scheduled
-from delayq.processes import free_port
+from delayq.embedded.processes import free_port
 from delayq.testing import MemoryTarget
 from tests.docs.blocks import blocks_of
 from tests.faults.rig import SETTINGS, Rig, doctor, refused, rig

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 from delayq.store.keys import queue_keys
 from tests.faults.rig import QUEUES, Group, fail_over, group_on, refused, rig
 from tests.support.clusters import ClusterUnderTest

@@ -16,7 +16,7 @@ from redis.retry import Retry
 
 from delayq import Client, Message, Settings, StoreUnavailable
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 from tests.faults.rig import QUEUES, Rig, refused, rig
 from tests.support.waiting import eventually
 

@@ -22,7 +22,7 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT, OneProcess
 from tests.support.waiting import eventually
-from workers.watch import Watch
+from workers.node.alarms import Watch
 
 pytestmark = pytest.mark.slow
 HOUR = 3_600_000
@@ -66,7 +66,7 @@ def test_a6_a_full_redis_takes_nothing_new_and_empties_itself(on: Rig) -> None:
 def test_a8_scripts_that_a_full_redis_would_stop_are_refused_at_the_start(on: Rig, tmp_path: Path) -> None:
     for part in ("delayq", "workers", "coordinator", "api"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    ack = tmp_path / "delayq" / "store" / "lua" / "ack.lua"
+    ack = tmp_path / "delayq" / "store" / "lua" / "owner" / "ack.lua"
     ack.write_text(ack.read_text().replace("-- @flags allow-oom\n", ""))
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "DELAYQ_REDIS_URL": on.redis.url}
     for service in ("workers", "api"):
@@ -100,9 +100,9 @@ def test_a7_an_eviction_policy_that_is_changed_at_run_time_is_told_and_refused(o
 @pytest.fixture
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker looks more often."""
-    monkeypatch.setattr("workers.watch.EVERY", 100)
-    monkeypatch.setattr("workers.janitor.EVERY", 100)
-    monkeypatch.setattr("workers.node.ROUND", 50)
+    monkeypatch.setattr("workers.node.alarms.EVERY", 100)
+    monkeypatch.setattr("workers.node.janitor.EVERY", 100)
+    monkeypatch.setattr("workers.node.node.ROUND", 50)
 
 
 @pytest.fixture

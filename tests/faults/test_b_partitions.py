@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.faults.house import AWAY, House, house, problem
 from tests.support.load import Load
 from tests.support.proxy import FaultProxy

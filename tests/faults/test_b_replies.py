@@ -13,7 +13,7 @@ import redis
 from delayq.embedded import EmbeddedServer
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from tests.faults.house import House, house, problem
 from tests.support.proxy import FaultProxy
 from tests.support.service import ROOT

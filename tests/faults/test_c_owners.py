@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.faults.house import House, house
 from tests.support.load import Load
 from tests.support.service import OneProcess, Service

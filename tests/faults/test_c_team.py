@@ -13,16 +13,16 @@ import pytest
 
 from coordinator.zookeeper.coordinator import REREAD, ZooKeeperCoordinator
 from delayq import Client, Message
-from delayq.operations import Scheduled
-from delayq.store.store import Store
+from delayq.client.operations import Scheduled
+from delayq.store.connect.store import Store
 from delayq.testing import ManualClock, MemoryTarget
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import QUEUES, Team, team
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.support.zookeeper import client
 from tests.workers.nodes import RunningNode, client_of, settings_for
-from workers.pull_job import PullJob
+from workers.queue.pull_job import PullJob
 
 pytestmark = pytest.mark.slow
 NODES = 20
@@ -103,7 +103,7 @@ def test_c12_a_queue_whose_pull_thread_died_gets_another_under_a_greater_epoch(p
 def test_c12_a_queue_whose_pull_thread_hangs_gets_another_and_the_old_one_is_fenced(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.ownership.STUCK", 4_000)
+    monkeypatch.setattr("workers.node.ownership.STUCK", 4_000)
     before, go_on = pair.jobs[3], threading.Event()
     pulls = before._pulling.pulls
     monkeypatch.setattr(before._pulling, "pulls", lambda now: pulls(now) if go_on.wait(60) else [])

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.service import OneProcess, Service

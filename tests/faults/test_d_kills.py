@@ -16,8 +16,8 @@ import httpx2
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, free_port
-from servers.zookeeper import ZooKeeperServer
+from delayq.embedded.processes import LOCALHOST, free_port
+from testbed.zookeeper import ZooKeeperServer
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, now
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest, real_server

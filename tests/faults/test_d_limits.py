@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, left
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.service import ROOT, OneProcess, Service

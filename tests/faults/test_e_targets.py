@@ -22,8 +22,8 @@ from tests.support.nodes import RunningNode
 from tests.support.receiver import Answer, Receiver, Request
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
-from workers.metrics import Metrics
-from workers.watch import EVERY
+from workers.node.alarms import EVERY
+from workers.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ import httpx2
 import pytest
 
 from delayq import Client, Message
+from delayq.client.operations import Scheduled
 from delayq.config import load_settings
-from delayq.operations import Scheduled
 from delayq.store.keys import queue_keys
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, left, now, wait_until
 from tests.support.clusters import id_in

@@ -14,8 +14,8 @@ import httpx2
 import pytest
 
 from delayq import Client, Message
+from delayq.client.operations import Scheduled
 from delayq.config import load_settings
-from delayq.operations import Scheduled
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, entries
 from tests.support.bent_clock import BentClock
 from tests.support.servers import ServerUnderTest

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 from tests.faults.flow import GENERAL, LOCAL, batch, drained, entries, ids_of, now
 from tests.support.servers import ServerUnderTest
 from tests.support.service import Service

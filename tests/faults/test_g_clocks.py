@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, now, wait_until
 from tests.support.bent_clock import BentClock
 from tests.support.servers import real_server

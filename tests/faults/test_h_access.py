@@ -9,11 +9,11 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from api.limits import Attempts
+from api.auth.rates import Attempts
+from delayq.care.check import Check
 from delayq.config import Settings, load_settings
 from delayq.doctor.access import check_password, check_zookeeper
-from delayq.doctor.check import Check
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from tests.api.conftest import in_process, on_a_socket
 from tests.support.keys import KeyFile
 from tests.support.servers import ServerUnderTest

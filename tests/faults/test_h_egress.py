@@ -12,7 +12,7 @@ import pytest
 
 from delayq.errors import ConfigError
 from delayq.routes import Route
-from delayq.targets.webhook import WebhookTarget
+from delayq.targets.webhook.target import WebhookTarget
 from tests.support.deliveries import delivery
 from tests.support.receiver import Answer, Receiver, Request
 from tests.targets.test_egress import HOSTS

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-import api.http
+import api.asgi
 import api.server
 from delayq import Client, InvalidMessage, Message
 from delayq.config import Settings, load_settings
@@ -73,7 +73,7 @@ async def test_h2_slow_clients_are_cut_off_and_others_are_served(
     """The times are shortened, all of them run from the beginning, and dripping does not make them longer."""
     # Long enough for one who is served, by the event loop that all of them share.
     monkeypatch.setattr(api.server, "HEAD_SECONDS", 2.0)
-    monkeypatch.setattr(api.http, "BODY_SECONDS", 1.0)
+    monkeypatch.setattr(api.asgi, "BODY_SECONDS", 1.0)
     monkeypatch.setattr(api.server, "BODY_SECONDS", 2.0)
     async with on_a_socket(settings) as client:
         kinds = list(BEGINNINGS)
@@ -235,7 +235,7 @@ def test_h15_no_byte_from_outside_is_unpickled_or_run() -> None:
         for path in (ROOT / folder).rglob("*.py"):
             found = bad.search(path.read_text(encoding="utf-8"))
             assert found is None, f"{path}: {found.group()}"
-    for path in (ROOT / "servers").glob("*.jars"):
+    for path in (ROOT / "testbed").glob("*.jars"):
         for line in path.read_text(encoding="utf-8").splitlines():
             if line and not line.startswith("#"):
                 assert re.fullmatch(r"\S+ [0-9a-f]{64}", line), f"{path.name}: {line}"

@@ -18,11 +18,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from api.openapi import document
-from api.operations import OPERATIONS
+from api.routes.openapi import document
+from api.routes.operations import OPERATIONS
 from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError
-from delayq.processes import LOCALHOST, free_port
 from delayq.routes import Route
 from delayq.targets import open_target
 from tests.faults.flow import batch

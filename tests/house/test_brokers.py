@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from servers import __main__, brokers, rocketmq
-from servers.brokers import Brokers
-from servers.errors import ServerError, ServerMissing
-from servers.kafka import available
-from servers.process import ServerProcess
+from testbed import __main__, brokers, rocketmq
+from testbed.brokers import Brokers
+from testbed.errors import ServerError, ServerMissing
+from testbed.kafka import available
+from testbed.process import ServerProcess
 from tests.house.processes import ROOT, eventually, is_running, needs_proc
 
 
@@ -173,7 +173,7 @@ def test_a_real_kafka_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
         pytest.skip(str(error))
 
     def run(action: str) -> str:
-        command = [sys.executable, "-m", "servers", action, "kafka", "--folder", str(tmp_path)]
+        command = [sys.executable, "-m", "testbed", action, "kafka", "--folder", str(tmp_path)]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
     try:
@@ -216,7 +216,7 @@ def test_a_real_rocketmq_listens_on_loopback_alone_and_lets_its_consumers_in(tmp
         rocketmq.available()
     except ServerMissing as error:
         pytest.skip(str(error))
-    command = [sys.executable, "-m", "servers", "up", "rocketmq", "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "testbed", "up", "rocketmq", "--folder", str(tmp_path)]
     try:
         said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         assert "In RocketMQ it is rocketmq-demo, and its consumer group is delayq." in said
@@ -233,7 +233,7 @@ def test_a_real_rocketmq_listens_on_loopback_alone_and_lets_its_consumers_in(tmp
 def consumes(endpoints: str, topic: str, group: str) -> bool:
     """Whether a consumer of the group may ask for messages."""
     # Before anything else of the client, which would write its log elsewhere.
-    from delayq.targets.rocketmq_client import ClientConfiguration, Credentials  # isort: skip
+    from delayq.targets.rocketmq.client import ClientConfiguration, Credentials  # isort: skip
     from rocketmq import FilterExpression, SimpleConsumer
     from rocketmq.v5.exception import ClientException
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import commandline, environment
+from devtools import commandline, environment
 from tests.house.processes import ROOT
 
 
@@ -75,7 +75,7 @@ def test_brokers_offers_what_servers_has() -> None:
     actions = re.findall(r"^(\w+) \[NAME", ran.stdout, re.MULTILINE)
     assert actions == ["up", "down", "fetch"]
     for action in actions:
-        assert commandline.plan(["brokers", action], "/")[1] == ["-m", "servers", action]
+        assert commandline.plan(["brokers", action], "/")[1] == ["-m", "testbed", action]
 
 
 def test_paths_are_meant_from_where_the_caller_stands(tmp_path: Path) -> None:

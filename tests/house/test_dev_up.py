@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import redis
 
-from delayq.processes import free_port
-from servers.errors import ServerMissing
-from servers.zookeeper import available
+from delayq.embedded.processes import free_port
+from testbed.errors import ServerMissing
+from testbed.zookeeper import available
 from tests.house.processes import ROOT, children_of, command_of, eventually, is_running, needs_proc
 
 pytestmark = [pytest.mark.slow, needs_proc]

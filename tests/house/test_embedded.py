@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
+from delayq.embedded.processes import free_port, port_is_free
 from delayq.errors import MissingExtra
-from delayq.processes import free_port, port_is_free
 from tests.house.processes import ROOT, eventually, is_running, needs_proc
 
 REDIS_SERVER = shutil.which("redis-server")
@@ -211,7 +211,7 @@ def test_a_free_port_is_not_given_twice_before_its_server_has_taken_it() -> None
 
 def test_a_free_port_is_not_given_by_two_processes() -> None:
     # Two that look at the same moment find the same ports free: both have servers that yet have to take them.
-    program = "from delayq.processes import free_port; print([free_port() for _ in range(700)]); input()"
+    program = "from delayq.embedded.processes import free_port; print([free_port() for _ in range(700)]); input()"
     command = [sys.executable, "-c", program]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from delayq.processes import port_is_free
-from servers import rabbitmq
-from servers.errors import ServerError, ServerMissing
-from servers.rabbitmq import RabbitMQ, available
+from delayq.embedded.processes import port_is_free
+from testbed import rabbitmq
+from testbed.errors import ServerError, ServerMissing
+from testbed.rabbitmq import RabbitMQ, available
 from tests.support.amqp import amqp, real_rabbitmq
 
 

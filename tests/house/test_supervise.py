@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.supervise import GaveUp, Program, Stopped, Supervisor
+from devtools.supervise import GaveUp, Program, Stopped, Supervisor
 from tests.house.processes import ROOT, eventually, is_running, needs_proc
 
 STUBBORN = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
@@ -86,7 +86,7 @@ def test_what_does_not_stop_is_killed(program: MakeProgram, tmp_path: Path) -> N
 SUPERVISOR = """
 import os, sys
 from pathlib import Path
-from scripts.supervise import Program, Stopped, Supervisor
+from devtools.supervise import Program, Stopped, Supervisor
 supervisor = Supervisor()
 supervisor.listen()
 part = Program("it", [sys.executable, "-c", sys.argv[1]], env=os.environ, cwd=Path(sys.argv[2]), patience=60)

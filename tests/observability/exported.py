@@ -14,10 +14,10 @@ from delayq.config import load_settings
 from delayq.store.commands import Pulled
 from delayq.targets import OK
 from tests.support.deliveries import delivery
-from workers.metrics import Metrics as WorkerMetrics
-from workers.node import Node
-from workers.refusals import Refusals
-from workers.watch import Watch
+from workers.node.alarms import Watch
+from workers.node.node import Node
+from workers.queue.refusals import Refusals
+from workers.telemetry.metrics import Metrics as WorkerMetrics
 
 __all__ = ["Metric", "exported"]
 

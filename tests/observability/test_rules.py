@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from api.operations import OPERATIONS
+from api.routes.operations import OPERATIONS
 from delayq.cli.app import main
-from servers import tools
-from servers.errors import ServerMissing
+from testbed import tools
+from testbed.errors import ServerMissing
 from tests.docs.blocks import blocks_of
 from tests.observability.exported import exported
 from tests.observability.promql import named_in

@@ -21,10 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from delayq.message import Message
 from delayq.store.commands.appending import Batch
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.targets import Result
 from tests.protocol.world import DELIVERED, POLICY, RETENTION, START, Owner, World
-from workers.held import LOOK_AGAIN, Held
+from workers.sending.held import LOOK_AGAIN, Held
 
 NODES = (0, 1)
 IDS = ("a", "b", "c", "d.00aa", "e.00aa", "f.00aa", "s1", "s2", "u1")

@@ -12,10 +12,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from delayq.embedded import EmbeddedServer
 from delayq.store import scripts
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from tests.protocol.machine import Protocol
 from tests.protocol.mutants import MUTANTS, Mutant, plant
-from workers.held import Held
+from workers.sending.held import Held
 
 #: Examples that the seeds of mutants were chosen for: how many there are to be bears on how they are drawn.
 SOON = 60

@@ -16,15 +16,15 @@ from delayq.routes import Route, Routes
 from delayq.store import commands, queue_keys
 from delayq.store.commands import Found, QueueStats, Retention
 from delayq.store.commands.appending import Batch
-from delayq.store.store import Store
-from delayq.store.wakes import Wakes
+from delayq.store.connect.store import Store
+from delayq.store.connect.wakes import Wakes
 from delayq.targets import OK, Result
-from workers.dispatch import Dispatch, Policy
-from workers.forwarder import Forwarder, Report
-from workers.held import Held
-from workers.pull_job import PullJob
-from workers.retry import Backoff
-from workers.topics import Topics
+from workers.queue.pull_job import PullJob
+from workers.queue.sort import Dispatch, Policy
+from workers.queue.topics import Topics
+from workers.sending.backoff import Backoff
+from workers.sending.forwarder import Forwarder, Report
+from workers.sending.held import Held
 
 START = 1_800_000_000_000
 STREAMS = ("s.t", "s.u")

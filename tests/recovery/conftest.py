@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message, Settings
-from delayq.operations import Scheduled
+from delayq.client.operations import Scheduled
 from delayq.testing import MemoryTarget
 from tests.support.nodes import QUEUES
 from tests.support.servers import ServerUnderTest
@@ -17,8 +17,8 @@ Due = dict[str, Any]
 @pytest.fixture(autouse=True)
 def quick_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node looks more often whether it is to stop; nothing else depends on these."""
-    monkeypatch.setattr("workers.wakes.RECEIVE", 0.1)
-    monkeypatch.setattr("workers.node.ROUND", 100)
+    monkeypatch.setattr("workers.node.wakes.RECEIVE", 0.1)
+    monkeypatch.setattr("workers.node.node.ROUND", 100)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import redis
 from delayq import Client, Message, Settings
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from tests.docs.blocks import ROOT, blocks_of
 from tests.docs.nodes import running_node
 from tests.support.servers import NO_REDIS, REDIS_SERVER

@@ -19,7 +19,7 @@ from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
-from workers import node
+from workers.node import node
 
 pytestmark = pytest.mark.slow
 Clients = Callable[..., Client]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from delayq import Client, Message, StoreFull
-from delayq.operations import Scheduled
+from delayq.client.operations import Scheduled
 from delayq.testing import MemoryTarget
 from tests.recovery.conftest import pending, stream_ids
 from tests.support.nodes import RunningNode, settings_for

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from delayq import Client, Message
+from delayq.client.operations import Scheduled
 from delayq.clock import SystemClock
 from delayq.embedded import EmbeddedServer
-from delayq.operations import Scheduled
 from delayq.testing import MemoryTarget
 from tests.recovery.conftest import pending, schedule_all
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
-from workers.dispatch import Dispatch
+from workers.queue.sort import Dispatch
 
 Clients = Callable[..., Client]
 KEYS = ("a", "b", "c", "d", "e")

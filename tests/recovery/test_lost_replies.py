@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from delayq import Client, Message, StoreUnavailable
+from delayq.client.operations import Scheduled
 from delayq.errors import DelayqError
-from delayq.operations import Scheduled
 from delayq.testing import MemoryTarget
 from tests.recovery.conftest import pending, schedule_all, stream_ids
 from tests.support.nodes import RunningNode, settings_for

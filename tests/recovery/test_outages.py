@@ -16,17 +16,17 @@ import pytest
 
 from delayq import Client, Message, StoreUnavailable
 from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import free_port
 from delayq.errors import LayoutMismatch
-from delayq.processes import free_port
-from delayq.store.wakes import Wakes
+from delayq.store.connect.wakes import Wakes
 from delayq.testing import MemoryTarget
 from tests.recovery.conftest import pending, schedule_all, stream_ids
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
-from workers.dispatch import Dispatch
-from workers.settling import Settling
+from workers.queue.outcomes import Settling
+from workers.queue.sort import Dispatch
 
 Clients = Callable[..., Client]
 Record = Callable[[str, object], None]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from delayq.store import commands
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import OneQueue
-from workers.held import Held
+from workers.sending.held import Held
 
 KEYS = [f"key-{number:02}" for number in range(30)]  # more than come back in one tick
 PREDECESSOR = "0000000000.00000000000000000001"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from servers import jars, zookeeper
-from servers.errors import ServerMissing
-from servers.jars import CENTRAL, cache, fetch, find_java, missing, read_pins
-from servers.zookeeper import find_jars
+from testbed import jars, zookeeper
+from testbed.errors import ServerMissing
+from testbed.jars import CENTRAL, cache, fetch, find_java, missing, read_pins
+from testbed.zookeeper import find_jars
 
 PINNED_FILES = sorted(path.stem for path in Path(jars.__file__).parent.glob("*.jars"))
 

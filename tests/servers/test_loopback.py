@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from servers import jars, loopback
-from servers.errors import ServerError
-from servers.rocketmq import NAME
+from testbed import jars, loopback
+from testbed.errors import ServerError
+from testbed.rocketmq import NAME
 
 
 def test_a_constant_is_replaced_by_one_of_another_length() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from servers import __main__, node
-from servers.errors import ServerMissing
-from servers.node import FOLDERS, fetch, find
+from testbed import __main__, node
+from testbed.errors import ServerMissing
+from testbed.node import FOLDERS, fetch, find
 
 NAME = "openapi-typescript"
 #: An npm that notes how it was called, and makes the folder that it is asked for or fails as npm does.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from servers import __main__, tools
-from servers.errors import ServerMissing
-from servers.tools import LINKED, PACKAGES, fetch, find
+from testbed import __main__, tools
+from testbed.errors import ServerMissing
+from testbed.tools import LINKED, PACKAGES, fetch, find
 
 #: A Go that makes the program it is asked for, or fails as Go does, and notes how it was called.
 GO = """#!/bin/sh

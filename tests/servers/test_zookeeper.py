@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from delayq.processes import LOCALHOST, port_is_free
-from servers.errors import ServerError
-from servers.zookeeper import ZooKeeperServer
+from delayq.embedded.processes import LOCALHOST, port_is_free
+from testbed.errors import ServerError
+from testbed.zookeeper import ZooKeeperServer
 from tests.house.processes import ROOT, is_running, needs_proc
 from tests.support.waiting import eventually
 from tests.support.zookeeper import client, real_zookeeper
 
 PARENT = """\
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 import time
 server = ZooKeeperServer()
 server.start()

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from delayq.errors import DelayqError
-from servers import zookeeper
-from servers.errors import ServerMissing
+from testbed import zookeeper
+from testbed.errors import ServerMissing
 from tests.chaos.checker import Verdict
 from tests.chaos.options import Options
 from tests.chaos.runner import run

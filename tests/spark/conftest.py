@@ -79,8 +79,8 @@ def write(valkey: ServerUnderTest) -> Write:
     pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
     import pyarrow as pa
 
-    from delayq.spark.handed import Handed
-    from delayq.spark.task import Job
+    from delayq.spark.writing.handed import Handed
+    from delayq.spark.writing.task import Job
 
     def run(rows: list[dict[str, Any]] | pa.RecordBatch, *, commit: bool = False, **options: str) -> Any:
         batch = pa.RecordBatch.from_pylist(rows) if isinstance(rows, list) else rows

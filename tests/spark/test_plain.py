@@ -13,15 +13,15 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as some
 
-from delayq.asking import CHUNK
+from delayq.client.placement import CHUNK
+from delayq.client.plan import Context
 from delayq.codec import due_head, encode
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message
-from delayq.plan import Context
 from delayq.routes import Routes
 from delayq.spark.options import WriteOptions
-from delayq.spark.plain import SMALL, plain_rows
-from delayq.spark.rows import messages_of
+from delayq.spark.rows.column_encoder import SMALL, plain_rows
+from delayq.spark.rows.rows import messages_of
 from delayq.store.keys import Layout
 from delayq.store.layouts import Layouts
 

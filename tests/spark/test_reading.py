@@ -16,10 +16,10 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType, 
 from delayq import Client, Message
 from delayq.config import load_settings
 from delayq.errors import ConfigError
+from delayq.spark.jobs.reading import MessageReader
 from delayq.spark.options import ReadOptions
-from delayq.spark.patience import GivenUp
-from delayq.spark.reading import MessageReader
-from delayq.store.store import Store
+from delayq.spark.writing.retrying import GivenUp
+from delayq.store.connect.store import Store
 from tests.house.processes import ROOT
 from tests.spark.conftest import QUEUES
 from tests.support.queues import Queue, row

@@ -16,10 +16,10 @@ import pyarrow as pa
 from delayq.codec import encode
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import Limits, Message
-from delayq.spark.columns import check_columns
-from delayq.spark.ids import row_id, row_ids
 from delayq.spark.options import ReadOptions, WriteOptions, zone
-from delayq.spark.rows import messages_of
+from delayq.spark.rows.columns import check_columns
+from delayq.spark.rows.ids import row_id, row_ids
+from delayq.spark.rows.rows import messages_of
 
 FAR = 2_000_000_000_000
 

@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from delayq import Client, Message
 from delayq.config import load_settings
-from delayq.spark.report import read_report
+from delayq.spark.writing.report import read_report
 from delayq.store.keys import queue_keys
 from tests.spark.conftest import QUEUES
 from tests.support.clusters import ClusterUnderTest

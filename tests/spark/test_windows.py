@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from delayq.errors import ConfigError, DelayqError
-from delayq.spark.counts import Counts
-from delayq.spark.patience import GivenUp
-from delayq.spark.rejects import RejectsFolder
-from delayq.spark.task import windows
+from delayq.spark.writing.counts import Counts
+from delayq.spark.writing.rejects import RejectsFolder
+from delayq.spark.writing.retrying import GivenUp
+from delayq.spark.writing.task import windows
 
 
 def batch(rows: int, size: int = 10) -> pa.RecordBatch:

@@ -16,9 +16,9 @@ import pyarrow.parquet
 from delayq import Client, Message
 from delayq.clock import SystemClock
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, free_port
-from delayq.spark.patience import GivenUp
-from delayq.spark.report import read_report
+from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.spark.writing.report import read_report
+from delayq.spark.writing.retrying import GivenUp
 from delayq.store.commands.final import FORWARDED, ended
 from tests.spark.conftest import Write
 from tests.support.servers import ServerUnderTest

@@ -13,11 +13,11 @@ from delayq.codec import encode
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.message import Limits, Message
 from delayq.store import commands
-from delayq.store.appender import Appended, Appender, Due
 from delayq.store.commands import Known
 from delayq.store.commands.appending import Streams
 from delayq.store.commands.final import FORWARDED, ended
-from delayq.store.store import Store
+from delayq.store.connect.append_transaction import Appended, Appender, Due
+from delayq.store.connect.store import Store
 from tests.support import messages as strategies
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, Row, State, row

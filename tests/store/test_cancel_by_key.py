@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from delayq import AsyncClient, Client, Message, operations
-from delayq.operations import Cancelled
+from delayq import AsyncClient, Client, Message
+from delayq.client import operations
+from delayq.client.operations import Cancelled
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.support.queues import EPOCH, taken

@@ -5,7 +5,7 @@ import pytest
 
 from delayq.errors import ConfigError
 from delayq.store import checks
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from tests.support.servers import ServerUnderTest
 
 GOOD = checks.Server(

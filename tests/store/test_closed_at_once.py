@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from delayq.embedded.processes import LOCALHOST
 from delayq.errors import StoreError
-from delayq.processes import LOCALHOST
-from delayq.store.async_store import AsyncStore
 from delayq.store.commands import plain
+from delayq.store.connect.async_store import AsyncStore
 from tests.support.certificates import Authority
 
 #: More than the sockets between here and a server that does not read can take.

@@ -9,11 +9,12 @@ import pytest
 
 from delayq.clock import SystemClock
 from delayq.errors import NotDone, StoreUnavailable
-from delayq.store import commands, peer, scripts
+from delayq.store import commands, scripts
 from delayq.store.commands import Command
+from delayq.store.connect import peer
+from delayq.store.connect.peer import Peer
+from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
-from delayq.store.peer import Peer
-from delayq.store.store import Store
 from tests.support.proxy import FaultProxy
 from tests.support.queues import AsyncRunner, Queue, row, schedule_command
 from tests.support.servers import ServerUnderTest

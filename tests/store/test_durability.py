@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings, StoreError
+from delayq.client.operations import Scheduled
 from delayq.embedded import EmbeddedServer
-from delayq.operations import Scheduled
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 from delayq.store import checks, commands
-from delayq.store.durability import believable
+from delayq.store.connect.durability import believable
 from delayq.store.keys import Layout, queue_keys
 from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.proxy import FaultProxy
@@ -188,7 +188,7 @@ def test_always_waits_for_the_disk_where_the_server_can_say_so(
 def believe(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on every server answers WAITAOF when the sync is over."""
     monkeypatch.setattr("delayq.store.checks.believable", lambda *_: True)
-    monkeypatch.setattr("delayq.store.durability.believable", lambda *_: True)
+    monkeypatch.setattr("delayq.store.connect.durability.believable", lambda *_: True)
 
 
 def test_what_is_asked_follows_the_server_that_answers(

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from delayq.store import commands
-from delayq.store.async_store import AsyncStore
+from delayq.store.connect.async_store import AsyncStore
 from tests.support.proxy import FaultProxy
 
 QUEUES = 4

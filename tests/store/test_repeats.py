@@ -13,8 +13,8 @@ import pytest
 
 from delayq.store import commands, scripts
 from delayq.store.commands import Command, Known
+from delayq.store.connect.store import Store
 from delayq.store.keys import NODES, Layout
-from delayq.store.store import Store
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
 from tests.support.servers import ServerUnderTest
 

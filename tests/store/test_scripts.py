@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -12,11 +11,10 @@ import pytest
 from delayq.errors import StoreError, StoreFull
 from delayq.store import commands, scripts
 from delayq.store.commands import Known, Parked
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row, runner
 from tests.support.servers import ServerUnderTest
 
-LUA = files("delayq.store") / "lua"
 WITHOUT_KEY = ("TIME", "PUBLISH")
 READ_ONLY = {"asked", "dead_letters", "find", "get", "glance", "letters", "page", "search", "stats"}
 REFUSED_WHEN_FULL = {"schedule", "reschedule", "redrive"}
@@ -101,7 +99,7 @@ def test_no_script_builds_the_name_of_a_key(name: str) -> None:
 
 @each_script
 def test_a_script_begins_with_the_same_kind_of_head(name: str) -> None:
-    head = re.match(r"(-- [^\n]+\n)+", (LUA / f"{name}.lua").read_text())
+    head = re.match(r"(-- [^\n]+\n)+", scripts.written(name))
     assert head is not None
     assert re.match(r"-- [A-Z][^\n]+(\n-- [^\n]+)*?\n-- KEYS: [^\n]+", head.group())
     assert re.search(r"\n-- ARGV: ", head.group())

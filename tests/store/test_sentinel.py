@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message, Settings, StoreError, StoreUnavailable
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import checks, commands
 from delayq.store.commands import Command, plain
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import AsyncRunner, Runner

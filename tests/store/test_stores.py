@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from delayq import Client, Message, Settings
+from delayq.client.operations import Scheduled
 from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
-from delayq.operations import Scheduled
-from delayq.processes import LOCALHOST, free_port
 from delayq.store import commands, scripts
-from delayq.store.async_store import AsyncStore
 from delayq.store.commands import Command, plain
-from delayq.store.exchange import AHEAD
-from delayq.store.store import Store
+from delayq.store.connect.async_store import AsyncStore
+from delayq.store.connect.exchange import AHEAD
+from delayq.store.connect.store import Store
 from tests.support.proxy import FaultProxy
 from tests.support.queues import AsyncRunner, Queue, Runner, row, schedule_command
 from tests.support.servers import ServerUnderTest

@@ -16,8 +16,8 @@ import pytest
 from delayq import AsyncClient, Client, Message
 from delayq.config import Settings, load_settings
 from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import StoreError, StoreUnavailable
-from delayq.processes import LOCALHOST, free_port
 from tests.support.certificates import Authority
 from tests.support.servers import NO_REDIS, REDIS_SERVER, ServerUnderTest
 from tests.support.service import Service

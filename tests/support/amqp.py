@@ -9,7 +9,7 @@ from typing import Any
 
 import pika
 
-from servers.rabbitmq import RabbitMQ
+from testbed.rabbitmq import RabbitMQ
 from tests.support.running import running
 from tests.support.waiting import eventually
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 
 __all__ = ["Authority", "Certificate"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import redis
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, free_port
-from delayq.store.slots import slot_of
+from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.store.connect.slots import slot_of
 from tests.support.servers import REDIS_SERVER, ServerUnderTest
 from tests.support.waiting import eventually
 

@@ -8,7 +8,7 @@ from typing import Any
 from delayq.codec import encode
 from delayq.message import Limits, Message
 from delayq.targets import Result
-from workers.held import Held
+from workers.sending.held import Held
 
 __all__ = ["delivery", "outcomes"]
 

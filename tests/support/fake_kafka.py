@@ -9,7 +9,7 @@ from typing import Any, cast
 from confluent_kafka import KafkaError, Producer
 
 from delayq.routes import Route
-from delayq.targets.kafka import KafkaTarget
+from delayq.targets.kafka.target import KafkaTarget
 
 __all__ = ["SILENCE", "URL", "FakeProducer", "Opened"]
 

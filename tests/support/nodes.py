@@ -9,7 +9,7 @@ from typing import Any, Self
 from delayq.config import Settings, load_settings
 from delayq.testing import MemoryTarget, register_memory_target
 from tests.support.waiting import eventually
-from workers.node import Node
+from workers.node.node import Node
 
 #: Topics that begin with 'm.' go into memory by the general path; all others into streams by the pull script itself.
 QUEUES = 2

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Self
 
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import scripts
 
 MOST_LINKS = 64

@@ -16,7 +16,6 @@ from delayq.codec import Record, encode
 from delayq.errors import StoreError
 from delayq.message import Limits, Message
 from delayq.store import commands
-from delayq.store.async_store import AsyncStore
 from delayq.store.commands import (
     Answers,
     Command,
@@ -28,8 +27,9 @@ from delayq.store.commands import (
     QueueStats,
     Retention,
 )
+from delayq.store.connect.async_store import AsyncStore
+from delayq.store.connect.store import Store
 from delayq.store.keys import QueueKeys, queue_keys
-from delayq.store.store import Store
 from tests.support.servers import ServerUnderTest
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pytest
 
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 
 __all__ = ["Answer", "Receiver", "Request", "certificate"]
 

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
-from delayq.processes import LOCALHOST, free_port
-from delayq.targets.rocketmq_client import AddressScheme, Code, MessageType, grpc
+from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.targets.rocketmq.client import AddressScheme, Code, MessageType, grpc
 
 NORMAL_AND_FIFO = (MessageType.NORMAL, MessageType.FIFO)
 

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from servers.errors import ServerMissing
+from testbed.errors import ServerMissing
 
 __all__ = ["running"]
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import redis
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST, die_with_parent, free_port
+from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 from tests.support.clusters import Member
 from tests.support.servers import REDIS_SERVER
 from tests.support.waiting import eventually

@@ -16,7 +16,7 @@ import redis
 from fakeredis.commands_mixins.scripting_mixin import ScriptingCommandsMixin
 
 from delayq.embedded import EmbeddedServer
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 
 REDIS_SERVER = shutil.which("redis-server")
 NO_REDIS = "no redis-server on PATH: install it (apt install redis-server)"

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import httpx2
 
-from delayq.processes import LOCALHOST, die_with_parent, free_port
+from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 from tests.support.waiting import eventually
 
 __all__ = ["ROOT", "OneProcess", "Service"]

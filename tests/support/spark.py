@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError
-from delayq.processes import LOCALHOST, free_port
-from servers.process import ServerProcess
+from testbed.process import ServerProcess
 from tests.house.processes import ROOT
 
 __all__ = ["HOSTS", "environment", "need_java", "standalone"]

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 
-from delayq.processes import LOCALHOST, free_port
-from servers.zookeeper import ZooKeeperServer
+from delayq.embedded.processes import LOCALHOST, free_port
+from testbed.zookeeper import ZooKeeperServer
 from tests.support.running import running
 
 CREATE = 15  # with the stat in its reply

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from delayq.routes import Route
-from delayq.targets.rabbitmq import RabbitMQTarget
-from delayq.targets.webhook import WebhookTarget
-from servers.rabbitmq import RabbitMQ
+from delayq.targets.rabbitmq.target import RabbitMQTarget
+from delayq.targets.webhook.target import WebhookTarget
+from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp, amqp
 from tests.support.receiver import Receiver
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError, StoreUnavailable
-from delayq.processes import LOCALHOST, free_port
 from delayq.routes import Route, Routes, load_routes
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.targets import Target, open_target
-from delayq.targets.backlog import backlogs
-from delayq.targets.redis_stream import is_local
+from delayq.targets.redis_stream.backlog import backlogs
+from delayq.targets.redis_stream.target import is_local
 from tests.support.clusters import ClusterUnderTest
 from tests.support.deliveries import delivery, outcomes
 from tests.support.servers import ServerUnderTest

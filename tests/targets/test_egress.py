@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq.errors import ConfigError
-from delayq.targets.egress import Egress, Refused, endpoint_of
+from delayq.targets.webhook.egress import Egress, Refused, endpoint_of
 from tests.support.deliveries import delivery
 from tests.targets.conftest import Names, Webhooks
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from delayq.processes import LOCALHOST, free_port
+from delayq.embedded.processes import LOCALHOST, free_port
 from tests.support.servers import real_server
 from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually

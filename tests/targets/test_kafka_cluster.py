@@ -11,8 +11,8 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from delayq.routes import Route
-from delayq.targets.kafka import KafkaTarget
-from servers.kafka import PASSWORD, USER, Kafka
+from delayq.targets.kafka.target import KafkaTarget
+from testbed.kafka import PASSWORD, USER, Kafka
 from tests.support.deliveries import delivery, outcomes
 from tests.support.running import running
 from tests.support.waiting import eventually

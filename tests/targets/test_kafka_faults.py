@@ -13,8 +13,8 @@ import pytest
 
 from delayq.routes import Route
 from delayq.targets import OK
-from delayq.targets.kafka import KafkaTarget
-from servers.kafka import Kafka
+from delayq.targets.kafka.target import KafkaTarget
+from testbed.kafka import Kafka
 from tests.house.processes import needs_proc
 from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually

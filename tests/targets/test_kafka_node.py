@@ -11,8 +11,8 @@ import pytest
 from delayq import Client, Message, Settings
 from delayq.config import load_settings
 from delayq.targets import register_target
-from delayq.targets.kafka import KafkaTarget
-from servers.kafka import Kafka
+from delayq.targets.kafka.target import KafkaTarget
+from testbed.kafka import Kafka
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually

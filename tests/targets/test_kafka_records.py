@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from delayq.routes import Route
-from delayq.targets.kafka import KafkaTarget
-from servers.kafka import Kafka
+from delayq.targets.kafka.target import KafkaTarget
+from testbed.kafka import Kafka
 from tests.support.deliveries import delivery, outcomes
 from tests.targets.adapters import Seen
 from tests.targets.adapters.kafka import KafkaAdapter, consume

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from delayq import ConfigError
 from delayq.routes import Route
 from delayq.targets import Result
-from delayq.targets.kafka import KafkaTarget
+from delayq.targets.kafka.target import KafkaTarget
 from tests.support.deliveries import delivery, outcomes
 from tests.support.fake_kafka import SILENCE, URL, FakeProducer, Opened
 from tests.support.waiting import eventually
@@ -250,7 +250,7 @@ def test_the_end_waits_for_a_send_that_is_under_way(opened: Opened, monkeypatch:
 
 
 def test_a_send_that_hangs_does_not_hold_up_the_end(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delayq.targets.kafka.CLOSE_MS", 50)
+    monkeypatch.setattr("delayq.targets.kafka.target.CLOSE_MS", 50)
     target = opened()
     opened.made[0].fate = lambda id: SILENCE
     results: list[str] = []

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from delayq.routes import Route
-from delayq.targets.kafka import KafkaTarget
-from servers.kafka import PASSWORD, USER, Kafka
+from delayq.targets.kafka.target import KafkaTarget
+from testbed.kafka import PASSWORD, USER, Kafka
 from tests.support.certificates import Authority
 from tests.support.deliveries import delivery, outcomes
 from tests.targets.adapters.kafka import KafkaAdapter

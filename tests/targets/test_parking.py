@@ -19,7 +19,7 @@ from delayq.codec import due_head, encode
 from delayq.config import load_settings
 from delayq.store import commands
 from delayq.store.commands import Command
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from delayq.testing import MemoryTarget, register_memory_target
 from tests.docs.blocks import ROOT
@@ -28,10 +28,10 @@ from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.one_queue import START, OneQueue
-from workers.circuit import PROBES
-from workers.dispatch import Policy
-from workers.retry import Backoff
-from workers.watch import EVERY
+from workers.node.alarms import EVERY
+from workers.queue.sort import Policy
+from workers.sending.backoff import Backoff
+from workers.sending.circuit import PROBES
 
 pytestmark = pytest.mark.slow
 

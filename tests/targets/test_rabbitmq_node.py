@@ -11,8 +11,8 @@ import pytest
 from delayq import Client, InvalidMessage, Message, Settings
 from delayq.config import load_settings
 from delayq.targets import register_target
-from delayq.targets.rabbitmq import RabbitMQTarget
-from servers.rabbitmq import RabbitMQ
+from delayq.targets.rabbitmq.target import RabbitMQTarget
+from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp, amqp, real_rabbitmq
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest

@@ -11,8 +11,8 @@ import pytest
 
 from delayq.errors import ConfigError
 from delayq.routes import Route
-from delayq.targets.rabbitmq import RabbitMQTarget
 from delayq.targets.rabbitmq.address import parameters_of
+from delayq.targets.rabbitmq.target import RabbitMQTarget
 from tests.support.certificates import Authority
 
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from delayq.processes import LOCALHOST, free_port
-from servers.rabbitmq import RabbitMQ
+from delayq.embedded.processes import LOCALHOST, free_port
+from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import amqp, real_rabbitmq
 from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually

@@ -9,7 +9,7 @@ import pytest
 
 from delayq.targets import OK
 from delayq.targets.rabbitmq.frames import content_header
-from servers.rabbitmq import RabbitMQ
+from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp
 from tests.support.deliveries import delivery, outcomes
 from tests.targets.adapters.rabbitmq import RabbitMQAdapter

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from delayq.routes import Route
-from delayq.targets.rocketmq import MOST_BYTES, MOST_TOGETHER, RocketMQTarget
-from delayq.targets.rocketmq_client import Code, MessageType
+from delayq.targets.rocketmq.client import Code, MessageType
+from delayq.targets.rocketmq.target import MOST_BYTES, MOST_TOGETHER, RocketMQTarget
 from tests.support.deliveries import delivery, outcomes
 from tests.support.rocketmq_proxy import FakeProxy
 from tests.support.waiting import eventually

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from delayq.routes import Route
-from delayq.targets.rocketmq import RocketMQTarget
-from delayq.targets.rocketmq_rules import topic_refusal
-from servers.rocketmq import RocketMQ
+from delayq.targets.rocketmq.rules import topic_refusal
+from delayq.targets.rocketmq.target import RocketMQTarget
+from testbed.rocketmq import RocketMQ
 from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen

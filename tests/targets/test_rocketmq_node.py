@@ -12,8 +12,8 @@ import pytest
 from delayq import Client, InvalidMessage, Message, Settings
 from delayq.config import load_settings
 from delayq.targets import register_target
-from delayq.targets.rocketmq import RocketMQTarget
-from servers.rocketmq import RocketMQ
+from delayq.targets.rocketmq.target import RocketMQTarget
+from testbed.rocketmq import RocketMQ
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually

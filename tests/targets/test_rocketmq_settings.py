@@ -14,9 +14,9 @@ import pytest
 
 from delayq import ConfigError, MissingExtra
 from delayq.routes import Route
-from delayq.targets.rocketmq import Options, RocketMQTarget
-from delayq.targets.rocketmq_client import MessageIds, grpc
-from delayq.targets.rocketmq_verdicts import ACCEPTABLE
+from delayq.targets.rocketmq.client import MessageIds, grpc
+from delayq.targets.rocketmq.target import Options, RocketMQTarget
+from delayq.targets.rocketmq.verdicts import ACCEPTABLE
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import certificate
 from tests.support.rocketmq_proxy import FakeProxy
@@ -57,11 +57,11 @@ def test_over_tls_only_a_proxy_with_a_good_certificate_is_spoken_to(tmp_path: Pa
 
 
 def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("delayq.targets.rocketmq")]:
+    for module in [name for name in sys.modules if name.startswith("delayq.targets.rocketmq.target")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(MissingExtra, match=r"pip install 'delayq\[rocketmq\]'"):
-        import_module("delayq.targets.rocketmq")
+        import_module("delayq.targets.rocketmq.target")
 
 
 def test_the_page_names_every_option() -> None:
@@ -79,7 +79,7 @@ def test_ids_differ_and_go_on_after_the_greatest_number() -> None:
 
 
 def test_the_client_leaves_nothing_in_the_home_folder_and_says_nothing(tmp_path: Path) -> None:
-    code = "import delayq.targets.rocketmq as r; from rocketmq import Producer; from rocketmq.v5.log import logger\n"
+    code = "import delayq.targets.rocketmq.target as r; from rocketmq import Producer; from rocketmq.v5.log import logger\n"
     ran = subprocess.run(
         [sys.executable, "-c", code + "logger.error('said')"], env={"HOME": str(tmp_path), "PYTHONPATH": "."},
         cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=True, timeout=100,

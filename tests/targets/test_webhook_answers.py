@@ -10,9 +10,9 @@ from email.utils import formatdate
 
 import pytest
 
-from delayq.processes import free_port
+from delayq.embedded.processes import free_port
 from delayq.targets import LONGEST_AFTER, OK
-from delayq.targets.webhook import MOST_READ
+from delayq.targets.webhook.target import MOST_READ
 from delayq.testing import ManualClock
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import Receiver

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from delayq.processes import LOCALHOST, free_port
-from delayq.targets.connections import IDLE
+from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.targets.webhook.connections import IDLE
 from delayq.testing import ManualClock
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import Answer, Receiver, certificate

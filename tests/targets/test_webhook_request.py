@@ -19,7 +19,7 @@ from delayq.errors import ConfigError, MissingExtra
 from delayq.message import Message
 from delayq.routes import Route
 from delayq.targets import open_target
-from delayq.targets.webhook import WebhookTarget
+from delayq.targets.webhook.target import WebhookTarget
 from delayq.testing import ManualClock
 from tests.support.deliveries import delivery, outcomes
 from tests.support.messages import messages
@@ -234,7 +234,7 @@ def test_other_targets_have_no_options() -> None:
 
 
 def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("delayq.targets.webhook", "delayq.targets.connections"):
+    for module in ("delayq.targets.webhook.target", "delayq.targets.webhook.connections"):
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "httpcore2", None)
     with pytest.raises(MissingExtra, match=r"pip install 'delayq\[webhook\]'"):

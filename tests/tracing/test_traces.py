@@ -19,14 +19,14 @@ from opentelemetry import trace
 from api.app import create_app
 from delayq import AsyncClient, Client, Conflict, Message
 from delayq.config import Settings, load_settings
-from delayq.processes import LOCALHOST
+from delayq.embedded.processes import LOCALHOST
 from delayq.routes import Route
-from delayq.spark.sameness import same_message
+from delayq.spark.rows.sameness import same_message
 from delayq.store.commands import Traced
 from delayq.targets import Result
-from delayq.targets.webhook import WebhookTarget
+from delayq.targets.webhook.target import WebhookTarget
+from delayq.telemetry.tracing import provider_for
 from delayq.testing import MemoryTarget
-from delayq.tracing import provider_for
 from tests.support.deliveries import delivery
 from tests.support.receiver import Receiver
 from tests.support.servers import ServerUnderTest
@@ -35,11 +35,11 @@ from tests.support.spans import SAMPLED, UNSAMPLED, Recorded, traceparent_of
 from tests.support.waiting import eventually
 from tests.workers.nodes import settings_for
 from tests.workers.one_queue import OneQueue
-from workers.node import Node
-from workers.spans import Spans
+from workers.node.node import Node
+from workers.sending.spans import Spans
 
 from delayq.clock import SystemClock  # isort: skip
-from delayq.store.store import Store  # isort: skip
+from delayq.store.connect.store import Store  # isort: skip
 
 
 @pytest.fixture(autouse=True)
@@ -282,8 +282,8 @@ async def test_an_api_that_makes_spans_has_the_documentation_too(
 
 
 def test_where_traces_are_off_nothing_of_them_is_loaded() -> None:
-    loaded = "{'delayq.tracing', 'workers.spans', 'opentelemetry.sdk.trace'} & set(sys.modules)"
-    code = f"import sys, workers.__main__, delayq.client; print({loaded})"
+    loaded = "{'delayq.telemetry.tracing', 'workers.sending.spans', 'opentelemetry.sdk.trace'} & set(sys.modules)"
+    code = f"import sys, workers.__main__, delayq.client.clients; print({loaded})"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.strip() == "set()"
 

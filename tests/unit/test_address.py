@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import ConfigError
-from delayq.store.address import CLUSTER, SENTINEL, SINGLE, Address, parse, without_secrets
+from delayq.store.connect.address import CLUSTER, SENTINEL, SINGLE, Address, parse, without_secrets
 
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock", "redis://[::1]:6379/0"])

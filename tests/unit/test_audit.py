@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from delayq.audit import Audit
+from delayq.care.audit import Audit
 from delayq.store.commands import COUNTERS, QueueStats
 
 

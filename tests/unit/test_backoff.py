@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.retry import Backoff
+from workers.sending.backoff import Backoff
 
 backoffs = st.builds(Backoff, base=st.integers(1, 10**7), cap=st.integers(1, 10**9))
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from delayq.spark.histogram import MOST, SHOWN, Histogram
+from delayq.spark.jobs.histogram import MOST, SHOWN, Histogram
 
 DAY = 86_400_000
 

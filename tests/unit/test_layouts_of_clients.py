@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from delayq.agreement import LOOK_EVERY
-from delayq.client import Client
+from delayq.client.clients import Client
+from delayq.client.operations import Scheduled
+from delayq.client.session import LOOK_EVERY
 from delayq.message import Message
-from delayq.operations import Scheduled
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, queue_keys
-from delayq.store.store import Store
 from delayq.testing import ManualClock
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest

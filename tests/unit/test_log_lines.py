@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delayq.log_lines import LogLines
+from delayq.telemetry.nonblocking_log import LogLines
 from tests.support.waiting import eventually
 
 FULL = Path("/dev/full")

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from delayq import operations
-from delayq.asking import CHUNK
-from delayq.dead_letters import dead_letters
+from delayq.client import operations
+from delayq.client.dead_letters import dead_letters
+from delayq.client.placement import CHUNK
+from delayq.client.plan import Context, Plan
+from delayq.client.schedule import CHUNK_BYTES, Scheduled
 from delayq.errors import Conflict, InvalidMessage, StoreError, StoreUnavailable
 from delayq.message import Limits, Message
-from delayq.plan import Context, Plan
 from delayq.routes import Route, Routes
-from delayq.scheduling import CHUNK_BYTES, Scheduled
 from delayq.store.commands import Command
 from delayq.store.keys import Layout, queue_keys
 from delayq.store.layouts import Layouts

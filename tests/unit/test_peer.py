@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayq.clock import SystemClock
-from delayq.store.peer import ASK_EVERY, Peer, late_by
+from delayq.store.connect.peer import ASK_EVERY, Peer, late_by
 
 HERE = 5_000  # of the monotonic clock here
 THERE = 1_800_000_000_000

@@ -22,22 +22,22 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delayq import operations
-from delayq.dead_letters import dead_letters
+from delayq.client import operations
+from delayq.client.dead_letters import dead_letters
+from delayq.client.operations import Context, Scheduled
 from delayq.errors import Conflict
 from delayq.message import Message
-from delayq.operations import Context, Scheduled
 from delayq.routes import Route, Routes
 from delayq.store import commands, scripts
 from delayq.store.commands import Retention
+from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, queue_keys
 from delayq.store.layouts import Layouts, following
-from delayq.store.store import Store
 from delayq.testing import ManualClock
 from tests.protocol.mutants import Mutant, plant
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
-from workers.layouts import RETIRE_EVERY, LayoutWatch
+from workers.node.layouts import RETIRE_EVERY, LayoutWatch
 
 HOUR = 3_600_000
 FAR = 4_000_000_000_000  # when everything is due

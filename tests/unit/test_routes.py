@@ -12,7 +12,7 @@ from delayq.errors import ConfigError, InvalidMessage, MissingExtra
 from delayq.message import Message
 from delayq.routes import Route, Routes, load_routes
 from delayq.targets import Target, open_target, register_target
-from delayq.targets.redis_stream import is_local
+from delayq.targets.redis_stream.target import is_local
 from tests.support.messages import topics
 
 REDIS = "redis://127.0.0.1:6379/0"

@@ -8,7 +8,7 @@ import pytest
 
 from delayq.config import load_settings
 from delayq.errors import ConfigError
-from delayq.store.address import parse
+from delayq.store.connect.address import parse
 
 CANARY = "canary-@/:%1"
 QUOTED = "canary-%40%2F%3A%251"

@@ -11,12 +11,12 @@ import redis
 from delayq.errors import NotDurable, StoreError, StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Command, every, plain
-from delayq.store.durability import Durability
-from delayq.store.exchange import NO_PLACE
+from delayq.store.connect.cluster_exchange import PAUSES, Lane, Spread, Way
+from delayq.store.connect.durability import Durability
+from delayq.store.connect.exchange import NO_PLACE
+from delayq.store.connect.peer import Peer
+from delayq.store.connect.slots import SlotMap, slot_of
 from delayq.store.keys import queue_keys
-from delayq.store.peer import Peer
-from delayq.store.slots import SlotMap, slot_of
-from delayq.store.spread import PAUSES, Lane, Spread, Way
 
 A, B = ("a", 1), ("b", 2)
 HALF = 8_191

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError
-from delayq.processes import LOCALHOST, free_port
 from delayq.routes import Route
 from delayq.targets import Target, open_target
 from tests.support.deliveries import delivery, outcomes

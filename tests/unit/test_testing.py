@@ -15,7 +15,7 @@ from delayq.message import Limits, Message
 from delayq.routes import Route
 from delayq.targets import open_target
 from delayq.testing import START, ManualClock, MemoryTarget, register_memory_target
-from workers.held import Held
+from workers.sending.held import Held
 
 REDIS = "redis://127.0.0.1:6379/0"
 

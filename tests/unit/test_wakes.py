@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from delayq.errors import StoreUnavailable
-from delayq.store.wakes import Wakes
+from delayq.store.connect.wakes import Wakes
 
 
 class Line:

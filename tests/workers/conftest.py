@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import OneQueue
 

@@ -19,13 +19,13 @@ from delayq.errors import StoreUnavailable
 from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Command
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
-from workers import lanes
-from workers.dispatch import Policy
-from workers.held import Held
-from workers.retry import Backoff
+from workers.queue import ordering
+from workers.queue.sort import Policy
+from workers.sending.backoff import Backoff
+from workers.sending.held import Held
 
 __all__ = ["live"]
 
@@ -351,13 +351,13 @@ def live(url: str, seed: int) -> None:
 
     Its logs are kept from being written: the many tracebacks of ticks that fail take longer than all that the life does.
     """
-    lengths = lanes.MOST, lanes.LOW
+    lengths = ordering.MOST, ordering.LOW
     if seed % 2:
-        lanes.MOST, lanes.LOW = 3, 0
+        ordering.MOST, ordering.LOW = 3, 0
     store = Store(url)
     try:
         with capture_logs():
             Life(store, seed).play()
     finally:
         store.close()
-        lanes.MOST, lanes.LOW = lengths
+        ordering.MOST, ordering.LOW = lengths

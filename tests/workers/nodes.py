@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from delayq.client import Client
+from delayq.client.clients import Client
 from delayq.config import Settings, load_settings
 from delayq.testing import MemoryTarget, register_memory_target
 from tests.support.waiting import eventually
-from workers.node import Node
+from workers.node.node import Node
 
 
 def settings_for(url: str, targets: Mapping[str, MemoryTarget], **options: Any) -> Settings:

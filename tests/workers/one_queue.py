@@ -14,19 +14,19 @@ from delayq.message import Message
 from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import DeadLetter, QueueStats
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World
-from workers.dispatch import Dispatch, Policy
-from workers.forwarder import STALL, Forwarder, Report
-from workers.held import Held
-from workers.history import History
-from workers.observer import Observer
-from workers.pull_job import PullJob
-from workers.pulse import Pulse
-from workers.retry import Backoff
-from workers.spans import Spans
-from workers.topics import Topics
+from workers.queue.history import History
+from workers.queue.pull_job import PullJob
+from workers.queue.sort import Dispatch, Policy
+from workers.queue.topics import Topics
+from workers.sending.backoff import Backoff
+from workers.sending.forwarder import STALL, Forwarder, Report
+from workers.sending.held import Held
+from workers.sending.observer import Observer
+from workers.sending.pause_detector import Pulse
+from workers.sending.spans import Spans
 
 __all__ = ["GENERAL", "OTHER", "POLICY", "START", "STREAMS", "TABLE", "ByHand", "Hand", "OneQueue"]
 

@@ -9,17 +9,17 @@ import pytest
 
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
-from delayq.store.appender import Appended
 from delayq.store.commands.appending import Batch
+from delayq.store.connect.append_transaction import Appended
 from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.appending import MOST, MOST_BYTES
-from workers.dispatch import Policy
-from workers.flood import LATE
-from workers.metrics import Metrics
-from workers.retry import Backoff
+from workers.queue.appending import MOST, MOST_BYTES
+from workers.queue.flood import LATE
+from workers.queue.sort import Policy
+from workers.sending.backoff import Backoff
+from workers.telemetry.metrics import Metrics
 
 POLICY = Policy(window=300, look=500, max_attempts=3, backoff=Backoff(100, 1_000))
 

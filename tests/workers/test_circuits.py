@@ -8,10 +8,10 @@ from delayq.routes import Route
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.circuit import PROBES
-from workers.dispatch import Policy
-from workers.held import Held
-from workers.retry import Backoff
+from workers.queue.sort import Policy
+from workers.sending.backoff import Backoff
+from workers.sending.circuit import PROBES
+from workers.sending.held import Held
 
 BROKEN = Result.unknown("answered 500")
 AWAY = Result.unavailable("the broker is away")

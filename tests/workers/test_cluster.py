@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from delayq.client import Client
+from delayq.client.clients import Client
+from delayq.client.operations import Scheduled
 from delayq.message import Message
-from delayq.operations import Scheduled
 from delayq.testing import MemoryTarget
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.support.zookeeper import real_zookeeper

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.views import dead_letter_out, state_out
-from delayq.cli.shapes import letter_shape, state_shape
+from api.wire.render import dead_letter_out, state_out
 from delayq.codec import CorruptRecord, Record, due_head, encode
 from delayq.message import Message
 from delayq.routes import Route
@@ -16,11 +15,12 @@ from delayq.store import commands
 from delayq.store.commands import Known
 from delayq.store.commands.appending import Batch, Streams
 from delayq.targets import OK
+from delayq.text.shapes import letter_shape, state_shape
 from tests.protocol.world import RETENTION
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, STREAMS, OneQueue
-from workers.dispatch import Policy
-from workers.retry import Backoff
+from workers.queue.sort import Policy
+from workers.sending.backoff import Backoff
 
 #: Topics that a changed byte leads to have a way, too.
 TABLE = (STREAMS, Route(name="rest", target="manual:"))

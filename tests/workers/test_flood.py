@@ -11,15 +11,15 @@ import pytest
 
 from delayq.errors import StoreUnavailable
 from delayq.store.commands import Command
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
-from workers.dispatch import Policy
-from workers.flood import FRESH_EVERY, LATE
-from workers.pulling import GROUPS, LONGEST_WAIT
-from workers.retry import Backoff
+from workers.queue.flood import FRESH_EVERY, LATE
+from workers.queue.pull import GROUPS, LONGEST_WAIT
+from workers.queue.sort import Policy
+from workers.sending.backoff import Backoff
 
 SMALL = Policy(window=300, look=5, backoff=Backoff(100, 1_000))
 
@@ -34,7 +34,7 @@ def flood(world: OneQueue, count: int = 300) -> None:
 def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.appending.BATCHES", 1)
+    monkeypatch.setattr("workers.queue.appending.BATCHES", 1)
     world = worlds(policy=SMALL)
     flood(world)
     hand = world.take_over()
@@ -68,7 +68,7 @@ def test_in_a_flood_a_queue_without_a_turn_pulls_nothing_unless_something_is_fre
         return run(store, commands, *rest, **options)
 
     monkeypatch.setattr(Store, "run_many", noted)
-    monkeypatch.setattr("workers.appending.BATCHES", 1)
+    monkeypatch.setattr("workers.queue.appending.BATCHES", 1)
     world = worlds(policy=SMALL)
     flood(world)
     turns = threading.Semaphore(1)

@@ -9,12 +9,12 @@ import pytest
 from coordinator import REDIS_AWAY
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
-from delayq.store.store import Store
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.glance import Glance
-from workers.skew import FAR, Skew
+from workers.node.redis_clock import Glance
+from workers.node.skew import FAR, Skew
 
 EVERY = 1_000
 LISTED = (Layout(16), Layout(4, 16))

@@ -10,9 +10,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from delayq.config import Settings
-from delayq.processes import free_port
-from workers import health
-from workers.node import Node
+from delayq.embedded.processes import free_port
+from workers.node.node import Node
+from workers.telemetry import health
 
 
 def has_ipv6() -> bool:

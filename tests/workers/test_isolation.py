@@ -8,9 +8,9 @@ from delayq.targets import OK, Result
 from tests.protocol.world import NoTarget
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.dispatch import Policy
-from workers.held import Held
-from workers.retry import Backoff
+from workers.queue.sort import Policy
+from workers.sending.backoff import Backoff
+from workers.sending.held import Held
 
 AWAY = Result.unavailable("the broker is away")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from delayq.client import Client
+from delayq.client.clients import Client
 from delayq.message import Message
 from delayq.store import commands, queue_keys
 from delayq.store.commands import plain
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.janitor import EVERY, Janitor
+from workers.node.janitor import EVERY, Janitor
 
 
 def test_a_message_whose_ticket_was_lost_gets_it_back(valkey: ServerUnderTest) -> None:

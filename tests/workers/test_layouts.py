@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from delayq.client import Client
+from delayq.client.clients import Client
 from delayq.message import Message
 from delayq.store import commands
 from delayq.store.commands import Command, Retention, plain
 from delayq.store.keys import META, Layout, queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.layouts import RETIRE_EVERY, LayoutWatch
+from workers.node.layouts import RETIRE_EVERY, LayoutWatch
 
 OLD, NEW = Layout(16), Layout(100, 16)
 BOTH = (OLD, NEW)

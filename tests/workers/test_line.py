@@ -14,15 +14,15 @@ from delayq.config import load_settings
 from delayq.nodes import LONGEST_REASON, OpenCircuit, RouteLine, read_nodes
 from delayq.routes import Route, Routes
 from delayq.store import commands
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
-from workers.forwarder import Forwarder
-from workers.line import EVERY, SILENT, TIDY, Line
-from workers.ownership import Ownership
-from workers.skew import Skew
+from workers.node.ownership import Ownership
+from workers.node.skew import Skew
+from workers.node.status_line import EVERY, SILENT, TIDY, Line
+from workers.sending.forwarder import Forwarder
 
 NOTHING = cast(Ownership, SimpleNamespace(jobs={}, since={}, handed_over=None))
 

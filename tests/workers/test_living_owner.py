@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.servers import ServerUnderTest
 from tests.workers.living import live
-from workers.dispatch import Dispatch
-from workers.in_flight import InFlight
-from workers.parked import ParkedSets
-from workers.tenure import Tenure
+from workers.queue.in_flight import InFlight
+from workers.queue.parked_sets import ParkedSets
+from workers.queue.sort import Dispatch
+from workers.queue.tenure import Tenure
 
 SEEDS = int(os.environ.get("DELAYQ_TEST_SEEDS", "50"))
 #: Lives in which a mutant is looked for when the seeds that are known to show it show it no more.

@@ -14,7 +14,7 @@ from tests.support.service import ROOT
 
 CODE = """
 import structlog
-from workers.logs import configure
+from workers.telemetry.logs import configure
 
 configure("info")
 

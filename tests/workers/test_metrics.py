@@ -13,10 +13,10 @@ from delayq.config import load_settings
 from delayq.store.commands import Pulled
 from tests.support.deliveries import delivery
 from tests.support.servers import ServerUnderTest
-from workers.metrics import Metrics
-from workers.node import Node
-from workers.refusals import Refusals
-from workers.watch import Watch
+from workers.node.alarms import Watch
+from workers.node.node import Node
+from workers.queue.refusals import Refusals
+from workers.telemetry.metrics import Metrics
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:

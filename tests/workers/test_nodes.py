@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from delayq.client import Client
+from delayq.client.clients import Client
+from delayq.client.operations import Scheduled
 from delayq.errors import LayoutMismatch
 from delayq.message import Message
-from delayq.operations import Scheduled
 from delayq.testing import MemoryTarget
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.nodes import RunningNode, client_of, running, settings_for
-from workers.node import Node
+from workers.node.node import Node
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +105,7 @@ def test_with_every_wake_lost_a_message_still_arrives_within_a_second_or_so(
     valkey: ServerUnderTest, good: MemoryTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_for(valkey.url, {"good": good}, queues=1)
-    monkeypatch.setattr("workers.wakes.WakeListener._pass", lambda *_: None)
+    monkeypatch.setattr("workers.node.wakes.WakeListener._pass", lambda *_: None)
     with client_of(settings) as client, running(settings):
         schedule(client, *some("good.t", 1))
         (one,) = good.wait_for(1)

@@ -12,12 +12,12 @@ from coordinator import Claim, CoordinatorError, LocalCoordinator
 from coordinator.local import HOLD
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.ownership import STUCK, Ownership
-from workers.pull_job import PullJob
+from workers.node.ownership import STUCK, Ownership
+from workers.queue.pull_job import PullJob
 
 DRAIN = 2_000
 

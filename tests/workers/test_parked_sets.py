@@ -9,7 +9,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION
 from tests.workers.living import FaultyStore
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.held import Held
+from workers.sending.held import Held
 
 AWAY = Result.unavailable("away")
 

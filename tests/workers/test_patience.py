@@ -12,7 +12,7 @@ from delayq.targets import Result
 from tests.protocol.world import NodeClock
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.pull_job import PATIENCE
+from workers.queue.pull_job import PATIENCE
 
 
 class Waits(NodeClock):

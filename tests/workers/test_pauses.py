@@ -13,9 +13,9 @@ from delayq.targets import LONGEST_AFTER, OK, Delivery, Result
 from delayq.testing import ManualClock
 from tests.support.waiting import eventually
 from tests.workers.one_queue import OTHER, START, OneQueue
-from workers.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, PROBES, Circuit
-from workers.forwarder import Forwarder
-from workers.held import Held
+from workers.sending.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, PROBES, Circuit
+from workers.sending.forwarder import Forwarder
+from workers.sending.held import Held
 
 PAUSE = 60_000  # far beyond the back-off of these tests, which is at most a second
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from delayq.client import Client
+from delayq.client.clients import Client
+from delayq.client.operations import Scheduled
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.message import Message
-from delayq.operations import Scheduled
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]

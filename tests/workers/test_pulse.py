@@ -13,9 +13,9 @@ from delayq.routes import Route
 from delayq.targets import Result
 from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.waiting import eventually
-from workers.forwarder import Forwarder
-from workers.held import Held
-from workers.pulse import Pulse
+from workers.sending.forwarder import Forwarder
+from workers.sending.held import Held
+from workers.sending.pause_detector import Pulse
 
 LONGEST = 1_000
 

@@ -8,11 +8,11 @@ from delayq.config import Settings
 from delayq.targets import OK
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import OneQueue
-from workers.dispatch import Policy
-from workers.flood import FRESH_EVERY, LATE
-from workers.node import Node
-from workers.ramp import EVERY, FROM, Ramp
-from workers.retry import Backoff
+from workers.node.node import Node
+from workers.queue.flood import FRESH_EVERY, LATE
+from workers.queue.ramp import EVERY, FROM, Ramp
+from workers.queue.sort import Policy
+from workers.sending.backoff import Backoff
 
 LASTS = 1_000
 RAMPS = Policy(window=5_000, look=500, ramp=LASTS, backoff=Backoff(100, 1_000))

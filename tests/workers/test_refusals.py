@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import START, OneQueue
-from workers.dispatch import Policy
-from workers.progress import PULLS_FAIL_AFTER
-from workers.refusals import FIRST_PAUSE, LONGEST_PAUSE, Refusals
-from workers.retry import Backoff
+from workers.queue.refusals import FIRST_PAUSE, LONGEST_PAUSE, Refusals
+from workers.queue.sort import Policy
+from workers.queue.stuck import PULLS_FAIL_AFTER
+from workers.sending.backoff import Backoff
 
 POLICY = Policy(window=300, look=500, max_attempts=3, backoff=Backoff(100, 1_000))
 RIGHTS = ("on", ">limited", "resetkeys", "resetchannels", "&delayq:*", "&marker", "+@all", "~delayq:*", "~s.good")

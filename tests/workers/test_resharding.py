@@ -18,15 +18,15 @@ import httpx2
 import pytest
 import redis
 
-from delayq.client import Client
+from delayq.client.clients import Client
+from delayq.client.operations import Cancelled, Scheduled
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import die_with_parent
 from delayq.errors import DelayqError
 from delayq.message import Message
-from delayq.operations import Cancelled, Scheduled
-from delayq.processes import die_with_parent
 from delayq.store.keys import META
-from servers.zookeeper import ZooKeeperServer
+from testbed.zookeeper import ZooKeeperServer
 from tests.support.clusters import ClusterUnderTest
 from tests.support.service import ROOT, Service
 from tests.support.waiting import eventually

@@ -14,10 +14,10 @@ from delayq.targets import OK, Delivery, Result
 from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import GENERAL, OTHER, START, STREAMS, OneQueue
-from workers.dispatch import Policy
-from workers.forwarder import Forwarder
-from workers.held import Held
-from workers.retry import Backoff
+from workers.queue.sort import Policy
+from workers.sending.backoff import Backoff
+from workers.sending.forwarder import Forwarder
+from workers.sending.held import Held
 
 AWAY = Result.unavailable("the broker is away")
 

@@ -13,16 +13,16 @@ import pytest
 import redis
 import structlog
 
-from delayq.client import Client
+from delayq.client.clients import Client
 from delayq.embedded import EmbeddedServer
 from delayq.store import checks
 from delayq.store.checks import Disk
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from tests.support.clusters import Member
 from tests.support.waiting import eventually
-from workers.rewriting import Rewriting
-from workers.watch import SOON, Watch
+from workers.node.alarms import SOON, Watch
+from workers.node.rewriting import Rewriting
 
 SUSPECT = "might not load it again"
 

@@ -12,20 +12,20 @@ from delayq.clock import SystemClock
 from delayq.codec import encode
 from delayq.message import Limits, Message
 from delayq.routes import Route
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
-from workers.dispatch import Dispatch
-from workers.forwarder import GRACE, MOST_ABANDONED, Forwarder
-from workers.held import Held
-from workers.pull_job import PullJob
-from workers.pulling import Pulling
-from workers.settlement import Settlement
-from workers.settling import Settling
-from workers.wakes import WakeListener
+from workers.node.wakes import WakeListener
+from workers.queue.outcomes import Settling
+from workers.queue.pull import Pulling
+from workers.queue.pull_job import PullJob
+from workers.queue.settlement import Settlement
+from workers.queue.sort import Dispatch
+from workers.sending.forwarder import GRACE, MOST_ABANDONED, Forwarder
+from workers.sending.held import Held
 
 ROUTE = Route(name="memory", target="memory:")
 TIMEOUT = 1_000

@@ -13,8 +13,8 @@ from delayq.targets import OK, Result
 from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
-from workers.forwarder import OLDEST, Forwarder
-from workers.held import LOOK_AGAIN, Held
+from workers.sending.forwarder import OLDEST, Forwarder
+from workers.sending.held import LOOK_AGAIN, Held
 
 HOUR = 3_600_000
 ROOM = 40  # of a forwarder that is moved by hand

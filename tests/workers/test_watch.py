@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import structlog
 
-from delayq.client import Client
+from delayq.client.clients import Client
 from delayq.message import Message
 from delayq.store import queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.watch import EVERY, Watch
+from workers.node.alarms import EVERY, Watch
 
 Said = list[tuple[str, str]]
 

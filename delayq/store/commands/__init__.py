@@ -4,27 +4,10 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 (Unix ms) that a test hands in.
 """
 
-from delayq.store.commands.bulk import Page, keep_report, page, report, reported, spend, unreport
 from delayq.store.commands.command import EVERY, MOVED, Arg, Command, Now, Replies, Retention, every, plain
 from delayq.store.commands.dead_letters import DeadLetter, dead_letters, deaths, discard, letters, redrive
-from delayq.store.commands.pulling import Claimed, Known, Pulled, Traced, claim, count, pull, stored_epoch, takes
-from delayq.store.commands.reading import (
-    COUNTERS,
-    Found,
-    QueueStats,
-    Searched,
-    asked,
-    count_key,
-    count_parked,
-    find,
-    get,
-    search,
-    stats,
-    write_off,
-)
-from delayq.store.commands.scheduling import Answers, cancel, reschedule, schedule
-from delayq.store.commands.settling import AsPulled, Head, Parked, ack, bury, park, repair, retry, unpark
-from delayq.store.commands.whole import (
+from delayq.store.commands.jobs import Page, keep_report, page, report, reported, spend, unreport
+from delayq.store.commands.meta import (
     LAYOUT_VERSION,
     Meta,
     bump_era,
@@ -45,6 +28,23 @@ from delayq.store.commands.whole import (
     rewritten,
     tell_rewritten,
 )
+from delayq.store.commands.pulling import Claimed, Known, Pulled, Traced, claim, count, pull, stored_epoch, takes
+from delayq.store.commands.reading import (
+    COUNTERS,
+    Found,
+    QueueStats,
+    Searched,
+    asked,
+    count_key,
+    count_parked,
+    find,
+    get,
+    search,
+    stats,
+    write_off,
+)
+from delayq.store.commands.scheduling import Answers, cancel, reschedule, schedule
+from delayq.store.commands.settling import AsPulled, Head, Parked, ack, bury, park, repair, retry, unpark
 
 __all__ = [
     "COUNTERS",

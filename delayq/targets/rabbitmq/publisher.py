@@ -11,8 +11,8 @@ from pika.exceptions import ChannelClosedByBroker
 
 from delayq.targets import OK, Result
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
+from delayq.targets.rabbitmq.errors import words_of
 from delayq.targets.rabbitmq.frames import CONTENT_BYTES, frames_of
-from delayq.targets.rabbitmq.words import words_of
 
 __all__ = ["Learned", "Publisher"]
 

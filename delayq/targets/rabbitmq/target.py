@@ -7,18 +7,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from pika.exceptions import AMQPError
 
 from delayq.clock import Clock, SystemClock
-from delayq.errors import ConfigError
+from delayq.errors import ConfigError, MissingExtra
 from delayq.routes import Route
 from delayq.secrets import revealed
 from delayq.targets import Delivery, Result
+
+try:
+    from pika.exceptions import AMQPError
+except ModuleNotFoundError:
+    raise MissingExtra("a RabbitMQ target", "rabbitmq") from None
+
 from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
+from delayq.targets.rabbitmq.connection import Link
 from delayq.targets.rabbitmq.frames import SHORT, content_header, publish_method
-from delayq.targets.rabbitmq.link import Link
-from delayq.targets.rabbitmq_carried import carried, way_of
+from delayq.targets.rabbitmq.passthrough import carried, way_of
 
 __all__ = ["RabbitMQTarget"]
 

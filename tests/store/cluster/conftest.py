@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from delayq import Client, Settings
-from delayq.store.store import Store
+from delayq.store.connect.store import Store
 from tests.support.clusters import QUEUES, ClusterUnderTest
 from tests.support.queues import AsyncRunner, Runner
 

@@ -11,19 +11,19 @@ import json
 import pytest
 
 from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings, StoreUnavailable
+from delayq.cli.commands.tail import tail
 from delayq.cli.options import BadUse
-from delayq.cli.tail import tail
+from delayq.client.operations import Cancelled, Scheduled
 from delayq.clock import SystemClock
 from delayq.codec import encode
 from delayq.doctor import examine
+from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.message import Limits
-from delayq.operations import Cancelled, Scheduled
-from delayq.processes import LOCALHOST, free_port
 from delayq.routes import Route
 from delayq.store import checks, commands
 from delayq.store.commands import Known
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 from delayq.targets import open_target
 from delayq.testing import MemoryTarget
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
@@ -31,7 +31,7 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import Queue, Runner, row
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
-from workers.held import Held
+from workers.sending.held import Held
 
 HOUR = 3_600_000
 

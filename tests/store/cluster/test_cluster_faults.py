@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from delayq import AsyncClient, Client, Message, Settings, StoreUnavailable
-from delayq.operations import Scheduled
+from delayq.client.operations import Scheduled
 from delayq.store import commands
+from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
-from delayq.store.store import Store
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
 from tests.support.queues import Runner, row
 from tests.support.waiting import eventually

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from delayq.routes import Route
-from servers.kafka import Kafka
+from testbed.kafka import Kafka
 from tests.targets.adapters import Seen
 
 __all__ = ["KafkaAdapter", "consume", "make_topic"]

@@ -8,7 +8,7 @@ from typing import Any
 import pika
 
 from delayq.routes import Route
-from servers.rabbitmq import RabbitMQ
+from testbed.rabbitmq import RabbitMQ
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 

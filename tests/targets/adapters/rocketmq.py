@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from delayq.routes import Route
-from delayq.targets.rocketmq_rules import RESERVED
-from servers.rocketmq import RocketMQ
+from delayq.targets.rocketmq.rules import RESERVED
+from testbed.rocketmq import RocketMQ
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 
@@ -56,7 +56,7 @@ class Consumer:
 
     def __init__(self, server: RocketMQ, topic: str, tag: str = "*") -> None:
         # Before anything else of the client, which would write its log elsewhere.
-        from delayq.targets.rocketmq_client import ClientConfiguration, Credentials
+        from delayq.targets.rocketmq.client import ClientConfiguration, Credentials
 
         group = f"group-{uuid.uuid4().hex}"
         server.create_group(group, fifo=True)

@@ -1,0 +1,173 @@
+"""Requests and answers as they go over ASGI.
+
+Every request passes here, so there is no more than this service needs: no middleware, no dependency solving, and
+two ASGI messages for an answer. FastAPI stands around it: documentation, life cycle, what has no route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import structlog
+
+from api.auth.caller import ANYBODY, Caller
+from api.auth.keys_file import Door
+from api.metrics import Metrics
+from api.wire import problems
+from api.wire.problems import Answer, Problem
+
+__all__ = ["SECURITY", "ClientGone", "Handler", "Request", "Resource", "send_answer"]
+
+#: How long the rest of a body may take that did not come with its head, in seconds.
+BODY_SECONDS: Final = 30.0
+
+#: On every answer: it is data, no page.
+SECURITY: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+
+_log = structlog.get_logger("api")
+_now = time.perf_counter  # latencies are below the ms of delayq.clock
+
+
+class ClientGone(Exception):
+    """The client closed the connection before it had sent its request: there is nobody to answer."""
+
+
+class Request:
+    """What a handler sees of a request."""
+
+    __slots__ = ("_receive", "caller", "scope")
+
+    def __init__(self, scope: Any, receive: Any, caller: Caller = ANYBODY) -> None:
+        self.scope = scope
+        self.caller = caller
+        self._receive = receive
+
+    def path(self, name: str) -> str:
+        """A parameter of the path."""
+        value: str = self.scope["path_params"][name]
+        return value
+
+    def query(self, *names: str) -> dict[str, str]:
+        """The query, which may give each of `names` once and nothing else."""
+        try:
+            text = self.scope["query_string"].decode("ascii")
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=100)
+        except ValueError:
+            raise Problem("invalid", "The query is not percent-encoded UTF-8.") from None
+        given = dict(pairs)
+        for name, _ in pairs:
+            if name not in names:
+                known = f"; this path takes {' and '.join(names)}" if names else "; this path takes none"
+                raise Problem("invalid", f"{name}: there is no such parameter{known}.", field=name)
+        if len(given) < len(pairs):
+            name = next(name for name in given if [one for one, _ in pairs].count(name) > 1)
+            raise Problem("invalid", f"{name}: give it once.", field=name)
+        return given
+
+    async def json(self, limit: int) -> bytes:
+        """The body, of a request that says it is JSON; refused as soon as it is more than `limit` bytes."""
+        is_json = False
+        for name, value in self.scope["headers"]:
+            if name == b"content-type":
+                is_json = value == b"application/json" or _is_json(value)
+            elif name == b"content-length":
+                if not value.isdigit() or len(value) > 18 or int(value) > limit:
+                    raise _too_large(limit)
+            elif name == b"content-encoding" and value.lower() != b"identity":
+                raise Problem("unsupported", "Send the body as it is, without Content-Encoding.")
+        if not is_json:  # also what keeps other sites' pages in a browser from posting here
+            raise Problem("unsupported", "Send JSON, with the header Content-Type: application/json.")
+        message = await self._receive()
+        body: bytes = message.get("body", b"")
+        if message.get("more_body") or message["type"] != "http.request":
+            return await self._rest(message, limit)
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+
+    async def _rest(self, message: Mapping[str, Any], limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while True:
+                    if message["type"] != "http.request":
+                        raise ClientGone
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > limit:
+                        raise _too_large(limit)
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+                    message = await self._receive()
+        except TimeoutError:
+            close = ((b"connection", b"close"),)
+            raise Problem("timeout", f"Send the whole body within {BODY_SECONDS:.0f} s.", headers=close) from None
+
+
+def _is_json(content_type: bytes) -> bool:
+    media = content_type.partition(b";")[0].strip().lower()
+    return media == b"application/json" or (media.startswith(b"application/") and media.endswith(b"+json"))
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem("too-large", f"A request has at most {limit} bytes; send less, or several batches.")
+
+
+Handler = Callable[[Request], Awaitable[Answer]]
+
+
+class Resource:
+    """All methods of one path, as an ASGI application."""
+
+    def __init__(self, path: str, metrics: Metrics, door: Door) -> None:
+        self.path = path
+        self._metrics = metrics
+        self._door = door
+        self._handlers: dict[str, Handler] = {}
+        self._open: set[str] = set()  # methods that take no key
+
+    def add(self, method: str, handler: Handler, *, open: bool = False) -> None:
+        """Serve a method, `open` to anybody; GET serves HEAD, too."""
+        for one in (method, "HEAD") if method == "GET" else (method,):
+            self._handlers[one] = handler
+            if open or self._door.open:
+                self._open.add(one)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        began = _now()
+        method = scope["method"]
+        handler = self._handlers.get(method)
+        try:
+            if handler is None:
+                allow = ", ".join(sorted(self._handlers)).encode()
+                detail = f"This path takes {allow.decode()}."
+                raise Problem("method-not-allowed", detail, headers=((b"allow", allow),))
+            caller = ANYBODY if method in self._open else self._door.enter(scope, self.path)
+            answer = await handler(Request(scope, receive, caller))
+        except ClientGone:
+            return
+        except Exception as error:
+            problem = problems.problem_of(error)
+            if problem.out.status == 500:
+                _log.exception("request_failed", path=self.path, method=method)
+            answer = problems.answer(problem)
+        self._metrics.request(self.path, method if handler else "other", answer.status, _now() - began)
+        await send_answer(answer, send, head=method == "HEAD")
+
+
+async def send_answer(answer: Answer, send: Any, *, head: bool = False) -> None:
+    """Send it; of a HEAD request, without the body."""
+    body = answer.body
+    headers = [(b"content-length", b"%d" % len(body)), *answer.headers, *SECURITY]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head else body})

@@ -1,0 +1,143 @@
+"""What a caller may do: everything where there are no keys, else what its key says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import translate
+from typing import Final
+
+import msgspec
+
+from api.auth.rates import Bucket
+from api.wire.problems import Problem
+from delayq import InvalidMessage, Message
+from delayq.api_keys import SCOPES, ApiKey, Scope
+from delayq.ids import ids_ending, new_id
+from delayq.message import check_topic
+from delayq.store.commands import Found
+from delayq.store.keys import Layout
+
+__all__ = ["ANYBODY", "Caller", "Made", "quota_key"]
+
+_ALL: Final = frozenset(SCOPES)
+_NONE: Final[frozenset[str]] = frozenset()
+#: Topics come from outside: what is remembered of them is bounded.
+TOPICS: Final = 1_000
+#: Business keys that begin so are written by the API itself.
+RESERVED: Final = "delayq:"
+
+
+def quota_key(name: str) -> str:
+    """The business key that every message of a name with a quota carries: so Redis itself counts them."""
+    return f"{RESERVED}from:{name}"
+
+
+class Made:
+    """Ids that begin as a key's have to. A hundred in a row share a suffix, so that their messages share scripts."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._ids: Iterator[str] = iter(())
+        self._left = 0
+
+    def next(self) -> str:
+        if not self._left:
+            self._ids, self._left = ids_ending(Layout.random_suffix()), 100
+        self._left -= 1
+        return self._prefix + next(self._ids)
+
+
+class Caller:
+    """Who asks, and what is theirs. `foreign` are the beginnings of ids that belong to others."""
+
+    def __init__(self, key: ApiKey | None = None, foreign: tuple[str, ...] = (), bucket: Bucket | None = None) -> None:
+        self.key = key
+        self.hash = key.hash if key is not None else ""
+        self.bucket = bucket
+        self._foreign = foreign
+        self._patterns = [
+            (re.compile(translate(pattern)), frozenset(scopes))
+            for pattern, scopes in (key.scopes.items() if key is not None else ())
+        ]
+        #: What is allowed on every topic there is, or may be.
+        self.everywhere = _ALL if key is None else frozenset().union(*(key.scopes.get("*", ()),))
+        self._known: dict[str, frozenset[str]] = {}
+        self._made = Made(key.ids) if key is not None else Made("")
+        self.quota = key.pending if key is not None else None
+
+    def on(self, topic: str) -> frozenset[str]:
+        """What is allowed on a topic; nothing if it is not one of the caller's."""
+        if self.key is None:
+            return _ALL
+        try:
+            return self._known[topic]
+        except KeyError:
+            pass
+        found = _NONE.union(*(scopes for pattern, scopes in self._patterns if pattern.match(topic)))
+        if len(self._known) >= TOPICS:
+            self._known.clear()
+        self._known[topic] = found
+        return found
+
+    def everything(self, scope: Scope) -> bool:
+        """Whether it may do so to every message: those of all topics, and whatever begins an id."""
+        return scope in self.everywhere
+
+    def need_everywhere(self, scope: Scope) -> None:
+        """Raise Problem for what concerns all topics, unless the caller may."""
+        if scope not in self.everywhere:
+            raise Problem("forbidden", f"This concerns all topics: it takes a key with {scope!r} on '*'.")
+
+    def need(self, scope: Scope, topic: str) -> None:
+        """Raise Problem unless the caller may do so on a topic that it named itself."""
+        if scope not in self.on(topic):
+            raise Problem("forbidden", f"This key has no {scope!r} on the topic {topic!r}.", field="topic")
+
+    def sees(self, found: Found) -> bool:
+        """Whether there is such a message, as far as the caller is concerned."""
+        if found.record is not None:
+            return bool(self.on(found.record.topic))
+        return bool(self.everywhere) or self._owns_id(found.id)
+
+    def lacks(self, scope: Scope, found: Found) -> bool:
+        """Whether it sees a message with which it may not do so."""
+        return found.record is not None and scope not in self.on(found.record.topic)
+
+    def _owns_id(self, id: str) -> bool:
+        """What has ended has no topic any more: then whose it was is told by its id alone."""
+        return self.key is not None and bool(self.key.ids) and id.startswith(self.key.ids)
+
+    def count(self, messages: int) -> None:
+        """Let a batch count as so many requests: one was counted when it came."""
+        if self.bucket is not None and messages > 1:
+            self.bucket.take(messages - 1)
+
+    def takes(self, message: Message) -> Message:
+        """The message as this caller's, or Problem or InvalidMessage: it may schedule it, under an id of its own."""
+        if self.key is None:
+            return message
+        allowed = self._known.get(message.topic)
+        if allowed is None:
+            check_topic(message.topic)
+        if allowed is None or "schedule" not in allowed:
+            self.need("schedule", message.topic)
+        for key in message.keys:
+            if key.startswith(RESERVED):
+                raise InvalidMessage("keys", f"business keys that begin with {RESERVED!r} are not for you to give")
+        own = self.key.ids
+        if message.id is None:
+            if own:
+                # With an ordering key, the library puts the hash of that behind it.
+                made = own + new_id() if message.ordering_key else self._made.next()
+                message = msgspec.structs.replace(message, id=made)
+        elif own and not message.id.startswith(own):
+            raise InvalidMessage("id", f"ids of this key begin with {own!r}")
+        elif not own and message.id.startswith(self._foreign):
+            raise InvalidMessage("id", "ids that begin so belong to another key")
+        if self.quota is not None:
+            message = msgspec.structs.replace(message, keys=(*message.keys, quota_key(self.key.name)))
+        return message
+
+
+ANYBODY: Final = Caller()

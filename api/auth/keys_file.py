@@ -1,0 +1,186 @@
+"""Who may come in: keys, from a file that is read again when it changes, and those who try too often."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from api.auth.caller import ANYBODY, Caller
+from api.auth.rates import Attempts, Bucket
+from api.wire.problems import Problem
+from delayq import ConfigError, Settings
+from delayq.api_keys import ApiKey, hash_of, id_of, load_keys
+from delayq.clock import Clock, SystemClock
+
+__all__ = ["Door", "refuse_open_door"]
+
+#: How often the file is looked at, in seconds.
+LOOK_EVERY: Final = 1.0
+#: Headers remembered as right: a key may be written with more or less space.
+VERIFIED: Final = 10_000
+CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="delayq"'),)
+WRONG: Final = ((b"www-authenticate", b'Bearer realm="delayq", error="invalid_token"'),)
+_NOBODY: Final = "sha256:" + "0" * 64  # what an id that no key has is compared with
+
+_log = structlog.get_logger("api")
+
+
+def refuse_open_door(settings: Settings) -> None:
+    """Raise ConfigError for an API that anybody could reach and nobody needs a key for, unless that is wanted."""
+    if settings.api_keys or settings.api_open or _is_loopback(settings.api_host):
+        return
+    raise ConfigError(
+        f"DELAYQ_API_HOST: {settings.api_host or 'all addresses'} can be reached by others, and there are no keys: "
+        "set DELAYQ_API_KEYS (delayq api-keys new makes one), or DELAYQ_API_OPEN=yes-without-keys"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Door:
+    """Who a request is from; without a file of keys, anybody."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self._clock = clock if clock is not None else SystemClock()
+        self._redis_url = settings.redis_url
+        self.secret = b""
+        self._path = Path(settings.api_keys).expanduser() if settings.api_keys else None
+        self.attempts = Attempts()
+        self._callers: dict[str, Caller] = {}
+        # The keys, and by whole headers those that were found right under them: a look-up is cheaper than a hash, and
+        # tells no more, since each process hashes bytes in a way of its own.
+        self._verified: tuple[dict[str, Caller], dict[bytes, Caller]] = ({}, {})
+        self._seen: Any = None
+        #: Why the file as it stands now is not in force; '' when it is.
+        self.stale = ""
+        if self._path is not None:
+            self._seen = self._stamp()
+            self._take(load_keys(self._path))
+
+    @property
+    def open(self) -> bool:
+        """Whether it takes no keys."""
+        return self._path is None
+
+    def _stamp(self) -> object:
+        """Something that changes when the file does."""
+        assert self._path is not None
+        try:
+            status = self._path.stat()
+        except OSError as error:
+            return error.errno
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _take(self, keys: Sequence[ApiKey]) -> None:
+        prefixes = {key.ids for key in keys if key.ids}
+        now = self._clock.monotonic()
+        callers: dict[str, Caller] = {}
+        for key in keys:
+            bucket = None
+            if key.rate is not None:
+                rate, burst = float(key.rate), float(key.burst or key.rate)
+                old = self._callers[key.id].bucket if key.id in self._callers else None
+                bucket = old if old is not None and old.like(rate, burst) else Bucket(rate, burst, now)
+            callers[key.id] = Caller(key, tuple(prefixes - {key.ids}), bucket)
+        # Known to no holder of a key: it takes the hashes of the others, and where Redis is.
+        parts = [self._redis_url, *sorted(key.hash for key in keys)]
+        self.secret = hashlib.sha256("\n".join(parts).encode()).digest()
+        self._verified = (callers, {})  # a header that was right under other keys says nothing
+        self._callers = callers  # at once: the event loop may be in the middle of a request
+
+    def look(self) -> None:
+        """Read the file again if it has changed; one that is broken leaves everything as it is, and is told of."""
+        if self._path is None:
+            return
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        try:
+            keys = load_keys(self._path)
+        except ConfigError as error:
+            self._seen = stamp
+            self.stale = str(error)
+            _log.error("keys_not_taken", reason=self.stale, keys=len(self._callers))
+            return
+        self._seen = stamp
+        self.stale = ""
+        self._take(keys)
+        _log.info("keys_taken", keys=len(keys))
+
+    async def watch(self) -> None:
+        """Look at the file now and then, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                await asyncio.to_thread(self.look)
+            except Exception:
+                _log.exception("keys_look_failed")
+
+    def enter(self, scope: Any, path: str) -> Caller:
+        """Who a request is from; raises Problem for nobody, and for one who asks too often."""
+        if self._path is None:
+            return ANYBODY
+        found: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not found:
+            raise Problem("unauthorized", "Send a key: Authorization: Bearer dq_….", headers=CHALLENGE)
+        if len(found) > 1:
+            raise Problem("unauthorized", "Give one Authorization header.", headers=WRONG)
+        (given,) = found
+        callers, verified = self._verified
+        caller = verified.get(given)
+        if caller is None or (self.attempts.locks_until and self._clock.monotonic() < self.attempts.locks_until):
+            caller = self._verify(given, callers, scope, path)
+            if len(verified) >= VERIFIED:
+                verified.clear()
+            verified[given] = caller
+        bucket = caller.bucket
+        if bucket is not None:
+            if wait := bucket.wait(self._clock.monotonic()):
+                raise Problem("rate", f"This key may ask {bucket.rate:g} times a second.", retry_after=wait)
+            bucket.take(1)
+        return caller
+
+    def _verify(self, given: bytes, callers: Mapping[str, Caller], scope: Any, path: str) -> Caller:
+        text = given[7:].strip().decode("latin-1") if given[:7].lower() == b"bearer " else ""
+        id = id_of(text) or ""
+        caller = callers.get(id)
+        now = self._clock.monotonic()
+        right = hmac.compare_digest(hash_of(text), _NOBODY if caller is None else caller.hash)
+        who = (_address(scope), id if caller is not None else "")
+        if wait := self.attempts.locked(who, now):
+            raise Problem("locked", "Too many attempts with a wrong key came from there.", retry_after=wait)
+        if caller is None or not right:
+            raise self._refusal(who, path, now)
+        return caller
+
+    def _refusal(self, who: tuple[str, str], path: str, now: int) -> Problem:
+        locks = self.attempts.failed(who, now)
+        address, id = who
+        _log.warning("access_refused", address=address, key=id or "unknown", path=path, locked=locks)
+        return Problem("unauthorized", "Nobody has this key, or not any more.", headers=WRONG)
+
+
+def _address(scope: Any) -> str:
+    """Where a request comes from: of IPv6 the network, of which one caller has many addresses."""
+    client = scope.get("client")
+    host: str = client[0] if client else ""
+    if ":" not in host:
+        return host
+    try:
+        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return host

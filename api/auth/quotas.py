@@ -1,0 +1,65 @@
+"""How many messages of a name may be waiting.
+
+Every message of a name with a quota carries a business key of that name, which the scripts index like any other: so
+Redis itself knows how many there are at any moment, whoever delivered or cancelled some. Each process asks at most
+once a second, and counts what it schedules meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from api.auth.caller import Caller, quota_key
+from api.wire.problems import Problem
+from delayq.clock import Clock
+
+__all__ = ["Quotas"]
+
+#: ms between two counts for a name.
+COUNT_EVERY: Final = 1_000
+#: Seconds after which to try again: when messages end is not known.
+RETRY_AFTER: Final = 5
+
+
+class _Count:
+    __slots__ = ("asking", "at", "used")
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.at: int | None = None
+        self.asking = asyncio.Lock()
+
+
+class Quotas:
+    """What is left of the quotas; `count` asks Redis how many messages carry a business key."""
+
+    def __init__(self, count: Callable[[str], Awaitable[int]], clock: Clock) -> None:
+        self._count = count
+        self._clock = clock
+        self._counts: dict[str, _Count] = {}  # by name: as many as the file of keys has
+
+    async def take(self, caller: Caller, wanted: int) -> int:
+        """How many of `wanted` messages there is room for; they count as scheduled. Raises StoreError."""
+        key, quota = caller.key, caller.quota
+        if key is None or quota is None:
+            return wanted
+        now = self._clock.monotonic()
+        count = self._counts.setdefault(key.name, _Count())
+        if count.at is None or now - count.at >= COUNT_EVERY:
+            async with count.asking:  # whoever comes meanwhile waits for this answer
+                if count.at is None or now - count.at >= COUNT_EVERY:
+                    count.used = await self._count(quota_key(key.name))
+                    count.at = self._clock.monotonic()
+        room = max(0, min(wanted, quota - count.used))
+        count.used += room
+        return room
+
+    @staticmethod
+    def full(caller: Caller) -> Problem:
+        """What a message gets for which there is no room."""
+        detail = (
+            f"At most {caller.quota:,} messages of this key may be waiting or be dead letters; cancel some, or wait."
+        )
+        return Problem("quota", detail, retry_after=RETRY_AFTER)

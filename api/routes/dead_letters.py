@@ -1,0 +1,143 @@
+"""Dead letters: look at them, put them back, delete them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from api.asgi import Request
+from api.auth.caller import Caller
+from api.auth.page_tokens import seal, unseal
+from api.routes import for_caller
+from api.routes.batch_results import answer_results, ask_each, check_each
+from api.service import Operations, Service, encode
+from api.wire import problems
+from api.wire.decoding import decode
+from api.wire.problems import Answer, Problem
+from api.wire.render import dead_letter_out
+from api.wire.requests import IdsIn
+from api.wire.responses import DeadLettersOut, EndedOut, ResultOut, ResultsOut
+from delayq import InvalidMessage, StoreError, parse_instant
+from delayq.message import check_id
+from delayq.store.commands import DeadLetter
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations()
+
+_ids = msgspec.json.Decoder(IdsIn)
+
+LIMIT: Final = 100
+MOST: Final = 1_000
+#: A page is gathered in steps and ends early when it is as large as this: bodies may be large.
+STEP: Final = 25
+MOST_STEPS: Final = 200
+PAGE_BYTES: Final = 4 * 1024 * 1024
+
+
+@OPERATIONS.add(
+    "GET", "/v1/dead-letters", gives={200: DeadLettersOut}, problems=(400, 503),
+    query={
+        "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
+        "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
+        "order": {"schema": {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}},
+        "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a pattern with * and ?"},
+        "reason": {"schema": {"type": "string", "maxLength": 255}, "description": "a part of the reason, in any case"},
+        "since": {"schema": {"type": "string"}, "description": "died from then on: RFC 3339 with its zone, or Unix ms"},
+        "until": {"schema": {"type": "string"}, "description": "died before: RFC 3339 with its zone, or Unix ms"},
+    },
+)  # fmt: skip
+async def dead_letters(service: Service, request: Request) -> Answer:
+    """Look at dead letters
+
+    By the time of their death. A page of large messages, of few that are wanted, or for a key that sees few of them,
+    may have fewer than `limit`, or none; the last page has no token. A token is for the same order and filters.
+    """
+    given = request.query("limit", "pageToken", "order", "topic", "reason", "since", "until")
+    limit = _limit(given.get("limit", str(LIMIT)))
+    token = given.get("pageToken")
+    wanted: dict[str, Any] = {
+        "newest": _newest(given.get("order", "oldest")),
+        "topic": given.get("topic", ""),
+        "reason": given.get("reason", ""),
+        "since": _instant("since", given.get("since")),
+        "until": _instant("until", given.get("until")),
+    }
+    caller = request.caller
+    everything = caller.everything("read")
+    if token is not None and not everything:
+        token = unseal(token, service.door.secret)
+    letters: list[DeadLetter] = []
+    size = 0
+    for _ in range(MOST_STEPS):
+        page = await service.client.dead_letters(min(STEP, limit - len(letters)), token, **wanted)
+        letters += page.letters if everything else [one for one in page.letters if _may_read(caller, one)]
+        size += sum(len(letter.record.payload) for letter in page.letters if letter.record is not None)
+        token = page.next_token
+        if token is None or len(letters) >= limit or size >= PAGE_BYTES:
+            break
+    if token is not None and not everything:
+        token = seal(token, service.door.secret)
+    return Answer(200, encode(DeadLettersOut([dead_letter_out(letter) for letter in letters], token)))
+
+
+def _may_read(caller: Caller, letter: DeadLetter) -> bool:
+    return letter.record is not None and "read" in caller.on(letter.record.topic)
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST):
+        raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
+    return int(text)
+
+
+def _newest(order: str) -> bool:
+    if order not in ("oldest", "newest"):
+        raise InvalidMessage("order", "is 'oldest' (first) or 'newest'")
+    return order == "newest"
+
+
+def _instant(field: str, text: str | None) -> int | None:
+    """Unix ms of a query's parameter."""
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else parse_instant(text)
+    except ValueError as error:
+        raise InvalidMessage(field, str(error)) from None
+
+
+@OPERATIONS.add(
+    "POST", "/v1/dead-letters:redrive", takes=IdsIn, example={"ids": ["order-42"]}, gives={200: ResultsOut},
+    problems=(400, 408, 413, 415, 503, 507),
+)  # fmt: skip
+async def redrive(service: Service, request: Request) -> Answer:
+    """Put dead letters back, due now
+
+    A result for each id, in order: `scheduled`, `not_dead`, `no_route`, or `corrupt`.
+    """
+    ids = decode(_ids, await request.json(service.settings.request_limit)).ids
+    valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
+    outcomes = await ask_each(partial(for_caller.redrive, service, request.caller), valid)
+    return answer_results([refused.get(id) or _result(id, next(outcomes)) for id in ids])
+
+
+def _result(id: str, outcome: str | Problem | StoreError) -> ResultOut:
+    if isinstance(outcome, (Problem, StoreError)):
+        problem = problems.problem_of(outcome).out
+        return ResultOut(status=problem.status, id=id, problem=problem)
+    return ResultOut(status=200 if outcome == "scheduled" else 409, id=id, result=outcome)
+
+
+@OPERATIONS.add(
+    "DELETE", "/v1/dead-letters/{id}", gives={200: EndedOut}, problems=(400, 404, 503),
+)  # fmt: skip
+async def discard(service: Service, request: Request) -> Answer:
+    """Delete a dead letter for good"""
+    request.query()
+    id = check_id(request.path("id"))
+    if not await for_caller.discard(service, request.caller, id):
+        raise Problem("not-found", "No dead letter has this id.", field="id", id=id)
+    return Answer(200, encode(EndedOut(id, "discarded")))

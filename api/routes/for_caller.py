@@ -1,0 +1,131 @@
+"""Calls for a caller that may not touch everything: what is not theirs is answered as if it were not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from api.auth.caller import Caller
+from api.service import Service
+from api.wire.problems import Problem
+from delayq import Cancelled, StoreError
+from delayq.api_keys import Scope
+from delayq.client import operations
+from delayq.client.operations import Context, Plan, Rescheduled
+from delayq.store.commands import Found
+
+__all__ = ["cancel", "cancel_by_key", "discard", "find", "get", "redrive", "reschedule"]
+
+#: The topic of a message that the caller may touch ('' of one that has ended), why it may not, or None: it sees none.
+Verdict = str | Problem | StoreError | None
+Outcome = Cancelled | Problem | StoreError
+
+
+def _verdict(caller: Caller, scope: Scope, found: Found | StoreError | None) -> Verdict:
+    if found is None or isinstance(found, StoreError):
+        return found
+    if not caller.sees(found):
+        return None
+    if caller.lacks(scope, found):
+        return Problem("forbidden", f"This key has no {scope!r} on the topic of this message.", id=found.id)
+    return found.record.topic if found.record is not None else ""
+
+
+def _look(caller: Caller, scope: Scope, context: Context, ids: Sequence[str]) -> Plan[dict[str, Verdict]]:
+    found = yield from operations.look(context, ids)
+    return {id: _verdict(caller, scope, one) for id, one in found.items()}
+
+
+async def _topic(service: Service, caller: Caller, scope: Scope, id: str) -> str | None:
+    """Of one id; raises what stands in the way."""
+    verdict = (await service.client.read(lambda context: _look(caller, scope, context, [id])))[id]
+    if isinstance(verdict, (Problem, StoreError)):
+        raise verdict
+    return verdict
+
+
+def _allowed(verdicts: dict[str, Verdict]) -> dict[str, str]:
+    return {id: topic for id, topic in verdicts.items() if isinstance(topic, str)}
+
+
+async def get(service: Service, caller: Caller, id: str) -> Found | None:
+    """What is known of an id."""
+    found = await service.client.get(id)
+    if caller.everything("read"):
+        return found
+    verdict = _verdict(caller, "read", found)
+    if isinstance(verdict, Problem):
+        raise verdict
+    return None if verdict is None else found
+
+
+async def find(service: Service, caller: Caller, key: str) -> list[Found]:
+    """The messages with a business key that the caller may read."""
+    found = await service.client.find(key)
+    if caller.everything("read"):
+        return found
+    return [one for one in found if isinstance(_verdict(caller, "read", one), str)]
+
+
+def _cancel(caller: Caller, context: Context, ids: Sequence[str]) -> Plan[dict[str, Outcome | None]]:
+    """What became of each id; None for what the caller does not see."""
+    verdicts = yield from _look(caller, "cancel", context, ids)
+    topics = _allowed(verdicts)
+    cancelled = yield from operations.cancel(context, list(topics), topics)
+    return {id: verdict for id, verdict in verdicts.items() if not isinstance(verdict, str)} | dict(
+        zip(topics, cancelled, strict=True)
+    )
+
+
+async def cancel(service: Service, caller: Caller, ids: Sequence[str]) -> Sequence[Outcome]:
+    """Cancel messages; in order, how it went."""
+    if caller.everything("cancel"):
+        return await service.client.cancel_many(ids)
+    outcomes = await service.client.run(lambda context: _cancel(caller, context, ids))
+    return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "not_found") for id in ids]
+
+
+async def cancel_by_key(service: Service, caller: Caller, key: str) -> Sequence[Outcome]:
+    """Cancel the messages with a business key that the caller sees; how each of them went.
+
+    The error of a later page comes last: what stands before it was done.
+    """
+    if caller.everything("cancel"):
+        return await service.client.cancel_by_key(key)
+
+    def each(context: Context, ids: list[str]) -> Plan[list[Outcome]]:
+        outcomes = yield from _cancel(caller, context, ids)
+        return [outcome for outcome in outcomes.values() if outcome is not None]
+
+    return await service.client.run(lambda context: operations.cancel_by_key(context, key, each))
+
+
+async def reschedule(service: Service, caller: Caller, id: str, due: dict[str, int | None]) -> Rescheduled:
+    """Give a message another due."""
+    if caller.everything("cancel"):
+        return await service.client.reschedule(id, **due)
+    spec = operations.spec_of(service.limits, service.clock.now(), **due)
+    topic = await _topic(service, caller, "cancel", id)
+    if topic is None:
+        return Rescheduled(id, "not_found")
+    return await service.client.run(lambda context: operations.reschedule(context, id, spec, topic))
+
+
+async def redrive(service: Service, caller: Caller, ids: Sequence[str]) -> Sequence[str | Problem | StoreError]:
+    """Put dead letters back; in order, how it went."""
+    if caller.everything("admin"):
+        return await service.client.redrive(ids)
+    verdicts = await service.client.read(lambda context: _look(caller, "admin", context, ids))
+    topics = _allowed(verdicts)
+    redriven = await service.client.run(lambda context: operations.redrive(context, list(topics), topics))
+    results: dict[str, Any] = {id: "not_dead" if verdict is None else verdict for id, verdict in verdicts.items()}
+    results |= zip(topics, redriven, strict=True)
+    return [results[id] for id in ids]
+
+
+async def discard(service: Service, caller: Caller, id: str) -> bool:
+    """Delete a dead letter for good; False if it is none."""
+    if caller.everything("admin"):
+        return await service.client.discard(id)
+    topic = await _topic(service, caller, "admin", id)
+    return topic is not None and await service.client.run(lambda context: operations.discard(context, id, topic))

@@ -1,0 +1,195 @@
+"""Look at messages, cancel them, give them another due."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from api.asgi import Request
+from api.auth.caller import Caller
+from api.routes import for_caller
+from api.routes.batch_results import answer_results, ask_each, check_each
+from api.service import Operations, Service, encode
+from api.wire import problems
+from api.wire.decoding import decode
+from api.wire.problems import Answer, Problem
+from api.wire.render import rescheduled_out, state_out
+from api.wire.requests import KEY, CancelIn, PatchIn, due_of
+from api.wire.responses import EndedOut, FoundOut, ResultOut, ResultsOut, ScheduledOut, StateOut
+from delayq import Cancelled, InvalidMessage, StoreError
+from delayq.message import check_id, check_key
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations()
+
+_cancel = msgspec.json.Decoder(CancelIn)
+_patch = msgspec.json.Decoder(PatchIn)
+
+#: Each key is looked for in every queue.
+MOST_KEYS: Final = 100
+STATUS: Final = {
+    "cancelled": 200, "in_flight": 202, "delivered": 409, "dead": 409, "discarded": 409, "not_found": 404,
+}  # fmt: skip
+WHY: Final = {
+    "in_flight": "The message is due or was in flight before, so its due cannot be changed any more.",
+    "parked": "The message is due and waits for its target, so its due cannot be changed any more.",
+    "delivered": "The message has been delivered.",
+    "cancelled": "The message was cancelled.",
+    "removed_in_flight": "The message was cancelled when it may have been forwarded.",
+    "discarded": "The message was deleted as a dead letter.",
+    "dead": "The message is a dead letter: redrive or delete it under /v1/dead-letters.",
+}
+
+
+def _unknown(id: str) -> Problem:
+    detail = "No message has this id; one that was delivered or cancelled is known for a while only."
+    return Problem("not-found", detail, field="id", id=id)
+
+
+@OPERATIONS.add(
+    "GET", "/v1/messages/{id}", gives={200: StateOut}, problems=(400, 404, 503),
+)  # fmt: skip
+async def get(service: Service, request: Request) -> Answer:
+    """Look at a message"""
+    request.query()
+    id = check_id(request.path("id"))
+    found = await for_caller.get(service, request.caller, id)
+    if found is None:
+        raise _unknown(id)
+    return Answer(200, encode(state_out(found)))
+
+
+@OPERATIONS.add(
+    "GET", "/v1/messages", gives={200: FoundOut}, problems=(400, 503),
+    query={"key": {"required": True, "schema": {"type": "string"} | KEY}},
+)  # fmt: skip
+async def find(service: Service, request: Request) -> Answer:
+    """Find messages by a business key
+
+    Those that have not ended, by due; at most 1,000 of each queue.
+    """
+    key = request.query("key").get("key")
+    if key is None:
+        raise InvalidMessage("key", "say which business key: /v1/messages?key=…")
+    found = await for_caller.find(service, request.caller, key)
+    return Answer(200, encode(FoundOut([state_out(one) for one in found])))
+
+
+@OPERATIONS.add(
+    "DELETE", "/v1/messages/{id}", gives={200: EndedOut, 202: EndedOut}, problems=(400, 404, 409, 503),
+)  # fmt: skip
+async def cancel(service: Service, request: Request) -> Answer:
+    """Cancel a message
+
+    200 `cancelled`: it is never forwarded. 202 `in_flight`: it is removed and not tried again, but it may be or have
+    been forwarded. 409 when it was delivered, or is or was a dead letter. The same again gets the same, for a while.
+    """
+    request.query()
+    id = check_id(request.path("id"))
+    (outcome,) = await ask_each(partial(for_caller.cancel, service, request.caller), [id])
+    _count(service, outcome)
+    if isinstance(outcome, (Problem, StoreError)):
+        raise outcome
+    result = outcome.result
+    if result == "not_found":
+        raise _unknown(id)
+    if STATUS[result] == 409:
+        raise Problem("conflict", WHY[result], id=id, state=result)
+    return Answer(STATUS[result], encode(EndedOut(id, result)))
+
+
+@OPERATIONS.add(
+    "POST", "/v1/messages:cancel", takes=CancelIn, example={"keys": ["order-42"]}, gives={200: ResultsOut},
+    problems=(400, 408, 413, 415, 503),
+)  # fmt: skip
+async def cancel_many(service: Service, request: Request) -> Answer:
+    """Cancel messages by ids or by business keys
+
+    A result for each id or key, in order; under a key, one for each message that carries it.
+    """
+    given = decode(_cancel, await request.json(service.settings.request_limit))
+    if (given.ids is None) == (given.keys is None):
+        raise InvalidMessage("ids", "give exactly one of ids and keys")
+    if given.ids is not None:
+        return await _cancel_ids(service, request.caller, given.ids)
+    assert given.keys is not None
+    return await _cancel_keys(service, request.caller, given.keys)
+
+
+async def _cancel_ids(service: Service, caller: Caller, ids: list[str]) -> Answer:
+    valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
+    outcomes = await ask_each(partial(for_caller.cancel, service, caller), valid)
+    results = [refused.get(id) or _result(service, next(outcomes), id) for id in ids]
+    return answer_results(results)
+
+
+async def _cancel_keys(service: Service, caller: Caller, keys: list[str]) -> Answer:
+    _, refused = check_each("keys", keys, MOST_KEYS, lambda key: check_key(key, service.limits))
+    results: list[ResultOut] = []
+    away: StoreError | None = None
+    for key in keys:
+        if key in refused:
+            results.append(refused[key])
+            continue
+        messages: list[ResultOut] = []
+        if away is None:  # or else the other keys are not asked for: each would wait for its time-out
+            messages, away = await _cancel_key(service, caller, key)
+        if away is None:
+            results.append(ResultOut(status=200, key=key, messages=messages))
+            continue
+        _count(service, away)
+        problem = problems.problem_of(away).out
+        results.append(ResultOut(status=problem.status, key=key, messages=messages or UNSET, problem=problem))
+    return answer_results(results)
+
+
+async def _cancel_key(service: Service, caller: Caller, key: str) -> tuple[list[ResultOut], StoreError | None]:
+    """What became of the messages that carry a key, and the error that hides what became of others."""
+    try:
+        outcomes = await for_caller.cancel_by_key(service, caller, key)
+    except StoreError as error:
+        return [], error
+    away = next((outcome for outcome in outcomes if isinstance(outcome, StoreError)), None)
+    told = [outcome for outcome in outcomes if not isinstance(outcome, StoreError)]
+    return [_result(service, outcome, _id_of(outcome)) for outcome in told], away
+
+
+def _id_of(outcome: Cancelled | Problem) -> str:
+    id = outcome.out.id if isinstance(outcome, Problem) else outcome.id
+    return id or ""
+
+
+def _result(service: Service, outcome: Cancelled | Problem | StoreError, id: str) -> ResultOut:
+    _count(service, outcome)
+    if isinstance(outcome, Cancelled):
+        return ResultOut(status=STATUS[outcome.result], id=id, result=outcome.result)
+    problem = problems.problem_of(outcome).out
+    return ResultOut(status=problem.status, id=id, problem=problem)
+
+
+def _count(service: Service, outcome: Cancelled | Problem | StoreError) -> None:
+    result = outcome.result if isinstance(outcome, Cancelled) else problems.problem_of(outcome).kind
+    service.metrics.cancelled[result] += 1
+
+
+@OPERATIONS.add(
+    "PATCH", "/v1/messages/{id}", takes=PatchIn, example={"delayTime": "2h"}, gives={200: ScheduledOut},
+    problems=(400, 404, 408, 409, 413, 415, 503, 507),
+)  # fmt: skip
+async def reschedule(service: Service, request: Request) -> Answer:
+    """Give a message another due
+
+    Only while cancelling it would be certain; otherwise 409, and `state` says what it is in.
+    """
+    id = check_id(request.path("id"))
+    due: dict[str, Any] = due_of(decode(_patch, await request.json(service.settings.request_limit)))
+    outcome = await for_caller.reschedule(service, request.caller, id, due)
+    if outcome.result == "not_found":
+        raise _unknown(id)
+    if outcome.due is None or outcome.queue is None:
+        raise Problem("conflict", WHY[outcome.result], id=id, state=outcome.result)
+    return Answer(200, encode(rescheduled_out(outcome.id, outcome.queue, outcome.due)))

@@ -1,0 +1,83 @@
+"""For operators: queues, nodes, routes, figures, whether it lives and is ready, metrics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from api.asgi import Request
+from api.service import Operations, Service, encode
+from api.wire.problems import Answer, Problem
+from api.wire.render import nodes_out, queues_out, routes_out, stats_out
+from api.wire.responses import HealthOut, NodesOut, QueuesOut, RoutesOut, StatsOut
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations()
+
+_METRICS: Final = ((b"content-type", CONTENT_TYPE_LATEST.encode()),)
+
+
+@OPERATIONS.add("GET", "/v1/queues", gives={200: QueuesOut}, problems=(400, 503))
+async def queues(service: Service, request: Request) -> Answer:
+    """Look at the queues"""
+    request.caller.need_everywhere("read")
+    request.query()
+    return Answer(200, encode(queues_out(await service.client.stats(), await service.client.nodes())))
+
+
+@OPERATIONS.add("GET", "/v1/nodes", gives={200: NodesOut}, problems=(400, 503))
+async def nodes(service: Service, request: Request) -> Answer:
+    """Look at the nodes
+
+    By what they say of themselves every 5 s. One that stops in order takes its line away; one that died is `stale`.
+    """
+    request.caller.need_everywhere("read")
+    request.query()
+    return Answer(200, encode(nodes_out(await service.client.nodes())))
+
+
+@OPERATIONS.add("GET", "/v1/routes", gives={200: RoutesOut}, problems=(400, 503))
+async def routes(service: Service, request: Request) -> Answer:
+    """Look at the routes and their circuits
+
+    By what live workers say of them every 5 s, and how much is parked for each.
+    """
+    request.caller.need_everywhere("read")
+    request.query()
+    return Answer(200, encode(routes_out(await service.client.routes())))
+
+
+@OPERATIONS.add("GET", "/v1/stats", gives={200: StatsOut}, problems=(400, 503))
+async def stats(service: Service, request: Request) -> Answer:
+    """Look at all queues together"""
+    request.caller.need_everywhere("read")
+    request.query()
+    return Answer(200, encode(stats_out(await service.client.stats())))
+
+
+@OPERATIONS.add("GET", "/livez", gives={200: HealthOut}, open=True)
+async def livez(_service: Service, _request: Request) -> Answer:
+    """Whether the process answers"""
+    return Answer(200, encode(HealthOut("alive")))
+
+
+@OPERATIONS.add("GET", "/readyz", gives={200: HealthOut}, problems=(503,), open=True)
+async def readyz(service: Service, _request: Request) -> Answer:
+    """Whether messages can be taken and kept
+
+    503 says in `missing` what there is to do: Redis answers, keeps an append-only file, never evicts, has the
+    layout that this process expects, and every message that was scheduled is accounted for.
+    """
+    lacking = await service.readiness.missing()
+    if lacking:
+        raise Problem("not-ready", "; ".join(lacking), missing=lacking)
+    return Answer(200, encode(HealthOut("ready")))
+
+
+@OPERATIONS.add("GET", "/metrics", gives={200: None})
+async def metrics(service: Service, request: Request) -> Answer:
+    """Numbers for Prometheus"""
+    request.caller.need_everywhere("read")
+    return Answer(200, service.metrics.render(), _METRICS)

@@ -1,0 +1,138 @@
+"""Schedule: one message, or many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from api.asgi import Request
+from api.auth.quotas import RETRY_AFTER
+from api.service import Operations, Service, encode
+from api.wire import problems
+from api.wire.decoding import decode
+from api.wire.problems import Answer, Problem
+from api.wire.render import scheduled_out
+from api.wire.requests import BatchIn, MessageIn, PartsIn, message_of
+from api.wire.responses import BatchOut, ItemOut, ScheduledOut
+from delayq import DelayqError, InvalidMessage, Message, Scheduled
+from delayq.times import format_instant
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations()
+
+Outcome = Scheduled | DelayqError | Problem
+
+_message = msgspec.json.Decoder(MessageIn)
+_batch = msgspec.json.Decoder(BatchIn)
+_parts = msgspec.json.Decoder(PartsIn)
+
+EXAMPLE: Final = {"topic": "orders.unpaid", "body": {"order": 42}, "delayTime": "30m", "keys": ["order-42"]}
+
+
+@OPERATIONS.add(
+    "POST", "/v1/messages", takes=MessageIn, example=EXAMPLE, gives={201: ScheduledOut, 200: ScheduledOut},
+    problems=(400, 408, 409, 413, 415, 503, 507),
+)  # fmt: skip
+async def schedule(service: Service, request: Request) -> Answer:
+    """Schedule a message
+
+    201 when it was scheduled; 200 when this very message was before, or has been delivered (`state` says which);
+    409 when the id belongs to other content, or was cancelled. After 503 repeat with the id in the problem.
+    """
+    raw = await request.json(service.settings.request_limit)
+    caller = request.caller
+    message = caller.takes(message_of(decode(_message, raw)))
+    if caller.quota is not None and not await service.quotas.take(caller, 1):
+        raise service.quotas.full(caller)
+    if service.scheduling is None:
+        outcome = await service.group.schedule(message, len(raw))
+    else:
+        with service.scheduling.span() as span:
+            (outcome,) = span.ended([await service.group.schedule(span.mark(message), len(raw))])
+    counts = service.metrics.scheduled
+    if isinstance(outcome, Scheduled):
+        created = outcome.created
+        counts["created" if created else "repeated"] += 1
+        return Answer(201 if created else 200, encode(scheduled_out(outcome)))
+    problem = problems.problem_of(outcome)
+    counts[problem.kind] += 1
+    raise problem
+
+
+@OPERATIONS.add(
+    "POST", "/v1/messages:batch", takes=BatchIn, example={"messages": [EXAMPLE]}, gives={200: BatchOut},
+    problems=(400, 408, 413, 415, 503, 507),
+)  # fmt: skip
+async def schedule_batch(service: Service, request: Request) -> Answer:
+    """Schedule many messages
+
+    Each gets its own result, in order, with the status it would have got by itself: a bad one never stops the
+    others. 503 and 507 only when every one of them failed for the store; their ids are in the results.
+    """
+    given = _decode_batch(await request.json(service.settings.request_limit))
+    most = service.settings.batch_limit
+    if len(given) > most:
+        raise InvalidMessage("messages", f"at most {most} in a batch; {len(given)} were given")
+    caller = request.caller
+    caller.count(len(given))
+    refused: dict[int, Outcome] = {}
+    messages: list[Message] = []
+    for index, one in enumerate(given):
+        try:
+            message = caller.takes(message_of(one if isinstance(one, MessageIn) else decode(_message, one)))
+            if caller.quota is not None:  # what is refused anyway takes no room
+                message.validate(service.limits, service.clock.now())
+            messages.append(message)
+        except (InvalidMessage, Problem) as error:
+            refused[index] = error
+    if caller.quota is not None:
+        room = await service.quotas.take(caller, len(messages))
+        good = [index for index in range(len(given)) if index not in refused]
+        refused.update(dict.fromkeys(good[room:], service.quotas.full(caller)))
+        del messages[room:]
+    outcomes: list[Outcome] = []
+    if messages and service.scheduling is None:
+        outcomes += await service.client.schedule_many(messages)
+    elif messages and service.scheduling is not None:
+        with service.scheduling.span() as span:
+            outcomes += span.ended([*await service.client.schedule_many(map(span.mark, messages))])
+    for index, refusal in sorted(refused.items(), key=lambda one: one[0]):  # in ascending order each comes to its place
+        outcomes.insert(index, refusal)
+    return _answer_batch(service, outcomes)
+
+
+def _decode_batch(raw: bytes) -> Sequence[MessageIn | msgspec.Raw]:
+    try:
+        return decode(_batch, raw).messages  # the usual case: all of them are well formed
+    except Problem:
+        return decode(_parts, raw).messages  # one of them is not, and is told by itself
+
+
+def _answer_batch(service: Service, outcomes: list[Outcome]) -> Answer:
+    results: list[ItemOut] = []
+    counts: Counter[str] = Counter()
+    created = 0
+    for outcome in outcomes:
+        if isinstance(outcome, Scheduled):
+            due = outcome.due
+            due_time = None if due is None else format_instant(due)
+            created += outcome.created
+            status = 201 if outcome.created else 200
+            results.append(ItemOut(status, outcome.id, outcome.queue, outcome.state, due_time, due))
+        else:
+            problem = problems.problem_of(outcome)
+            counts[problem.kind] += 1
+            results.append(ItemOut(problem.out.status, problem.out.id, problem=problem.out))
+    repeated = len(outcomes) - created - counts.total()
+    service.metrics.scheduled.update(counts, created=created, repeated=repeated)
+    if outcomes and counts["unavailable"] + counts["full"] == len(outcomes):
+        kind = "unavailable" if counts["unavailable"] else "full"
+        raise Problem(kind, "No message could be scheduled; repeat each with the id in its result.", results=results)
+    if outcomes and counts["quota"] == len(outcomes):
+        detail = "There is no room for any of these messages; cancel some that wait, or wait."
+        raise Problem("quota", detail, retry_after=RETRY_AFTER, results=results)
+    return Answer(200, encode(BatchOut(results)))

@@ -1,0 +1,1 @@
+"""Requests and responses: what is read, what is written, what is refused."""

@@ -1,0 +1,131 @@
+"""Scheduling over HTTP: one API process, kept connections, each waiting for its answer.
+
+Batches of 100 messages are set beside the limit of scheduling. Single messages are set beside an endpoint of FastAPI
+and Pydantic that takes the same payload and does nothing, under the same server with the same settings.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
+from benchmarks.load.http_load import Load, post
+from benchmarks.load.messages import DAY, make, spread
+from benchmarks.measures.schedule import measure_limit
+from benchmarks.results import Figure, paired
+from benchmarks.running import limit
+from benchmarks.running.processes import api, http_service, server_for
+from delayq import Client, Message
+from delayq.embedded.processes import free_port
+
+__all__ = ["measure", "messages_of", "payload", "run", "write_lines"]
+
+BATCH: Final = 100
+BATCH_CONNECTIONS: Final = 16
+SINGLE_CONNECTIONS: Final = 64
+GOALS: Final = {"batches of 100": 0.5, "single messages": 1.5}
+
+
+def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    """Measure batches and single messages."""
+    seconds = 4.0 if scale.quick else 20.0
+    details: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name:
+        folder = Path(name)
+        messages = messages_of(scale.messages, keys=0)
+        limit.write_schedule(folder / "commands", messages)
+        _write_batches(folder / "batches", messages[:20_000])
+        figures = [
+            _batches(scale, folder, messages, seconds, details),
+            _singles(scale, folder, seconds, details),
+        ]
+    return figures, details
+
+
+def messages_of(count: int, *, keys: int) -> list[Message]:
+    """So many messages, due within a day, a day from now."""
+    progress(f"http: preparing {count:,} messages")
+    return list(make(count, spread(int(now()) + DAY, DAY), keys=keys))
+
+
+def _batches(scale: Scale, folder: Path, messages: list[Message], seconds: float, details: dict[str, Any]) -> Figure:
+    costs: list[dict[str, float]] = []
+
+    def ours() -> float:
+        load = ("/v1/messages:batch", folder / "batches", BATCH_CONNECTIONS, seconds)
+        return BATCH * measure(scale, *load, each=BATCH, costs=costs)
+
+    pairs = in_pairs("http, batches of 100", scale.runs, lambda: measure_limit(folder / "commands", messages), ours)
+    details["batches of 100, CPU µs a message"] = costs
+    return paired("batches of 100", "messages/s", pairs, goal=GOALS["batches of 100"])
+
+
+def _singles(scale: Scale, folder: Path, seconds: float, details: dict[str, Any]) -> Figure:
+    costs: list[dict[str, float]] = []
+    bodies = folder / "singles"
+    write_lines(bodies, map(payload, messages_of(5_000, keys=1)))
+
+    def ours() -> float:
+        return measure(scale, "/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
+
+    pairs = in_pairs("http, single messages", scale.runs, lambda: _empty(bodies, seconds), ours)
+    details["single messages, CPU µs a message"] = costs
+    return paired("single messages", "requests/s", pairs, goal=GOALS["single messages"])
+
+
+def payload(message: Message) -> dict[str, Any]:
+    """A message as JSON has it."""
+    return {
+        "topic": message.topic, "tags": message.tags, "keys": message.keys, "body": message.body,
+        "expectDate": message.expect_date,
+    }  # fmt: skip
+
+
+def _write_batches(path: Path, messages: Sequence[Message]) -> None:
+    payloads = list(map(payload, messages))
+    starts = range(0, len(payloads), BATCH)
+    write_lines(path, ({"messages": payloads[start : start + BATCH]} for start in starts))
+
+
+def write_lines(path: Path, values: Any) -> None:
+    """As JSON, one a line."""
+    path.write_bytes(b"".join(msgspec.json.encode(value) + b"\n" for value in values))
+
+
+def measure(
+    scale: Scale, path: str, bodies: Path, connections: int, seconds: float, *, each: int,
+    costs: list[dict[str, float]],
+) -> float:  # fmt: skip
+    """Requests/s of the API, which is asked by POST; what each message cost is added to `costs`."""
+    with server_for(scale) as running, api(running.url) as (process, port):
+        url = f"http://127.0.0.1:{port}{path}"
+        post(Load(url, bodies, connections, 1))  # warm up
+        before = _scheduled(running.url)
+        meter = CpuMeter(api=process.pid, server=running.pid)
+        rate = post(Load(url, bodies, connections, seconds))
+        scheduled = _scheduled(running.url) - before
+        # wrk's rate is over its own time, which is a little longer than asked for.
+        if scheduled < 0.95 * rate * seconds * each:
+            raise BenchmarkError(f"the API answered {rate * seconds * each:,.0f} but scheduled {scheduled:,}")
+        meter.end(scheduled)
+        costs.append(meter.each())
+        return rate
+
+
+def _scheduled(url: str) -> int:
+    with Client(url) as client:
+        return sum(queue.counters["scheduled"] for queue in client.stats())
+
+
+def _empty(bodies: Path, seconds: float) -> float:
+    port = free_port()
+    with http_service("/readyz", "-m", "benchmarks.running.empty_api", str(port), port=port):
+        url = f"http://127.0.0.1:{port}/v1/messages"
+        post(Load(url, bodies, SINGLE_CONNECTIONS, 1))
+        return post(Load(url, bodies, SINGLE_CONNECTIONS, seconds))

@@ -1,0 +1,66 @@
+"""Memory of a pending message beyond its record: `used_memory` with messages pending and without.
+
+Measured without and with one business key, whose text is part of the record; on Valkey, and on Redis where it is
+installed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.harness import Scale, now, progress
+from benchmarks.load.messages import DAY, make, spread
+from benchmarks.measures.schedule import schedule_all
+from benchmarks.results import Figure, single
+from benchmarks.running import limit
+from benchmarks.running.processes import connect, server
+from delayq import Client
+
+__all__ = ["overhead", "run"]
+
+#: Bytes of a message, and of a key.
+GOALS: Final = {"Valkey": (185, 125), "Redis": (255, 160)}
+
+
+def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    """Measure on what is there."""
+    servers: dict[str, Path | None] = {"Valkey": None}
+    if installed := shutil.which("redis-server"):
+        servers["Redis"] = Path(installed)
+    figures = []
+    details: dict[str, Any] = {}
+    for name, binary in servers.items():
+        plain, keyed = [], []
+        for number in range(1, scale.runs + 1):
+            progress(f"memory on {name}, run {number} of {scale.runs}")
+            plain.append(overhead(scale.messages, 0, binary))
+            keyed.append(overhead(scale.messages, 1, binary))
+        extra = [with_key - without for with_key, without in zip(keyed, plain, strict=True)]
+        for_message, for_key = GOALS[name]
+        figures.append(single(f"{name}, a message beyond its record", "B", plain, goal=for_message))
+        figures.append(single(f"{name}, one business key beyond it", "B", extra, goal=for_key))
+        details[name] = {"server": _version(binary), "plain, B": plain, "with one key, B": keyed}
+    return figures, details
+
+
+def _version(binary: Path | None) -> str:
+    with server(binary=binary) as running, connect(running.url) as connection:
+        info = connection.info("server")
+        return str(info.get("valkey_version") or info["redis_version"])
+
+
+def overhead(count: int, keys: int, binary: Path | None = None) -> float:
+    """Bytes a message beyond the record."""
+    messages = list(make(count, spread(int(now()) + DAY, DAY), keys=keys))
+    records = sum(len(limit.record(message)) for message in messages)
+    with server(binary=binary) as running, connect(running.url) as connection:
+        with Client(running.url) as client:
+            schedule_all(client, messages[:1])
+            before = connection.info("memory")["used_memory"]
+            schedule_all(client, messages)
+        time.sleep(1.5)  # the AOF's buffer is written, the client's is given back
+        after = connection.info("memory")["used_memory"]
+    return float(after - before - records) / count

@@ -1,0 +1,121 @@
+"""More nodes, and more primaries of a Redis Cluster: how fast a backlog is drained, and what Redis spends on a message.
+
+It is drained through the general path into a null target: there the nodes do most of the work, so more of them show;
+into Redis Streams of the same Redis one script does it all, and a second node finds nothing to do. Everything shares
+the cores of one machine, so messages/s grow only until those are busy. What Redis spends on a message does not depend
+on that: more nodes must not make it dearer, and of several primaries it is the busiest that bounds the whole.
+The primaries have no replicas; there are two nodes before them. 300,000 messages are drained each time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.harness import CpuMeter, Scale, now, progress
+from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until, span_of
+from benchmarks.load.messages import make, spread
+from benchmarks.measures.drain import NULL_ROUTES
+from benchmarks.results import Figure, single
+from benchmarks.running.groups import Group, cluster
+from benchmarks.running.processes import server
+from benchmarks.running.team import Team
+from delayq import Client
+from testbed.zookeeper import ZooKeeperServer
+
+__all__ = ["run"]
+
+REST: Final = 1.0
+#: In full, and quick.
+MESSAGES: Final = {False: 300_000, True: 50_000}
+ROUNDS: Final = {False: 2, True: 1}
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """So many nodes, on so many primaries of a Redis Cluster, or (0) on one server."""
+
+    nodes: int
+    primaries: int = 0
+
+    @property
+    def name(self) -> str:
+        """As the figures call it."""
+        if self.primaries:
+            return f"Redis Cluster, {self.primaries} {'primary' if self.primaries == 1 else 'primaries'}"
+        return f"{self.nodes} {'node' if self.nodes == 1 else 'nodes'}"
+
+    def servers(self) -> AbstractContextManager[Group]:
+        """Its Redis."""
+        return cluster(self.primaries, replicas=False) if self.primaries else _alone()
+
+
+SETUPS: Final = (Setup(1), Setup(2), Setup(4), Setup(2, 1), Setup(2, 3))
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """Messages/s, and CPU µs a message: of all servers, of the busiest, of the nodes."""
+
+    rate: float
+    redis: float
+    busiest: float
+    nodes: float
+
+
+def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    """Measure numbers of nodes on one server, then of primaries; all of them in turn."""
+    figures: list[Figure] = []
+    found: dict[Setup, list[Drained]] = {setup: [] for setup in SETUPS}
+    with ZooKeeperServer() as zookeeper:
+        for number in range(1, ROUNDS[scale.quick] + 1):
+            for setup, runs in found.items():
+                progress(f"scale: {setup.name}, run {number}")
+                runs.append(_measure(setup, MESSAGES[scale.quick], zookeeper))
+    for setup, runs in found.items():
+        figures.append(single(f"{setup.name}, drained", "messages/s", [one.rate for one in runs]))
+        figures.append(single(f"{setup.name}, CPU of Redis", "µs a message", [one.redis for one in runs]))
+        if setup.primaries > 1:
+            figures.append(
+                single(f"{setup.name}, CPU of the busiest", "µs a message", [one.busiest for one in runs])
+            )  # fmt: skip
+        figures.append(single(f"{setup.name}, CPU of the nodes", "µs a message", [one.nodes for one in runs]))
+    return figures, {}
+
+
+@contextmanager
+def _alone() -> Iterator[Group]:
+    with server() as running:
+        yield Group(running.url, [running])
+
+
+def _measure(setup: Setup, count: int, zookeeper: ZooKeeperServer) -> Drained:
+    root = f"/scale-{time.time_ns()}"
+    with (
+        setup.servers() as group,
+        Team(
+            group.url,
+            zookeeper.hosts,
+            setup.nodes,
+            module="benchmarks.running.worker_with_null",
+            routes=NULL_ROUTES,
+            root=root,
+        ) as team,
+        Client(group.url) as client,
+        closing(Watch(group.url)) as watch,
+    ):
+        moment, span = int(now()) + lead(count, spare=4_000), span_of(count)
+        schedule_ahead(client, make(count, spread(moment, span)), moment)
+        sleep_until(moment - 5)
+        meter = CpuMeter(**group.pids, **team.pids)
+        seconds = watch.pool_emptied(count, moment)
+        meter.end(count)
+        team.check()
+    each = meter.each()
+    servers = [cost for process, cost in each.items() if process not in team.names]
+    found = Drained(count / seconds, sum(servers), max(servers), sum(each[name] for name in team.names))
+    progress(f"scale: {setup.name}: {found.rate:,.0f} messages/s, Redis {found.redis:.1f} µs a message")
+    time.sleep(REST)
+    return found

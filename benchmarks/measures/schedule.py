@@ -1,0 +1,107 @@
+"""Scheduling in bulk: `Client.schedule_many` of one process over a list of messages due within a day.
+
+The limit is `redis-cli --pipe` with HSET and ZADD of the same messages, and a ZADD more of each that has a key.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
+from benchmarks.load import feeder
+from benchmarks.load.messages import DAY, QUEUES, make, spread
+from benchmarks.results import Figure, paired
+from benchmarks.running import limit
+from benchmarks.running.processes import connect, server, server_for
+from delayq import Client, Message, Scheduled
+from delayq.store.keys import queue_keys
+
+__all__ = ["accepted", "measure_limit", "run", "schedule_all"]
+
+GOALS = {0: 0.9, 1: 0.7}
+_KEYS = {0: "plain", 1: "one business key"}
+#: Where there is no redis-cli, this feeder measures the limit, so it must not be slower.
+FEEDER = "the limit's socket feeder, beside redis-cli"
+
+
+def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    """Measure both kinds of messages."""
+    figures = []
+    details: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder:
+        path = Path(folder, "commands")
+        for keys, goal in GOALS.items():
+            what = f"schedule, {_KEYS[keys]}"
+            progress(f"{what}: preparing {scale.messages:,} messages")
+            messages = list(make(scale.messages, spread(int(now()) + DAY, DAY), keys=keys))
+            limit.write_schedule(path, messages)
+            costs: list[dict[str, float]] = []
+            pairs = in_pairs(
+                what, scale.runs, partial(measure_limit, path, messages), partial(_ours, scale, messages, costs)
+            )
+            figures.append(paired(_KEYS[keys], "messages/s", pairs, goal=goal))
+            details[f"{_KEYS[keys]}, CPU µs a message"] = costs
+        if limit.redis_cli() is not None:
+            pairs = in_pairs(
+                FEEDER, scale.runs, partial(measure_limit, path, messages), partial(_by_socket, path, messages)
+            )
+            figures.append(paired(FEEDER, "messages/s", pairs, goal=0.95))
+    return figures, details
+
+
+def measure_limit(path: Path, messages: list[Message]) -> float:
+    """Messages/s of the limit, whose commands stand in `path`."""
+    with server() as running:
+        return len(messages) / limit.feed(running.port, path, _replies(messages))
+
+
+def _replies(messages: list[Message]) -> int:
+    return sum(2 + len(message.keys) for message in messages)
+
+
+def _ours(scale: Scale, messages: list[Message], costs: list[dict[str, float]]) -> float:
+    with server_for(scale) as running, Client(running.url) as client:
+        schedule_all(client, messages[:1])  # the layout is agreed on, the script loaded
+        meter = CpuMeter(client=os.getpid(), server=running.pid)
+        began = time.perf_counter()
+        outcomes = client.schedule_many(messages)
+        seconds = time.perf_counter() - began
+        meter.end(len(messages))
+        costs.append(meter.each())
+        _check(running.url, outcomes, len(messages) + 1)
+        return len(messages) / seconds
+
+
+def _check(url: str, outcomes: list[Any], expected: int) -> None:
+    accepted(outcomes)
+    with closing(connect(url)) as connection:
+        there = sum(connection.zcard(queue_keys(queue).queue) for queue in range(QUEUES))
+    if there != expected:
+        raise BenchmarkError(f"{there} messages stand in the queues instead of {expected}")
+
+
+def schedule_all(client: Client, messages: Any) -> int:
+    """Schedule messages that belong to a benchmark's preparation; how many."""
+    return accepted(client.schedule_many(messages))
+
+
+def accepted(outcomes: list[Any]) -> int:
+    """How many messages were scheduled; a BenchmarkError if one of them was not."""
+    refused = [outcome for outcome in outcomes if not (isinstance(outcome, Scheduled) and outcome.created)]
+    if refused:
+        raise BenchmarkError(f"{len(refused)} messages were not scheduled, such as {refused[0]!r}")
+    return len(outcomes)
+
+
+def _by_socket(path: Path, messages: list[Message]) -> float:
+    with server() as running:
+        began = time.perf_counter()
+        feeder.feed(running.port, path, _replies(messages))
+        return len(messages) / (time.perf_counter() - began)

@@ -1,0 +1,211 @@
+"""Brokers as targets: throughput beside the broker's own client, lateness, and what a hung one does to others.
+
+Throughput: a backlog falls due and one worker sends it all through the general path, until Redis holds none of it; the
+limit is what the broker's own Python client sends alone, in a process of its own. Both send the same messages: a body of
+200 bytes, a topic of eight, a tag, a business key, and id, due, attempt and media type as headers or properties, which
+are put into the broker's form within the time that counts. Both make the same promise: Kafka, idempotent and
+acks=all; RabbitMQ, persistent, mandatory and confirmed; RocketMQ, an answer for each; and look at the broker's word of
+each message. The client alone has its messages in memory and takes them off no queue: what delayq does beyond that,
+with the broker and Redis on the same cores, is what the ratio shows. Pairs are measured in turn, after the broker has
+been sent so much that it gets no faster (Java compiles what it runs often). Lateness: as `lateness` measures it, at the
+broker's consumer. Hung: one broker is paused while its messages fall due; counted is the lateness of another target's
+topic before and meanwhile.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.brokers import NAMES, Broker, kit
+from benchmarks.errors import BenchmarkError
+from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
+from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until, span_of
+from benchmarks.load.messages import TOPICS, make, spread
+from benchmarks.load.producer import Plan
+from benchmarks.measures.lateness import DELAYS, WARM_UP, Lateness, Traffic, lateness
+from benchmarks.results import Figure, paired, single
+from benchmarks.running.processes import python, server_for, worker
+from delayq import Client
+from testbed.errors import ServerMissing
+
+__all__ = ["run"]
+
+THROUGHPUT: Final = 0.8
+WARM_UPS: Final = 5
+RATE: Final = 1_000
+LATE: Final = 15.0
+HUNG_TOPIC: Final = "order.cancel"
+OTHER_TOPIC: Final = "payment.check"
+OTHER_RATE: Final = 200
+MORE_LATE: Final = 10.0
+
+
+def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    """Measure every broker that this machine has; raises ServerMissing if there is none."""
+    figures: list[Figure] = []
+    details: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    for name in NAMES:
+        try:
+            with kit(name).running([*TOPICS, *(_late_topic(number) for number in range(scale.runs))]) as broker:
+                figures += _throughput(scale, name, broker, details)
+                try:
+                    figures += _lateness(scale, name, broker, details)
+                except BenchmarkError as error:  # its consumer did not see all: the others are measured all the same
+                    progress(f"{name}, lateness is not measured: {error}")
+                    details[f"{name}, lateness is not measured"] = str(error)
+                figures += _hung(scale, name, broker, details)
+        except ServerMissing as error:
+            progress(f"{name} is left out: {error}")
+            left_out[name] = str(error)
+    if not figures:
+        raise ServerMissing(next(iter(left_out.values())))
+    return figures, details | ({"left out": left_out} if left_out else {})
+
+
+def _route(name: str, match: str, url: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "match": match, "target": url, **more}
+
+
+def _late_topic(number: int) -> str:
+    """Each run has a topic of its own, so that its consumer reads from the beginning."""
+    return f"late-{number}"
+
+
+def _routes(*some: dict[str, Any]) -> str:
+    return msgspec.json.encode(some).decode()
+
+
+def _throughput(scale: Scale, name: str, broker: Broker, details: dict[str, Any]) -> list[Figure]:
+    count = kit(name).quick if scale.quick else kit(name).messages
+    costs: list[dict[str, float]] = []
+
+    def alone() -> float:
+        with python("-m", "benchmarks.brokers", "alone", name, broker.url, str(count)) as process:
+            process.wait(600)
+            return count / _seconds(process.said())
+
+    def ours() -> float:
+        with (
+            server_for(scale) as running,
+            worker(running.url, routes=_routes(_route(name, "*", broker.url))) as process,
+            Client(running.url) as client,
+            closing(Watch(running.url)) as watch,
+        ):
+            moment = int(now()) + lead(count)
+            schedule_ahead(client, make(count, spread(moment, span_of(count)), keys=1), moment)
+            sleep_until(moment - 5)
+            meter = CpuMeter(server=running.pid, worker=process.pid)
+            seconds = watch.pool_emptied(count, moment)
+            meter.end(count)
+            costs.append(meter.each())
+            process.check()
+            return count / seconds
+
+    _warm_up(name, alone)
+    pairs = in_pairs(f"{name}, throughput", scale.runs, alone, ours)
+    details[f"{name}, CPU µs a message"] = costs
+    return [paired(f"{name}, throughput beside its own client", "messages/s", pairs, goal=THROUGHPUT)]
+
+
+def _seconds(said: str) -> float:
+    """What a client alone has printed last; some clients complain behind it, while they shut down."""
+    for line in reversed(said.splitlines()):
+        with suppress(ValueError):
+            return float(line)
+    raise BenchmarkError(f"the client alone says:\n{said}")
+
+
+def _warm_up(name: str, alone: Callable[[], float]) -> None:
+    """Send until it gets no faster: a broker that has just started is several times slower."""
+    best = 0.0
+    for _ in range(WARM_UPS):
+        rate = alone()
+        progress(f"{name}: warming up, {rate:,.0f}")
+        if rate < 1.1 * best:
+            return
+        best = max(best, rate)
+
+
+def _lateness(scale: Scale, name: str, broker: Broker, details: dict[str, Any]) -> list[Figure]:
+    runs = []
+    for number in range(scale.runs):
+        progress(f"{name}, lateness at {RATE:,}/s, run {number + 1}")
+        runs.append(_late(scale, name, broker, 8.0 if scale.quick else 30.0, _late_topic(number)))
+        progress(f"{name}, lateness: {runs[-1].consumer}")
+    title = f"{name}, lateness at {RATE:,}/s"
+    details[title] = msgspec.to_builtins(runs)
+    return [
+        single(f"{title}, p50", "ms", [one.consumer["p50"] for one in runs]),
+        single(f"{title}, p99", "ms", [one.consumer["p99"] for one in runs], goal=LATE),
+        single(f"{title}, early", "messages", [one.early for one in runs], goal=0),
+    ]
+
+
+def _late(scale: Scale, name: str, broker: Broker, seconds: float, topic: str) -> Lateness:
+    with (
+        tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
+        server_for(scale, rewrites=True) as running,
+        worker(running.url, routes=_routes(_route(name, "*", broker.url))),
+    ):
+        start = now() + 3000
+        plan = Plan(running.url, (topic,), RATE, start, WARM_UP + seconds, DELAYS)
+        reader = ("-m", "benchmarks.brokers", "read", name, kit(name).source(broker), topic)
+        with Traffic(plan, Path(folder), reader) as traffic:
+            arrived, _ = traffic.wait()
+    first = start + 1000 * WARM_UP
+    return lateness([one for one in arrived if first <= one.due < first + 1000 * seconds])
+
+
+def _hung(scale: Scale, name: str, broker: Broker, details: dict[str, Any]) -> list[Figure]:
+    """Another target's topic before, and while this one is hung with its messages due."""
+    seconds = 8.0 if scale.quick else 20.0
+    found: list[tuple[Lateness, Lateness]] = []
+    for number in range(1, scale.runs + 1):
+        progress(f"{name} hung, run {number}")
+        found.append(_beside_hung(scale, name, broker, seconds))
+        progress(f"others: {found[-1][0].consumer['p99']} ms before, {found[-1][1].consumer['p99']} ms meanwhile")
+    title = f"{name} hung, others at {OTHER_RATE}/s"
+    details[title] = msgspec.to_builtins(found)
+    return [
+        single(f"{title}, p99 before", "ms", [before.consumer["p99"] for before, _ in found]),
+        single(f"{title}, p99 meanwhile", "ms", [meanwhile.consumer["p99"] for _, meanwhile in found]),
+        single(
+            f"{title}, p99 more than before", "ms",
+            [meanwhile.consumer["p99"] - before.consumer["p99"] for before, meanwhile in found], goal=MORE_LATE,
+        ),
+        single(f"{title}, early", "messages", [one.early + other.early for one, other in found], goal=0),
+    ]  # fmt: skip
+
+
+def _beside_hung(scale: Scale, name: str, broker: Broker, seconds: float) -> tuple[Lateness, Lateness]:
+    routes = _routes(
+        _route("hung", HUNG_TOPIC, broker.url), _route("others", "*", "redis+stream:", path="general")
+    )  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
+        server_for(scale, rewrites=True) as running,
+        worker(running.url, routes=routes),
+    ):
+        start = now() + 3000
+        whole = WARM_UP + 2 * seconds
+        paused_at = start + 1000 * (WARM_UP + seconds)
+        others = Plan(running.url, (OTHER_TOPIC,), OTHER_RATE, start, whole, DELAYS)
+        its_own = Plan(running.url, (HUNG_TOPIC,), RATE, start, whole, DELAYS)
+        with Traffic(others, Path(folder)) as traffic, python("-m", "benchmarks.load.producer", *its_own.arguments()):
+            sleep_until(paused_at)
+            broker.pause()
+            try:
+                arrived, _ = traffic.wait()
+            finally:
+                broker.resume()
+    first = start + 1000 * WARM_UP
+    before = [one for one in arrived if first <= one.due < paused_at]
+    meanwhile = [one for one in arrived if paused_at <= one.due < paused_at + 1000 * seconds]
+    return lateness(before), lateness(meanwhile)

@@ -1,0 +1,83 @@
+"""This node's entry in ZooKeeper: that it is there, and what the others are to know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from coordinator.zookeeper.crash_loop import Starts
+from coordinator.zookeeper.membership import Entry, Flaps, Link, encode
+from coordinator.zookeeper.session import Session
+from delayq.clock import Clock
+
+__all__ = ["OwnEntry"]
+
+#: How long (ms) a clock that was far behind has to be right before this node is given queues again.
+STEADY: Final = 30_000
+log = structlog.get_logger()
+
+
+class OwnEntry:
+    """An ephemeral znode. Times are ms."""
+
+    def __init__(self, root: str, name: str, address: str, session_timeout: int, clock: Clock) -> None:
+        self._path = f"{root}/nodes/{name}"
+        self._name = name
+        self._timeout = session_timeout
+        self._clock = clock
+        self._entry = Entry(address=address, version=version("delayq"), since=clock.now())
+        self._link = Link(clock)
+        self._time = Link(clock, steady=STEADY)
+        self._flaps = Flaps(clock)
+        self._starts = Starts(f"{root}/starts", name, self._entry.since, clock)
+        self._published: Entry | None = None
+        self._waiting_since: int | None = None
+
+    def tell(self, reachable: bool, behind: bool) -> bool:
+        """What the node's round found of Redis and of its clock; whether the others have yet to see it."""
+        self._link.tell(reachable)
+        self._time.tell(not behind)
+        said = self._published
+        return said is not None and (said.redis, said.clock) != (self._link.state, self._time.state)
+
+    def lost(self) -> None:
+        """The session is over."""
+        self._flaps.lost()
+
+    def register(self, session: Session, changed: Callable[[Any], None]) -> bool:
+        """See that the entry is there and says what is so; False while another session has that name."""
+        hold_until = max(self._flaps.hold_until, self._starts.hold_until(session))
+        entry = msgspec.structs.replace(
+            self._entry, redis=self._link.state, clock=self._time.state, hold_until=hold_until
+        )
+        there = session.look(self._path, changed)
+        node = there or session.create(self._path, encode(entry))
+        if node is None or not node.ours:
+            self._wait_for_the_name()
+            return False
+        if there is not None and entry != self._published:
+            session.write(self._path, encode(entry))
+        self._published = entry
+        self._waiting_since = None
+        return True
+
+    def _wait_for_the_name(self) -> None:
+        """A node that was killed and came back waits until ZooKeeper has given up its former session."""
+        now = self._clock.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+            log.info("waiting_for_own_name", node=self._name)
+        elif now - self._waiting_since > 2 * self._timeout:
+            self._waiting_since = now
+            log.error(
+                "name_taken", node=self._name,
+                hint=f"Another live node is called {self._name} too: give each its own name by DELAYQ_NODE.",
+            )  # fmt: skip
+
+    def stopped(self, session: Session) -> None:
+        """The node leaves in order: that it was started often counts no more."""
+        self._starts.forget(session)

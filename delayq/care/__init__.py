@@ -1,0 +1,1 @@
+"""Looking after what is in Redis: audits, repairs, resharding, undoing a run."""

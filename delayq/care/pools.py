@@ -1,0 +1,108 @@
+"""Whether every message in a pool has its ticket, and how to give back those that were lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from delayq.care.check import FAIL, OK, WARN, Check
+from delayq.store import commands
+from delayq.store.commands import Command, plain
+from delayq.store.connect.store import Store
+from delayq.store.keys import queue_keys
+
+__all__ = ["Progress", "check_pools", "lacks_tickets", "repair_page", "repair_pools"]
+
+TRIES: Final = 5
+LOOK: Final = 500
+LOOKUPS: Final = 10_000
+
+#: Told of a repair: the queue, how many of its messages were looked at, and of how many.
+Progress = Callable[[int, int, int], None]
+
+
+def check_pools(store: Store, queues: Sequence[int]) -> Iterator[Check]:
+    """A check for each queue whose counts do not agree; a single good one if all do."""
+    agree = True
+    for queue in queues:
+        pool, tickets, parked = _count(store, queue)
+        if pool > tickets + parked:
+            agree = False
+            text = f"queue {queue}: {pool - tickets - parked} messages have no ticket, so they are never forwarded"
+            yield Check("pool", FAIL, text, "delayq doctor --repair gives them their tickets back")
+        elif pool < tickets:
+            agree = False
+            text = f"queue {queue}: {tickets - pool} or more tickets have no message"
+            yield Check("pool", WARN, text, "nothing needs to be done: each is dropped when it is due")
+    if agree:
+        yield Check("pool", OK, "every queue has as many tickets as messages")
+
+
+def lacks_tickets(store: Store, queue: int) -> bool:
+    """Whether a queue has messages that no ticket leads to: they would never be forwarded."""
+    pool, tickets, parked = _count(store, queue)
+    return pool > tickets + parked
+
+
+def repair_page(store: Store, queue: int, cursor: str) -> tuple[str, int, int, int]:
+    """Put right a page of a queue's pool: (next cursor, looked at, tickets given back, buried as corrupt)."""
+    # Read for each page: what is parked under a name that is not known would look lost.
+    names = store.run(_parked_names(queue))
+    look = max(10, min(LOOK, LOOKUPS // (1 + len(names))))
+    cursor, back, unreadable = store.run(commands.repair(queue_keys(queue), names, cursor, look))
+    return cursor, look, back, unreadable
+
+
+def _count(store: Store, queue: int) -> tuple[int, int, int]:
+    """Messages in the pool, tickets in the queue and among the dead, parked tickets; all at one moment.
+
+    A parked ticket may have lost its message by a cancel.
+    """
+    keys = queue_keys(queue)
+    stats = store.run(commands.stats(keys))
+    pool, waiting, dead = stats.pool, stats.scheduled, stats.dead
+    names = sorted(stats.parked_sets)
+    parked: list[int] = []
+    for _ in range(TRIES if names else 0):
+        counts = [plain("HLEN", keys.pool, read=_same), plain("ZCARD", keys.queue, read=_same)]
+        counts += [plain("ZCARD", keys.dead, read=_same), plain("HKEYS", keys.state, read=_same)]
+        counts += [plain("ZCARD", keys.parked(name), read=_same) for name in names]
+        answers = store.run_all(
+            [plain("MULTI", read=_same, key=keys.pool), *counts, plain("EXEC", read=_same, key=keys.pool)]
+        )
+        pool, waiting, dead, fields, *parked = answers[-1]
+        if _names(fields) == names:  # else a set came or went between the two looks
+            break
+        names = _names(fields)
+    return pool, waiting + dead, sum(parked)
+
+
+def repair_pools(store: Store, queues: Sequence[int], progress: Progress) -> Check:
+    """Look at every message of every queue, page by page, and put right what is wrong."""
+    restored = corrupt = 0
+    for queue in queues:
+        keys = queue_keys(queue)
+        total = store.run(plain("HLEN", keys.pool, read=_same))
+        looked, cursor = 0, "0"
+        while True:
+            cursor, look, back, unreadable = repair_page(store, queue, cursor)
+            restored, corrupt, looked = restored + back, corrupt + unreadable, looked + look
+            if cursor == "0":
+                break
+            progress(queue, min(looked, total), total)
+        progress(queue, total, total)
+    text = f"{restored} messages got their ticket back, {corrupt} that cannot be read went to the dead letters"
+    return Check("repair", OK, text)
+
+
+def _same(reply: Any) -> Any:
+    return reply
+
+
+def _names(fields: Sequence[bytes]) -> list[str]:
+    names = (field.decode(errors="replace") for field in fields)
+    return sorted(name.removeprefix("parked:") for name in names if name.startswith("parked:"))
+
+
+def _parked_names(queue: int) -> Command[list[str]]:
+    return plain("HKEYS", queue_keys(queue).state, read=_names)

@@ -1,0 +1,100 @@
+"""More queues, or fewer, while everything runs: a new layout is listed, then the old queues are closed.
+
+No message is moved. Each step may be broken off and done again: the list comes first, so a client that meets a closed
+queue always finds where to go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from delayq.clock import Clock
+from delayq.errors import ConfigError
+from delayq.nodes import read_nodes
+from delayq.store import commands
+from delayq.store.commands import QueueStats
+from delayq.store.connect.store import Store
+from delayq.store.keys import Layout, queue_keys
+from delayq.store.layouts import following, write_layouts
+
+__all__ = ["ReshardStep", "reshard"]
+
+#: How long (ms) to wait for nodes to take new queues, from the last time that one was taken.
+PATIENCE: Final = 15_000
+LOOK_EVERY: Final = 200
+TRIES: Final = 5
+
+
+class ReshardStep(msgspec.Struct, frozen=True):
+    """A step that was taken (or would be): 'list', 'own', 'close' or 'keep', and what it is about."""
+
+    step: str
+    text: str
+
+
+def reshard(store: Store, queues: int, clock: Clock, *, dry_run: bool = False) -> Iterator[ReshardStep]:
+    """Let what is new go to so many queues, step by step; again, it goes on where it was broken off.
+
+    Raises ConfigError for what makes no sense, and StoreError.
+    """
+    layouts = store.run(commands.layouts())
+    if not layouts:
+        raise ConfigError(f"this Redis has no queues yet: start delayq with DELAYQ_QUEUES={queues}")
+    if layouts[-1].queues == queues and len(layouts) == 1:
+        raise ConfigError(f"this Redis has {queues} queues already")
+    if layouts[-1].queues != queues:
+        yield ReshardStep("list", f"{queues} queues, numbered from {following(layouts, queues).first} on")
+        layouts = (*layouts, following(layouts, queues)) if dry_run else _list(store, queues)
+    newest = layouts[-1]
+    yield _own(store, newest, clock, dry_run=dry_run)
+    for old in layouts[:-1]:
+        stats = _stats(store, old)
+        still_open = [one.queue for one in stats if not one.closed]
+        if still_open:
+            if not dry_run:
+                store.run_all([commands.close(queue_keys(queue)) for queue in still_open])
+            yield ReshardStep("close", f"{len(still_open)} of the {old.queues} queues from {old.first} on")
+        waiting = sum(one.scheduled + one.parked + one.dead for one in (stats if dry_run else _stats(store, old)))
+        yield ReshardStep("keep", f"the {old.queues} queues from {old.first} on, for {waiting} messages in them")
+
+
+def _list(store: Store, queues: int) -> tuple[Layout, ...]:
+    """List the new layout, whoever else changes the list meanwhile."""
+    for _ in range(TRIES):
+        before = store.run(commands.layouts())
+        if before and before[-1].queues == queues:  # another one did
+            return before
+        after = (*before, following(before, queues))
+        if store.run(commands.relist(before, after)) == after:
+            return after
+    raise ConfigError(f"the layouts change all the time (they are {write_layouts(before)}); look who else reshards")
+
+
+def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> ReshardStep:
+    """Wait until the live nodes own the new queues, so that what goes there is on time; raises ConfigError."""
+    lines, now = store.run(commands.nodes()), store.run(commands.redis_now())
+    live = sum(not line.stale for line in read_nodes(lines, now).values())
+    by = f"{newest.queues} queues, by {live} live node{'' if live == 1 else 's'}"
+    if dry_run or not live:
+        return ReshardStep("own", by)
+    pause = threading.Condition()
+    owned, end = -1, clock.monotonic() + PATIENCE
+    while (now_owned := sum(one.epoch is not None for one in _stats(store, newest))) < newest.queues:
+        if now_owned > owned:
+            owned, end = now_owned, clock.monotonic() + PATIENCE
+        elif clock.monotonic() >= end:
+            raise ConfigError(
+                f"only {owned} of the {newest.queues} new queues have an owner, though nodes are live, so no queue "
+                "was closed; see delayq doctor and the versions of the nodes, then run the same again"
+            )
+        with pause:
+            clock.wait(pause, LOOK_EVERY)
+    return ReshardStep("own", by)
+
+
+def _stats(store: Store, layout: Layout) -> list[QueueStats]:
+    return store.run_all([commands.stats(queue_keys(queue)) for queue in layout.numbers])

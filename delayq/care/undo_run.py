@@ -1,0 +1,90 @@
+"""Take a backfill back: a look through every queue for the messages of one run, which are cancelled page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from delayq.client.plan import Context
+from delayq.message import RUN_PROPERTY
+from delayq.store import commands
+from delayq.store.commands import plain
+from delayq.store.connect.store import Store
+from delayq.store.keys import QueueKeys, queue_keys
+
+__all__ = ["UndoProgress", "Undone", "undo"]
+
+#: Messages that one look begins with, at least and at most, and the bytes of records that it is to come to: the server
+#: reads them all at once, and does nothing else meanwhile.
+LOOK: Final = (8, 1_000)
+LOOK_BYTES: Final = 1_000_000
+#: Ids in one cancel.
+CHUNK: Final = 500
+
+
+class Undone(msgspec.Struct, frozen=True):
+    """What became of the messages of a run that were found.
+
+    `too_late` were due, or had been in flight before: they are removed, but may have been forwarded. `dead` ones stay.
+    """
+
+    cancelled: int = 0
+    too_late: int = 0
+    dead: int = 0
+
+    def __add__(self, other: Undone) -> Undone:
+        return Undone(self.cancelled + other.cancelled, self.too_late + other.too_late, self.dead + other.dead)
+
+
+class UndoProgress(msgspec.Struct, frozen=True):
+    """How far it has come: the queue, how many of its messages were looked at and of about how many, and the sum."""
+
+    queue: int
+    looked: int
+    total: int
+    undone: Undone
+
+
+def undo(store: Store, context: Context, run: str) -> Iterator[UndoProgress]:
+    """Cancel what is pending of a run, page by page. Broken off, it can be done again. Raises StoreError."""
+    undone = Undone()
+    left = _queues(store, context, -1)
+    while left:
+        for queue in left:
+            for progress in _undo_queue(store, context, queue, run):
+                undone += progress.undone
+                yield msgspec.structs.replace(progress, undone=undone)
+        left = _queues(store, context, left[-1])  # those of a layout that was listed meanwhile
+
+
+def _queues(store: Store, context: Context, behind: int) -> list[int]:
+    listed = store.run(commands.layouts())
+    context.layouts.take(listed)
+    return [queue for queue in context.layouts.queues if queue > behind]
+
+
+def _undo_queue(store: Store, context: Context, queue: int, run: str) -> Iterator[UndoProgress]:
+    keys = queue_keys(queue)
+    total = store.run(plain("HLEN", keys.pool, read=int))
+    looked, look, cursor = 0, LOOK[0], "0"
+    while True:
+        found = store.run(commands.search(keys, cursor, look, RUN_PROPERTY, run))
+        undone = Undone()
+        for first in range(0, len(found.ids), CHUNK):
+            undone += _cancel(store, context, keys, found.ids[first : first + CHUNK])
+        cursor, looked = found.cursor, looked + found.looked
+        done = cursor == "0"
+        yield UndoProgress(queue, looked, looked if done else max(total, looked), undone)
+        if done:
+            return
+        if found.looked:  # as many next time as these bytes allow
+            look = min(max(LOOK_BYTES * found.looked // max(1, found.size), LOOK[0]), LOOK[1], 4 * look)
+
+
+def _cancel(store: Store, context: Context, keys: QueueKeys, ids: list[str]) -> Undone:
+    results: list[Any] = store.run(commands.cancel(keys, ids, retention=context.retention))
+    # One that was forwarded or cancelled since it was found is delivered, or not there: too late as well.
+    cancelled, dead = results.count("cancelled"), results.count("dead")
+    return Undone(cancelled, len(results) - cancelled - dead, dead)

@@ -1,0 +1,128 @@
+"""api-keys new, list, revoke: they work on the file that DELAYQ_API_KEYS names, and on no service."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from delayq.api_keys import SCOPES, ApiKey, Scope, load_keys, make_key, write_keys
+from delayq.cli.options import AsJson, BadUse, option
+from delayq.clock import SystemClock
+from delayq.config import load_settings
+from delayq.errors import ConfigError
+from delayq.text.output import Output, say
+from delayq.times import format_instant
+
+__all__ = ["list_", "new", "revoke"]
+
+File = Annotated[
+    str | None, option("--file", metavar="FILE", help="The file of the keys; the one of DELAYQ_API_KEYS without.")
+]
+COLUMNS: Final = ("id", "name", "scopes", "ids", "rate", "burst", "pending", "created")
+
+
+def _path(file: str | None) -> Path:
+    named = file if file is not None else load_settings().api_keys
+    if not named:
+        raise BadUse("say by --file, or by DELAYQ_API_KEYS, which file has the keys")
+    return Path(named).expanduser()
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Nobody else changes files of that folder by this command meanwhile."""
+    try:
+        folder = os.open(path.resolve().parent, os.O_RDONLY)
+    except OSError as error:
+        raise ConfigError(f"{path.resolve().parent} cannot be opened: {error.strerror or error}") from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _scopes(grants: list[str] | None) -> dict[str, list[Scope]]:
+    scopes: dict[str, list[Scope]] = {}
+    for grant in grants or ():
+        pattern, equals, words = grant.partition("=")
+        names = words.split(",")
+        if not equals or not pattern or not all(name in SCOPES for name in names):
+            raise BadUse(f"--allow: write it as 'orders.*={','.join(SCOPES)}' with some of these four, not {grant!r}")
+        known = scopes.setdefault(pattern, [])
+        known += [scope for scope in SCOPES if scope in names and scope not in known]
+    if not scopes:
+        raise BadUse("say by --allow what the key may do: --allow 'orders.*=schedule,cancel,read'")
+    return scopes
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="Whose key it is; keys of one name share its quota.")],
+    allow: Annotated[
+        list[str] | None, option("--allow", metavar="TOPICS=SCOPES", help="What it may do on topics; repeat it.")
+    ] = None,
+    ids: Annotated[str, option("--ids", metavar="PREFIX", help="How ids of its messages begin, and no others.")] = "",
+    rate: Annotated[int | None, option("--rate", metavar="N", help="Most requests a second.")] = None,
+    burst: Annotated[int | None, option("--burst", metavar="N", help="Most of them at once; the rate without.")] = None,
+    pending: Annotated[int | None, option("--pending", metavar="N", help="Most messages that wait.")] = None,
+    file: File = None,
+    json: AsJson = False,
+) -> int:
+    """Make a key and print it: this once, for the file keeps only its hash.
+
+    A running API takes it within seconds. Comments in the file are lost.
+    """
+    path = _path(file)
+    scopes = _scopes(allow)
+    created = format_instant(SystemClock().now())
+    text, key = make_key(name, scopes, ids=ids, rate=rate, burst=burst, pending=pending, created=created)
+    with _alone(path):
+        write_keys(path, [*(load_keys(path) if path.exists() else ()), key])
+    if json:
+        Output().json({"id": key.id, "name": key.name, "key": text})
+    else:
+        Output().fields((("id", key.id), ("name", key.name), ("key", text)))
+        say("the key is not shown again; send it as 'Authorization: Bearer KEY'.")
+    return 0
+
+
+def list_(file: File = None, json: AsJson = False) -> int:
+    """List the keys, without their secrets, which nobody has but their users."""
+    keys = load_keys(_path(file))
+    if json:
+        Output().json({"keys": [_shown(key) for key in keys]})
+    else:
+        rows = (["-" if value in (None, "") else str(value) for value in _shown(key).values()] for key in keys)
+        Output().table(COLUMNS, rows)
+    return 0
+
+
+def _shown(key: ApiKey) -> dict[str, str | int | None]:
+    scopes = " ".join(f"{pattern}={','.join(some)}" for pattern, some in key.scopes.items())
+    return {
+        "id": key.id, "name": key.name, "scopes": scopes, "ids": key.ids, "rate": key.rate, "burst": key.burst,
+        "pending": key.pending, "created": key.created,
+    }  # fmt: skip
+
+
+def revoke(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The id of the key: what stands behind its dq_.")],
+    file: File = None,
+) -> int:
+    """Take a key out of the file; a running API refuses it within seconds. Exit 1 if there is none."""
+    path = _path(file)
+    with _alone(path):
+        keys = load_keys(path)
+        left = [key for key in keys if key.id != id]
+        if len(left) == len(keys):
+            say("no key has this id; delayq api-keys list shows those there are.")
+            return 1
+        write_keys(path, left)
+    say(f"revoked {id}.")
+    return 0

@@ -1,0 +1,209 @@
+"""backfill."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+from delayq.cli import tables
+from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
+from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
+from delayq.cli.progress import Bar
+from delayq.client.clients import Client
+from delayq.config import Settings
+from delayq.errors import MissingExtra
+from delayq.text.output import Output, say
+
+if TYPE_CHECKING:
+    from delayq.spark.jobs.forecast import Forecast
+    from delayq.spark.options import WriteOptions
+    from delayq.spark.rows.tables import Table
+    from delayq.spark.writing.counts import Counts
+
+__all__ = ["backfill", "schedule_rows"]
+
+
+def backfill(
+    source: tables.Source,
+    format: tables.Format = "parquet",
+    topic: tables.Topic = "",
+    tags: tables.Tags = "",
+    expect_date_column: tables.DateColumn = None,
+    delay_time_column: tables.DelayColumn = None,
+    delay_level_column: tables.LevelColumn = None,
+    delay_time: tables.DelayTime = None,
+    delay_level: tables.DelayLevel = None,
+    id_column: tables.IdColumn = None,
+    id_columns: tables.IdColumns = None,
+    map: tables.Map = None,
+    reader_options: tables.ReaderOptions = None,
+    past: tables.Past = "reject",
+    rate: tables.Rate = 0,
+    rejects: tables.Rejects = "",
+    strict: Annotated[bool, option("--strict", help="Look first; schedule nothing if a row is rejected.")] = False,
+    dry_run: Annotated[
+        bool, option("--dry-run", help="Only say what would be done, when, and in how much memory.")
+    ] = False,
+    run: tables.Run = "",
+    local: Annotated[
+        bool, option("--local", help="Without Spark, in this process: for files of some thousand rows.")
+    ] = False,
+    master: tables.Master = "",
+    conf: tables.Conf = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Schedule the rows of a table, by Spark or here.
+
+    Exit 1 if a row is rejected. The same again schedules nothing twice; delayq backfill undo RUN takes it back.
+    """
+    _need(local, master, conf)
+    from delayq.spark.jobs.forecast import room
+    from delayq.spark.options import WriteOptions
+
+    table = tables.table_of(
+        source, format, topic=topic, tags=tags, expect_date_column=expect_date_column,
+        delay_time_column=delay_time_column, delay_level_column=delay_level_column, delay_time=delay_time,
+        delay_level=delay_level, id_column=id_column, id_columns=id_columns, map=map, options=reader_options,
+    )  # fmt: skip
+    settings = settings_of(redis_url)
+    run = run or tables.new_run()
+    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run)
+    WriteOptions.parse(options)
+    with Client(settings=settings) as client:
+        client.context()  # a Redis that is away is better known before Spark starts
+        with _rows(client, table, options, settings, local=local, master=master, conf=tables.conf_of(conf)) as rows:
+            _warn_if_relative(rows.columns, settings)
+            if dry_run or strict:
+                found = rows.forecast()
+                if not found.counts.rejected and (conflicts := rows.twice()):
+                    found.counts.rejected["conflict"] = conflicts
+                    found.counts.examples.append(f"{conflicts} ids stand in rows that are different messages")
+                if dry_run:
+                    print_forecast(found, room(client.store), json)
+                    return 1 if found.counts.rejected else 0
+                if found.counts.rejected:
+                    found.counts.scheduled = 0
+                    _print(run, found.counts, "", json)
+                    first = "; ".join(found.counts.examples)
+                    say(f"nothing was scheduled, as --strict wants it; the first rows that are rejected: {first}.")
+                    return 1
+            say(f"this is run {run}: delayq backfill undo {run} takes it back.")
+            counts = rows.schedule()
+    _print(run, counts, rejects if counts.rejected else "", json)
+    if counts.rejected and not rejects:
+        say(f"rejected rows are kept with --rejects DIR; the first of them: {'; '.join(counts.examples)}.")
+    return 1 if counts.rejected else 0
+
+
+class _Rows(Protocol):
+    """The rows of a table, wherever they are read."""
+
+    @property
+    def columns(self) -> Sequence[str]: ...
+    def forecast(self) -> Forecast: ...
+    def twice(self) -> int: ...
+    def schedule(self) -> Counts: ...
+
+
+def _need(local: bool, master: str, conf: Sequence[str] | None) -> None:
+    """Raise MissingExtra for what is not installed, BadUse for what has no meaning."""
+    if not local:
+        from delayq.spark.session import need_spark
+
+        need_spark("delayq backfill")
+        return
+    if master or conf:
+        raise BadUse("--local does without Spark: leave --master and --conf out")
+    if any(find_spec(name) is None for name in ("numpy", "pyarrow")):
+        raise MissingExtra("delayq backfill --local", "backfill")
+
+
+@contextmanager
+def _rows(
+    client: Client,
+    table: Table,
+    options: dict[str, str],
+    settings: Settings,
+    *,
+    local: bool,
+    master: str,
+    conf: dict[str, str],
+) -> Iterator[_Rows]:
+    from delayq.spark.options import WriteOptions
+
+    wanted = WriteOptions.parse(options)
+    if local:
+        from delayq.spark.jobs.without_spark import LocalTable
+
+        yield LocalTable(table, wanted, settings)
+        return
+    from delayq.spark.rows.tables import mapped, read
+    from delayq.spark.session import session
+
+    with session("delayq backfill", master=master, conf=conf) as spark:
+        yield _SparkRows(client, mapped(read(spark, table), table), options, wanted, settings)
+
+
+class _SparkRows:
+    """Those of a DataFrame."""
+
+    def __init__(
+        self, client: Client, frame: Any, options: dict[str, str], wanted: WriteOptions, settings: Settings
+    ) -> None:
+        self._client = client
+        self._frame = frame
+        self._options = options
+        self._wanted = wanted
+        self._settings = settings
+
+    @property
+    def columns(self) -> Sequence[str]:
+        found: Sequence[str] = self._frame.columns
+        return found
+
+    def forecast(self) -> Forecast:
+        from delayq.spark.jobs.forecast import forecast
+
+        return forecast(self._frame, self._wanted, self._settings)
+
+    def twice(self) -> int:
+        from delayq.spark.jobs.forecast import twice
+
+        return twice(self._frame, self._wanted)
+
+    def schedule(self) -> Counts:
+        return schedule_rows(self._client, self._frame, self._options)
+
+
+def schedule_rows(client: Client, frame: Any, options: dict[str, str]) -> Counts:
+    """Schedule the rows of a table of fields (a DataFrame), with a bar on a terminal; what became of them."""
+    from delayq.spark.jobs.watched_write import rows_in, run_job
+
+    total = rows_in(frame) if sys.stderr.isatty() else None
+    with Bar(sys.stderr, total) as bar:
+
+        def show(counts: Counts) -> None:
+            rejected = f"{counts.all_rejected:,} rejected" if counts.rejected else ""
+            bar.show(counts.read, rejected)
+
+        return run_job(frame, options, client, show)
+
+
+def _warn_if_relative(columns: Sequence[str], settings: Settings) -> None:
+    if any(name in columns for name in ("delay_time", "delay_level")):
+        say(
+            "the dues count from the moment when a row is scheduled: the same again is harmless only while its message "
+            f"lives, or is remembered as ended (for {settings.final_window // 1000} s, DELAYQ_FINAL_WINDOW)."
+        )
+
+
+def _print(run: str, counts: Counts, rejects: str, json: bool) -> None:
+    if json:
+        Output().json({"run": run, **counts_shape(counts), "rejects": rejects or None})
+        return
+    rows = [("run", run), *counts_rows(counts)]
+    Output().fields([*rows, ("rejects", rejects)] if rejects else rows)

@@ -1,0 +1,148 @@
+"""dead-letters list, redrive, discard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from delayq.cli.options import AsJson, BadUse, Ids, RedisUrl, connect, moment, option
+from delayq.client.clients import Client
+from delayq.doctor import redis_now
+from delayq.errors import StoreError
+from delayq.text.output import Output, say
+from delayq.text.shapes import letter_shape
+
+__all__ = ["discard", "list_", "redrive"]
+
+#: Letters in one reply: their bodies may be large.
+STEP = 25
+
+
+def list_(
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")] = 100,
+    page_token: Annotated[
+        str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")
+    ] = None,
+    newest: Annotated[bool, option("--newest", help="The newest first.")] = False,
+    topic: Annotated[
+        str, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")
+    ] = "",
+    reason: Annotated[str, option("--reason", metavar="TEXT", help="With this in their reason only.")] = "",
+    since: Annotated[
+        str | None, option("--since", metavar="TIME", help="Dead since then: a date, Unix ms, or how long ago ('2h').")
+    ] = None,
+    until: Annotated[str | None, option("--until", metavar="TIME", help="Dead before then.")] = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Print dead letters with their reasons.
+
+    By the time of their death, the oldest first.
+    """
+    shapes: list[dict[str, Any]] = []
+    token = page_token
+    with connect(redis_url) as client:
+        now = redis_now(client.store)
+        wanted: dict[str, Any] = {
+            "newest": newest,
+            "topic": topic,
+            "reason": reason,
+            "since": moment("--since", since, now),
+            "until": moment("--until", until, now),
+        }
+        while True:
+            page = client.dead_letters(min(STEP, limit - len(shapes)), token, **wanted)
+            shapes += map(letter_shape, page.letters)
+            token = page.next_token
+            if token is None or len(shapes) >= limit:
+                break
+    if json:
+        Output().json({"deadLetters": shapes, "nextPageToken": token})
+        return 0
+    if shapes:
+        columns = ("id", "died", "attempts", "topic", "reason")
+        Output().table(columns, map(_row, shapes))
+    else:
+        say("there are no dead letters." if not any(wanted.values()) else "there are no such dead letters.")
+    if token is not None:
+        say(f"there may be more: --page-token {token}")
+    return 0
+
+
+def _row(shape: dict[str, Any]) -> list[str]:
+    topic = shape["message"]["topic"] if shape["message"] else "-"
+    return [shape["id"], shape["deadTime"], str(shape["attempts"]), topic, shape["reason"]]
+
+
+def redrive(
+    ids: Ids = None,
+    every: Annotated[bool, option("--all", help="All that are dead letters by now.")] = False,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Put dead letters back, due now.
+
+    Exit 1 if one of the ids could not be.
+    """
+    if bool(ids) == every:
+        raise BadUse("say what to put back: ids, or --all")
+    results = _Results(json)
+    with connect(redis_url) as client, results:
+        for some in _all_ids(client) if every else iter([ids or []]):
+            for id, outcome in zip(some, client.redrive(some), strict=True):
+                if isinstance(outcome, StoreError):
+                    raise outcome
+                results.add(id, outcome)
+    if every and not results.all:
+        say("there are no dead letters.")
+    return 0 if all(result == "scheduled" for _, result in results.all) else 1
+
+
+class _Results:
+    """What became of ids: said line by line, or as JSON at the end, also of a run that broke off."""
+
+    def __init__(self, json: bool) -> None:
+        self.all: list[tuple[str, str]] = []
+        self._json = json
+        self._output = Output()
+
+    def add(self, id: str, result: str) -> None:
+        self.all.append((id, result))
+        if not self._json:
+            self._output.line(id, result)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if self._json and (error is None or self.all):
+            self._output.json({"results": [{"id": id, "result": result} for id, result in self.all]})
+
+
+def _all_ids(client: Client) -> Iterator[list[str]]:
+    """The ids of all dead letters, page by page; those that are buried again meanwhile are left."""
+    began = redis_now(client.store)
+    token: str | None = None
+    while True:
+        page = client.dead_letters(STEP, token, until=began + 1)
+        if some := [one.id for one in page.letters]:
+            yield some
+        token = page.next_token
+        if token is None:
+            return
+
+
+def discard(ids: Ids = None, redis_url: RedisUrl = None, json: AsJson = False) -> int:
+    """Delete dead letters for good.
+
+    Exit 1 if one of the ids is none.
+    """
+    if not ids:
+        raise BadUse("say which dead letters to delete, by their ids")
+    results = _Results(json)
+    with connect(redis_url) as client, results:
+        for id in ids:
+            results.add(id, "discarded" if client.discard(id) else "not_dead")
+    return 0 if all(result == "discarded" for _, result in results.all) else 1

@@ -1,0 +1,70 @@
+"""doctor: say what is wrong, and put right what can be."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from typing import Annotated
+
+import msgspec
+
+from delayq.cli.options import AsJson, RedisUrl, option, settings_of
+from delayq.clock import SystemClock
+from delayq.doctor import FAIL, Check, examine
+from delayq.store.connect.store import Store
+from delayq.text.output import Output, say, visible
+
+__all__ = ["doctor"]
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def doctor(
+    repair: Annotated[bool, option("--repair", help="Give messages back the tickets that they have lost.")] = False,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Check Redis, clocks, layout, workers, queues.
+
+    Exit 1 if a check fails. Nothing is written, unless by --repair.
+    """
+    output = Output()
+    checks: list[Check] = []
+    settings = settings_of(redis_url)
+    progress = (_show_nothing if json else _show) if repair else None
+    with closing(Store(settings.redis_url, timeout=settings.redis_timeout / 1000)) as store:
+        for check in examine(store, settings, SystemClock(), progress):
+            checks.append(check)
+            if not json:
+                _print(output, check)
+    failed = any(check.result == FAIL for check in checks)
+    if json:
+        output.json({"healthy": not failed, "checks": [msgspec.to_builtins(check) for check in checks]})
+    return 1 if failed else 0
+
+
+def _print(output: Output, check: Check) -> None:
+    if not output.terminal:
+        output.line(check.result, check.name, check.text, check.mend)
+        return
+    from rich.text import Text
+
+    head = ((f"{check.result:<5}", _STYLES[check.result]), (f"{check.name:<10}", "bold"))
+    text = Text.assemble(*head, visible(check.text))
+    if check.mend:
+        text.append(f"\n{'':15}{visible(check.mend)}", style="italic")
+    output.console.print(text, soft_wrap=True)
+
+
+def _show(queue: int, looked: int, total: int) -> None:
+    """How far a repair has come: a line that comes and goes on a terminal, else a line for each queue."""
+    done = looked >= total
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[2K" + ("" if done else f"queue {queue}: {looked:,} of {total:,} messages"))
+        sys.stderr.flush()
+    elif done and total:
+        say(f"queue {queue}: looked at {total} messages.")
+
+
+def _show_nothing(queue: int, looked: int, total: int) -> None:
+    pass

@@ -1,0 +1,67 @@
+"""era show, era bump."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Final
+
+from delayq.cli.options import AsJson, BadUse, RedisUrl, connect, option
+from delayq.client.clients import Client
+from delayq.nodes import era_of
+from delayq.store import commands
+from delayq.text.output import Output, say
+
+__all__ = ["bump", "show"]
+
+NEXT: Final = (
+    "nodes that were fenced off take their queues again under the new era within seconds (15 at most), and what is in "
+    "flight of a queue that changes hands, up to DELAYQ_WINDOW messages (2,000 unless set), may be forwarded twice"
+)
+
+
+def show(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+    """Print the era, and the highest epoch of all queues."""
+    with connect(redis_url) as client:
+        highest = _highest_epoch(client)
+        era = client.store.run(commands.era())
+    if json:
+        Output().json({"era": era, "highestEpoch": highest})
+    else:
+        Output().fields((("era", str(era)), ("highestEpoch", highest or "-")))
+    return 0
+
+
+def _highest_epoch(client: Client) -> str | None:
+    return max((one.epoch for one in client.stats() if one.epoch is not None), default=None)
+
+
+def bump(
+    yes: Annotated[bool, option("--yes", help="Do it without asking.")] = False,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Begin a new era, above all epochs.
+
+    For when numbers have begun again below those that Redis has: delayq doctor says so. Exit 1 if not agreed to.
+    """
+    if not yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise BadUse("in a new era queues may change hands; say by --yes that this is what you want")
+    with connect(redis_url) as client:
+        client.context()  # a change, which not every Redis is trusted with
+        latest = era_of(_highest_epoch(client))
+        if not yes and not _agreed():
+            say("nothing was changed.")
+            return 1
+        before, now = client.store.run(commands.bump_era(latest))
+    if json:
+        Output().json({"before": before, "era": now})
+    else:
+        Output().fields((("before", str(before)), ("era", str(now))))
+        say(f"{NEXT}.")
+    return 0
+
+
+def _agreed() -> bool:
+    sys.stderr.write(f"In a new era {NEXT}.\nBegin one? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,51 @@
+"""export."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from delayq.cli import tables
+from delayq.cli.options import AsJson, RedisUrl, option, settings_of
+from delayq.text.output import Output
+
+__all__ = ["export"]
+
+
+def export(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A new folder, for Parquet files.")],
+    dead: Annotated[bool, option("--dead", help="The dead letters, with their reasons, not what is pending.")] = False,
+    topic: Annotated[str, option("--topic", metavar="TOPIC", help="Only messages of this topic.")] = "",
+    due_from: Annotated[str, option("--due-from", metavar="TIME", help="Only what is due from then on.")] = "",
+    due_to: Annotated[str, option("--due-to", metavar="TIME", help="Only what is due before then.")] = "",
+    queues: Annotated[str, option("--queues", metavar="N,N-M", help="Only these queues.")] = "",
+    master: tables.Master = "",
+    conf: tables.Conf = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Write what is pending, or the dead letters, to Parquet, by Spark.
+
+    delayq backfill FOLDER schedules all of it again.
+    """
+    from delayq.spark.session import need_spark, session
+
+    need_spark("delayq export")
+    from delayq.spark.jobs.export import save
+    from delayq.spark.options import ReadOptions
+
+    settings = settings_of(redis_url)
+    given = {
+        "redisUrl": settings.redis_url, "topic": topic, "dueFrom": due_from, "dueTo": due_to, "queues": queues,
+        "dead": "true" if dead else "",
+    }  # fmt: skip
+    options = {name: text for name, text in given.items() if text}
+    ReadOptions.parse(options)
+    with session("delayq export", master=master, conf=tables.conf_of(conf)) as spark:
+        count = save(spark, options, folder)
+    if json:
+        Output().json({"exported": count, "folder": folder})
+    else:
+        Output().fields((("exported", str(count)), ("folder", folder)))
+    return 0

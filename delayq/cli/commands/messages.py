@@ -1,0 +1,138 @@
+"""cancel, reschedule, get, find."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from delayq import Cancelled, Scheduled
+from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, RedisUrl, connect, due_of, option
+from delayq.errors import StoreError
+from delayq.text.output import Output, say
+from delayq.text.shapes import body_text, instant, scheduled_shape, state_shape
+
+__all__ = ["cancel", "find", "get", "reschedule"]
+
+_WHY = {
+    "in_flight": "is due or was in flight before, so its due cannot be changed any more",
+    "parked": "is due and waits for its target, so its due cannot be changed any more",
+    "delivered": "has been delivered",
+    "cancelled": "was cancelled",
+    "removed_in_flight": "was cancelled when it may have been forwarded",
+    "discarded": "was deleted as a dead letter",
+    "dead": "is a dead letter: delayq dead-letters redrive puts it back",
+}
+_UNKNOWN = "no message has the id {id}; one that was delivered or cancelled is known for a while only"
+
+
+def cancel(
+    ids: Ids = None,
+    key: Annotated[str | None, option("--key", metavar="KEY", help="All that carry this business key.")] = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Cancel messages; print what became of each.
+
+    Exit 1 unless all of them are cancelled for certain.
+    """
+    if bool(ids) == (key is not None):
+        raise BadUse("say what to cancel: ids, or --key")
+    with connect(redis_url) as client:
+        outcomes = client.cancel_by_key(key) if key is not None else client.cancel_many(ids or ())
+    results = [one for one in outcomes if isinstance(one, Cancelled)]
+    if json:
+        Output().json({"results": [{"id": one.id, "result": one.result} for one in results]})
+    else:
+        for one in results:
+            Output().line(one.id, one.result)
+    for one in outcomes:
+        if isinstance(one, StoreError):
+            raise one
+    if key is not None and not results:
+        say(f"no message carries the key {key}.")
+        return 1
+    return 0 if all(one.result == "cancelled" for one in results) else 1
+
+
+def reschedule(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The message.")],
+    delay: Delay = None,
+    at: At = None,
+    level: Level = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Give a message another due; print id and due.
+
+    Only while cancelling it would be certain.
+    """
+    due = due_of(delay, at, level)
+    with connect(redis_url) as client:
+        outcome = client.reschedule(id, **due)
+    if outcome.result == "not_found":
+        say(_UNKNOWN.format(id=id) + ".")
+        return 1
+    if outcome.due is None or outcome.queue is None:
+        raise BadUse(f"{id} {_WHY.get(outcome.result, outcome.result)}")
+    if json:
+        Output().json(scheduled_shape(Scheduled(id=id, queue=outcome.queue, due=outcome.due)))
+    else:
+        Output().line(id, instant(outcome.due) or "-", "scheduled")
+    return 0
+
+
+def get(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The message.")],
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Print what is known of a message."""
+    with connect(redis_url) as client:
+        found = client.get(id)
+    if found is None:
+        say(_UNKNOWN.format(id=id) + ".")
+        return 1
+    shape = state_shape(found)
+    if json:
+        Output().json(shape)
+        return 0
+    message = shape.pop("message") or {}
+    if message:
+        message["body"] = body_text(message)
+        message.pop("bodyBase64", None)
+    Output().fields((name, _cell(value)) for name, value in (shape | message).items() if value is not None)
+    return 0
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={text}" for name, text in value.items())
+    return " ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def find(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The business key.")],
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Print the messages that carry a business key.
+
+    By due, those that have not ended; exit 1 if there are none.
+    """
+    with connect(redis_url) as client:
+        found = client.find(key)
+    shapes = [state_shape(one) for one in found]
+    if json:
+        Output().json({"messages": shapes})
+    elif shapes:
+        columns = ("id", "state", "due", "attempts", "topic")
+        Output().table(columns, map(_row, shapes))
+    if not shapes:
+        say(f"no message carries the key {key}.")
+    return 0 if shapes else 1
+
+
+def _row(shape: dict[str, Any]) -> list[str]:
+    topic = shape["message"]["topic"] if shape["message"] else "-"
+    return [shape["id"], shape["state"], shape["dueTime"] or "-", str(shape["attempts"]), topic]

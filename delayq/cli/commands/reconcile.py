@@ -1,0 +1,106 @@
+"""reconcile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from delayq.cli import tables
+from delayq.cli.commands.backfill import schedule_rows
+from delayq.cli.forecast import counts_rows, counts_shape
+from delayq.cli.options import AsJson, RedisUrl, option, settings_of
+from delayq.client.clients import Client
+from delayq.text.output import Output, say
+
+if TYPE_CHECKING:
+    from delayq.spark.jobs.reconcile import Compared, Comparison
+    from delayq.spark.writing.counts import Counts
+
+__all__ = ["reconcile"]
+
+
+def reconcile(
+    source: tables.Source,
+    format: tables.Format = "parquet",
+    topic: tables.Topic = "",
+    tags: tables.Tags = "",
+    expect_date_column: tables.DateColumn = None,
+    id_column: tables.IdColumn = None,
+    id_columns: tables.IdColumns = None,
+    map: tables.Map = None,
+    reader_options: tables.ReaderOptions = None,
+    report: Annotated[
+        str, option("--report", metavar="DIR", help="A new folder for what differs, as Parquet: missing, extra, …")
+    ] = "",
+    fix: Annotated[bool, option("--fix", help="Schedule what is missing.")] = False,
+    past: tables.Past = "reject",
+    rate: tables.Rate = 0,
+    rejects: tables.Rejects = "",
+    run: tables.Run = "",
+    master: tables.Master = "",
+    conf: tables.Conf = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Compare a table of what should be pending with what is, by Spark.
+
+    Exit 1 unless all is as the table says, or --fix has made it so.
+    """
+    from delayq.spark.session import need_spark, session
+
+    need_spark("delayq reconcile")
+    from delayq.spark.jobs.reconcile import compare
+    from delayq.spark.options import WriteOptions
+    from delayq.spark.rows.tables import mapped, read
+
+    table = tables.table_of(
+        source, format, topic=topic, tags=tags, expect_date_column=expect_date_column, id_column=id_column,
+        id_columns=id_columns, map=map, options=reader_options,
+    )  # fmt: skip
+    settings = settings_of(redis_url)
+    run = run or tables.new_run()
+    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run)
+    wanted = WriteOptions.parse(options)
+    counts: Counts | None = None
+    with Client(settings=settings) as client:
+        client.context() if fix else client.reading()  # a Redis that is away is better known before Spark starts
+        with session("delayq reconcile", master=master, conf=tables.conf_of(conf)) as spark:
+            frame = mapped(read(spark, table), table)
+            with compare(frame, wanted, client) as found:
+                if report:
+                    _save(found, report)
+                if fix and (found.compared.missing or found.compared.past or found.compared.wrong):
+                    say(f"what is missing is scheduled as run {run}: delayq backfill undo {run} takes it back.")
+                    counts = schedule_rows(client, found.rows("missing", "past", "wrong"), options)
+                compared = found.compared
+    _print(compared, run, counts, report, json)
+    return 0 if _is_good(compared, counts) else 1
+
+
+def _is_good(compared: Compared, fixed: Counts | None) -> bool:
+    """Whether all that the table has is pending now as it says, and nothing else."""
+    if compared.different or compared.dead or compared.extra:
+        return False
+    if fixed is None:
+        return not (compared.missing or compared.past or compared.wrong)
+    return not fixed.rejected
+
+
+def _save(found: Comparison, folder: str) -> None:
+    parts = {"missing": found.rows("missing"), "past": found.rows("past"), "wrong": found.rows("wrong")}
+    parts |= {"dead": found.rows("dead"), "different": found.different(), "extra": found.extra()}
+    for name, rows in parts.items():
+        rows.write.mode("errorifexists").parquet(f"{folder.rstrip('/')}/{name}")
+
+
+def _print(compared: Compared, run: str, fixed: Counts | None, report: str, json: bool) -> None:
+    found: dict[str, Any] = msgspec.to_builtins(compared)
+    if json:
+        done = {"run": run, **counts_shape(fixed)} if fixed is not None else None
+        Output().json({**found, "fixed": done, "report": report or None})
+        return
+    rows = [(name, str(count)) for name, count in found.items()]
+    if fixed is not None:
+        rows += [("run", run), *((f"fix: {name}", count) for name, count in counts_rows(fixed))]
+    Output().fields([*rows, ("report", report)] if report else rows)

@@ -1,0 +1,51 @@
+"""reshard."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+import typer
+
+from delayq.care.resharding import ReshardStep
+from delayq.care.resharding import reshard as steps_of
+from delayq.cli.options import AsJson, RedisUrl, connect, option
+from delayq.clock import SystemClock
+from delayq.store import commands
+from delayq.text.output import Output, say
+
+__all__ = ["reshard"]
+
+MOST: Final = 16_384
+NEXT: Final = (
+    "a worker drops old queues once they hold nothing and the ids that ended in them are forgotten; unset DELAYQ_QUEUES, "
+    "or set it to {queues}, before that"
+)
+
+
+def reshard(
+    queues: Annotated[int, typer.Option("--queues", metavar="N", min=1, max=MOST, help="How many queues.")],
+    dry_run: Annotated[bool, option("--dry-run", help="Only print the steps.")] = False,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Let new messages go to so many queues, while everything runs.
+
+    No message is moved: the old queues are closed, and go when they are empty. If it is broken off, run it again.
+    """
+    output = Output()
+    steps: list[ReshardStep] = []
+    with connect(redis_url) as client:
+        if not dry_run and client.store.run(commands.layouts()):
+            client.context()  # what is promised of changes holds here, too
+        for step in steps_of(client.store, queues, SystemClock(), dry_run=dry_run):
+            steps.append(step)
+            if not json:
+                output.line(step.step, step.text)
+    if json:
+        output.json({"dryRun": dry_run, "steps": [msgspec.to_builtins(step) for step in steps]})
+    elif dry_run:
+        say("nothing was changed.")
+    else:
+        say(f"{NEXT.format(queues=queues)}.")
+    return 0

@@ -1,0 +1,110 @@
+"""schedule."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from delayq import Scheduled
+from delayq.cli.options import (
+    AsJson,
+    At,
+    BadUse,
+    Delay,
+    Level,
+    RedisUrl,
+    connect,
+    due_of,
+    duration,
+    option,
+    properties_of,
+)
+from delayq.message import Message, State
+from delayq.text.output import Output
+from delayq.text.shapes import instant, scheduled_shape
+
+__all__ = ["schedule"]
+
+
+def schedule(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where it goes.")],
+    body: Annotated[str | None, typer.Argument(metavar="BODY", help="The body, as text.", show_default=False)] = None,
+    body_file: Annotated[
+        str | None, option("--body-file", metavar="F", help="The body from a file; - is stdin.")
+    ] = None,
+    json_body: Annotated[bool, option("--json-body", help="The body is a JSON value.")] = False,
+    delay: Delay = None,
+    at: At = None,
+    level: Level = None,
+    tags: Annotated[str, option("--tags", metavar="TAG", help="RocketMQ's tag.")] = "",
+    key: Annotated[
+        list[str] | None, option("--key", metavar="KEY", help="A business key to find it by; more than once.")
+    ] = None,
+    property: Annotated[
+        list[str] | None, option("--property", metavar="K=V", help="Handed on with it; more than once.")
+    ] = None,
+    id: Annotated[str | None, option("--id", metavar="ID", help="Your own id: repeating is then safe.")] = None,
+    ordering_key: Annotated[str, option("--ordering-key", metavar="KEY", help="Those of one key never overtake.")] = "",
+    max_attempts: Annotated[int | None, option("--max-attempts", metavar="N", help="Give up after so many.")] = None,
+    expire_after: Annotated[
+        str | None, option("--expire-after", metavar="DURATION", help="Give up when it is so late: 10m.")
+    ] = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Schedule a message; print its id and due."""
+    due = due_of(delay, at, level)
+    expires = duration("--expire-after", expire_after)
+    with connect(redis_url) as client:
+        limit = client.context().limits.body
+        message = Message(
+            topic=topic, body=_body(body, body_file, json_body, limit), tags=tags, keys=tuple(key or ()),
+            properties=properties_of(property), id=id, ordering_key=ordering_key, max_attempts=max_attempts,
+            expire_after=expires, **due,
+        )  # fmt: skip
+        scheduled = client.schedule(message)
+    if json:
+        Output().json(scheduled_shape(scheduled))
+    else:
+        Output().line(scheduled.id, instant(scheduled.due) or "-", _how(scheduled))
+    return 0
+
+
+def _how(scheduled: Scheduled) -> str:
+    if scheduled.state == State.DELIVERED:
+        return "already delivered"
+    if scheduled.state == State.DEAD:
+        return "a dead letter"
+    return "scheduled" if scheduled.created else "already scheduled"
+
+
+def _body(text: str | None, file: str | None, is_json: bool, limit: int) -> Any:
+    if text is not None and file is not None:
+        raise BadUse("give the body as BODY or by --body-file, not both")
+    raw: bytes = (text or "").encode() if file is None else _read(file, limit)
+    if is_json:
+        try:
+            value = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise BadUse(f"BODY: it is no JSON value ({error})") from None
+        return value if isinstance(value, str) else msgspec.Raw(raw)  # as it came: numbers keep all their digits
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def _read(file: str, limit: int) -> bytes:
+    """At most one byte over the limit, which is then refused."""
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read(limit + 1)
+        with Path(file).open("rb") as opened:
+            return opened.read(limit + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadUse(f"--body-file: {file} cannot be read: {reason}") from None

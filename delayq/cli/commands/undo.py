@@ -1,0 +1,63 @@
+"""backfill undo."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from delayq.care.undo_run import Undone
+from delayq.care.undo_run import undo as steps_of
+from delayq.cli.options import AsJson, BadUse, RedisUrl, connect
+from delayq.cli.progress import Line
+from delayq.errors import InvalidMessage, StoreError
+from delayq.message import RUN_PROPERTY, Message
+from delayq.text.output import Output, say
+
+__all__ = ["undo"]
+
+
+def undo(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run, as backfill names it.")],
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Cancel what is still pending of a run of backfill.
+
+    Needs no Spark. Exit 1 if some of its messages were too late, or none was found.
+    """
+    if not run:
+        raise BadUse("RUN: is empty")
+    undone = Undone()
+    with connect(redis_url) as client:
+        context = client.context()
+        try:
+            Message(topic="t", delay_time=0, properties={RUN_PROPERTY: run}).validate(context.limits, 0)
+        except InvalidMessage as error:
+            raise BadUse(f"RUN: {error.reason}") from None
+        try:
+            with Line(sys.stderr) as line:
+                for step in steps_of(client.store, context, run):
+                    undone = step.undone
+                    of = f"{step.looked:,} of {step.total:,} messages"
+                    line.show(f"queue {step.queue}: {of}, {undone.cancelled:,} cancelled")
+        except StoreError as error:
+            if undone == Undone():
+                raise
+            _print(run, undone, json)
+            raise BadUse(f"{error}; that is how far it came: run the same again") from None
+    _print(run, undone, json)
+    if undone == Undone():
+        say(f"no message of the run {run} is pending.")
+    elif undone.dead:
+        say(f"dead letters stay: {undone.dead} of the run; delayq dead-letters lists and deletes them.")
+    return 0 if undone.cancelled and not undone.too_late else 1
+
+
+def _print(run: str, undone: Undone, json: bool) -> None:
+    if json:
+        Output().json({"run": run, "cancelled": undone.cancelled, "tooLate": undone.too_late, "dead": undone.dead})
+    else:
+        counts = (("cancelled", undone.cancelled), ("tooLate", undone.too_late), ("dead", undone.dead))
+        Output().fields((name, str(count)) for name, count in counts)

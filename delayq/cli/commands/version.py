@@ -1,0 +1,20 @@
+"""version."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as version_of
+
+from delayq.cli.options import AsJson
+from delayq.text.output import Output
+
+__all__ = ["version"]
+
+
+def version(json: AsJson = False) -> int:
+    """Print the version of delayq."""
+    number = version_of("delayq")
+    if json:
+        Output().json({"version": number})
+    else:
+        Output().line(f"delayq {number}")
+    return 0

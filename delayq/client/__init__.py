@@ -1,0 +1,1 @@
+"""What callers use: the clients, and what they do with Redis."""

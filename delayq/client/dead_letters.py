@@ -1,0 +1,211 @@
+"""Dead letters by the time of their death, across all queues: a plan, as those of `delayq.client.operations`.
+
+Their order is that of (time of death, queue, place among those of the same time in the queue). A page first asks every
+queue for times and ids alone, merges them, and then reads the letters that it has chosen: bodies may be large.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import deque
+from collections.abc import Sequence
+from fnmatch import translate
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from delayq.client.plan import Context, Plan
+from delayq.errors import InvalidMessage
+from delayq.message import check_id
+from delayq.store import commands
+from delayq.store.commands import Command, DeadLetter
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import queue_keys
+
+__all__ = ["DeadLetterPage", "Wanted", "dead_letters"]
+
+#: Letters that a page looks at, at least, where not all are wanted: few of them may be.
+LOOKS: Final = 25
+#: Times and ids that one queue is asked for at once, at least.
+LEAST: Final = 8
+
+
+class DeadLetterPage(msgspec.Struct, frozen=True):
+    """Dead letters by the time of their death, and the token of the next page (None: this is the last)."""
+
+    letters: list[DeadLetter]
+    next_token: str | None
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dead letters, and in which order.
+
+    `topic` is a pattern with `*` and `?`; `reason` is a part of the reason, in whatever case; they died from `since` on
+    and before `until` (Unix ms).
+    """
+
+    newest: bool = False
+    topic: str = ""
+    reason: str = ""
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def picky(self) -> bool:
+        """Whether a letter has to be read to know whether it is wanted."""
+        return bool(self.topic or self.reason)
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """Whether it has such a topic and reason. One whose record cannot be read has no topic."""
+        if self.reason and self.reason.lower() not in letter.reason.lower():
+            return False
+        return not self.topic or _matches(self.topic, letter)
+
+
+def _matches(pattern: str, letter: DeadLetter) -> bool:
+    try:
+        return letter.record is not None and _compiled(pattern).match(letter.record.topic) is not None
+    except ValueError:  # its topic is no text
+        return False
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))
+
+
+class _Place(NamedTuple):
+    """Of a letter, in the order of all."""
+
+    buried: int
+    queue: int
+    id: str
+
+
+def dead_letters(
+    context: Context, limit: int, token: str | None = None, wanted: Wanted | None = None
+) -> Plan[DeadLetterPage]:
+    """A page of at most `limit`, or fewer where not all that were looked at are wanted; raises StoreError."""
+    wanted = wanted if wanted is not None else Wanted()
+    page = _Page(context, wanted, _read_token(token, newest=wanted.newest))
+    chosen = yield from page.choose(max(limit, LOOKS) if wanted.picky else limit)
+    letters = yield from page.read(chosen)
+    taken: list[DeadLetter] = []
+    for letter in letters:
+        if not wanted.takes(letter):
+            continue
+        if len(taken) == limit:  # the next page begins behind the last one that was taken
+            last = taken[-1]
+            return DeadLetterPage(taken, _token(_Place(last.buried, last.queue, last.id), newest=wanted.newest))
+        taken.append(letter)
+    return DeadLetterPage(taken, None if page.ended else _token(chosen[-1], newest=wanted.newest))
+
+
+class _Page:
+    """The letters behind a place, merged from all queues."""
+
+    def __init__(self, context: Context, wanted: Wanted, behind: _Place | None) -> None:
+        self._context = context
+        self._wanted = wanted
+        self._behind = behind
+        self._found: dict[int, deque[_Place]] = {}
+        self._last: dict[int, _Place] = {}  # of each queue, that there may be more behind
+        self.ended = False
+
+    def _order(self, place: _Place) -> tuple[int, int]:
+        return (-place.buried, -place.queue) if self._wanted.newest else (place.buried, place.queue)
+
+    def _begin(self, queue: int) -> tuple[int, str] | None:
+        """Behind which of a queue's letters the page begins."""
+        newest, since, until = self._wanted.newest, self._wanted.since, self._wanted.until
+        first: tuple[int, str] | None = None
+        if newest and until is not None:
+            first = (until - 1, "")
+        elif not newest and since is not None:
+            first = (since, "")
+        if self._behind is None:
+            return first
+        buried, at, id = self._behind
+        if queue == at:
+            behind = (buried, id)
+        elif (queue < at) == newest:  # of the same time, these come behind it
+            behind = (buried, "")
+        else:
+            behind = (buried - 1 if newest else buried + 1, "")
+        if first is None or (behind[0] <= first[0] if newest else behind[0] >= first[0]):
+            return behind
+        return first
+
+    def choose(self, most: int) -> Plan[list[_Place]]:
+        """The places of the next letters; `ended` says whether there are none behind them."""
+        known = self._context.layouts.queues
+        step = max(LEAST, -(-2 * most // len(known)))
+        listed, *pages = all_good((yield [commands.layouts(), *(self._ask(queue, step) for queue in known)]))
+        self._context.layouts.take(listed)
+        self._take(known, pages, step)
+        chosen: list[_Place] = []
+        asking: Sequence[int] = [queue for queue in self._context.layouts.queues if queue not in self._found]
+        while True:
+            if asking:
+                self._take(asking, all_good((yield [self._ask(queue, step) for queue in asking])), step)
+            while not (asking := [queue for queue in self._last if not self._found[queue]]):
+                heads = [places[0] for places in self._found.values() if places]
+                first = min(heads, key=self._order, default=None)
+                if first is None or self._is_over(first):
+                    self.ended = True
+                    return chosen
+                if len(chosen) == most:
+                    return chosen
+                chosen.append(self._found[first.queue].popleft())
+
+    def _ask(self, queue: int, step: int) -> Command[Any]:
+        last = self._last.get(queue)
+        after = self._begin(queue) if last is None else (last.buried, last.id)
+        return commands.deaths(queue_keys(queue), step, after, newest=self._wanted.newest)
+
+    def _take(self, queues: Sequence[int], pages: Sequence[list[tuple[int, str]]], step: int) -> None:
+        for queue, page in zip(queues, pages, strict=True):
+            self._found[queue] = deque(_Place(buried, queue, id) for buried, id in page)
+            self._last.pop(queue, None)
+            if len(page) == step:
+                self._last[queue] = self._found[queue][-1]
+
+    def _is_over(self, place: _Place) -> bool:
+        since, until = self._wanted.since, self._wanted.until
+        if self._wanted.newest:
+            return since is not None and place.buried < since
+        return until is not None and place.buried >= until
+
+    def read(self, chosen: Sequence[_Place]) -> Plan[list[DeadLetter]]:
+        """The letters at these places, in order; those that are none any more are left out."""
+        ids: dict[int, list[str]] = {}
+        for place in chosen:
+            ids.setdefault(place.queue, []).append(place.id)
+        answers = all_good((yield [commands.letters(queue_keys(queue), some) for queue, some in ids.items()]))
+        letters = {_Place(one.buried, one.queue, one.id): one for page in answers for one in page if one is not None}
+        return [letters[place] for place in chosen if place in letters]
+
+
+def _token(last: _Place, *, newest: bool) -> str:
+    text = f"{'newest' if newest else 'oldest'} {last.buried} {last.queue} {last.id}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_token(token: str | None, *, newest: bool) -> _Place | None:
+    if token is None:
+        return None
+    try:
+        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode()
+        order, buried, queue, id = text.split(" ")
+        place = _Place(abs(int(buried)) % 2**53, min(abs(int(queue)), 2**53), check_id(id))
+    except (ValueError, InvalidMessage):
+        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
+    if order not in ("newest", "oldest"):
+        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one")
+    if (order == "newest") != newest:
+        raise InvalidMessage(
+            "pageToken", f"is of a list with the {order} first; ask for the same order, or start again"
+        )
+    return place

@@ -1,0 +1,261 @@
+"""What a client can do, without I/O: each operation is a plan that yields commands and gets their answers.
+
+`Client` and `AsyncClient` run the same plans, so nothing is written twice.
+
+A caller that may touch messages of some topics only looks at a message first (`look`), and hands in the topic that was
+seen: a message is touched only if it still has that one. So whoever may not touch it learns nothing of it and changes
+nothing, whatever becomes of its id in between. Without topics everything may be touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from delayq.client.placement import by_asked_id, by_id, every_queue
+from delayq.client.plan import Context, Plan
+from delayq.client.route_states import explain_parked, routes
+from delayq.client.schedule import Scheduled, level_delay, schedule
+from delayq.codec import CorruptRecord
+from delayq.config import Settings
+from delayq.errors import InvalidMessage, StoreError
+from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key
+from delayq.nodes import NodeLine, read_nodes
+from delayq.store import checks, commands
+from delayq.store.commands import MOVED, Command, Found, QueueStats
+from delayq.store.connect.durability import Durability
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import QueueKeys, queue_keys
+
+__all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "Scheduled", "routes", "schedule"]
+FIND_LIMIT: Final = 1_000
+#: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
+MOST_PAGES: Final = 1_000
+#: The topic that each id's message had when it was looked at; '' for an id that has ended.
+Topics = Mapping[str, str]
+#: Messages that are read at once to look at their topics.
+READ_STEP: Final = 25
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """How a cancel went: 'cancelled', 'in_flight', 'delivered', 'dead', 'discarded' or 'not_found'."""
+
+    id: str
+    result: str
+
+
+class Rescheduled(msgspec.Struct, frozen=True):
+    """How a reschedule went: 'scheduled' with the new due (Unix ms) and its queue, or why not."""
+
+    id: str
+    result: str
+    due: int | None = None
+    queue: int | None = None
+
+
+def cancel(context: Context, ids: Sequence[str], topics: Topics | None = None) -> Plan[list[Cancelled | StoreError]]:
+    """Cancel messages by id; in order, how it went."""
+    for id in ids:
+        check_id(id)
+
+    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
+        return commands.cancel(keys, some, topics=_seen(topics, given), retention=context.retention)
+
+    results = yield from by_asked_id(context, ids, ask, _moved, lambda answer: answer == "not_found")
+    return [result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids]
+
+
+def _moved(answer: str) -> bool:
+    return answer == MOVED
+
+
+def _seen(topics: Topics | None, ids: Sequence[str]) -> list[str] | None:
+    return None if topics is None else [topics[id] for id in ids]
+
+
+def cancel_by_key(
+    context: Context, key: str, each: Callable[[Context, list[str]], Plan[list[Any]]] = cancel
+) -> Plan[list[Any]]:
+    """Cancel all pending messages that carry a business key, a page by `each`; how each of them went, page by page.
+
+    The error of a later page comes last: what stands before it was cancelled. Raises that of the first.
+    """
+    check_key(key, context.limits, "key")
+    outcomes: list[Any] = []
+    pages = yield from every_queue(context, lambda keys: commands.find(keys, key, FIND_LIMIT))
+    for _ in range(MOST_PAGES):
+        outcomes += yield from each(context, sorted(id for page in pages.values() for id in page))
+        full = {queue: page[-1] for queue, page in pages.items() if len(page) == FIND_LIMIT}
+        if not full:
+            break
+        answers = yield [commands.find(queue_keys(queue), key, FIND_LIMIT, id) for queue, id in full.items()]
+        for answer in answers:
+            if isinstance(answer, StoreError):
+                return [*outcomes, answer]
+        pages = dict(zip(full, answers, strict=True))
+    return outcomes
+
+
+def spec_of(limits: Limits, now: int, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
+    """The due as the scripts read it; raises InvalidMessage."""
+    Message(topic="t", delay_time=delay_time, expect_date=expect_date, delay_level=delay_level).validate(limits, now)
+    if expect_date is not None:
+        return f"a{expect_date}"
+    return f"r{delay_time if delay_time is not None else level_delay(limits.delay_levels, delay_level)}"
+
+
+def reschedule(context: Context, id: str, spec: str, topic: str | None = None) -> Plan[Rescheduled]:
+    """Give a message another due; with `topic`, if that is its topic."""
+    check_id(id)
+
+    def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[Rescheduled]]:
+        command = commands.reschedule(keys, some[0], spec, topic=topic, retention=context.retention)
+
+        def read(reply: Any) -> list[Rescheduled]:
+            result, due = command.read(reply)
+            return [Rescheduled(some[0], result, due, keys.number)]
+
+        return Command(command.script, command.keys, command.args, read)
+
+    answers = yield from by_asked_id(
+        context, [id], ask, lambda answer: answer.result == MOVED, lambda answer: answer.result == "not_found"
+    )
+    rescheduled: Rescheduled = _one(list(answers.values()))
+    if rescheduled.result == "invalid":
+        raise InvalidMessage("delayTime", "the due lies too far ahead")
+    return rescheduled
+
+
+def _one(answers: list[Any]) -> Any:
+    (answer,) = all_good(answers)
+    return answer
+
+
+def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
+    """What is known of ids, in order; raises StoreError."""
+    for id in ids:
+        check_id(id)
+    results = yield from look(context, ids)
+    found = all_good([results[id] for id in ids])
+    parked = yield from explain_parked(found)
+    return [parked.get(one.id, one) if one is not None else None for one in found]
+
+
+def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
+    """What is known of each id."""
+
+    def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[Found | None]]:
+        return commands.get(keys, some, retention=context.retention)
+
+    found: dict[str, Found | StoreError | None] = yield from by_asked_id(
+        context, ids, ask, _is_elsewhere, lambda one: one is None
+    )
+    return found
+
+
+def look_for_whole(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
+    """The same, of many ids that are whole: one that is not there costs nothing more."""
+
+    def ask(keys: QueueKeys, some: list[str]) -> Command[list[Found | None]]:
+        return commands.get(keys, some, retention=context.retention)
+
+    found: dict[str, Found | StoreError | None] = yield from by_id(context, ids, ask, _is_elsewhere)
+    return found
+
+
+def _is_elsewhere(one: Found | None) -> bool:
+    return one is not None and one.state == MOVED
+
+
+def _find_ids(context: Context, key: str) -> Plan[list[str]]:
+    check_key(key, context.limits, "key")
+    pages = yield from every_queue(context, lambda keys: commands.find(keys, key, FIND_LIMIT))
+    return sorted(id for page in pages.values() for id in page)
+
+
+def find(context: Context, key: str) -> Plan[list[Found]]:
+    """The messages that carry a business key and have not ended, by due; at most 1,000 of each queue."""
+    ids = yield from _find_ids(context, key)
+    found = [one for one in (yield from get(context, ids)) if one is not None and one.record is not None]
+    return sorted(found, key=lambda one: (one.due if one.due is not None else MAX_DUE, one.id))
+
+
+def count(context: Context, key: str) -> Plan[int]:
+    """How many messages carry a business key and have not ended; raises StoreError."""
+    return sum((yield from every_queue(context, lambda keys: commands.count_key(keys, key))).values())
+
+
+def stats(context: Context) -> Plan[list[QueueStats]]:
+    """The figures of every queue, in order."""
+    return list((yield from every_queue(context, commands.stats)).values())
+
+
+def redrive(context: Context, ids: Sequence[str], topics: Topics | None = None) -> Plan[list[str | StoreError]]:
+    """Put dead letters back, due now: 'scheduled', 'not_dead', 'no_route' or 'corrupt' of each, in order.
+
+    One whose topic no route takes any more stays a dead letter.
+    """
+    for id in ids:
+        check_id(id)
+    refused: set[str] = set()
+    if not context.routes.take_all:
+        refused = yield from _without_route(context, ids, topics)
+
+    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
+        return commands.redrive(keys, some, topics=_seen(topics, given))
+
+    wanted = [id for id in ids if id not in refused]
+    results = yield from by_asked_id(context, wanted, ask, _moved, lambda answer: answer == "not_dead")
+    return ["no_route" if id in refused else results[id] for id in ids]
+
+
+def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) -> Plan[set[str]]:
+    """Those whose topic no route takes; a step of few at a time, as bodies may be large."""
+    refused: set[str] = set()
+    for start in range(0, len(ids), READ_STEP):
+        found = yield from look(context, ids[start : start + READ_STEP])
+        for id, one in found.items():
+            if isinstance(one, Found) and one.state == State.DEAD and one.record is not None:
+                with suppress(CorruptRecord):  # the script says so
+                    topic = one.record.topic
+                    if context.routes.find(topic) is None and (topics is None or topics[id] == topic):
+                        refused.add(id)
+    return refused
+
+
+def discard(context: Context, id: str, topic: str | None = None) -> Plan[bool]:
+    """Delete a dead letter for good, with `topic` if that is its topic; False if it is and was none."""
+    check_id(id)
+    seen = None if topic is None else [topic]
+
+    def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[bool | None]]:
+        return commands.discard(keys, some, topics=seen, retention=context.retention)
+
+    results = yield from by_asked_id(
+        context, [id], ask, lambda removed: removed is None, lambda removed: removed is False
+    )
+    return bool(_one(list(results.values())))
+
+
+def nodes(context: Context) -> Plan[dict[str, NodeLine]]:
+    """The nodes by name, as their lines tell of them."""
+    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
+    return read_nodes(lines, now)
+
+
+def durability(settings: Settings) -> Plan[Durability | None]:
+    """Where a change has to be before it is answered (None: nothing to wait for).
+
+    Raises ConfigError for a server that would lose messages, or that cannot keep DELAYQ_FSYNC=always.
+    """
+    server = checks.told((yield checks.questions(settings.fsync)))
+    checks.refuse(server)
+    fsync = settings.fsync == "always"
+    if fsync:
+        checks.refuse_fsync(server)
+    if not settings.min_replicas and not fsync:
+        return None
+    return Durability(replicas=settings.min_replicas, fsync=fsync, timeout=settings.redis_timeout)

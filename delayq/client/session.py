@@ -1,0 +1,101 @@
+"""What both clients agree on with Redis before their first operation, and keep an eye on while queues are resharded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from delayq.client import operations
+from delayq.client.operations import Context, Plan, Scheduled
+from delayq.clock import Clock, SystemClock
+from delayq.config import Settings, load_settings
+from delayq.errors import DelayqError, LayoutMismatch, StoreError
+from delayq.message import Message
+from delayq.routes import Routes
+from delayq.store import commands
+from delayq.store.commands import LAYOUT_VERSION, Meta, Retention
+from delayq.store.keys import Layout
+from delayq.store.layouts import Layouts
+
+__all__ = ["DEFAULT_QUEUES", "Agreement", "check_layouts"]
+
+DEFAULT_QUEUES: Final = 16
+#: While there is more than one layout, the list is read again after so many ms, to learn which are gone.
+LOOK_EVERY: Final = 10_000
+
+
+def check_layouts(meta: Meta, wanted: int | None) -> None:
+    """Raise LayoutMismatch if this delayq, or DELAYQ_QUEUES, does not fit what Redis says of the layouts."""
+    if meta.version != LAYOUT_VERSION:
+        raise LayoutMismatch(f"this Redis has layout version {meta.version}, this delayq has {LAYOUT_VERSION}")
+    if wanted is not None and wanted not in [layout.queues for layout in meta.layouts]:
+        raise LayoutMismatch(f"this Redis has {meta.queues} queues, DELAYQ_QUEUES says {wanted}; unset it")
+
+
+class Agreement:
+    """What both clients know before they talk to Redis."""
+
+    def __init__(
+        self, url: str | None, settings: Settings | None, clock: Clock | None, routes: Routes | None = None
+    ) -> None:
+        self.settings = settings if settings is not None else load_settings()
+        self.clock = clock if clock is not None else SystemClock()
+        self.url = url if url is not None else self.settings.redis_url
+        self.limits = self.settings.limits()
+        self.routes = routes if routes is not None else self.settings.route_table()
+        self.layout_command = commands.layout(self.settings.queues or DEFAULT_QUEUES)
+        self.listed = commands.layouts()
+
+    def context(self, meta: Meta) -> Context:
+        """Check what Redis says of the layouts; raises LayoutMismatch."""
+        check_layouts(meta, self.settings.queues)
+        return Context(
+            layouts=Layouts(meta.layouts),
+            limits=self.limits,
+            retention=Retention(window=self.settings.final_window, most=self.settings.final_most),
+            routes=self.routes,
+        )
+
+    def unused(self) -> Context:
+        """What is read by in a Redis that nobody has used yet: where messages will be once there are some."""
+        return self.context(Meta((Layout(self.settings.queues or DEFAULT_QUEUES),), LAYOUT_VERSION, 0))
+
+    def outdated(self, layouts: Layouts) -> bool:
+        """Whether the list of layouts is to be read again; never while there is but one."""
+        if len(layouts.known) == 1:
+            return False
+        now = self.clock.monotonic()
+        if layouts.asked_at is not None and now - layouts.asked_at < LOOK_EVERY:
+            return False
+        layouts.asked_at = now
+        return True
+
+    @staticmethod
+    def take(layouts: Layouts, answers: list[Any]) -> None:
+        """Know what Redis lists now; if it could not say, what is known will do."""
+        (listed,) = answers
+        if not isinstance(listed, StoreError):
+            layouts.take(listed)
+
+    def schedule(
+        self, context: Context, messages: Iterable[Message], refuse_past: bool = False
+    ) -> Plan[list[Scheduled | DelayqError]]:
+        return operations.schedule(context, messages, self.clock.now(), refuse_past=refuse_past)
+
+    def unreachable(self, messages: Iterable[Message], error: StoreError) -> list[Scheduled | DelayqError]:
+        """What becomes of messages when not even the layout can be read: each is checked and gets its id all the same,
+
+        for where an id lives is decided without knowing how many queues there are.
+        """
+        context = Context(layouts=Layouts((Layout(DEFAULT_QUEUES),)), limits=self.limits, routes=self.routes)
+        plan = self.schedule(context, messages)
+        commands = list(next(plan))
+        try:
+            plan.send([error] * len(commands))
+        except StopIteration as end:
+            outcomes: list[Scheduled | DelayqError] = end.value
+            return outcomes
+        raise AssertionError("scheduling asks once")
+
+    def spec(self, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
+        return operations.spec_of(self.limits, self.clock.now(), delay_time, expect_date, delay_level)

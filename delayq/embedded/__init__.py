@@ -1,0 +1,5 @@
+"""A real server that belongs to this process, and what it takes to run child processes."""
+
+from delayq.embedded.server import EmbeddedServer, EmbeddedServerError
+
+__all__ = ["EmbeddedServer", "EmbeddedServerError"]

@@ -1,0 +1,208 @@
+"""What a backfill would do: each row looked at, and its id looked up, but nothing scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import tzinfo
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow as pa
+
+from delayq.client.clients import Client
+from delayq.client.operations import Scheduled, look_for_whole
+from delayq.client.schedule import level_delay, whole_id
+from delayq.codec import CONTENT, encode
+from delayq.config import Settings
+from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
+from delayq.message import Limits, Message, State
+from delayq.spark.jobs.histogram import Histogram
+from delayq.spark.options import WriteOptions, zone
+from delayq.spark.rows.rows import messages_of
+from delayq.spark.rows.sameness import same_message
+from delayq.spark.writing.counts import Counts
+from delayq.spark.writing.handed import Handed
+from delayq.spark.writing.sending import reason_of
+from delayq.spark.writing.task import windows
+from delayq.store import checks, commands
+from delayq.store.checks import Server
+from delayq.store.commands import Found
+from delayq.store.connect.exchange import all_good
+from delayq.store.connect.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Forecast", "Room", "forecast", "room", "twice", "zone_of"]
+
+#: Bytes that a server keeps of a message beside its record, and of a business key; as `./dev bench memory` finds them.
+OVERHEAD: Final = {"valkey": (169, 111), "redis": (280, 155)}
+#: The length of the ids that it measured with; an id is kept twice.
+_ID_LENGTH: Final = 27
+
+
+class Forecast(msgspec.Struct, kw_only=True):
+    """What would become of rows, when those that would be scheduled are due, and how large they are.
+
+    Sizes are bytes: of the records, and of what ids are longer than usual.
+    """
+
+    counts: Counts = msgspec.field(default_factory=Counts)
+    dues: Histogram = msgspec.field(default_factory=Histogram)
+    records: int = 0
+    ids: int = 0
+    keys: int = 0
+
+    def merge(self, other: Forecast) -> None:
+        """Count what another task has found."""
+        self.counts = Counts.total([self.counts, other.counts])
+        self.dues.merge(other.dues)
+        self.records += other.records
+        self.ids += other.ids
+        self.keys += other.keys
+
+    def memory(self, server: str) -> int:
+        """About how many bytes of a server of this name it would take."""
+        message, key = OVERHEAD.get(server, OVERHEAD["redis"])
+        return self.records + self.ids + self.counts.scheduled * message + self.keys * key
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Redis has in use and may have (0: no limit); of a cluster the primary that has most of it in use."""
+
+    server: str
+    used: int
+    most: int
+    primaries: int
+
+    def too_small_for(self, size: int) -> bool:
+        """Whether so many bytes more, spread over all primaries, would pass what it may have."""
+        return bool(self.most) and self.used + size // self.primaries > self.most
+
+
+def room(store: Store) -> Room:
+    """Ask the server; raises StoreError."""
+    found: Server = store.run(checks.server())
+    return Room(
+        server=found.name, used=found.used_memory, most=found.max_memory or 0, primaries=max(1, found.primaries)
+    )
+
+
+def forecast(frame: DataFrame, options: WriteOptions, settings: Settings) -> Forecast:
+    """Look at every row, in Spark's tasks."""
+    here = zone_of(frame, options)
+    handed = Handed.of(settings)
+
+    def look_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(look(batches, options, handed, here))]})
+
+    whole = Forecast()
+    for row in frame.mapInArrow(look_in_task, "found binary").toLocalIterator():
+        whole.merge(msgspec.json.decode(bytes(row.found), type=Forecast))
+    return whole
+
+
+def twice(frame: DataFrame, options: WriteOptions) -> int:
+    """How many ids stand in several rows that are different messages: all but the first of each would be a conflict."""
+    from pyspark.sql import functions
+
+    here = zone_of(frame, options)
+
+    def digests_in_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in windows(batches):
+            found = digests(batch, options, here)
+            ids = pa.array([id for id, _ in found], pa.string())
+            yield pa.RecordBatch.from_arrays([ids, pa.array([one for _, one in found], pa.binary())], ["id", "digest"])
+
+    ids = frame.mapInArrow(digests_in_task, "id string, digest binary").groupBy("id")
+    return ids.agg((functions.min("digest") != functions.max("digest")).alias("differ")).where("differ").count()
+
+
+def zone_of(frame: DataFrame, options: WriteOptions) -> tzinfo:
+    """The zone of a table's timestamps that have none."""
+    return zone(options.time_zone or frame.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC")
+
+
+# -- in a task -----------------------------------------------------------------------------------------------------------
+
+
+def digests(batch: pa.RecordBatch, options: WriteOptions, here: tzinfo) -> list[tuple[str | None, bytes]]:
+    """Of each row that is a message its id, and what tells it from others of the same id."""
+    rows = [one for one in messages_of(batch, options, lambda: here) if isinstance(one, Message)]
+    return [(one.id, blake2b(repr(msgspec.structs.astuple(one)).encode(), digest_size=16).digest()) for one in rows]
+
+
+def look(batches: Iterable[pa.RecordBatch], options: WriteOptions, handed: Handed, here: tzinfo) -> Forecast:
+    """Look at every row of a task."""
+    found = Forecast()
+    with handed.client() as client:
+        context = client.reading()
+        for batch in windows(batches):
+            now = client.store.run(commands.redis_now())
+            rows = [_checked(row, context.limits, now, client) for row in messages_of(batch, options, lambda: here)]
+            ids = {whole_id(row.id, row.ordering_key) for row in rows if isinstance(row, Message)}
+            looked = client.run(partial(look_for_whole, ids=[*ids]))
+            there = dict(zip(looked, all_good([*looked.values()]), strict=True))
+            for row in rows:
+                _count(found, row, there, context.limits, now, options.past)
+    return found
+
+
+def _checked(row: Message | InvalidMessage, limits: Limits, now: int, client: Client) -> Message | InvalidMessage:
+    """The row, or what is wrong with it."""
+    if isinstance(row, InvalidMessage):
+        return row
+    try:
+        row.validate(limits, now)
+        client.reading().routes.check(row)
+        encode(row, limits)
+        whole_id(row.id, row.ordering_key)
+    except InvalidMessage as error:
+        return error
+    return row
+
+
+def _count(
+    found: Forecast, row: Message | InvalidMessage, there: dict[str, Found | None], limits: Limits, now: int, past: str
+) -> None:
+    counts = found.counts
+    counts.read += 1
+    outcome = _outcome(row, there, limits, now, past)
+    if isinstance(outcome, PastDue) and past == "skip":
+        counts.skipped += 1
+    elif isinstance(outcome, DelayqError):
+        counts.reject(reason_of(outcome), str(outcome))
+    elif not outcome.created:
+        counts.present += 1
+    else:
+        assert isinstance(row, Message)
+        assert outcome.due is not None
+        counts.scheduled += 1
+        found.dues.add(outcome.due)
+        found.records += CONTENT + len(encode(row, limits))
+        found.ids += 2 * max(0, len(outcome.id) - _ID_LENGTH)
+        found.keys += len(row.keys)
+
+
+def _outcome(
+    row: Message | InvalidMessage, there: dict[str, Found | None], limits: Limits, now: int, past: str
+) -> Scheduled | DelayqError:
+    if isinstance(row, InvalidMessage):
+        return row
+    id = whole_id(row.id, row.ordering_key)
+    if (before := there.get(id)) is not None:
+        if before.state in (State.CANCELLED, State.REMOVED_IN_FLIGHT, State.DISCARDED):
+            return Conflict(id, before.state)
+        if before.record is not None and not same_message(before.record, row):
+            return Conflict(id)
+        return Scheduled(id, before.queue, before.due, before.state, created=False)
+    due = row.expect_date
+    if due is None:
+        due = now + (
+            row.delay_time if row.delay_time is not None else level_delay(limits.delay_levels, row.delay_level)
+        )
+    if due < now and past != "now":
+        return PastDue(id)
+    return Scheduled(id, 0, max(due, now))

@@ -1,0 +1,163 @@
+"""What should be pending, compared with what is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from delayq.client.clients import Client
+from delayq.client.schedule import whole_id
+from delayq.errors import ConfigError, InvalidMessage
+from delayq.message import Limits, Message
+from delayq.spark.jobs.forecast import zone_of
+from delayq.spark.options import WriteOptions
+from delayq.spark.rows.rows import messages_of
+from delayq.spark.source import DefaultSource
+from delayq.spark.writing.task import windows
+from delayq.store import commands
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Compared", "Comparison", "compare"]
+
+#: Most topics by which it is told which messages the table should have.
+TOPICS: Final = 1_000
+#: What the table's rows get beside their columns: the id as it is kept, the due (Unix ms), what is wrong with the row.
+_ID, _DUE, _WRONG, _TOPIC = "_id", "_due", "_wrong", "_topic"
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """How many rows and messages there are of each kind.
+
+    `same` are pending as they should be. `missing` are not there, and not due yet; `past` are not there, and their due
+    has passed, so they may have been forwarded. `different` are pending with another due. `dead` are dead letters.
+    `extra` are pending, of topics that the table has, and not in it. `wrong` rows are no messages.
+    """
+
+    same: int = 0
+    missing: int = 0
+    past: int = 0
+    different: int = 0
+    dead: int = 0
+    extra: int = 0
+    wrong: int = 0
+
+
+class Comparison:
+    """The rows of a table and the messages that are there, side by side."""
+
+    def __init__(self, sides: DataFrame, columns: list[str]) -> None:
+        self._sides = sides
+        self._columns = columns
+        kinds = {row["kind"]: row["count"] for row in sides.groupBy("kind").count().collect()}
+        kinds.pop("gone", None)
+        self.compared = Compared(**kinds)
+
+    def rows(self, *kinds: str) -> DataFrame:
+        """The table's rows of these kinds, as they were."""
+        return self._of(kinds).select([f"row.`{name}`" for name in self._columns])
+
+    def different(self) -> DataFrame:
+        """Ids with the due that the table has, and the one that is pending."""
+        return self._of(("different",)).selectExpr(
+            "id", "timestamp_millis(row._due) as expected_due", "found.asked_due as due"
+        )
+
+    def extra(self) -> DataFrame:
+        """What is pending and not in the table."""
+        return self._of(("extra",)).select("found.*")
+
+    def _of(self, kinds: Iterable[str]) -> DataFrame:
+        return self._sides.where(self._sides.kind.isin([*kinds]))
+
+
+@contextmanager
+def compare(frame: DataFrame, options: WriteOptions, client: Client) -> Iterator[Comparison]:
+    """Compare a table of fields with what is there now. Raises ConfigError for one without dates."""
+    from pyspark import StorageLevel
+    from pyspark.sql import functions
+
+    if "expect_date" not in frame.columns or {"delay_time", "delay_level"} & {*frame.columns}:
+        raise ConfigError("only dates can be compared: give --expect-date-column, and no delays")
+    store = client.store
+    expected = _expected(frame, options, client.reading().limits, store.run(commands.redis_now()))
+    found = _found(expected, options)
+    sides = expected.select(functions.col(_ID).alias("id"), functions.struct("*").alias("row")).join(
+        found.select(functions.col("id"), functions.struct("*").alias("found")), "id", "full_outer"
+    )
+    kept = sides.persist(StorageLevel.DISK_ONLY)
+    try:
+        kept.count()  # Redis is read once, and the time is taken behind that: what is due by then may have gone meanwhile
+        now = store.run(commands.redis_now())
+        yield Comparison(kept.withColumn("kind", functions.expr(_KIND.format(now=now))), frame.columns)
+    finally:
+        kept.unpersist()
+
+
+#: The first that is true.
+_KIND: Final = """
+case when row is null then (case when found.state = 'dead' then 'gone' else 'extra' end)
+     when row._wrong is not null then 'wrong'
+     when found is null then (case when row._due >= {now} then 'missing' else 'past' end)
+     when found.state = 'dead' then 'dead'
+     when unix_millis(found.asked_due) <> row._due then 'different'
+     else 'same' end
+"""
+
+
+def _expected(frame: DataFrame, options: WriteOptions, limits: Limits, now: int) -> DataFrame:
+    """The table, and beside each row which message it stands for."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    here = zone_of(frame, options)
+
+    def identify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in windows(batches):
+            yield _identified(batch, messages_of(batch, options, lambda: here), limits, now)
+
+    more = ((_ID, StringType()), (_DUE, LongType()), (_WRONG, StringType()), (_TOPIC, StringType()))
+    fields = [StructField(name, type) for name, type in more]
+    return frame.mapInArrow(identify, StructType([*frame.schema.fields, *fields]))
+
+
+def _identified(
+    batch: pa.RecordBatch, rows: Iterable[Message | InvalidMessage], limits: Limits, now: int
+) -> pa.RecordBatch:
+    told = [_told(row, limits, now) for row in rows]
+    ids, dues, wrong, topics = zip(*told, strict=True)
+    more: list[Any] = [pa.array(ids, pa.string()), pa.array(dues, pa.int64())]
+    more += [pa.array(texts, pa.string()) for texts in (wrong, topics)]
+    names = [*batch.schema.names, _ID, _DUE, _WRONG, _TOPIC]
+    return pa.RecordBatch.from_arrays([*batch.columns, *more], names)
+
+
+def _told(
+    row: Message | InvalidMessage, limits: Limits, now: int
+) -> tuple[str | None, int | None, str | None, str | None]:
+    """Id, due, what is wrong, topic."""
+    if isinstance(row, InvalidMessage):
+        return None, None, str(row), None
+    try:
+        row.validate(limits, now)
+        return whole_id(row.id, row.ordering_key), row.expect_date, None, row.topic
+    except InvalidMessage as error:
+        return row.id, None, str(error), row.topic
+
+
+def _found(expected: DataFrame, options: WriteOptions) -> DataFrame:
+    """What is there, of the topics that the table has."""
+    spark = expected.sparkSession
+    spark.dataSource.register(DefaultSource)
+    reader = spark.read.format("delayq").option("redisUrl", options.redis_url).option("state", "all")
+    if options.topic and "topic" not in expected.columns:
+        return reader.option("topic", options.topic).load()
+    topics = [
+        row[0] for row in expected.select(_TOPIC).where(f"{_TOPIC} is not null").distinct().limit(TOPICS).collect()
+    ]
+    found = reader.load()
+    return found if len(topics) == TOPICS else found.where(found.topic.isin(topics))

@@ -1,0 +1,100 @@
+"""One write by the data source, watched from beside it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from delayq.client.clients import Client
+from delayq.clock import Clock, SystemClock
+from delayq.errors import DelayqError, StoreError
+from delayq.spark.source import DefaultSource
+from delayq.spark.writing.counts import Counts
+from delayq.spark.writing.report import read_report
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["rows_in", "run_job"]
+
+LOOK_EVERY: Final = 500  # ms
+
+
+def rows_in(frame: DataFrame) -> int:
+    """How many rows there are; for most formats that means reading them once more."""
+    return frame.count()
+
+
+def run_job(
+    frame: DataFrame,
+    options: Mapping[str, str],
+    client: Client,
+    show: Callable[[Counts], None],
+    clock: Clock | None = None,
+) -> Counts:
+    """Schedule the rows; `show` is told now and then, from another thread, what has become of them so far."""
+    name = secrets.token_hex(8)
+    watch = _Watch(client, name, show, clock or SystemClock())
+    frame.sparkSession.dataSource.register(DefaultSource)  # also where nobody has installed pyspark_delayq
+    writer = frame.write.format("delayq").mode("append").option("report", name)
+    for option, value in options.items():
+        if value:
+            writer = writer.option(option, value)
+    watch.start()
+    try:
+        writer.save()
+    except Exception:
+        # Rejected rows that no folder takes make a write fail at its very end: here their counts are the answer.
+        total = _total(client, name)
+        if total is None or not total.rejected or options.get("rejects"):
+            raise
+        return total
+    finally:
+        watch.stop()
+    total = _total(client, name)
+    if total is None:
+        raise DelayqError(
+            "Spark has done it all, but what it reported of it cannot be read from Redis; run the same again"
+        )
+    return total
+
+
+def _total(client: Client, name: str) -> Counts | None:
+    try:
+        return read_report(client, name).total
+    except StoreError:
+        return None
+
+
+class _Watch:
+    """A thread that looks at the report now and then; what it cannot read it shows later."""
+
+    def __init__(self, client: Client, name: str, show: Callable[[Counts], None], clock: Clock) -> None:
+        self._client, self._name, self._show, self._clock = client, name, show, clock
+        self._condition = threading.Condition()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="backfill progress", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                if not self._stopped:
+                    self._clock.wait(self._condition, LOOK_EVERY)
+                if self._stopped:
+                    return
+            try:
+                report = read_report(self._client, self._name)
+            except StoreError:
+                continue
+            self._show(report.total or report.running)

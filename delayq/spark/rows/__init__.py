@@ -1,0 +1,1 @@
+"""Rows of tables as messages, and messages as rows."""

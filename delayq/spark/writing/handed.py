@@ -1,0 +1,30 @@
+"""What a driver hands to its tasks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from delayq.client.clients import Client
+from delayq.config import Settings
+from delayq.routes import Routes
+
+__all__ = ["Handed"]
+
+
+class Handed(NamedTuple):
+    """The driver's settings, which all tasks work by, and its routes: where a task runs there may be no file of them.
+
+    Of the routes, only which topics they take and what their targets never do: their secrets stay where they are.
+    """
+
+    settings: Settings
+    routes: Routes
+
+    @classmethod
+    def of(cls, settings: Settings) -> Handed:
+        """Raises ConfigError for routes that make no sense."""
+        return cls(settings.replace(routes=""), settings.route_table().bare())
+
+    def client(self) -> Client:
+        """A client of their Redis."""
+        return Client(settings=self.settings, routes=self.routes)

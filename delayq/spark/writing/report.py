@@ -1,0 +1,73 @@
+"""How far a write is, in Redis: what each task has done so far, and at the end the exact totals.
+
+The hash `delayq:report:<name>` has a line for each attempt of each task, which may count rows twice, and `total`, which
+the driver writes when all tasks are done, by what they committed. Lines of another job than `begun` says are of an
+earlier write under this name. Of a stream it has the totals of the last 100 micro-batches, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from delayq.client.clients import Client
+from delayq.spark.writing.counts import Counts
+from delayq.store import commands
+from delayq.store.commands import Command
+
+__all__ = ["Report", "begun_line", "read_report", "task_line", "total_line"]
+
+
+#: Of so many micro-batches of a stream the totals are kept: it may run for ever.
+KEPT_BATCHES: Final = 100
+
+
+class Report(msgspec.Struct, frozen=True):
+    """`total` once all is done (of a stream: of the last 100 micro-batches), before that None; `running` till then."""
+
+    total: Counts | None
+    running: Counts
+
+
+class _Line(msgspec.Struct, frozen=True):
+    job: str
+    counts: Counts
+    partition: int = -1
+
+
+def begun_line(name: str, job: str) -> list[Command[Any]]:
+    """A write begins."""
+    return [commands.report(name, "begun", msgspec.json.encode(_Line(job, Counts()))), commands.keep_report(name)]
+
+
+def task_line(name: str, job: str, partition: int, attempt: int, counts: Counts) -> list[Command[Any]]:
+    """What one attempt of a task has done so far."""
+    line = msgspec.json.encode(_Line(job, counts, partition))
+    return [commands.report(name, f"task {job} {partition} {attempt}", line), commands.keep_report(name)]
+
+
+def total_line(name: str, job: str, counts: Counts, batch: int | None = None) -> list[Command[Any]]:
+    """What all tasks have done, in all (of a stream: in the micro-batch `batch`)."""
+    line = msgspec.json.encode(_Line(job, counts))
+    if batch is None:
+        return [commands.report(name, "total", line), commands.keep_report(name)]
+    old = f"batch {batch - KEPT_BATCHES}"
+    return [commands.report(name, f"batch {batch}", line), commands.unreport(name, old), commands.keep_report(name)]
+
+
+def read_report(client: Client, name: str) -> Report:
+    """How far the write is that reports under `name`; raises StoreError."""
+    texts = client.store.run(commands.reported(name))
+    lines = {field: msgspec.json.decode(text, type=_Line) for field, text in texts.items()}
+    begun = lines.pop("begun", None)
+    running: dict[int, Counts] = {}
+    totals = [line.counts for field, line in lines.items() if field.startswith("batch ")]
+    for field, line in lines.items():
+        if begun is None or line.job != begun.job:
+            continue
+        if field == "total":
+            totals.append(line.counts)
+        elif line.partition not in running or running[line.partition].read < line.counts.read:
+            running[line.partition] = line.counts
+    return Report(Counts.total(totals) if totals else None, Counts.total(running.values()))

@@ -1,0 +1,230 @@
+"""What each task does with its rows, and what the driver does when all of them are done; Spark need not be there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import tzinfo
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from delayq.client.clients import Client
+from delayq.client.operations import Scheduled
+from delayq.clock import Clock, SystemClock
+from delayq.errors import DelayqError, PastDue
+from delayq.spark.options import WriteOptions, zone
+from delayq.spark.writing.counts import Counts
+from delayq.spark.writing.handed import Handed
+from delayq.spark.writing.rejects import RejectsFile, RejectsFolder
+from delayq.spark.writing.report import begun_line, task_line, total_line
+from delayq.spark.writing.retrying import GivenUp, Patience, pause
+from delayq.spark.writing.sending import Sender, Sent, reason_of
+from delayq.store import commands
+from delayq.store.commands import Command
+
+__all__ = ["Done", "Job", "Place", "RowsRejected", "windows"]
+
+#: So many rows, or bytes, of a task are grouped by queue at a time: its memory does not grow with its rows.
+WINDOW_ROWS: Final = 32_000
+WINDOW_BYTES: Final = 16 * 1024 * 1024
+#: With a rate, what goes out at a time is what may go within so many ms: live traffic never waits for long. With 50 its p99
+#: was 3 times what it is alone, with 10 less than twice.
+STEP: Final = 10
+#: A task says how far it is at most so often, in ms.
+REPORT_EVERY: Final = 1_000
+
+
+class RowsRejected(DelayqError):
+    """Some rows were rejected, and there is no folder for them; the others are scheduled."""
+
+
+class Place(NamedTuple):
+    """Where a task runs: its partition, its attempt, and the zone of its session ('': not known)."""
+
+    partition: int = 0
+    attempt: int = 0
+    zone: str = ""
+
+
+class Done(NamedTuple):
+    """What one task has done: its counts, and the file of its rejected rows ('' for none) in the job's own folder."""
+
+    job: str
+    partition: int
+    counts: Counts
+    file: str
+
+
+def windows(
+    batches: Iterable[pa.RecordBatch], rows: int = WINDOW_ROWS, size: int = WINDOW_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """The rows in pieces of about so many, however they came."""
+    waiting: list[pa.RecordBatch] = []
+    have = have_bytes = 0
+    for whole in batches:
+        if whole.num_rows == 0:
+            continue
+        most = max(1, min(rows, whole.num_rows * size // max(1, whole.nbytes)))
+        for start in range(0, whole.num_rows, most):
+            batch = whole.slice(start, most)
+            waiting.append(batch)
+            have += batch.num_rows
+            have_bytes += batch.nbytes
+            if have >= rows or have_bytes >= size:
+                yield _joined(waiting)
+                waiting, have, have_bytes = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+class Job:
+    """One write: what driver and tasks have in common. It is pickled from the one to the others."""
+
+    def __init__(self, options: WriteOptions, handed: Handed) -> None:
+        self.options = options
+        self.handed = handed
+        self.id = uuid.uuid4().hex
+        self.rejects = RejectsFolder(options.rejects, self.id) if options.rejects else None
+
+    def begin(self, *, stream: bool) -> None:
+        """On the driver, before any task; raises ConfigError or GivenUp."""
+        if self.rejects is not None:
+            self.rejects.make()
+        if self.options.report and not stream:
+            self._tell(begun_line(self.options.report, self.id))
+
+    def _tell(self, lines: list[Command[Any]]) -> None:
+        patience = Patience(SystemClock(), self.options.retry_for)
+        with self.handed.client() as client:
+            patience.through(lambda: client.store.run_all(lines))
+
+    # -- in a task -------------------------------------------------------------------------------------------------------
+
+    def write(self, batches: Iterable[pa.RecordBatch], place: Place | None = None) -> Done:
+        """Schedule the rows of one task; raises GivenUp."""
+        place = place if place is not None else Place()
+        with self.handed.client() as client:
+            task = _Task(self, client, SystemClock(), place)
+            return Done(self.id, place.partition, task.write(batches), task.close())
+
+    # -- on the driver ---------------------------------------------------------------------------------------------------
+
+    def commit(self, written: Sequence[Done], batch: int | None = None) -> None:
+        """Sum up what the tasks have done; raises RowsRejected if rows were rejected and nobody will see them."""
+        counts = Counts.total(one.counts for one in written)
+        if self.options.report:
+            self._tell(total_line(self.options.report, self.id, counts, batch))
+        if self.rejects is not None:
+            # A micro-batch that is replayed takes the place of its files, a batch has files of its own.
+            head, tail = ("", f"-{self.id}") if batch is None else (f"batch-{batch:010d}-", "")
+            names = {one.file: f"{head}part-{one.partition:05d}{tail}.parquet" for one in written if one.file}
+            # Of a stream, another process than that which sent the tasks out makes the commit, under another id.
+            there = RejectsFolder(self.options.rejects, written[0].job) if written else self.rejects
+            there.publish(names, instead_of=head)
+            self.rejects.clear()
+        elif counts.rejected:
+            raise RowsRejected(
+                f"{counts.sentence}. What was scheduled stays. For the rejected rows with their reasons give a folder: "
+                f".option('rejects', DIR). The first of them: {'; '.join(counts.examples)}"
+            )
+
+    def abort(self) -> None:
+        """Clear up what a failed write has left; what was scheduled stays."""
+        if self.rejects is not None:
+            self.rejects.clear()
+
+
+class _Task:
+    """One task's way through its rows."""
+
+    def __init__(self, job: Job, client: Client, clock: Clock, place: Place) -> None:
+        self._job = job
+        self._client = client
+        self._clock = clock
+        self._options = options = job.options
+        self._place = place
+        self._sender = Sender(client, clock, options)
+        self._counts = Counts()
+        self._told: int | None = None
+        self._file: RejectsFile | None = None
+        self._zone: tzinfo | None = None
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Counts:
+        most = WINDOW_ROWS
+        if self._options.rate:
+            most = max(1, min(most, self._options.rate * STEP // 1000))
+        for batch in windows(batches, most):
+            self._keep_to_rate(batch.num_rows)
+            self._count(batch, self._sender.send(batch, partial(self._zone_of, batch.schema)))
+            self._tell()
+        self._tell(at_once=True)
+        return self._counts
+
+    def _keep_to_rate(self, count: int) -> None:
+        rate = self._options.rate
+        if rate:
+            spend = commands.spend(self._options.run or self._job.id, rate, count)
+            wait = Patience(self._clock, self._options.retry_for).through(lambda: self._client.store.run(spend))
+            pause(self._clock, wait)
+
+    def _tell(self, at_once: bool = False) -> None:
+        name, now = self._options.report, self._clock.monotonic()
+        if name and (at_once or self._told is None or now - self._told >= REPORT_EVERY):
+            self._told = now
+            # Nobody needs every line: the totals are made of what tasks commit.
+            self._client.store.run_many(
+                task_line(name, self._job.id, self._place.partition, self._place.attempt, self._counts)
+            )
+
+    def _count(self, batch: pa.RecordBatch, sent: Sent) -> None:
+        counts = self._counts
+        counts.read += batch.num_rows
+        counts.scheduled += sent.scheduled
+        places: list[int] = []
+        reasons: list[str] = []
+        details: list[str] = []
+        for place, outcome in sorted(sent.others.items(), key=itemgetter(0)):
+            if isinstance(outcome, Scheduled):
+                if outcome.created:
+                    counts.scheduled += 1
+                else:
+                    counts.present += 1
+            elif isinstance(outcome, PastDue) and self._options.past == "skip":
+                counts.skipped += 1
+            else:
+                reason = reason_of(outcome)
+                counts.reject(reason, str(outcome))
+                places.append(place)
+                reasons.append(reason)
+                details.append(str(outcome))
+        if places and self._job.rejects is not None:
+            if self._file is None:
+                name = f"part-{self._place.partition:05d}-{self._place.attempt}.parquet"
+                self._file = self._job.rejects.begin(name, batch.schema)
+            self._file.add(batch, places, reasons, details)
+
+    def _zone_of(self, schema: pa.Schema) -> tzinfo:
+        """The zone of timestamps without one: the option, that of the session, or that of another column."""
+        if self._zone is None:
+            others = [field.type.tz for field in schema if pa.types.is_timestamp(field.type) and field.type.tz]
+            name = self._options.time_zone or self._place.zone or next(iter(others), "")
+            if not name:
+                raise GivenUp(
+                    "the column expect_date has timestamps without a time zone (TIMESTAMP_NTZ), and nothing says which is "
+                    "meant: set spark.sql.session.timeZone, or give the option timeZone, or cast them to TIMESTAMP"
+                )
+            self._zone = zone(name)
+        return self._zone
+
+    def close(self) -> str:
+        if self._file is None:
+            return ""
+        self._file.close()
+        return self._file.name

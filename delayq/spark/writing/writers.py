@@ -1,0 +1,70 @@
+"""The writers of the data source, as Spark calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from delayq.spark.writing.task import Done, Job, Place
+
+__all__ = ["BatchWriter", "StreamWriter", "Written"]
+
+
+class Written(WriterCommitMessage):
+    """What one task has done."""
+
+    def __init__(self, done: Done) -> None:
+        self.done = done
+
+
+def _place() -> Place:
+    context = TaskContext.get()
+    if context is None:
+        return Place()
+    session = context.getLocalProperty("spark.sql.session.timeZone") or ""
+    return Place(context.partitionId(), context.taskAttemptId(), session)
+
+
+def _done(messages: Sequence[WriterCommitMessage | None]) -> list[Done]:
+    return [message.done for message in messages if isinstance(message, Written)]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """A batch."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Schedule the rows of one task."""
+        return Written(self._job.write(iterator, _place()))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """When all tasks are done."""
+        self._job.commit(_done(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """When one has failed for good."""
+        self._job.abort()
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The micro-batches of a stream. One that is replayed has the same rows, so the same ids: nothing is sent twice."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Schedule the rows of one task."""
+        return Written(self._job.write(iterator, _place()))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """When all tasks of a micro-batch are done."""
+        self._job.commit(_done(messages), batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """When one has failed for good."""
+        self._job.abort()

@@ -1,0 +1,1 @@
+"""Everything that touches a socket: one server, those behind sentinels, a cluster."""

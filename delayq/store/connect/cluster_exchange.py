@@ -1,0 +1,277 @@
+"""Commands on their way to the primaries of a cluster: what is to be sent to which, and what a reply means.
+
+No I/O is done here: `Cluster` and `AsyncCluster` send and receive. Work goes in rounds. What a server sends away
+(MOVED, ASK), cannot do now (TRYAGAIN, CLUSTERDOWN, READONLY) or never got goes once more in the next round: nothing
+ran. What was sent to a server that broke before it replied is unknown; it is sent once more, as by a single server's
+store, because every script is idempotent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import redis
+
+from delayq.errors import StoreError, StoreUnavailable
+from delayq.store.commands import EVERY, Command, Replies, plain
+from delayq.store.connect.address import Node
+from delayq.store.connect.durability import Barrier, Durability
+from delayq.store.connect.exchange import (
+    AHEAD,
+    AHEAD_BYTES,
+    NO_PLACE,
+    PASSING_ERRORS,
+    UNANSWERED,
+    as_not_done,
+    as_unknown,
+    broken,
+    promises,
+    read_reply,
+    translate,
+)
+from delayq.store.connect.peer import Peer, late_by
+from delayq.store.connect.slots import SlotMap, key_of
+
+__all__ = ["ASKING", "NO_PLACE", "PAUSES", "Lane", "Spread", "Way", "nobody"]
+
+#: Before each further round, in seconds, if a server has to come round first.
+PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+ASKING: Final[Command[None]] = plain("ASKING", read=lambda _: None)
+
+
+class Way(NamedTuple):
+    """A command, its place among the answers, and where a server sent it."""
+
+    place: int
+    command: Command[Any]
+    node: Node | None = None
+    asking: bool = False
+
+
+class Lane:
+    """One connection to one primary while a spread runs: what was sent there and is not answered."""
+
+    def __init__(self, node: Node, connection: Any, peer: Peer, durability: Durability | None) -> None:
+        self.node = node
+        self.connection = connection
+        self.peer = peer
+        self.pending: Way | None = None  # is to be sent next, once the clock is known
+        self._question: Command[None] | None = None  # of the clock, and not answered
+        self.waiting: deque[tuple[Way, int]] = deque()
+        self.barrier = Barrier(durability) if durability is not None else None
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
+        return self._question is not None or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+
+    def with_time(self, way: Way) -> Iterator[Way]:
+        """The command, and before it the question of the clock if its deadline takes that."""
+        self.pending = way
+        if promises(way.command) and self.peer.stale:
+            self._question = self.peer.ask()
+            yield Way(NO_PLACE, self._question)
+        self.pending = None
+        yield way
+
+    def sent(self, way: Way, size: int) -> None:
+        self.waiting.append((way, size))
+        self._bytes += size
+        if self.barrier is not None:
+            self.barrier.sent(way.command)
+
+    def take(self) -> Way:
+        """The command whose reply has come."""
+        way, size = self.waiting.popleft()
+        self._bytes -= size
+        if way.command is self._question:
+            self._question = None
+        return way
+
+    def barriers(self) -> list[Command[Any]]:
+        """What has to follow the changes sent so far."""
+        return list(self.barrier.commands()) if self.barrier is not None and self.barrier.needed else []
+
+
+class Spread:
+    """Commands on their way, their answers in order, and the lanes in use."""
+
+    def __init__(self, commands: Iterable[Command[Any]], slots: SlotMap, durability: Durability | None) -> None:
+        self.answers: list[Any] = []
+        self.lanes: dict[Node, Lane] = {}
+        self.down: dict[Node, Exception] = {}  # could not be reached in this round
+        self.trouble: set[Node] = set()  # are asked last for the map
+        self.stale = False  # the map has to be asked for
+        self.durability = durability
+        self._slots = slots
+        self._commands = iter(commands)
+        self._next: list[tuple[Way, Exception]] = []
+        self._again: deque[Way] = deque()
+        self._patient = False
+        self._rounds = 0
+        self._repeated: set[int] = set()  # were sent to a server that broke before it answered them
+        self._late: set[int] = set()  # were refused once because their deadline had passed
+        self._unknown: dict[int, StoreError] = {}
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def to_send(self) -> Iterator[tuple[Node, Way]]:
+        """What goes where in this round."""
+        while self._again:
+            yield from self._route(self._again.popleft())
+        for command in self._commands:
+            self.answers.append(UNANSWERED)
+            yield from self._route(Way(len(self.answers) - 1, command))
+
+    def _route(self, way: Way) -> Iterator[tuple[Node, Way]]:
+        if way.command.keys is EVERY and way.node is None:
+            replies: dict[Node, Any] = {}
+            for primary in self._slots.primaries:
+                yield from self._route(way._replace(command=self._part(way, primary, replies), node=primary))
+            return
+        node = way.node or self._slots.node_of(key_of(way.command))
+        if node is None:
+            nobody = redis.exceptions.ClusterDownError("CLUSTERDOWN no primary is known for this slot")
+            self._bounce(way, nobody, patient=True)
+        elif node in self.down:
+            self._bounce(way, self.down[node], patient=True)
+        else:
+            yield node, way
+
+    def _part(self, way: Way, node: Node, replies: dict[Node, Any]) -> Command[Any]:
+        """One primary's part of a command for all of them: the last reply to come completes it."""
+        everyone = len(self._slots.primaries)
+
+        def read(reply: Any) -> Any:
+            replies[node] = reply
+            if isinstance(self.answers[way.place], StoreError):
+                return self.answers[way.place]  # another one failed
+            return way.command.read(Replies(list(replies.values()))) if len(replies) == everyone else UNANSWERED
+
+        return Command("", EVERY, way.command.args, read)
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def answered(self, lane: Lane, reply: Any) -> None:
+        """The next reply of a lane has come."""
+        way = lane.take()
+        answer = read_reply(way.command, reply)
+        if way.place == NO_PLACE:
+            return
+        self.answers[way.place] = answer
+        if lane.barrier is not None:
+            lane.barrier.answered(way.place, way.command)
+
+    def refused(self, lane: Lane, error: redis.exceptions.ResponseError) -> Way | None:
+        """The next reply of a lane is an error; what is to be sent there once more at once, if anything."""
+        way = lane.take()
+        if isinstance(error, redis.exceptions.NoScriptError):
+            lane.peer.loaded.discard(way.command.script)
+            return way
+        if way.place == NO_PLACE:
+            return None
+        if (time := late_by(error)) is not None:
+            lane.peer.learn(time)
+            if way.place not in self._late:
+                self._late.add(way.place)
+                return way
+        if isinstance(error, redis.exceptions.AskError):  # MOVED, too
+            node = (error.host or lane.node[0], error.port)
+            moved = isinstance(error, redis.exceptions.MovedError)
+            if moved:
+                self._slots.moved(error.slot_id, node)
+                self.stale = True
+            # At first it goes there at once; servers that disagree for a moment are given time.
+            self._bounce(way._replace(node=node, asking=not moved), error, patient=self._rounds > 0)
+        elif isinstance(error, PASSING_ERRORS) or str(error).startswith("NOREPLICAS"):
+            self.stale = self.stale or not isinstance(error, redis.exceptions.TryAgainError)
+            self._bounce(way._replace(node=None, asking=False), error, patient=True)
+        else:
+            self.answers[way.place] = self._told(way, error)
+        return None
+
+    def _told(self, way: Way, error: Exception) -> StoreError:
+        """The error of a command that did not run now; but it may have, if it was sent before."""
+        return as_unknown(translate(error)) if way.place in self._repeated else as_not_done(error)
+
+    def unreachable(self, node: Node, way: Way, error: Exception) -> None:
+        """There is no connection to a server: nothing ran there."""
+        self.stale = True
+        self.trouble.add(node)
+        self.down[node] = error
+        self._bounce(way._replace(node=None, asking=False), error, patient=True)
+
+    def lost(self, lane: Lane, error: Exception) -> None:
+        """A lane broke: what it answered last may be lost, what it had not answered is unknown."""
+        self.lanes.pop(lane.node, None)
+        self.stale = True
+        self.trouble.add(lane.node)
+        if lane.barrier is not None:
+            self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
+        lane.peer.forget()
+        if lane.pending is not None:  # only the question before it was sent
+            self._bounce(lane.pending._replace(node=None, asking=False), error, patient=False)
+        for way, _ in lane.waiting:
+            if way.place == NO_PLACE:
+                continue
+            if broken(error) and way.place not in self._repeated:
+                self._repeated.add(way.place)
+                self._bounce(way._replace(node=None, asking=False), error, patient=False)
+            else:
+                self.answers[way.place] = translate(error)
+        lane.waiting.clear()
+
+    def _bounce(self, way: Way, error: Exception, *, patient: bool) -> None:
+        if way.command.keys is EVERY and self._slots.primaries:  # no other server can answer for this one
+            self.answers[way.place] = translate(error)
+            return
+        self._next.append((way, error))
+        self._patient = self._patient or patient
+
+    # -- rounds ------------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a further round is needed."""
+        return bool(self._next)
+
+    def next_round(self) -> float | None:
+        """Begin another round: how long to wait before, in seconds; None if there were enough."""
+        if self._rounds == len(PAUSES):
+            return None
+        pause = PAUSES[self._rounds] if self._patient else 0.0
+        self._rounds += 1
+        self._again.extend(way for way, _ in sorted(self._next, key=lambda one: one[0].place))
+        self._next.clear()
+        self.down.clear()
+        self._patient = False
+        return pause
+
+    def result(self) -> list[Any]:
+        """The answers, when all is over; what still bounces gets its last error."""
+        for way, error in self._next:
+            astray = isinstance(error, redis.exceptions.AskError)
+            told = StoreUnavailable(f"the cluster sent it astray: {error}") if astray else error
+            self.answers[way.place] = self._told(way, told)
+        for lane in self.lanes.values():
+            if lane.barrier is not None:
+                self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
+        for index, unknown in self._unknown.items():
+            if not isinstance(self.answers[index], StoreError):
+                self.answers[index] = unknown
+        return self.answers
+
+    def give_up(self, error: Exception) -> list[Any]:
+        """Nothing can be sent at all: the error stands in every place."""
+        failed = as_not_done(error)
+        self.answers.extend(failed for _ in self._commands)
+        return self.answers
+
+
+def nobody(tried: Iterable[Node], error: Exception | None) -> StoreUnavailable:
+    """No server of the cluster says who serves which slot."""
+    named = ", ".join(f"{host}:{port}" for host, port in tried)
+    return StoreUnavailable(f"no server of the Redis Cluster answers ({named}): {error}")

@@ -1,0 +1,184 @@
+"""When a change counts as made: once enough replicas have it, or the disk.
+
+WAIT and WAITAOF speak of the writes of their own connection, so they follow the scripts on it, as the last commands
+of an exchange. A server whose WAITAOF cannot be believed is asked for its settings in the same place instead: with
+`appendfsync always` it syncs before it replies. What was answered on a connection that broke before they did is
+unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from delayq.errors import NotDurable, StoreError
+from delayq.store.commands import Command, plain
+from delayq.store.connect.exchange import UNANSWERED, Exchange, promises
+from delayq.store.connect.peer import Peer
+
+__all__ = ["Barrier", "Durability", "DurableExchange", "believable"]
+
+#: Scripts that the server had lost are sent once more, behind the barrier; then it needs another one. So it does when
+#: another server than before has answered, of which something else has to be asked.
+BARRIERS: Final = 3
+
+
+def believable(name: str, version: str) -> bool:
+    """Whether the WAITAOF of a server can be believed.
+
+    Redis 7.2 to 7.4 and every Valkey up to 9.1 answer it before the sync is over, unless appendfsync is always
+    (redis#13793).
+    """
+    major = version.partition(".")[0]
+    return name == "redis" and major.isdigit() and int(major) >= 8
+
+
+class Durability(msgspec.Struct, kw_only=True):
+    """Where a change has to be before it is answered: in `replicas` replicas, and (`fsync`) on the primary's disk.
+
+    `timeout` bounds the wait, in ms. `waitaof` is what is known of the server: each barrier learns whether its WAITAOF
+    can be believed, because another server may answer than before.
+    """
+
+    replicas: int = 0
+    fsync: bool = False
+    waitaof: bool = False
+    timeout: int
+
+    @property
+    def parts(self) -> int:
+        """How many waits make a barrier."""
+        return self.fsync + (self.replicas > 0)
+
+
+class Barrier:
+    """What was changed on one connection and is not yet known to be kept."""
+
+    def __init__(self, durability: Durability) -> None:
+        self.uncovered: set[int] = set()
+        self._durability = durability
+        # Less than the time-out of a reply, and never 0, which would mean for ever.
+        self._wait = max(1, durability.timeout * 3 // 4 // max(1, durability.parts))
+        self._dirty = False
+        self._key = ""
+        self._answered_key = ""
+        self._written = False  # the tiny write of the last barrier
+        self._void = False  # it came behind its wait, the server having lost the script; or the wrong thing was asked
+        self._asked_waitaof = False
+        self._passed = 0
+        self._lacks = ""
+        self._sent = 0
+
+    def sent(self, command: Command[Any]) -> None:
+        """A command is on its way."""
+        if promises(command):
+            self._key = command.keys[0]
+            self._dirty = True
+
+    def answered(self, index: int, command: Command[Any]) -> None:
+        """Its reply has come; replies come in order, so a later barrier speaks of it."""
+        if promises(command):
+            self.uncovered.add(index)
+            self._answered_key = command.keys[0]
+
+    @property
+    def needed(self) -> bool:
+        """Whether something was sent behind the last barrier, or that one's own key lies elsewhere by now."""
+        return self._sent < BARRIERS and (self._dirty or (bool(self.uncovered) and (self._void or not self._written)))
+
+    def commands(self) -> Iterator[Command[Any]]:
+        """What is to be sent behind the changes."""
+        key = self._answered_key or self._key
+        self._sent += 1
+        self._dirty = self._written = self._void = False
+        self._asked_waitaof = self._durability.waitaof
+        yield Command("barrier", (key,), (), self._begun)
+        if self._durability.fsync:
+            if self._asked_waitaof:
+                yield plain("WAITAOF", 1, 0, self._wait, read=lambda reply: self._pass(reply[0] >= 1), key=key)
+            else:
+                yield plain("CONFIG", "GET", "appendonly", "appendfsync", read=self._settings, key=key)
+        if self._durability.replicas:
+            replicas = self._durability.replicas
+            yield plain("WAIT", replicas, self._wait, read=lambda reply: self._pass(reply >= replicas), key=key)
+
+    def _begun(self, reply: Any) -> None:
+        self._written = True
+        self._passed = 0
+        name, version = reply
+        self._durability.waitaof = believable(name.decode(), version.decode())
+        self._void = self._durability.fsync and self._durability.waitaof != self._asked_waitaof
+
+    def _settings(self, reply: Any) -> None:
+        """What it is set to at the moment when it has run the changes: they are synced before this reply is sent."""
+        found = dict(zip(reply[::2], reply[1::2], strict=True))
+        file, sync = (found.get(name, b"unknown").decode() for name in (b"appendonly", b"appendfsync"))
+        self._lacks = "" if (file, sync) == ("yes", "always") else f" (it has appendonly {file}, appendfsync {sync})"
+        self._pass(not self._lacks)
+
+    def _pass(self, enough: bool) -> None:
+        self._void = self._void or not self._written
+        self._passed += enough
+        if not self._void and self._passed == self._durability.parts:
+            self.uncovered.clear()
+
+    def error(self) -> NotDurable:
+        """What is told of a change that is not known to be kept."""
+        wanted = []
+        if self._durability.replicas:
+            wanted.append(f"{self._durability.replicas} replicas have it")
+        if self._durability.fsync:
+            wanted.append(f"it is on the disk{self._lacks}")
+        return NotDurable(f"Redis took it, but did not confirm in time that {' and that '.join(wanted)}")
+
+
+class DurableExchange(Exchange):
+    """An exchange that ends with a barrier if it changed something."""
+
+    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, durability: Durability) -> None:
+        super().__init__(commands, peer)
+        self._barrier = Barrier(durability)
+        self._length: int | None = None  # of the answers that the caller gets; the barrier's stand behind them
+        self._lost: set[int] = set()
+
+    def to_send(self) -> Iterator[tuple[int, Command[Any]]]:
+        """What is to be sent, and behind it the barrier."""
+        yield from super().to_send()
+        if self._barrier.needed:
+            if self._length is None:
+                self._length = len(self.answers)
+            for command in self._barrier.commands():
+                self.answers.append(UNANSWERED)
+                yield len(self.answers) - 1, command
+
+    def sent(self, index: int, command: Command[Any], size: int) -> None:
+        """It is on its way."""
+        super().sent(index, command, size)
+        self._barrier.sent(command)
+
+    def take(self) -> tuple[int, Command[Any]]:
+        """The command whose reply has come."""
+        index, command = super().take()
+        self._barrier.answered(index, command)
+        return index, command
+
+    @property
+    def done(self) -> bool:
+        """Whether no further barrier has to be sent."""
+        return not self._barrier.needed
+
+    def broke(self, error: Exception) -> bool:
+        """As of every exchange; what was answered and not yet covered stays unknown."""
+        self._lost |= self._barrier.uncovered
+        self._barrier.uncovered.clear()
+        return super().broke(error)
+
+    def result(self) -> list[Any]:
+        """The answers, with an error in place of what is not known to be kept."""
+        answers = self.answers[: self._length]
+        for index in self._lost | self._barrier.uncovered:
+            if not isinstance(answers[index], StoreError):
+                answers[index] = self._barrier.error()
+        return answers

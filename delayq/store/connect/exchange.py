@@ -1,0 +1,305 @@
+"""What both stores share: how commands become words, how errors are told, and what is on its way."""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from delayq.errors import NotDone, StoreError, StoreFull, StoreUnavailable
+from delayq.store import scripts
+from delayq.store.commands import Arg, Command
+from delayq.store.connect.peer import Peer, late_by
+
+__all__ = [
+    "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",
+    "as_unknown", "async_factory", "broken", "connection_options", "drop", "promises", "read_reply",
+    "receive", "send", "single", "translate", "words_of",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+#: What goes wrong between here and a server.
+FAULTS: Final = (redis.exceptions.RedisError, OSError)
+
+#: Commands sent ahead of their replies: enough to keep the server busy, little enough to fit in socket buffers.
+AHEAD: Final = 32
+AHEAD_BYTES: Final = 1024 * 1024
+PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
+PASSING_ERRORS = (redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError)
+
+
+def translate(error: Exception) -> StoreError:
+    text = str(error) or type(error).__name__
+    if isinstance(error, StoreError):
+        return error
+    if late_by(error) is not None:
+        return NotDone("Redis refused the call, because it came too late")
+    if isinstance(error, redis.exceptions.OutOfMemoryError) or text.startswith("OOM"):
+        return StoreFull(f"Redis has reached its maxmemory ({text})")
+    if isinstance(error, (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError)):
+        return StoreError(f"Redis refused the credentials or the command: {text}")
+    if (untrusted := _untrusted(error)) is not None:
+        return StoreUnavailable(
+            f"the certificate of Redis is not trusted: {untrusted.verify_message}; "
+            "?ssl_ca_certs=… in DELAYQ_REDIS_URL names whom to trust"
+        )
+    if isinstance(error, (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError, TimeoutError)):
+        return StoreUnavailable(f"Redis is away, or its reply was lost: {text}")
+    if isinstance(error, PASSING_ERRORS) or text.startswith(PASSING):
+        return NotDone(f"Redis takes nothing now: {text}")
+    return StoreError(text)
+
+
+def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """What was found wrong with a certificate, if that is the cause."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def broken(error: Exception) -> bool:
+    """Whether the connection broke (rather than the server being slow, loading or refusing)."""
+    lost = (redis.exceptions.ConnectionError, OSError)
+    slow = (redis.exceptions.TimeoutError, redis.exceptions.BusyLoadingError, TimeoutError)
+    return isinstance(error, lost) and not isinstance(error, slow)
+
+
+def promises(command: Command[Any]) -> bool:
+    """Whether its answer is a promise to a caller."""
+    return bool(command.script) and scripts.load(command.script).promise
+
+
+def words_of(command: Command[Any], flags: bool, peer: Peer) -> tuple[Any, ...]:
+    if not command.script:
+        return tuple(command.args)
+    script = scripts.load(command.script, flags)
+    args: Sequence[Arg] = (*command.args, peer.deadline()) if script.promise else command.args
+    if command.script in peer.loaded:
+        return ("EVALSHA", script.sha, len(command.keys), *command.keys, *args)
+    peer.loaded.add(command.script)  # the server keeps what it was given whole
+    return ("EVAL", script.text, len(command.keys), *command.keys, *args)
+
+
+def as_not_done(error: Exception) -> StoreError:
+    """The error of a call that surely did not run: it was never sent."""
+    told = translate(error)
+    return NotDone(*told.args) if type(told) is StoreUnavailable else told
+
+
+def as_unknown(error: StoreError) -> StoreError:
+    """The error of a call that did not run now, but may have when it was sent before."""
+    return StoreUnavailable(*error.args) if isinstance(error, NotDone) else error
+
+
+async def send(connection: Any, packed: Any) -> None:
+    """Send by a connection of redis.asyncio."""
+    try:
+        await connection.send_packed_command(packed, check_health=False)
+    except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
+        raise redis.exceptions.ConnectionError(str(error)) from None
+
+
+async def receive(connection: Any) -> Any:
+    """The next reply on a connection of redis.asyncio; whoever gets another error than the server's drops it."""
+    return await connection.read_response(disconnect_on_error=False)
+
+
+async def drop(connection: Any) -> None:
+    """Close a connection of `async_factory` at once."""
+    await connection.disconnect()
+
+
+class Exchange:
+    """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
+
+    def __init__(self, commands: Iterable[Command[Any]], peer: Peer) -> None:
+        self.peer = peer
+        self.waiting: deque[tuple[int, Command[Any], int]] = deque()
+        self.answers: list[Any] = []
+        self._commands = iter(commands)
+        self._again: deque[tuple[int, Command[Any]]] = deque()
+        self._bytes = 0
+        self._replies = 0
+        self._replies_at_last_break = -1
+        self._question: Command[None] | None = None  # of the clock, and not answered
+        self._late: set[int] = set()  # were refused once because their deadline had passed
+        self._unsure: set[int] = set()  # were sent on a connection that broke before they were answered
+
+    def to_send(self) -> Iterator[tuple[int, Command[Any]]]:
+        """What is to be sent, each with its place; after a break it goes on where it was."""
+        while self._again or self._draw():
+            index, command = self._again[0]
+            if promises(command) and self.peer.stale:
+                self._question = self.peer.ask()
+                yield NO_PLACE, self._question
+            self._again.popleft()
+            yield index, command
+
+    def _draw(self) -> bool:
+        for command in self._commands:
+            self._again.append((len(self.answers), command))
+            self.answers.append(UNANSWERED)
+            return True
+        return False
+
+    def sent(self, index: int, command: Command[Any], size: int) -> None:
+        self.waiting.append((index, command, size))
+        self._bytes += size
+
+    @property
+    def full(self) -> bool:
+        """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
+        return self._question is not None or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
+
+    def take(self) -> tuple[int, Command[Any]]:
+        """The command whose reply has come."""
+        index, command, size = self.waiting.popleft()
+        self._bytes -= size
+        if command is self._question:
+            self._question = None
+        else:
+            self._replies += 1
+        return index, command
+
+    def answered(self, reply: Any) -> None:
+        """The next reply has come."""
+        index, command = self.take()
+        self._put(index, read_reply(command, reply))
+
+    def refused(self, error: redis.exceptions.ResponseError) -> tuple[int, Command[Any]] | None:
+        """The next reply is an error: what is to be sent once more at once, with its place, if anything."""
+        index, command = self.take()
+        if isinstance(error, redis.exceptions.NoScriptError):  # nothing ran: the whole script is sent instead
+            self.peer.loaded.discard(command.script)
+            return index, command
+        if (time := late_by(error)) is not None:
+            self.peer.learn(time)
+            if index not in self._late:  # the clock of the server was set forward, or it was slow, and the caller waits
+                self._late.add(index)
+                return index, command
+        told = translate(error)
+        self._put(index, as_unknown(told) if index in self._unsure else told)
+        return None
+
+    def _put(self, index: int, answer: Any) -> None:
+        if index != NO_PLACE:
+            self.answers[index] = answer
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing has to be sent behind what was answered."""
+        return True
+
+    def result(self) -> list[Any]:
+        """The answers, when all is over."""
+        return self.answers
+
+    def broke(self, error: Exception) -> bool:
+        """Whether to go on with a new connection; if not, everything without an answer gets the error.
+
+        What was sent and not answered is sent once more, unless nothing was answered since that was done last.
+        """
+        again = bool(self.waiting) and broken(error) and self._replies > self._replies_at_last_break
+        self._replies_at_last_break = self._replies
+        sent = [(index, command) for index, command, _ in self.waiting if index != NO_PLACE]
+        self._unsure.update(index for index, _ in sent)
+        if again:
+            self._again.extendleft(reversed(sent))
+        else:
+            unknown, not_done = translate(error), as_not_done(error)
+            for index, answer in enumerate(self.answers):
+                if answer is UNANSWERED:
+                    self.answers[index] = unknown if index in self._unsure else not_done
+            self.answers.extend(not_done for _ in self._commands)
+        self.waiting.clear()
+        self._question = None
+        self.peer.forget()
+        self._bytes = 0
+        return again
+
+
+UNANSWERED: Final = object()
+#: No answer of the caller's belongs to it.
+NO_PLACE: Final = -1
+
+
+def read_reply(command: Command[T], reply: Any) -> T | StoreError:
+    try:
+        return command.read(reply)
+    except Exception as error:
+        return StoreError(f"the reply of {command.script or 'a command'} cannot be read: {error!r}")
+
+
+def all_good(answers: Iterable[T | StoreError]) -> list[T]:
+    """The answers; raises the first StoreError among them."""
+    good = []
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            raise answer
+        good.append(answer)
+    return good
+
+
+def single(answers: list[T | StoreError]) -> T:
+    (answer,) = all_good(answers)
+    return answer
+
+
+def connection_options(url: str, timeout: float) -> dict[str, Any]:
+    tcp = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    return tcp | {
+        "retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "socket_timeout": timeout,
+        "socket_connect_timeout": min(timeout, 1.0), "health_check_interval": 0,
+        "decode_responses": False, "protocol": 2, "max_connections": 2**31,
+    }  # fmt: skip
+
+
+class _ClosedAtOnce(redis.asyncio.connection.AbstractConnection):
+    """Closes without a goodbye, also where redis-py closes by itself: a login was refused, a send was cancelled.
+
+    By TLS a close waits for the server's goodbye, and without it for the server to take what was written: a loop that
+    ends before would leave the socket open, and one that goes on would hold it for as long as the server hangs.
+    """
+
+    async def disconnect(self, *_args: Any, **_options: Any) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+        await super().disconnect(nowait=True)
+
+
+class _Tcp(_ClosedAtOnce, redis.asyncio.Connection):
+    pass
+
+
+class _Tls(_ClosedAtOnce, redis.asyncio.SSLConnection):
+    pass
+
+
+class _Unix(_ClosedAtOnce, redis.asyncio.UnixDomainSocketConnection):
+    pass
+
+
+_CLOSED_AT_ONCE: Final[dict[Any, Any]] = {
+    redis.asyncio.Connection: _Tcp,
+    redis.asyncio.SSLConnection: _Tls,
+    redis.asyncio.UnixDomainSocketConnection: _Unix,
+}
+
+
+def async_factory(url: str, timeout: float) -> Any:
+    """Makes connections of redis.asyncio to a server; refuses a wrong URL by a ValueError or TypeError."""
+    # No time-out of a single reply: the caller has one around a whole exchange.
+    retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
+    factory: Any = redis.asyncio.ConnectionPool.from_url(
+        url, **(connection_options(url, timeout) | {"socket_timeout": None, "retry": retry})
+    )
+    factory.connection_class = _CLOSED_AT_ONCE[factory.connection_class]
+    factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+    return factory

@@ -1,0 +1,139 @@
+"""A producer of librdkafka, the thread that serves it, and what it reported of one batch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Self
+
+from delayq.errors import MissingExtra
+
+try:
+    from confluent_kafka import KafkaError, Message, Producer
+except ModuleNotFoundError:
+    raise MissingExtra("a kafka target", "kafka") from None
+
+__all__ = ["Make", "Producing", "Sent"]
+
+#: Makes a producer of its settings.
+Make = Callable[..., Producer]
+
+POLL_SECONDS: Final = 0.2
+#: librdkafka tells what became of purged messages at once; this is for a busy machine.
+PURGE_SECONDS: Final = 0.5
+
+_log = logging.getLogger("delayq.targets.kafka.target")
+
+
+def _librdkafka() -> logging.Logger:
+    """Where librdkafka says every failed try to connect, three a second: nowhere, unless somebody sets its level.
+
+    What it means for a message is in the message's result, and the circuit's line in the log says that.
+    """
+    logger = logging.getLogger("delayq.targets.kafka.target.librdkafka")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+    return logger
+
+
+class Sent:
+    """What was reported of the messages of one batch; None where nothing was yet. One thread reports, one waits."""
+
+    __slots__ = ("_done", "_seen", "_wanted", "errors", "reported")
+
+    def __init__(self, size: int) -> None:
+        self.reported: list[bool] = [False] * size
+        self.errors: list[tuple[int, KafkaError]] = []
+        self._seen = 0
+        self._wanted = -1
+        self._done = threading.Event()
+
+    def report(self, place: int, error: KafkaError | None, message: Message) -> None:
+        """What librdkafka is to call for the message at this place."""
+        if error is not None:
+            self.errors.append((place, error))
+        self.reported[place] = True
+        self._seen += 1
+        if self._seen == self._wanted:
+            self._done.set()
+
+    def wait(self, wanted: int, seconds: float) -> bool:
+        """Whether so many were reported within this time."""
+        self._wanted = wanted
+        # The reporting thread counts first and looks then, this one the other way round: one of them sees it.
+        return self._seen == wanted or self._done.wait(seconds)
+
+
+class Producing:
+    """A producer that several threads use, until it is told to end and the last of them has let go."""
+
+    def __init__(self, settings: Mapping[str, Any], *, make: Make = Producer) -> None:
+        self.trouble = ""  # what it said last of its brokers
+        self.broken = False  # it takes nothing any more
+        self.down = False  # it reached none of its brokers, and no message has arrived since
+        self._lock = threading.Lock()
+        self._users = 0
+        self._ending = False
+        self._producer = make({**settings, "error_cb": self.failed}, logger=_librdkafka())
+        self.produce = self._producer.produce
+        self._thread = threading.Thread(target=self._serve, name="kafka-reports", daemon=True)
+        self._thread.start()
+
+    def take(self) -> Self:
+        """Use it, until `release`."""
+        with self._lock:
+            self._users += 1
+        return self
+
+    def release(self) -> None:
+        """Let go of it."""
+        with self._lock:
+            self._users -= 1
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def abandon(self) -> None:
+        """Let nothing that waits be sent any more: all is reported as failed now. It is of no use afterwards."""
+        self.broken = True
+        with suppress(RuntimeError):  # closed meanwhile
+            self._producer.purge()
+
+    def end(self) -> None:
+        """Let it close once nobody uses it."""
+        self._ending = True
+
+    def join(self, seconds: float) -> None:
+        """Wait until it has closed, at most so long."""
+        self._thread.join(seconds)
+
+    def failed(self, error: KafkaError) -> None:
+        """Take in what it said of itself."""
+        if error.fatal():
+            self.broken = True
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.down = True
+        else:  # what was wrong with each broker
+            self.trouble = error.str()
+
+    def arrived(self) -> None:
+        """Take in that all of a batch has arrived."""
+        self.trouble = ""
+        self.down = False
+
+    def _serve(self) -> None:
+        """Let reports come in, each as soon as it is there."""
+        producer = self._producer
+        while not (self._ending and not self._users):
+            try:
+                producer.poll(POLL_SECONDS)
+            except Exception:
+                _log.exception("kafka_poll_failed")  # and go on: sends wait for what it reports
+        if len(producer):
+            producer.purge()
+            producer.flush(PURGE_SECONDS)
+        producer.close()

@@ -1,0 +1,48 @@
+"""How much of a stream nobody has worked on yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from delayq.errors import StoreError, StoreUnavailable
+from delayq.store.commands import Command, plain
+from delayq.store.connect.store import Store
+
+__all__ = ["backlogs"]
+
+
+def backlogs(store: Store, streams: Sequence[str]) -> Mapping[str, int]:
+    """Of each stream how many entries its slowest consumer group has yet to read or to acknowledge.
+
+    Of a stream without groups, and where the server cannot say how far a group is behind, it is all of its entries.
+    What is no stream has no backlog. Raises StoreUnavailable.
+    """
+    asked: list[Command[Any]] = []
+    for stream in streams:
+        asked += [
+            plain("XLEN", stream, read=int),
+            plain("XINFO", "GROUPS", stream, read=_behind, key=stream),
+        ]
+    answers = store.run_many(asked)
+    for answer in answers:
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+    return {
+        stream: _backlog(length, behind)
+        for stream, length, behind in zip(streams, answers[::2], answers[1::2], strict=True)
+    }
+
+
+def _behind(reply: list[list[Any]]) -> list[int | None]:
+    """Of each group what it has to read and to acknowledge; None where the server cannot say (or is older than 7)."""
+    groups = [{words[i].decode(): words[i + 1] for i in range(0, len(words), 2)} for words in reply]
+    return [None if one.get("lag") is None else one["lag"] + one["pending"] for one in groups]
+
+
+def _backlog(length: int | StoreError, behind: list[int | None] | StoreError) -> int:
+    if isinstance(length, StoreError):
+        return 0
+    if isinstance(behind, StoreError) or not behind:
+        return length
+    return max(length if one is None else one for one in behind)

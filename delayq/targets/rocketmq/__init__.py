@@ -1,0 +1,1 @@
+"""RocketMQ as a target."""

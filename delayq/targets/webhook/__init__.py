@@ -1,0 +1,1 @@
+"""An HTTP endpoint as a target."""

@@ -1,0 +1,164 @@
+"""HTTP/1.1 connections to addresses that were checked, kept and used again. Every wait ends at a deadline."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from delayq.clock import Clock
+from delayq.errors import MissingExtra
+from delayq.targets.webhook.egress import Address, Endpoint
+
+try:
+    import httpcore2
+except ModuleNotFoundError:
+    raise MissingExtra("a webhook (an http or https target)", "webhook") from None
+
+__all__ = ["FAILURES", "Connection", "Connections"]
+
+#: What goes wrong on a connection that stood.
+FAILURES: Final = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError)
+#: ms that an unused connection is kept: less than servers keep theirs, so that few are closed as they are used again.
+IDLE: Final = 4_000
+MOST_IDLE: Final = 64
+
+
+class Wire(httpcore2.NetworkStream):
+    """A connected socket. However slowly bytes come or go, nothing waits beyond `deadline` (monotonic ms)."""
+
+    def __init__(self, sock: socket.socket, clock: Clock, deadline: int) -> None:
+        self.deadline = deadline
+        self._sock = sock
+        self._clock = clock
+
+    def _wait_until_deadline(self, late: type[httpcore2.TimeoutException]) -> None:
+        left = self.deadline - self._clock.monotonic()
+        if left <= 0:
+            raise late("time-out")
+        self._sock.settimeout(left / 1000)
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Some bytes; none at the end."""
+        self._wait_until_deadline(httpcore2.ReadTimeout)
+        try:
+            return self._sock.recv(max_bytes)
+        except TimeoutError:
+            raise httpcore2.ReadTimeout("time-out") from None
+        except OSError as error:
+            raise httpcore2.ReadError(str(error)) from None
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """All of the bytes."""
+        view = memoryview(buffer)
+        while view:
+            self._wait_until_deadline(httpcore2.WriteTimeout)
+            try:
+                view = view[self._sock.send(view) :]
+            except TimeoutError:
+                raise httpcore2.WriteTimeout("time-out") from None
+            except OSError as error:
+                raise httpcore2.WriteError(str(error)) from None
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._sock.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        """Whether bytes, or the end, are there to be read."""
+        if info != "is_readable":
+            return None
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+class Connection:
+    """A connection to one address."""
+
+    def __init__(self, address: Address, wire: Wire, origin: httpcore2.Origin) -> None:
+        self.address = address
+        self.wire = wire
+        self.http = httpcore2.HTTP11Connection(origin, wire)
+        self.idle_since = 0  # monotonic ms
+
+
+class Connections:
+    """The connections to one endpoint; safe for threads."""
+
+    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, clock: Clock) -> None:
+        self.origin = httpcore2.Origin(endpoint.scheme.encode(), endpoint.host.encode(), endpoint.port)
+        self._endpoint = endpoint
+        self._tls = tls
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._closed = False
+
+    def take(self, addresses: Sequence[Address], deadline: int, connect_timeout: int) -> Connection:
+        """A connection to one of these addresses, kept or new; raises OSError.
+
+        A new one may take `connect_timeout` ms for each address, until `deadline` (monotonic ms).
+        """
+        kept = self._kept(addresses)
+        if kept is not None:
+            kept.wire.deadline = deadline
+            return kept
+        error = OSError("there is no address")
+        for address in addresses:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                raise TimeoutError("no connection in time")
+            try:
+                sock = self._connect(address, min(left, connect_timeout) / 1000)
+            except OSError as failed:
+                error = failed
+                continue
+            return Connection(address, Wire(sock, self._clock, deadline), self.origin)
+        raise error
+
+    def _kept(self, addresses: Sequence[Address]) -> Connection | None:
+        now = self._clock.monotonic()
+        found = None
+        with self._lock:
+            kept, self._idle = self._idle, []
+            for one in reversed(kept):  # the one used last
+                good = one.address in addresses and now - one.idle_since < IDLE and not one.http.has_expired()
+                if good and found is None:
+                    found = one
+                elif good:
+                    self._idle.insert(0, one)
+                else:
+                    one.http.close()
+        return found
+
+    def _connect(self, address: Address, timeout: float) -> socket.socket:
+        sock = socket.socket(address.family, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout)
+            sock.connect(address.sockaddr)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # The certificate has to be that of the host, whatever its address.
+            return self._tls.wrap_socket(sock, server_hostname=self._endpoint.host) if self._tls else sock
+        except BaseException:
+            sock.close()
+            raise
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep the connection if it can be used again."""
+        with self._lock:
+            if connection.http.is_idle() and not self._closed and len(self._idle) < MOST_IDLE:
+                connection.idle_since = self._clock.monotonic()
+                self._idle.append(connection)
+                return
+        connection.http.close()
+
+    def close(self) -> None:
+        """Close what is kept; what is given back later is closed, too."""
+        with self._lock:
+            kept, self._idle, self._closed = self._idle, [], True
+        for one in kept:
+            one.http.close()

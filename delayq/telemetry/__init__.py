@@ -1,0 +1,1 @@
+"""What delayq tells about itself: traces, histograms, log lines."""

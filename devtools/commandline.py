@@ -1,0 +1,133 @@
+"""The command line of ./dev. Standard library only: a slip is told before anything is installed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+REDIS_PORT = 6389
+API_PORT = 8080
+REDIS_URLS = (
+    "redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://", "redis+cluster://",
+    "rediss+cluster://",
+)  # fmt: skip
+MOST_WORKERS = 64
+#: One process more than there are cores, as most tests wait for others most of the time. A file's tests stay together
+#: in one, for they share servers. What a caller gives later goes before: -n 0.
+PARALLEL = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
+BENCHMARKS = (
+    "schedule, http, access, drain, lateness, burst, growth, memory, idle, failover, scale, targets, spark or all"
+)
+
+
+class UsageError(Exception):
+    """The command line is wrong; the message is one sentence."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog.removeprefix('./dev ')}: {message}")
+
+
+def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
+    """What a command line needs: the extras of delayq, and the arguments of the Python in .venv."""
+    if not arguments:
+        raise UsageError("say what to do: up, brokers, test, check, bench or openapi")
+    name, rest = arguments[0], list(arguments[1:])
+    if name == "up":
+        options = up_options(rest)
+        data = [] if options.data is None else ["--data", str(Path(cwd, options.data))]  # the last one counts
+        return {"services"} if options.redis_url else {"embedded", "services"}, [
+            "-m",
+            "devtools.up",
+            *rest,
+            *data,
+        ]
+    if name == "test":
+        fast = ["-m", "not slow"] if "--fast" in rest else []
+        paths = [_absolute(word, cwd) for word in rest if word != "--fast"]
+        return {"dev"}, ["-m", "pytest", "-ra", *PARALLEL, *fast, *paths]
+    if name == "check" and rest in ([], ["--fix"]):
+        return {"dev"}, ["-m", "devtools.check", *rest]
+    if name == "bench" and rest:
+        return {"dev"}, ["-m", "benchmarks", *rest]
+    if name == "brokers" and rest[:1] in (["up"], ["down"], ["fetch"], ["--help"], ["-h"]):
+        return {"dev"}, ["-m", "testbed", *rest]
+    if name == "openapi" and not rest:
+        return {"dev"}, ["-m", "devtools.check", "--openapi"]
+    takes = {
+        "brokers": "brokers needs up, down or fetch, and takes names",
+        "check": "check takes --fix and nothing else",
+        "bench": f"bench needs a name: {BENCHMARKS}",
+        "openapi": "openapi takes nothing more",
+    }
+    raise UsageError(takes.get(name, f"there is no {name!r}: use up, brokers, test, check, bench or openapi"))
+
+
+def up_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of ./dev up; DELAYQ_API_PORT and DELAYQ_REDIS_URL stand in for those not given."""
+    parser = _Parser(
+        prog="./dev up",
+        description="Start the API, a worker node and an embedded Valkey, and keep them running. "
+        "Ctrl-C stops them in order and loses nothing; the next ./dev up goes on where this one was.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--api-port", type=_port, metavar="PORT", help=f"port of the API ({API_PORT})")
+    parser.add_argument("--redis-port", type=_port, metavar="PORT", help=f"port of the Valkey ({REDIS_PORT})")
+    parser.add_argument("--data", metavar="DIR", help="folder of the Valkey's data (./data of the checkout)")
+    parser.add_argument("--ephemeral", action="store_true", help="throw the data away at the end")
+    parser.add_argument("--redis-url", metavar="URL", help="use this Redis or Valkey and start none")
+    parser.add_argument(
+        "--workers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="how many worker nodes (1); more than one need --zookeeper",
+    )
+    parser.add_argument(
+        "--zookeeper", action="store_true", help="start a ZooKeeper, which spreads the queues; needs Java"
+    )
+    parser.add_argument("--demo", action="store_true", help="schedule a message each second, to look at")
+    options = parser.parse_args(arguments)
+    if options.data == "":
+        parser.error("--data needs the name of a folder")
+    own_server = options.redis_port or options.data is not None or options.ephemeral
+    if options.ephemeral and options.data is not None:
+        parser.error("--ephemeral keeps no data, so it does not go with --data")
+    if options.redis_url and own_server:
+        parser.error("--redis-url starts no server, so it does not go with --redis-port, --data or --ephemeral")
+    if options.redis_url is None and not own_server:
+        options.redis_url = os.environ.get("DELAYQ_REDIS_URL")
+    if options.redis_url and not options.redis_url.startswith(REDIS_URLS):
+        parser.error(f"a Redis URL begins with {', '.join(REDIS_URLS[:-1])} or {REDIS_URLS[-1]}")
+    if options.workers > 1 and not (options.zookeeper or os.environ.get("DELAYQ_ZOOKEEPER")):
+        parser.error("several workers need a ZooKeeper that spreads the queues: add --zookeeper")
+    if options.api_port is None and (port := os.environ.get("DELAYQ_API_PORT")):
+        try:
+            options.api_port = _port(port)
+        except argparse.ArgumentTypeError as error:
+            parser.error(f"DELAYQ_API_PORT: {error}")
+    return options
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a port, 1 to 65535")
+
+
+def _count(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_WORKERS:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers, 1 to {MOST_WORKERS}")
+
+
+def _absolute(word: str, cwd: str) -> str:
+    """A test named from where the caller stands; pytest runs at the root of the checkout."""
+    path, separator, name = word.partition("::")
+    if path.startswith("-") or not Path(cwd, path).exists():
+        return word
+    return f"{Path(cwd, path)}{separator}{name}"

@@ -1,0 +1,97 @@
+"""deploy/constraints.txt: the exact versions of what the image gets, which are those of this environment.
+
+rm -rf .venv && ./dev test && .venv/bin/python -m devtools.constraints
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+__all__ = ["FILE", "main", "needed", "python", "requirements"]
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE = ROOT / "deploy" / "constraints.txt"
+HEAD = """\
+# What the image gets, in exact versions: all that delayq and its extras there bring. Made of the environment that the
+# tests ran in, by: python -m devtools.constraints
+"""
+
+
+class NotInstalled(Exception):
+    """This environment lacks something that the image gets; the message says what."""
+
+
+def requirements() -> list[Requirement]:
+    """What pyproject.toml asks for: delayq itself, the extras of the image, and Spark."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [*_argument("EXTRAS").split(","), "spark"]
+    texts = [*project["dependencies"], *(text for one in extras for text in project["optional-dependencies"][one])]
+    return [Requirement(text) for text in texts]
+
+
+def needed() -> dict[str, str]:
+    """The versions installed here, by name, of what the image needs; whatever that needs is among them.
+
+    Raises NotInstalled.
+    """
+    found: dict[str, str] = {}
+    seen: set[tuple[str, str]] = set()
+    image = _markers()
+    waiting = requirements()
+    while waiting:
+        one = waiting.pop()
+        name = canonicalize_name(one.name)
+        try:
+            package = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            raise NotInstalled(f"{one} is not installed here: install delayq[dev], then say the same again") from None
+        found[name] = package.version
+        for extra in {"", *one.extras} - {extra for known, extra in seen if known == name}:
+            seen.add((name, extra))
+            parts = map(Requirement, package.requires or ())
+            waiting += [part for part in parts if not part.marker or part.marker.evaluate(image | {"extra": extra})]
+    return found
+
+
+def python() -> str:
+    """The version of Python in the image."""
+    return re.sub(r"^python:([\d.]+)-.*$", r"\1", _argument("PYTHON"))
+
+
+def _markers() -> dict[str, str]:
+    """What the image is, as the conditions of a requirement ask for it."""
+    version = python()
+    return {
+        "implementation_name": "cpython", "os_name": "posix", "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython", "platform_system": "Linux", "python_full_version": version,
+        "python_version": version.rpartition(".")[0], "sys_platform": "linux",
+    }  # fmt: skip
+
+
+def _argument(name: str) -> str:
+    """The default of an argument of the Dockerfile."""
+    found = re.search(rf"^ARG {name}=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert found is not None, name
+    return found[1]
+
+
+def main() -> int:
+    """Write the file anew."""
+    try:
+        versions = needed()
+    except NotInstalled as error:
+        print(error, file=sys.stderr)
+        return 1
+    FILE.write_text(HEAD + "".join(f"{name}=={version}\n" for name, version in sorted(versions.items())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""Keeping a few processes alive, and stopping them in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import die_with_parent
+from testbed.zookeeper import ZooKeeperServer
+
+LOOK_EVERY_SECONDS = 0.1
+RESTARTS_A_MINUTE = 5
+# Tools such as `timeout` signal the process and then its whole group: that is one wish, not two.
+SAME_WISH_SECONDS = 1.0
+WRONG_USE = 2
+
+
+class Stopped(Exception):
+    """A signal asked to stop."""
+
+
+class GaveUp(Exception):
+    """Something cannot be kept running; the message is a sentence."""
+
+
+class Part(Protocol):
+    """One process that is kept alive."""
+
+    name: str
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, or None when it does not run."""
+
+    def start(self) -> None:
+        """Start it, without waiting until it is ready."""
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when that takes too long; return when it has ended."""
+
+    def ended(self) -> tuple[int | None, str]:
+        """Its exit code, where known, and words about how it ended."""
+
+
+class Program:
+    """A Part that is a program of the checkout."""
+
+    def __init__(self, name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, patience: float):
+        self.name = name
+        self._command = command
+        self._env = env
+        self._cwd = cwd
+        self._patience = patience
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, or None when it does not run."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Start it, in a session of its own: Ctrl-C must not reach it before its turn."""
+        command = die_with_parent(self._command)
+        self._process = subprocess.Popen(
+            command, env=self._env, cwd=self._cwd, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when that takes too long; return when it has ended."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(self._patience)
+            except subprocess.TimeoutExpired:
+                say(f"{self.name} did not stop within {self._patience:.0f} s: killed")
+                self._process.kill()
+                self._process.wait()
+
+    def ended(self) -> tuple[int | None, str]:
+        """Its exit code and words about it."""
+        code = self._process.returncode if self._process is not None else None
+        by = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return code, by
+
+
+class Valkey:
+    """A Part that is the embedded server."""
+
+    name = "Valkey"
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        self._server = server
+        self.start = lambda: server.start(wait=False)
+        self.stop = server.stop
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, or None when it does not run."""
+        return self._server.pid
+
+    def ended(self) -> tuple[int | None, str]:
+        """The end of its log says more than its exit code."""
+        return None, f"its log ends:\n{self._server.log_tail()}"
+
+
+class ZooKeeper:
+    """A Part that is a ZooKeeper server."""
+
+    name = "ZooKeeper"
+
+    def __init__(self, server: ZooKeeperServer) -> None:
+        self.start = server.start
+        self.stop = server.stop
+        self._server = server
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, or None when it does not run."""
+        return self._server.pids[0]
+
+    def ended(self) -> tuple[int | None, str]:
+        """Its log stands in its data folder."""
+        return None, f"its log is {self._server.data_dir}/1/zookeeper.log"
+
+
+class Supervisor:
+    """Starts parts one after the other, restarts what dies, stops them in the opposite order."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._deaths: dict[str, deque[float]] = {}
+        self._restart_at: dict[str, float] = {}
+        self._first_signal: float | None = None
+
+    def listen(self) -> None:
+        """Take SIGINT and SIGTERM, also where they were inherited as ignored; and the terminal's end."""
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup means it
+            signal.signal(signal.SIGHUP, self._on_signal)
+
+    def start(self, part: Part) -> None:
+        """Start a part; from now on it is kept alive."""
+        self._parts.append(part)
+        self._deaths[part.name] = deque()
+        part.start()
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float = float("inf")) -> bool:
+        """Keep all parts alive until `condition` holds; False when that took too long."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            self._look()
+            time.sleep(LOOK_EVERY_SECONDS)
+        return True
+
+    def stop(self) -> None:
+        """Stop all parts, the last one first: nothing is accepted any more, then delivered, then stored."""
+        for part in reversed(self._parts):
+            part.stop()
+
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self._first_signal is None:
+            self._first_signal = time.monotonic()
+        elif time.monotonic() > self._first_signal + SAME_WISH_SECONDS:
+            for pid in filter(None, (part.pid for part in self._parts)):  # in a hurry; `stop` sees them end
+                os.kill(pid, signal.SIGKILL)
+
+    def _look(self) -> None:
+        if self._first_signal is not None:
+            raise Stopped
+        for part in self._parts:
+            if part.pid is not None:
+                continue
+            if part.name not in self._restart_at:
+                self._restart_at[part.name] = time.monotonic() + self._count_death(part)
+            elif time.monotonic() >= self._restart_at[part.name]:
+                del self._restart_at[part.name]
+                part.start()
+
+    def _count_death(self, part: Part) -> float:
+        """Seconds until it may be started again."""
+        code, words = part.ended()
+        if code == WRONG_USE:  # it has said what is wrong with its configuration; that does not heal
+            raise GaveUp(f"{part.name} refused to start ({words})")
+        deaths = self._deaths[part.name]
+        deaths.append(time.monotonic())
+        while deaths[0] < time.monotonic() - 60:
+            deaths.popleft()
+        if len(deaths) > RESTARTS_A_MINUTE:
+            raise GaveUp(f"{part.name} died {len(deaths)} times within a minute; {words}")
+        say(f"{part.name} died and is started again; {words}")
+        return min(0.1 * 2.0 ** (len(deaths) - 1), 2.0)
+
+
+def say(text: str) -> None:
+    """A line to the person at the terminal, which may be gone."""
+    try:
+        print(f"dev: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        return

@@ -1,0 +1,86 @@
+"""Programs that run in Node.js, fetched from the npm registry: a folder beside this file pins them and what they need.
+
+Its package-lock.json has the version and the SHA-512 of each package; npm refuses what differs. No package's scripts
+run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from testbed import jars
+from testbed.errors import ServerMissing
+
+__all__ = ["FOLDERS", "fetch", "find"]
+
+#: The folders with the pins, by the program's name.
+FOLDERS: Final = {"openapi-typescript": Path(__file__).parent / "openapi-typescript"}
+_PINS: Final = ("package.json", "package-lock.json")
+_SECONDS: Final = 180.0
+
+
+def find(name: str) -> Path:
+    """The folder with the program and what it needs, `node_modules/.bin` among it; raises ServerMissing."""
+    _node(name)
+    if (folder := _folder(name)).is_dir():
+        return folder
+    raise ServerMissing(f"there is no {name}: ./dev brokers fetch {name} fetches it from the npm registry")
+
+
+def fetch(name: str) -> Path:
+    """Fetch the pinned versions, unless they are there; the folder. Raises ServerMissing."""
+    npm = _node(name)
+    folder = _folder(name)
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Fetched beside its place and renamed when it is whole, so that one that was cut off leaves no half folder.
+    with tempfile.TemporaryDirectory(dir=folder.parent) as part:
+        whole = Path(part) / name
+        whole.mkdir()
+        for pin in _PINS:
+            shutil.copy(FOLDERS[name] / pin, whole)
+        try:
+            ran = subprocess.run(
+                [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+                cwd=whole,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ServerMissing(f"{name} was not fetched within {_SECONDS:.0f} s") from None
+        if ran.returncode:
+            raise ServerMissing(f"{name} could not be fetched: {_reason(ran.stderr)}")
+        whole.replace(folder)
+    for stranger in set(folder.parent.glob(f"{name}-*")) - {folder}:
+        shutil.rmtree(stranger)  # of pins before
+    return folder
+
+
+def _node(name: str) -> str:
+    """npm, which comes with Node.js."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise ServerMissing(f"{name} needs Node.js 20 or newer, with npm: install it (https://nodejs.org)")
+    return npm
+
+
+def _folder(name: str) -> Path:
+    """Where it is kept: under another name for each set of pins."""
+    digest = hashlib.sha256(b"".join((FOLDERS[name] / pin).read_bytes() for pin in _PINS)).hexdigest()
+    return jars.cache("tools") / f"{name}-{digest[:12]}"
+
+
+def _reason(said: str) -> str:
+    """npm's own sentence: its first line that is more than a code."""
+    lines = [line.removeprefix("npm error ").strip() for line in said.splitlines() if line.startswith("npm error ")]
+    telling = [line for line in lines if not line.startswith(("code ", "errno ", "syscall "))]
+    return telling[0] if telling else "npm ci said nothing"

@@ -1,0 +1,114 @@
+"""A server process: started with its output in a file, waited for, stopped, killed, paused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from delayq.embedded.processes import die_with_parent
+from testbed.errors import ServerError
+
+__all__ = ["ServerProcess", "staying"]
+
+STOP_SECONDS = 30.0
+#: Those that this process has started to stay, in that order.
+staying: list[ServerProcess] = []
+
+
+class ServerProcess:
+    """One process of a server. Not for several threads.
+
+    On Linux a process that was started from the main thread gets SIGTERM when this process dies; one that is to `stay`
+    does not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        stay: bool = False,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self._command = [*command]
+        self._environment = environment
+        self._stay = stay
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None when it does not run."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Start it unless it runs."""
+        if self.pid is not None:
+            return
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal is for the parent, which stops things in order.
+            self._process = subprocess.Popen(
+                self._command if self._stay else die_with_parent(self._command),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env=None if self._environment is None else dict(self._environment),
+            )  # fmt: skip
+        if self._stay:
+            staying.append(self)
+
+    def wait(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until `ready` says so; raises ServerError with the end of its log when it ends or the time is over."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if self.pid is None or time.monotonic() > deadline:
+                what = "ended at once" if self.pid is None else f"did not answer within {seconds:.0f} s"
+                raise ServerError(f"{self.name} {what}; {self.log} ends:\n{self.tail()}")
+            time.sleep(0.05)
+
+    def tail(self, lines: int = 15) -> str:
+        """The last lines that it said."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and says nothing. Returns when all its threads stand still."""
+        pid = self.pid
+        self.send(signal.SIGSTOP)
+        if pid is not None and hasattr(os, "waitid"):
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.send(signal.SIGCONT)
+
+    def send(self, signum: signal.Signals) -> None:
+        """Send a signal, if it runs."""
+        if self._process is not None and self.pid is not None:
+            self._process.send_signal(signum)
+
+    def stop(self) -> None:
+        """SIGTERM, also while it is paused; after 30 s SIGKILL."""
+        self.end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.end(signal.SIGKILL)
+
+    def end(self, signum: signal.Signals) -> None:
+        """End it by this signal, even while it is paused; after 30 s by SIGKILL."""
+        if self._process is None:
+            return
+        self.send(signum)
+        self.resume()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None

@@ -1,0 +1,1 @@
+"""One worker process: which queues it owns, and its duties beside them."""

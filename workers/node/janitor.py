@@ -1,0 +1,52 @@
+"""Looks now and then whether every message has its ticket, and gives back those that were lost.
+
+Scripts change pool and queue together, so nothing is lost by delayq itself; a restored backup or a hand in Redis can
+do it. A look costs a few counts; only a queue whose counts disagree is read through, a few pages at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from delayq.care.pools import lacks_tickets, repair_page
+from delayq.clock import Clock
+from delayq.store.connect.store import Store
+
+__all__ = ["Janitor"]
+
+EVERY = 60_000  # ms between two looks at the same queue
+PAGES = 4  # a tick
+log = structlog.get_logger()
+
+
+class Janitor:
+    """One queue after the other; `tick` is called by the node's thread."""
+
+    def __init__(self, store: Store, queues: Sequence[int], clock: Clock) -> None:
+        self._store = store
+        self.queues = queues
+        self._clock = clock
+        self._place = 0
+        self._queue = queues[0]
+        self._cursor: str | None = None  # None: not reading through a queue
+        self._next = clock.monotonic() + EVERY // len(queues)
+
+    def tick(self) -> None:
+        """Look at the next queue if it is time; raises StoreError."""
+        if self._cursor is None:
+            if self._clock.monotonic() < self._next:
+                return
+            self._next = self._clock.monotonic() + EVERY // len(self.queues)
+            self._place = (self._place + 1) % len(self.queues)
+            self._queue = self.queues[self._place]
+            if lacks_tickets(self._store, self._queue):
+                self._cursor = "0"
+        for _ in range(PAGES):
+            if self._cursor is None:
+                return
+            cursor, _, back, corrupt = repair_page(self._store, self._queue, self._cursor)
+            self._cursor = cursor if cursor != "0" else None
+            if back or corrupt:
+                log.warning("repaired", queue=self._queue, restored=back, corrupt=corrupt)

@@ -1,0 +1,85 @@
+"""Keeps an eye on the layouts: queues that come are owned within seconds, old ones go once nothing is left in them.
+
+Each node looks for itself. What it does may be done twice, or by several nodes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from delayq.clock import Clock
+from delayq.store import commands
+from delayq.store.commands import Retention
+from delayq.store.connect.store import Store
+from delayq.store.keys import Layout, queue_keys
+
+__all__ = ["RETIRE_EVERY", "LayoutWatch", "numbers_of"]
+
+RETIRE_EVERY = 10_000  # ms
+AT_ONCE = 64
+log = structlog.get_logger()
+
+
+def numbers_of(layouts: Sequence[Layout]) -> tuple[int, ...]:
+    """The numbers of all queues."""
+    return tuple(queue for layout in layouts for queue in layout.numbers)
+
+
+class LayoutWatch:
+    """`changed` is told the numbers of all queues when that are others; `tick` is called by the node's thread."""
+
+    def __init__(
+        self, store: Store, layouts: Sequence[Layout], clock: Clock, retention: Retention,
+        changed: Callable[[Sequence[int]], None],
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._layouts = tuple(layouts)
+        self._clock = clock
+        self._retention = retention
+        self._changed = changed
+        self._retired_at = clock.monotonic()
+        self._done: dict[Layout, int] = {}  # how many of its first queues are done with: they stay so
+
+    def tick(self) -> None:
+        """See whether an old layout is done with, if it is time; raises StoreError."""
+        now = self._clock.monotonic()
+        if len(self._layouts) > 1 and now - self._retired_at >= RETIRE_EVERY:
+            self._retired_at = now
+            for layout in self._layouts[:-1]:
+                if self._is_done(layout):
+                    self._drop(layout)
+
+    def take(self, listed: Sequence[Layout]) -> None:
+        """These are listed now."""
+        if not listed or tuple(listed) == self._layouts:  # a Redis that lost everything has no queues to own
+            return
+        log.info("layouts", queues=[layout.queues for layout in listed])
+        self._layouts = tuple(listed)
+        self._changed(numbers_of(listed))
+
+    def _is_done(self, layout: Layout) -> bool:
+        """Whether all its queues are closed, and hold and remember nothing. Asks on behind those that are."""
+        done = self._done.get(layout, 0)
+        step = 1  # most of the time the first one is not
+        while done < layout.queues:
+            some = layout.numbers[done : done + step]
+            answers = self._store.run_many(
+                commands.retire(queue_keys(queue), retention=self._retention) for queue in some
+            )
+            for answer in answers:
+                if answer is not True:  # or an error: look again later
+                    self._done[layout] = done
+                    return False
+                done += 1
+            step = AT_ONCE
+        return True
+
+    def _drop(self, layout: Layout) -> None:
+        rest = tuple(one for one in self._layouts if one != layout)
+        listed = self._store.run(commands.relist(self._layouts, rest))
+        if listed == rest:
+            log.info("layout_dropped", queues=layout.queues, first=layout.first)
+        self._done.pop(layout, None)
+        self.take(listed)

@@ -1,0 +1,299 @@
+"""A node: one worker process. It claims its queues, runs a pull job for each, and stops in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused
+from coordinator.choice import coordinator_for
+from coordinator.zookeeper.access import access_of
+from delayq.client.session import DEFAULT_QUEUES, check_layouts
+from delayq.clock import Clock, SystemClock
+from delayq.config import Settings
+from delayq.errors import StoreError
+from delayq.routes import Routes
+from delayq.store import checks, commands
+from delayq.store.commands import Meta, Retention
+from delayq.store.connect.store import Store
+from delayq.store.keys import queue_keys
+from delayq.targets import open_target
+from workers.node.alarms import Watch
+from workers.node.janitor import Janitor
+from workers.node.layouts import LayoutWatch, numbers_of
+from workers.node.ownership import Ownership
+from workers.node.redis_clock import Glance
+from workers.node.skew import Skew
+from workers.node.status_line import Line
+from workers.node.wakes import WakeListener
+from workers.queue.history import History
+from workers.queue.pull_job import PullJob
+from workers.queue.sort import Dispatch, Policy
+from workers.queue.topics import Topics
+from workers.sending.backoff import Backoff
+from workers.sending.forwarder import Forwarder, Report
+from workers.sending.observer import Observer
+from workers.sending.pause_detector import Pulse
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from workers.sending.spans import Spans
+
+__all__ = ["Node"]
+
+ROUND = 500
+SHORT_ROUND = 10  # while a queue is on its way to another node
+GLANCE_EVERY = 1_000  # where others can have the queues of a node that cannot reach Redis
+GLANCE_EVERY_ALONE = 2_000
+BACKLOGS_AT_ONCE = 6
+REFUSALS = 2  # of the coordinator, one after the other; a server that was just ending looks like one
+RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no bound any more
+log = structlog.get_logger()
+
+
+def _spans(provider: TracerProvider | None, clock: Clock) -> Spans | None:
+    if provider is None:
+        return None
+    from workers.sending.spans import Spans  # needs a package that is not loaded without
+
+    return Spans(provider, clock)
+
+
+class Node:
+    """Runs until `stop`: `run` blocks and returns when everything has been let go."""
+
+    def __init__(
+        self, settings: Settings, *, clock: Clock | None = None, observer: Observer | None = None,
+        coordinator: Callable[[Store, Meta, Clock], Coordinator] | None = None,
+        tracer_provider: TracerProvider | None = None,
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self._clock = clock if clock is not None else SystemClock()
+        self._observer = observer
+        self._spans = _spans(tracer_provider, self._clock)
+        self._make_coordinator = coordinator or (
+            lambda store, meta, clock: coordinator_for(self.settings, store, meta, clock)
+        )
+        self.routes: Routes = settings.route_table()
+        if settings.zookeeper:
+            access_of(settings)  # what is wrong with it is told before Redis is waited for
+        self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
+        self.skew = Skew(self._clock)
+        self.glance = Glance(
+            self.store, self.skew, self._clock, every=GLANCE_EVERY if settings.zookeeper else GLANCE_EVERY_ALONE
+        )
+        self.history = History()
+        self.ready = False
+        self.watch: Watch | None = None
+        self.ownership: Ownership | None = None
+        self.coordinator: Coordinator | None = None
+        self._forwarders: dict[str, Forwarder] = {}
+        self._line = Line(self.store, settings, self.skew, self._clock, routes=self.routes, forwarders=self._forwarders)
+        self._policy = Policy(
+            window=settings.window, ramp=RAMP, max_attempts=settings.max_attempts,
+            backoff=Backoff(settings.retry_base, settings.retry_cap), stuck_after=settings.stuck_after,
+        )  # fmt: skip
+        self._retention = Retention(window=settings.final_window, most=settings.final_most)
+        # Alone a node has nobody who could have taken its queues meanwhile.
+        self._pulse = Pulse(self._clock, settings.session_timeout // 3) if settings.zookeeper else None
+        self._turns = threading.BoundedSemaphore(BACKLOGS_AT_ONCE)
+        self._condition = threading.Condition()
+        self._stopping = False
+        self._look = False
+
+    def stop(self) -> None:
+        """Ask `run` to let go of everything and return; safe from any thread."""
+        self._stopping = True
+        self._look_now()
+
+    @property
+    def jobs(self) -> Mapping[int, PullJob]:
+        """The pull jobs by queue, for health and metrics."""
+        return self.ownership.jobs if self.ownership is not None else {}
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Own queues until stopped. Raises what only people can mend: ConfigError, LayoutMismatch, CoordinatorRefused."""
+        topics = [Topics(self.routes, self.settings.redis_url)]
+        local = topics[0].local
+        for route in self.routes.table:
+            if route.name not in local:
+                self._forwarders[route.name] = Forwarder(
+                    route, open_target(route, self.settings.redis_url), self._clock,
+                    threads=self.settings.forwarders, timeout=self.settings.send_timeout, observer=self._observer,
+                    pulse=self._pulse, spans=self._spans,
+                )  # fmt: skip
+        meta: Meta | None = None
+        try:
+            meta = self._agree()
+        finally:
+            if meta is None:  # refused, or stopped before
+                self._close_targets(list(self._forwarders.values()))
+        if meta is None:
+            return
+        coordinator = self.coordinator = self._make_coordinator(self.store, meta, self._clock)
+        coordinator.watch(self._look_now)
+        ownership = self.ownership = Ownership(
+            coordinator, self._make_job, self._clock, drain=self.settings.drain_timeout
+        )
+        queues = numbers_of(meta.layouts)
+        listener = WakeListener(self.store, queues, self._wake)
+        janitor = Janitor(self.store, queues, self._clock)
+        watch = self.watch = Watch(self.store, queues, self._clock, self._streams, fsync=self.settings.fsync)
+
+        def share(queues: Sequence[int]) -> None:
+            coordinator.share(queues)
+            listener.listen(queues)
+            janitor.queues = queues
+            watch.queues = queues
+
+        layouts = LayoutWatch(self.store, meta.layouts, self._clock, self._retention, share)
+        for forwarder in self._forwarders.values():
+            forwarder.start()
+        try:
+            if self._pulse is not None:
+                self._pulse.start()
+            listener.start()
+            if self._join(coordinator):
+                while not self._stopping:
+                    self._round(coordinator, ownership, layouts, janitor, watch)
+                    self._wait(SHORT_ROUND if ownership.ending else ROUND)
+        finally:
+            self._let_go(coordinator, ownership, listener)
+
+    def _look_now(self) -> None:
+        with self._condition:
+            self._look = True
+            self._condition.notify_all()
+
+    def _wait(self, timeout_ms: int) -> None:
+        with self._condition:
+            if not self._stopping and not self._look:
+                self._clock.wait(self._condition, timeout_ms)
+            self._look = False
+
+    def _join(self, coordinator: Coordinator) -> bool:
+        """Take part as soon as the coordinator is there; False if stopped before. Raises CoordinatorRefused."""
+        said = ""
+        refusals = 0
+        while not self._stopping:
+            try:
+                coordinator.start()
+            except (StoreError, CoordinatorError) as error:
+                refusals = refusals + 1 if isinstance(error, CoordinatorRefused) else 0
+                if refusals == REFUSALS:
+                    raise
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("waiting_for_coordinator", error=said)
+                self._wait(ROUND)
+            else:
+                return True
+        return False
+
+    def _agree(self) -> Meta | None:
+        """Wait for Redis, agree on the layout, and refuse what would lose messages; None if stopped before."""
+        wanted = self.settings.queues
+        said = ""
+        while not self._stopping:
+            try:
+                checks.refuse(self.store.run(checks.server()))
+                meta = self.store.run(commands.layout(wanted or DEFAULT_QUEUES))
+            except StoreError as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("waiting_for_redis", error=said)
+                self._wait(200)
+                continue
+            check_layouts(meta, wanted)
+            return meta
+        return None
+
+    def _round(
+        self, coordinator: Coordinator, ownership: Ownership, layouts: LayoutWatch, janitor: Janitor, watch: Watch
+    ) -> None:
+        """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
+        try:
+            self._give_up_hung()
+            layouts.take(self.glance.tick())
+            coordinator.redis_reachable(self.glance.answers, behind=self.skew.behind)
+            changed = ownership.adjust(reachable=self.glance.reachable)
+            self.ready = True
+            layouts.tick()
+            if [job for job in list(self.jobs.values()) if job.had_trouble()]:
+                watch.hurry()
+            watch.tick()  # before what a Redis that takes no changes refuses
+            janitor.tick()
+            self._line.publish(ownership, changed)  # last: a full Redis refuses it
+        except StoreError as error:
+            log.warning("redis_trouble", error=str(error))
+        except CoordinatorError as error:
+            log.warning("coordinator_trouble", error=str(error))
+        except Exception:
+            log.exception("round_failed")
+
+    def _streams(self) -> Mapping[str, str]:
+        return {stream: route for job in self.jobs.values() for stream, route in job.streams.items()}
+
+    def _make_job(self, claim: Claim) -> PullJob:
+        return PullJob(
+            queue_keys(claim.queue), claim.epoch, claim.parked, store=self.store,
+            topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
+            policy=self._policy, retention=self._retention, turns=self._turns, observer=self._observer,
+            pulse=self._pulse, spans=self._spans, history=self.history,
+        )  # fmt: skip
+
+    def _dispatch(self, report: Report) -> Dispatch:
+        return Dispatch(self.routes, self._forwarders, self._policy, report)
+
+    def _wake(self, queue: int, due: int | None) -> None:
+        job = self.jobs.get(queue)
+        if job is not None:
+            job.wake(due)
+
+    # -- stopping ----------------------------------------------------------------------------------------------------
+
+    def _let_go(self, coordinator: Coordinator, ownership: Ownership, listener: WakeListener) -> None:
+        self.ready = False
+        # 1. Pull no more: every job stops at once.
+        # 2. Let sends finish and settle them, so that a planned stop makes no duplicates.
+        # 3. Give each queue back as soon as its job has ended, so that its successor can start.
+        ownership.let_go(self._give_up_hung)
+        # 4. Close the targets: nothing sends any more (what hangs is left behind with the process).
+        self._close_targets(list(self._forwarders.values()))
+        # 5. Leave the coordinator, stop listening, take the node's line away.
+        coordinator.stop()
+        listener.stop()
+        try:
+            self._line.take_away()
+        except StoreError as error:
+            log.warning("redis_trouble", error=str(error))
+        if self._pulse is not None:
+            self._pulse.stop()
+            self._pulse.join(2_000)
+        listener.join(2_000)
+        self.store.close()
+
+    def _give_up_hung(self) -> None:
+        for forwarder in self._forwarders.values():
+            forwarder.give_up_hung()
+
+    def _close_targets(self, forwarders: Sequence[Forwarder]) -> None:
+        for forwarder in forwarders:
+            forwarder.stop()
+        for forwarder in forwarders:
+            forwarder.join(500)
+            try:
+                forwarder.target.close()
+            except Exception:
+                log.exception("close_failed", route=forwarder.route.name)
+
+    @property
+    def forwarders(self) -> Mapping[str, Forwarder]:
+        """The forwarders by route name, for health and metrics."""
+        return self._forwarders

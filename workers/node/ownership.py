@@ -1,0 +1,157 @@
+"""The queues of a node: pull jobs start and end as the coordinator says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+
+import structlog
+
+from coordinator import Claim, Coordinator
+from delayq.clock import Clock
+from delayq.errors import DelayqError, StoreError
+from delayq.nodes import ranges
+from workers.queue.pull_job import PullJob
+
+__all__ = ["STUCK", "Ownership"]
+
+#: ms without a tick after which a pull job counts as stuck; its longest wait and a slow Redis are far below.
+STUCK = 30_000
+JOIN_STEP = 5
+log = structlog.get_logger()
+
+
+class Ownership:
+    """Everything here is called by the node's thread. `drain` is how long (ms) a job that leaves may finish sends."""
+
+    def __init__(
+        self, coordinator: Coordinator, make_job: Callable[[Claim], PullJob], clock: Clock, *, drain: int
+    ) -> None:
+        self.jobs: dict[int, PullJob] = {}
+        self.since: dict[int, int] = {}  # queue → Unix ms of its claim
+        self.claims = 0
+        self.fenced = 0
+        self.handed_over: int | None = None  # Unix ms when a queue was last given up to another node
+        self._coordinator = coordinator
+        self._make_job = make_job
+        self._clock = clock
+        self._drain = drain
+        self._ending: dict[int, int] = {}  # queue → monotonic ms at which it is given up, finished or not
+        self._releases: list[tuple[int, PullJob]] = []  # ended, but not yet given back
+        self._left: list[PullJob] = []  # given up while it still ran; the epoch fences it off
+        self._failed: dict[int, int] = {}  # queues whose claim failed last time: in which order they did
+        self._failures = 0
+
+    @property
+    def ending(self) -> bool:
+        """Whether a queue is on its way out, so that it is worth looking again soon."""
+        return bool(self._ending or self._releases)
+
+    def adjust(self, *, reachable: bool) -> bool:
+        """Start and end pull jobs; whether anything changed. Raises CoordinatorError.
+
+        While Redis is out of reach, a queue that is to go goes at once: what its job has confirmed it acks later,
+        under its old epoch.
+        """
+        before = {queue: job.epoch for queue, job in self.jobs.items()}
+        going: dict[str, list[int]] = {}  # by the reason
+        assigned = self._coordinator.assigned()
+        now = self._clock.monotonic()
+        for queue, job in list(self.jobs.items()):
+            if queue not in assigned and queue not in self._ending:
+                going.setdefault(self._coordinator.reason(queue), []).append(queue)
+                job.stop()
+                self._ending[queue] = now + self._drain
+            stuck = job.alive and now - job.ticked_at > STUCK
+            if stuck:
+                log.error("pull_job_stuck", queue=queue, epoch=job.epoch)
+                job.stop()
+            elif not job.alive and not job.finished:
+                log.error("pull_job_died", queue=queue, epoch=job.epoch)
+            given_up = queue in self._ending and (now >= self._ending[queue] or not reachable)
+            if not job.alive or stuck or given_up:
+                self._end(queue, job, handed_over=queue not in assigned)
+        for reason, queues in going.items():
+            _tell(queues, reason)
+        self._left = [job for job in self._left if job.alive]
+        self._give_back()
+        # What was assigned above may not be any more: a queue that was fenced is left to its new owner for a while.
+        self._start(self._coordinator.assigned())
+        return before != {queue: job.epoch for queue, job in self.jobs.items()}
+
+    def _end(self, queue: int, job: PullJob, *, handed_over: bool) -> None:
+        if job.alive:
+            self._left.append(job)
+        if handed_over:
+            self.handed_over = self._clock.now()
+        self.fenced += job.fenced
+        del self.jobs[queue]
+        self._ending.pop(queue, None)
+        self._releases.append((queue, job))
+
+    def _give_back(self) -> None:
+        while self._releases:
+            queue, job = self._releases[-1]
+            if job.fenced:
+                self._coordinator.fenced(queue, job.epoch)
+            self._coordinator.release(queue, job.epoch)
+            self._releases.pop()
+
+    def _start(self, assigned: frozenset[int]) -> None:
+        started: dict[str, list[int]] = {}  # by epoch
+        try:
+            # Those whose claim failed come last: a queue whose part of Redis is away keeps no other one waiting.
+            for queue in sorted(assigned - self.jobs.keys(), key=lambda queue: (self._failed.get(queue, 0), queue)):
+                try:
+                    claim = self._coordinator.claim(queue)
+                except StoreError as error:
+                    self._failures += 1
+                    self._failed[queue] = self._failures
+                    log.warning("redis_trouble", queue=queue, error=str(error))
+                    break  # a Redis that is away costs a round one time-out, not one for each queue
+                self._failed.pop(queue, None)
+                if claim is None:
+                    continue
+                job = self._make_job(claim)
+                self.jobs[queue] = job
+                self.since[queue] = self._clock.now()
+                job.start()
+                self.claims += 1
+                started.setdefault(claim.epoch, []).append(queue)
+        finally:
+            if started:  # one line, however many; also when the next claim failed
+                epochs = {epoch: ranges(queues) for epoch, queues in started.items()}
+                log.info("owner", queues=ranges(sorted(chain(*started.values()))), epochs=epochs)
+
+    # -- stopping ----------------------------------------------------------------------------------------------------
+
+    def let_go(self, meanwhile: Callable[[], None]) -> None:
+        """Stop all jobs and give every queue back as soon as its job has ended, at the latest after `drain` ms.
+
+        Jobs that did not end stay in `jobs`. Calls `meanwhile` again and again.
+        """
+        end = self._clock.monotonic() + self._drain
+        _tell(sorted(self.jobs.keys() - self._ending.keys()), "this node stops")
+        # All at once, so that none waits for another's sends.
+        for job in self.jobs.values():
+            job.stop()
+        running = dict(self.jobs)
+        while running and self._clock.monotonic() < end:
+            meanwhile()
+            for queue, job in list(running.items()):
+                if job.join(JOIN_STEP):
+                    del running[queue], self.jobs[queue]
+                    self._release_for_good(queue, job)
+        for queue, job in running.items():
+            self._release_for_good(queue, job)
+
+    def _release_for_good(self, queue: int, job: PullJob) -> None:
+        try:
+            self._coordinator.release(queue, job.epoch)
+        except DelayqError as error:  # leaving the coordinator gives it back too
+            log.warning("release_failed", queue=queue, error=str(error))
+
+
+def _tell(queues: Sequence[int], reason: str) -> None:
+    if queues:
+        log.info("let_go", queues=ranges(queues), reason=reason)

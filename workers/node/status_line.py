@@ -1,0 +1,94 @@
+"""What a node says of itself in Redis, for `GET /v1/nodes` and `delayq nodes`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+
+import msgspec
+
+from delayq.clock import Clock
+from delayq.config import Settings
+from delayq.nodes import LONGEST_REASON, OpenCircuit, RouteLine
+from delayq.routes import Route, Routes
+from delayq.store import commands
+from delayq.store.connect.store import Store
+from workers.node.ownership import Ownership
+from workers.node.skew import Skew
+from workers.sending.forwarder import Forwarder
+
+__all__ = ["Line"]
+
+EVERY = 5_000  # ms
+SILENT = 3_600_000  # ms after which the line of another node is removed
+TIDY = 60_000  # ms between two looks for such lines, at a page of them
+
+
+class Line:
+    """Published every 5 s, and at once when a queue came or went. Belongs to the node's thread.
+
+    A node that was killed takes its line not away, so the others do, an hour later.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        skew: Skew,
+        clock: Clock,
+        *,
+        routes: Routes,
+        forwarders: Mapping[str, Forwarder],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._skew = skew
+        self._clock = clock
+        self._routes = routes
+        self._forwarders = forwarders
+        self._started = clock.now()
+        self._published_at: int | None = None
+        self._tidy_at = clock.monotonic()
+        self._cursor = "0"
+
+    def publish(self, ownership: Ownership, changed: bool) -> None:
+        """Say it, if it is time or something `changed`; raises StoreError."""
+        now = self._clock.monotonic()
+        if not changed and self._published_at is not None and now - self._published_at < EVERY:
+            return
+        self._published_at = now
+        settings = self._settings
+        line = msgspec.json.encode(
+            {
+                "node": settings.node,
+                "address": settings.address,
+                "version": version("delayq"),
+                "since": self._started,
+                "seen": self._clock.now() + self._skew.ms,  # or others would hold a node with a wrong clock for dead
+                "coordinator": "zookeeper" if settings.zookeeper else "local",
+                "queues": {
+                    str(queue): {"epoch": job.epoch, "since": ownership.since[queue]}
+                    for queue, job in sorted(ownership.jobs.items())
+                },
+                "handed_over": ownership.handed_over,
+                "routes": [self._route(route) for route in self._routes.table],
+            }
+        )
+        self._store.run(commands.publish_node(settings.node, line))
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY
+            self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
+
+    def _route(self, route: Route) -> RouteLine:
+        forwarder = self._forwarders.get(route.name)
+        opened = forwarder.circuit.opened if forwarder is not None else None
+        circuit = None
+        if opened is not None:
+            redis_now = self._clock.now() + self._skew.ms - self._clock.monotonic()
+            reason = opened.reason[:LONGEST_REASON]
+            circuit = OpenCircuit(redis_now + opened.since, redis_now + opened.probe_at, reason)
+        return RouteLine(route.name, route.match, route.shown_target, circuit)
+
+    def take_away(self) -> None:
+        """The node has stopped; raises StoreError."""
+        self._store.run(commands.forget_node(self._settings.node))

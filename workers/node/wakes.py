@@ -1,0 +1,76 @@
+"""Hears the wakes that schedule, reschedule and redrive publish, and passes them to the pull jobs.
+
+A lost wake costs at most a second: the jobs' waits are bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from delayq.errors import StoreError
+from delayq.store.connect.store import Store
+from delayq.store.keys import queue_keys
+
+__all__ = ["WakeListener"]
+
+RECEIVE = 1.0
+PAUSE = 0.2
+log = structlog.get_logger()
+
+
+class WakeListener:
+    """One thread, one subscription for all queues. `wake(queue, due)` is called for each; due None: look again."""
+
+    def __init__(self, store: Store, queues: Iterable[int], wake: Callable[[int, int | None], None]) -> None:
+        self._wakes = store.wakes()
+        self._channels: dict[str, int] = {}
+        self.listen(queues)
+        self._wake = wake
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def listen(self, queues: Iterable[int]) -> None:
+        """Listen to these queues from now on, within a second; any thread may say so."""
+        self._channels = {queue_keys(queue).wake: queue for queue in queues}
+
+    def start(self) -> None:
+        """Start the thread; again is harmless."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self.run, name="wakes", daemon=True)
+            self._thread.start()
+
+    def run(self) -> None:
+        """Listen until stopped, whatever goes wrong."""
+        while not self._stopped.is_set():
+            try:
+                channels = self._channels
+                self._wakes.connect(list(channels))
+                for queue in channels.values():
+                    self._wake(queue, None)  # what was published meanwhile is lost: look
+                while channels is self._channels and not self._stopped.is_set():
+                    if (message := self._wakes.receive(RECEIVE)) is not None:
+                        self._pass(*message)
+            except StoreError as error:
+                log.warning("wakes_lost", error=str(error))
+                self._stopped.wait(PAUSE)
+            except Exception:
+                log.exception("wakes_failed")
+                self._stopped.wait(PAUSE)
+        self._wakes.close()
+
+    def _pass(self, channel: str, due: bytes) -> None:
+        queue = self._channels.get(channel)
+        if queue is not None:
+            self._wake(queue, int(due) if due.isdigit() else None)
+
+    def stop(self) -> None:
+        """End the thread within a second; again is harmless."""
+        self._stopped.set()
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for the thread."""
+        if self._thread is not None:
+            self._thread.join(timeout_ms / 1000)

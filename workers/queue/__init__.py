@@ -1,0 +1,1 @@
+"""One queue under one epoch, from the pull to the settlement."""

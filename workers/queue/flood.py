@@ -1,0 +1,54 @@
+"""Fresh first in a flood: while the head of a queue is late, its fresh messages get an offset of their own, so that
+other topics stay on time while a burst drains."""
+
+from __future__ import annotations
+
+from delayq.store.commands import Pulled
+from workers.queue.in_flight import Cursor
+
+__all__ = ["LATE", "Flood"]
+
+LATE = 20  # ms behind which the head counts as a flood
+LOOK_BACK = 500
+FRESH_EVERY = 12  # ms between two pulls of fresh messages
+
+
+class Flood:
+    """Whether there is one, and where the fresh messages go on. Messages with an ordering key are left out by pull."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.fresh = Cursor()
+        self._pulled_at = 0  # monotonic ms
+        self._looked_at: int | None = None  # the now of the last pull of the backlog
+
+    def backlog_waits(self, now: int) -> None:
+        """The backlog waits for room at a target; from LATE on, the fresh messages do not wait with it."""
+        if not self.on and self._looked_at is not None and now - self._looked_at > LATE:
+            self.on = True
+            self.fresh = Cursor(self._looked_at - LATE)
+
+    def fresh_is_due(self, monotonic: int) -> bool:
+        """Whether to pull fresh messages in this tick."""
+        if not self.on or monotonic - self._pulled_at < FRESH_EVERY:
+            return False
+        self._pulled_at = monotonic
+        return True
+
+    def fresh_in(self, monotonic: int) -> int:
+        """The ms until `fresh_is_due`, in a flood; at least 1."""
+        return max(1, self._pulled_at + FRESH_EVERY - monotonic)
+
+    def see_backlog(self, pulled: Pulled) -> None:
+        """A pull of the backlog tells how late its head is."""
+        self._looked_at = pulled.now
+        late = pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE
+        if late and not self.on and pulled.last is not None:
+            # Behind a burst of one ms everything is fresh; `see_fresh` corrects this for a backlog of many.
+            self.fresh = Cursor(max(pulled.last[0] + 1, pulled.now - LOOK_BACK))
+        self.on = late
+
+    def see_fresh(self, pulled: Pulled) -> None:
+        """If even the fresh messages are late, leave them to the backlog and go on with fresher ones."""
+        if pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE:
+            self.fresh = Cursor(pulled.now - LATE)

@@ -1,0 +1,78 @@
+"""Ordering keys: of one key, and one route, only one message is on its way; the others wait behind it, in due order."""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from workers.sending.held import Held, Stage
+
+__all__ = ["MOST", "Lanes"]
+
+#: Messages of one key held in memory; beyond that they are parked under the lane's name.
+MOST = 16
+LOW = 4
+
+
+def _place(held: Held) -> tuple[int, bytes]:
+    return held.place
+
+
+class Lanes:
+    """The held messages of each ordering key and route. The first of a lane may be on its way, the others wait."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, list[Held]] = {}
+        self._of_route: dict[str, int] = {}
+
+    @staticmethod
+    def name(held: Held) -> str:
+        """The name of its lane, and of the set where those are parked for which the lane has no place.
+
+        A route's name has no '/' in it, so no two lanes share a name whatever the keys are.
+        """
+        return f"k:{held.route.name if held.route is not None else ''}/{held.ordering_key}"
+
+    def full(self, held: Held) -> bool:
+        """Whether the message's lane has as many in memory as it may."""
+        return len(self._lanes.get(self.name(held), ())) >= MOST
+
+    def low(self, name: str) -> bool:
+        """Whether few messages of a lane are in memory, so that parked ones may come back."""
+        return len(self._lanes.get(name, ())) <= LOW
+
+    def count(self, route: str) -> int:
+        """How many messages of a route are in its lanes."""
+        return self._of_route.get(route, 0)
+
+    def enter(self, held: Held) -> bool:
+        """Take a place by due; True if it is the first and may go."""
+        lane = self._lanes.setdefault(self.name(held), [])
+        route = held.route.name if held.route is not None else ""
+        self._of_route[route] = self._of_route.get(route, 0) + 1
+        # Nothing passes one that was let go, or of which Redis has yet to be told.
+        first_stays = bool(lane) and lane[0].stage not in (Stage.PULLED, Stage.BACKING_OFF)
+        insort(lane, held, lo=int(first_stays), key=_place)
+        return lane[0] is held and held.stage is Stage.PULLED
+
+    def behind(self, held: Held) -> list[Held]:
+        """Those that wait behind the message in its lane."""
+        lane = self._lanes.get(self.name(held), [])
+        return lane[lane.index(held) + 1 :] if held in lane else []
+
+    def leave(self, held: Held) -> Held | None:
+        """Give up the place; the one that may go now, if any."""
+        name = self.name(held)
+        lane = self._lanes.get(name)
+        if lane is None or held not in lane:
+            return None
+        first = lane[0] is held
+        lane.remove(held)
+        self._of_route[held.route.name if held.route is not None else ""] -= 1
+        if not lane:
+            del self._lanes[name]
+            return None
+        return lane[0] if first and lane[0].stage is Stage.PULLED else None
+
+    def backing_off(self) -> list[Held]:
+        """The first of each lane whose back-off is running."""
+        return [lane[0] for lane in self._lanes.values() if lane[0].stage is Stage.BACKING_OFF]

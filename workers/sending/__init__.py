@@ -1,0 +1,1 @@
+"""The way to the targets: forwarders, circuits, back-off."""

@@ -1,0 +1,293 @@
+"""Sends to one target: a bounded number of messages waiting, a bounded number of sends at once.
+
+A send that hangs beyond its time-out is given up as 'unknown' and its thread replaced, so that it holds up nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from delayq.clock import Clock
+from delayq.routes import Route
+from delayq.targets import OK, Result, Target
+from workers.sending.circuit import Circuit
+from workers.sending.held import LOOK_AGAIN, Held
+from workers.sending.observer import Observer
+from workers.sending.pause_detector import Pulse
+
+if TYPE_CHECKING:
+    from workers.sending.spans import Spans
+
+__all__ = ["STALL", "Forwarder", "Report"]
+
+#: Tells the queue's owner what became of a batch (None: it was not sent); called from a sending thread.
+Report = Callable[[Sequence[Held], Sequence[Result] | None], None]
+STALL = 100
+GRACE = 1_000
+#: ms after which what waits for a thread is not sent any more, but pulled anew: a cancel of it may be as old.
+OLDEST = 10_000
+MOST_ABANDONED = 16
+log = structlog.get_logger()
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """A batch of one queue, taken at `since` (monotonic ms); `pauses` were counted when it was pulled."""
+
+    report: Report
+    batch: Sequence[Held]
+    pauses: int
+    since: int
+
+
+class _Send:
+    """A send under way."""
+
+    __slots__ = ("abandoned", "groups", "replaced", "since")
+
+    def __init__(self, groups: list[_Group], since: int) -> None:
+        self.groups = groups
+        self.since = since
+        self.abandoned = False
+        self.replaced = False
+
+
+class Forwarder:
+    """The way to one route's target."""
+
+    def __init__(
+        self,
+        route: Route,
+        target: Target,
+        clock: Clock,
+        *,
+        threads: int,
+        timeout: int,
+        observer: Observer | None = None,
+        pulse: Pulse | None = None,
+        spans: Spans | None = None,
+    ) -> None:
+        self.route = route
+        self.target = target
+        self.timeout = route.send_timeout or timeout
+        self.circuit = Circuit(clock)
+        self._clock = clock
+        self._observer = observer
+        self._pulse = pulse
+        self._spans = spans
+        self._threads = threads
+        self._gather: int = getattr(target, "gather", 0)
+        self._gatherer = False  # whether a thread waits until the first group has gathered for long enough
+        self._waiting = 0  # messages in groups that are not being sent
+        self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
+        self._condition = threading.Condition()
+        self._groups: deque[_Group] = deque()
+        self._pending = 0  # accepted and not reported
+        self._progress = clock.monotonic()
+        self._sends: set[_Send] = set()
+        self._abandoned = 0
+        self._stopping = False
+        self._workers: list[threading.Thread] = []
+
+    @property
+    def room(self) -> int:
+        """How many messages it takes now."""
+        return max(0, self._capacity - self._pending)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it has something to do and has finished nothing for a while."""
+        return self._pending > 0 and self._clock.monotonic() - self._progress > STALL
+
+    def now(self) -> int:
+        """Monotonic ms."""
+        return self._clock.monotonic()
+
+    def waited(self, since: int | None) -> int:
+        """ms since then; none since never."""
+        return self._clock.monotonic() - since if since is not None else 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything that it accepted is still without a result."""
+        return self._pending > 0
+
+    def start(self) -> None:
+        """Start the sending threads."""
+        with self._condition:
+            while len(self._workers) < self._threads:
+                self._spawn()
+
+    def _spawn(self) -> None:
+        worker = threading.Thread(target=self._work, name=f"forwarder-{self.route.name}", daemon=True)
+        self._workers.append(worker)
+        worker.start()
+
+    def submit(self, report: Report, batch: Sequence[Held], pauses: int = 0) -> None:
+        """Take a batch; the caller looked at `room` before (a batch beyond it is taken all the same).
+
+        If the process has stood still since so many `pauses` were counted, it is not sent any more.
+        """
+        with self._condition:
+            if not self._pending:
+                self._progress = self._clock.monotonic()
+            self._pending += len(batch)
+            # No group is more than one send, so that a slow target is not taken for a hung one, and all threads help.
+            limit, now = self.target.max_batch, self._clock.monotonic()
+            for start in range(0, len(batch), limit):
+                part = batch[start : start + limit] if len(batch) > limit else batch
+                self._groups.append(_Group(report, part, pauses, now))
+                self._waiting += len(part)
+                if not self._gatherer or self._gathers_for() <= 0:  # else the gatherer takes it along
+                    self._condition.notify()
+
+    def _next(self) -> _Send | None:
+        with self._condition:
+            while not self._groups or (left := self._gathers_for()) > 0:
+                if self._groups and not self._gatherer:
+                    self._gatherer = True
+                    self._clock.wait(self._condition, left)
+                    self._gatherer = False
+                elif self._stopping and not self._groups:
+                    return None
+                else:
+                    self._clock.wait(self._condition, 60_000)
+            groups = [self._groups.popleft()]
+            size = len(groups[0].batch)
+            while self._groups and size + len(self._groups[0].batch) <= self.target.max_batch:
+                groups.append(self._groups.popleft())
+                size += len(groups[-1].batch)
+            self._waiting -= size
+            if self._groups:
+                self._condition.notify()  # another thread sends them, or gathers
+            send = _Send(groups, self._clock.monotonic())
+            self._sends.add(send)
+            return send
+
+    def _gathers_for(self) -> int:
+        """The ms for which what is there waits for company: while a send is under way, unless there is enough for one."""
+        if not (self._gather and self._sends) or self._stopping or self._waiting >= self.target.max_batch:
+            return 0
+        return self._groups[0].since + self._gather - self._clock.monotonic()
+
+    def _work(self) -> None:
+        while (send := self._next()) is not None:
+            one = len(send.groups) == 1
+            batch = send.groups[0].batch if one else [held for group in send.groups for held in group.batch]
+            results = None if self._outdated(send) else self.send(batch)
+            if not self._finish(send, results):
+                return  # it was given up meanwhile, and this thread replaced; one that was not goes on
+
+    def _outdated(self, send: _Send) -> bool:
+        """Whether any of it is to be pulled anew first.
+
+        It was pulled before this process stood still, and its queue may be another node's by now; or it has waited for
+        very long, is expired by now, or not due any more as the clock was set back.
+        """
+        if self._pulse is not None and any(group.pauses != self._pulse.pauses for group in send.groups):
+            return True
+        since = send.since
+        if all(since - group.since <= LOOK_AGAIN for group in send.groups):
+            return False
+        if any(since - group.since > OLDEST for group in send.groups):
+            return True
+        now = self._clock.now()
+        return any(held.score > now or held.expired(now) for group in send.groups for held in group.batch)
+
+    def send(self, batch: Sequence[Held]) -> Sequence[Result]:
+        """Send a batch now; a result per message whatever happens."""
+        limit = self.target.max_batch
+        results: list[Result] = []
+        for start in range(0, len(batch), limit):
+            some = batch[start : start + limit] if len(batch) > limit else batch
+            try:
+                answer = self.target.send(some, self.timeout / 1000)
+            except Exception as error:
+                log.warning("send_failed", route=self.route.name, error=repr(error))
+                answer = [Result.unknown(f"{type(error).__name__}: {error}")] * len(some)
+            if len(answer) != len(some):
+                answer = [Result.unknown("the target did not answer for every message")] * len(some)
+            if len(some) == len(batch):
+                return answer
+            results += answer
+        return results
+
+    def _finish(self, send: _Send, results: Sequence[Result] | None) -> bool:
+        with self._condition:
+            if send.abandoned:
+                self._abandoned -= 1
+                return not send.replaced
+            self._sends.discard(send)
+            self._done(send)
+        if results is not None:
+            self._count(send, results, self._clock.monotonic() - send.since)
+        start = 0
+        for group in send.groups:
+            end = start + len(group.batch)
+            group.report(group.batch, results if results is None or len(send.groups) == 1 else results[start:end])
+            start = end
+        return True
+
+    def _done(self, send: _Send) -> None:
+        self._pending -= sum(len(group.batch) for group in send.groups)
+        self._progress = self._clock.monotonic()
+
+    def _count(self, send: _Send, results: Sequence[Result], took: int) -> None:
+        reached = any(result is OK or result.outcome in ("ok", "rejected") for result in results)
+        full = any(result.outcome == "full" for result in results)
+        ids = (held.id for group in send.groups for held in group.batch)
+        after = max((result.after for result in results), default=0)
+        reason = _reason(results)
+        if self.circuit.sent(reached and not full, after, ids, full, reason):
+            if self.circuit.open:
+                log.warning("circuit_open", route=self.route.name, reason=reason)
+            else:
+                log.warning("circuit_closed", route=self.route.name)
+            if self._observer is not None:
+                self._observer.circuit(self.route.name, self.circuit.open)
+        if self._observer is not None:
+            self._observer.sent(self.route.name, results, took)
+        if self._spans is not None:
+            self._spans.sent(self.route.name, (held for group in send.groups for held in group.batch), results, took)
+
+    def give_up_hung(self) -> None:
+        """Report sends that are far over their time-out as unknown and replace their threads."""
+        now = self._clock.monotonic()
+        with self._condition:
+            hung = [send for send in self._sends if now - send.since > self.timeout + GRACE]
+            for send in hung:
+                send.abandoned = True
+                self._sends.discard(send)
+                self._done(send)
+                self._abandoned += 1
+                if self._abandoned <= MOST_ABANDONED:
+                    send.replaced = True
+                    self._spawn()
+            self._workers = [worker for worker in self._workers if worker.is_alive()]
+        for send in hung:
+            log.error("send_hung", route=self.route.name, messages=sum(len(group.batch) for group in send.groups))
+            unknown = Result.unknown(f"no answer within {self.timeout} ms")
+            self._count(send, [unknown], now - send.since)
+            for group in send.groups:
+                group.report(group.batch, [unknown] * len(group.batch))
+
+    def stop(self) -> None:
+        """Let the threads end once nothing waits; idempotent. Close the target after `join`."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for the threads, at most so long; a hung one is left behind (it is a daemon)."""
+        end = self._clock.monotonic() + timeout_ms
+        for worker in list(self._workers):
+            worker.join(max(0, end - self._clock.monotonic()) / 1000)
+
+
+def _reason(results: Sequence[Result]) -> str:
+    return next((result.reason for result in results if result.reason), "")
