@@ -97,7 +97,7 @@ def _app(wanted: str) -> typer.Typer:
 
 def _function(place: str) -> Callable[..., int]:
     module, _, name = place.partition(":")
-    function: Callable[..., int] = getattr(import_module(f"delayq.cli.{module}"), name)
+    function: Callable[..., int] = getattr(import_module(f"delayq.cli.commands.{module}"), name)
     return function
 
 

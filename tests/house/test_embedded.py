@@ -111,7 +111,7 @@ def test_a_full_server_refuses_to_store_more() -> None:
 
 @pytest.mark.slow
 def test_the_time_that_loading_takes_does_not_count_as_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delayq.embedded.START_SECONDS", 1.5)
+    monkeypatch.setattr("delayq.embedded.server.START_SECONDS", 1.5)
     with EmbeddedServer(data_dir=tmp_path) as server, connect(server) as client:
         for _ in range(8):
             with client.pipeline(transaction=False) as pipeline:
@@ -191,7 +191,7 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path) -
 
 
 def test_a_server_that_hangs_is_killed_in_the_end(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delayq.embedded.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("delayq.embedded.server.STOP_SECONDS", 0.1)
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
     server.stop()
