@@ -98,7 +98,7 @@ import sys
 sys.modules["pika"] = None
 from delayq.errors import MissingExtra
 try:
-    import delayq.targets.rabbitmq
+    import delayq.targets.rabbitmq.target
 except MissingExtra as error:
     print(error)
 """

@@ -57,7 +57,7 @@ def test_over_tls_only_a_proxy_with_a_good_certificate_is_spoken_to(tmp_path: Pa
 
 
 def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("delayq.targets.rocketmq.target")]:
+    for module in [name for name in sys.modules if name.startswith("delayq.targets.rocketmq.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(MissingExtra, match=r"pip install 'delayq\[rocketmq\]'"):
