@@ -164,7 +164,7 @@ logging.shutdown()
 """
 
 
-@pytest.mark.parametrize("package", ["api", "workers"])
+@pytest.mark.parametrize("package", ["api", "workers.telemetry"])
 def test_h6_a_log_line_stays_one_line_whatever_is_in_it(package: str) -> None:
     """Where nobody looks on, each event is one line of JSON."""
     command = [sys.executable, "-c", LOGGING.replace("PACKAGE", package)]
