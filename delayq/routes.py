@@ -12,12 +12,12 @@ from fnmatch import translate
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import Message, check_topic
+from delayq.urls import split_url
 
 __all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_check"]
 
@@ -83,7 +83,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
             raise ConfigError(f"route {self.name}: path is 'auto' or 'general', not {self.path!r}")
         if self.per_queue and (self.path == "general" or self.target != LOCAL):
             raise ConfigError(f"route {self.name}: perQueue is for streams in delayq's own Redis ({LOCAL}, path auto)")
-        if self.max_backlog is not None and (self.per_queue or urlsplit(self.target).scheme != "redis+stream"):
+        if self.max_backlog is not None and (self.per_queue or split_url(self.target).scheme != "redis+stream"):
             raise ConfigError(f"route {self.name}: maxBacklog is for streams ({LOCAL}), and not with perQueue")
         if self.stream.startswith("delayq:"):
             raise ConfigError(f"route {self.name}: a stream's name must not begin with 'delayq:'")
@@ -93,9 +93,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         ):  # fmt: skip
             if value is not None and value < 1:
                 raise ConfigError(f"route {self.name}: {field} is at least 1")
-        if not urlsplit(self.target).scheme:
+        if not split_url(self.target).scheme:
             raise ConfigError(f"route {self.name}: target is a URL, such as 'redis+stream:' or 'log:'")
-        if self.options and urlsplit(self.target).scheme in NO_OPTIONS:
+        if self.options and split_url(self.target).scheme in NO_OPTIONS:
             raise ConfigError(f"route {self.name}: targets of this kind have no options")
 
 
@@ -122,7 +122,7 @@ def register_check(scheme: str, factory: CheckFactory) -> None:
 
 def _check_of(route: Route) -> Check | None:
     """The check of the route's kind of target: by the entry points of the group `delayq.checks`; None without one."""
-    scheme = urlsplit(route.target).scheme
+    scheme = split_url(route.target).scheme
     if scheme in NO_OPTIONS:
         return None
     factory = _registered.get(scheme)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 import msgspec
 
 from delayq.errors import ConfigError
 from delayq.routes import CheckFactory, Route, register_check
+from delayq.urls import split_url
 
 __all__ = ["LONGEST_AFTER", "OK", "Delivery", "Result", "Target", "TargetFactory", "open_target", "register_target"]
 
@@ -125,7 +125,7 @@ def register_target(scheme: str, factory: TargetFactory, check: CheckFactory | N
 
 def open_target(route: Route, redis_url: str) -> Target:
     """Open the target that the route names; raises ConfigError (MissingExtra if a package is not installed)."""
-    scheme = urlsplit(route.target).scheme
+    scheme = split_url(route.target).scheme
     factory = _registered.get(scheme)
     if factory is None:
         found = entry_points(group="delayq.targets")

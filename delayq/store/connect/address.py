@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 import msgspec
 
 from delayq.errors import ConfigError
+from delayq.urls import split_url
 
 __all__ = ["CLUSTER", "SENTINEL", "SINGLE", "Address", "Node", "hosts", "parse", "without_secrets", "without_user"]
 
@@ -63,12 +64,13 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 def parse(url: str) -> Address:
     """What the URL says; raises ConfigError. Options that redis-py does not know are told when a store is made."""
     try:
-        parts = urlsplit(url)
+        parts = split_url(url)
         kind = _SCHEMES.get(parts.scheme)
         if kind is None or "://" not in url:
             *most, last = (f"{scheme}://" for scheme in _SCHEMES)
             raise ValueError(f"it begins with {', '.join(most)} or {last}")
         if kind == SINGLE:
+            parts = urlsplit(url)
             (parts.hostname or "").encode("idna")
             _ = parts.port
             return Address(kind=kind, url=url)
@@ -118,7 +120,7 @@ def without_secrets(url: str) -> str:
 
 def without_user(url: str) -> str:
     """The URL for one who has no name and password with the servers (those for sentinels stay)."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     query = "&".join(one for one in parts.query.split("&") if one.partition("=")[0] not in ("username", "password"))
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query))
 

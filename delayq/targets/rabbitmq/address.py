@@ -8,6 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 import pika
 
+from delayq.urls import split_url
+
 __all__ = ["parameters_of"]
 
 PORT: Final = 5672
@@ -29,7 +31,7 @@ def parameters_of(
 
     The second of the schemes is with TLS. Raises ValueError.
     """
-    parts = urlsplit(url)
+    parts = split_url(url)
     given, _, hosts = parts.netloc.rpartition("@")
     if not hosts or parts.query or parts.fragment or parts.scheme not in schemes:
         raise ValueError(f"the URL is {schemes[0]}[s]://[user:password@]host:port[,host:port…]/virtual-host")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import NoBackoff
@@ -17,6 +16,7 @@ from delayq.store.connect.address import CLUSTER, SINGLE, parse
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
+from delayq.urls import split_url
 
 __all__ = ["RedisStreamTarget", "is_local"]
 
@@ -29,7 +29,7 @@ def redis_url_of(target: str, redis_url: str) -> str:
     rest = target.partition(":")[2]
     if "://" in rest:
         return rest
-    return redis_url if not urlsplit(target).netloc else target.replace("redis+stream", "redis", 1)
+    return redis_url if not split_url(target).netloc else target.replace("redis+stream", "redis", 1)
 
 
 def is_local(route: Route, redis_url: str) -> bool:
@@ -38,7 +38,7 @@ def is_local(route: Route, redis_url: str) -> bool:
     They lie in delayq's own Redis, and have no bound, which would have to be looked at; in a cluster they lie in the slot
     of the queue only if each queue has its own.
     """
-    if route.path == "general" or route.max_backlog is not None or urlsplit(route.target).scheme != "redis+stream":
+    if route.path == "general" or route.max_backlog is not None or split_url(route.target).scheme != "redis+stream":
         return False
     ours = parse(redis_url)
     if ours.kind == CLUSTER and not route.per_queue:

@@ -7,7 +7,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,6 +20,7 @@ from delayq.targets.rocketmq.message import Messages
 from delayq.targets.rocketmq.proxy import Call, Proxies, Way
 from delayq.targets.rocketmq.rules import topic_of
 from delayq.targets.rocketmq.verdicts import ACCEPTABLE
+from delayq.urls import split_url
 
 __all__ = ["Options", "RocketMQTarget"]
 
@@ -197,7 +197,7 @@ class RocketMQTarget:
 
 def _endpoints(url: str) -> str:
     """The proxies' addresses, as the client takes them."""
-    parts = urlsplit(url)
+    parts = split_url(url)
     if "@" in parts.netloc:
         raise ValueError("keys do not go into the URL: use the options accessKey and secretKey")
     addresses = parts.netloc.split(",")

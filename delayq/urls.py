@@ -1,0 +1,19 @@
+"""URLs that name several hosts, a comma between two."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+__all__ = ["split_url"]
+
+_AFTER_HOSTS: Final = "/?#"
+
+
+def split_url(url: str) -> SplitResult:
+    """As `urlsplit`, which would refuse a bracket behind the first host: `netloc` is what was written, unchecked."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or ":" in scheme:
+        return urlsplit(url)
+    end = min((place for mark in _AFTER_HOSTS if (place := rest.find(mark)) >= 0), default=len(rest))
+    return urlsplit(f"{scheme}://{rest[end:]}")._replace(netloc=rest[:end])
