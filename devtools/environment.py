@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from devtools.progress import call
+
 # Other people's environments, and what would make pip or Python look elsewhere.
 FOREIGN = (
     "PIP_PREFIX",
@@ -76,14 +78,16 @@ def _install(venv: Path, extras: set[str]) -> None:
     _say(f"installing delayq[{','.join(sorted(extras))}] into .venv; the first time this takes a minute")
     python = str(_python(venv))
     pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
-    options = ["--quiet"] if uv else ["--quiet", "--disable-pip-version-check"]
+    options = [] if uv else ["--disable-pip-version-check"]
+    if not sys.stderr.isatty():
+        options.append("--quiet")
     if uv:
         options.append("--compile-bytecode")  # as pip does by itself: once, and not at each start
     # What an install into the checkout itself left there: run from there, it would hide the entry points of this one.
     shutil.rmtree(venv.parent / "delayq.egg-info", ignore_errors=True)
     command = [*pip, *options, "--editable", f".[{','.join(sorted(extras))}]"]
     # setuptools warns that a folder is named like the package, which in a checkout it is.
-    if subprocess.call(command, cwd=venv.parent, env={**os.environ, "PYTHONWARNINGS": "ignore"}) != 0:
+    if call(command, cwd=venv.parent, env={**os.environ, "PYTHONWARNINGS": "ignore"}) != 0:
         raise CannotInstall("delayq could not be installed; the reason is above. Mend it and say the same again.")
     (venv / "delayq-installed.json").write_text(json.dumps({wanted: sorted(extras)}))
 
