@@ -24,7 +24,7 @@ from delayq.store.commands.appending import Batch
 from delayq.store.connect.store import Store
 from delayq.targets import Result
 from tests.protocol.world import DELIVERED, POLICY, RETENTION, START, Owner, World
-from workers.sending.held import LOOK_AGAIN, Held
+from workers.sending.message import LOOK_AGAIN, InFlightMessage
 
 NODES = (0, 1)
 IDS = ("a", "b", "c", "d.00aa", "e.00aa", "f.00aa", "s1", "s2", "u1")
@@ -103,8 +103,8 @@ class Protocol(RuleBasedStateMachine):
         super().__init__()
         self.world = World(self.store)
         self.model = Model()
-        self.held_by: dict[int, Generation] = {}  # id of a Held -> the generation that it is
-        self.keep: list[Held] = []
+        self.held_by: dict[int, Generation] = {}  # id of an InFlightMessage -> the generation that it is
+        self.keep: list[InFlightMessage] = []
         self.step = 0
         self.latest = START - 1  # the latest that both clocks have reached together
         self.stream_seen: Counter[str] = Counter()
@@ -271,7 +271,7 @@ class Protocol(RuleBasedStateMachine):
             self.was_submitted(owner, held)
         self.look_at_stream()
 
-    def was_submitted(self, owner: Owner, held: Held) -> None:
+    def was_submitted(self, owner: Owner, held: InFlightMessage) -> None:
         self.reach(owner)
         generation = self.generation_of(held)
         self.held_by[id(held)] = generation
@@ -282,7 +282,7 @@ class Protocol(RuleBasedStateMachine):
         self.check_not_cancelled(generation)
         self.check_not_removed_long_ago(generation)
 
-    def generation_of(self, held: Held) -> Generation:
+    def generation_of(self, held: InFlightMessage) -> Generation:
         """Which life of the id this is: by its asked due and ticket."""
         known = self.by_ticket.get(held.ticket)
         assert known is not None, f"{held.id} is sent from a ticket that never was"
@@ -309,7 +309,7 @@ class Protocol(RuleBasedStateMachine):
         since = self.world.elapsed - generation.removed_at if generation.removed_at is not None else 0
         assert since <= LOOK_AGAIN, f"{generation.id} is sent {since} ms after a cancel removed it"
 
-    def check_order(self, held: Held) -> None:
+    def check_order(self, held: InFlightMessage) -> None:
         if not held.record.keyed:
             return
         pulled = self.pulled_at.get(id(held), self.step)

@@ -15,7 +15,7 @@ from delayq.store import scripts
 from delayq.store.connect.store import Store
 from tests.protocol.machine import Protocol
 from tests.protocol.mutants import MUTANTS, Mutant, plant
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 #: Examples that the seeds of mutants were chosen for: how many there are to be bears on how they are drawn.
 SOON = 60
@@ -166,6 +166,6 @@ def test_the_state_machine_fails_without_a_rule(
 def test_the_state_machine_fails_for_an_owner_that_does_not_look_again_at_what_waited(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Held, "stale", lambda self, now: False)
+    monkeypatch.setattr(InFlightMessage, "stale", lambda self, now: False)
     with pytest.raises(AssertionError, match="after a cancel removed it"):
         walk(store, PATHS["sending what has waited"])

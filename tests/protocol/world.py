@@ -19,12 +19,13 @@ from delayq.store.commands.appending import Batch
 from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
 from delayq.targets import OK, Result
+from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
-from workers.queue.sort import Dispatch, Policy
+from workers.queue.sort import Dispatch
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder, Report
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 START = 1_800_000_000_000
 STREAMS = ("s.t", "s.u")
@@ -71,20 +72,20 @@ class ManualForwarder(Forwarder):
 
     def __init__(self, route: Route, clock: NodeClock) -> None:
         super().__init__(route, NoTarget(), clock, threads=20, timeout=1_000)
-        self.outbox: list[tuple[Report, list[Held]]] = []
-        self.on_submit: list[Held] = []
+        self.outbox: list[tuple[Report, list[InFlightMessage]]] = []
+        self.on_submit: list[InFlightMessage] = []
 
     @property
     def stalled(self) -> bool:
         return False
 
-    def submit(self, report: Report, batch: Sequence[Held], pauses: int = 0) -> None:
+    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
         for held in batch:
             self._pending += 1
             self.outbox.append((report, [held]))
             self.on_submit.append(held)
 
-    def answer(self, index: int, result: Result) -> Held:
+    def answer(self, index: int, result: Result) -> InFlightMessage:
         report, batch = self.outbox.pop(index)
         self._pending -= 1
         self.circuit.sent(result.outcome in ("ok", "rejected"), result.after, [batch[0].id], result.outcome == "full")
@@ -215,7 +216,7 @@ class World:
         self.owners.append(owner)
         return owner
 
-    def tick(self, owner: Owner) -> list[Held]:
+    def tick(self, owner: Owner) -> list[InFlightMessage]:
         """One tick; what it gave to the forwarder."""
         owner.forwarder.on_submit.clear()
         pause = owner.job.tick()
@@ -234,7 +235,7 @@ class World:
         """The second half, however much later: how many were appended."""
         return owner.job.appending.append(batch, self.now).count
 
-    def answer(self, owner: Owner, index: int, result: Result) -> Held:
+    def answer(self, owner: Owner, index: int, result: Result) -> InFlightMessage:
         held = owner.forwarder.answer(index, result)
         owner.woken = True
         return held

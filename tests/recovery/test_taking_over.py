@@ -7,7 +7,7 @@ from delayq.store.connect.store import Store
 from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import OneQueue
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 KEYS = [f"key-{number:02}" for number in range(30)]  # more than come back in one tick
 PREDECESSOR = "0000000000.00000000000000000001"
@@ -22,7 +22,7 @@ def test_a_message_that_falls_due_while_its_elder_comes_back_stays_behind_it(val
     for ticket, score, attempts, raw in zip(
         pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
     ):
-        held = Held(ticket, score, attempts, raw)
+        held = InFlightMessage(ticket, score, attempts, raw)
         world.store.run(commands.park(world.keys, PREDECESSOR, f"k:general/{held.ordering_key}", [held]))
 
     hand = world.take_over()

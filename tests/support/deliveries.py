@@ -8,15 +8,15 @@ from typing import Any
 from delayq.codec import encode
 from delayq.message import Limits, Message
 from delayq.targets import Result
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 __all__ = ["delivery", "outcomes"]
 
 
-def delivery(id: str, body: Any = "x", attempts: int = 0, **fields: Any) -> Held:
+def delivery(id: str, body: Any = "x", attempts: int = 0, **fields: Any) -> InFlightMessage:
     """A pulled message that was due at 20,000."""
     content = encode(Message(**({"topic": "orders", "delay_time": 0, "body": body} | fields)), Limits())
-    return Held(id.encode() + b"\x000000001", 20_000, attempts, b"0000001%013d0" % 20_000 + content)
+    return InFlightMessage(id.encode() + b"\x000000001", 20_000, attempts, b"0000001%013d0" % 20_000 + content)
 
 
 def outcomes(results: Sequence[Result]) -> list[str]:

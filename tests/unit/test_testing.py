@@ -15,15 +15,15 @@ from delayq.message import Limits, Message
 from delayq.routes import Route
 from delayq.targets import open_target
 from delayq.testing import START, ManualClock, MemoryTarget, register_memory_target
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 REDIS = "redis://127.0.0.1:6379/0"
 
 
-def delivery(id: str, topic: str = "t") -> Held:
+def delivery(id: str, topic: str = "t") -> InFlightMessage:
     """A pulled message."""
     content = encode(Message(topic=topic, delay_time=0, body="x", keys=("k",), properties={"n": "v"}), Limits())
-    return Held(id.encode() + b"\x000000001", 5, 1, b"0000001%013d0" % 5 + content)
+    return InFlightMessage(id.encode() + b"\x000000001", 5, 1, b"0000001%013d0" % 5 + content)
 
 
 @pytest.fixture

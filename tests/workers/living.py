@@ -23,9 +23,9 @@ from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
-from workers.queue.sort import Policy
+from workers.queue.policy import Policy
 from workers.sending.backoff import Backoff
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 __all__ = ["live"]
 
@@ -136,8 +136,8 @@ class Life:
     store: Store
     seed: int
     alive: dict[str, Known] = field(default_factory=dict)
-    pulled_at: dict[int, int] = field(default_factory=dict)  # id of a Held -> step
-    keep: list[Held] = field(default_factory=list)
+    pulled_at: dict[int, int] = field(default_factory=dict)  # id of an InFlightMessage -> step
+    keep: list[InFlightMessage] = field(default_factory=list)
     step: int = 0
     snapshot: Snapshot | None = None
 
@@ -296,7 +296,7 @@ class Life:
 
     # -- what was promised -------------------------------------------------------------------------------------------
 
-    def check_order(self, held: Held) -> None:
+    def check_order(self, held: InFlightMessage) -> None:
         sent = self.alive.get(held.id)
         if sent is None or not sent.key or sent.arrived:
             return

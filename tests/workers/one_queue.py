@@ -18,12 +18,13 @@ from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World
 from workers.queue.history import History
+from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
-from workers.queue.sort import Dispatch, Policy
+from workers.queue.sort import Dispatch
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import STALL, Forwarder, Report
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 from workers.sending.observer import Observer
 from workers.sending.pause_detector import Pulse
 from workers.sending.spans import Spans
@@ -44,12 +45,12 @@ class ByHand(ManualForwarder):
     def stalled(self) -> bool:
         return self._pending > 0 and self._clock.monotonic() - self._progress > STALL
 
-    def submit(self, report: Report, batch: Sequence[Held], pauses: int = 0) -> None:
+    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
         if not self._pending:
             self._progress = self._clock.monotonic()
         super().submit(report, batch, pauses)
 
-    def answer(self, index: int, result: Result) -> Held:
+    def answer(self, index: int, result: Result) -> InFlightMessage:
         self._progress = self._clock.monotonic()
         return super().answer(index, result)
 
@@ -89,7 +90,7 @@ class Hand:
                 return self.sent[start:]
         raise AssertionError("the job always wants to go on at once")
 
-    def run(self, ms: int, answer: Callable[[Held], Result] | None = None) -> list[str]:
+    def run(self, ms: int, answer: Callable[[InFlightMessage], Result] | None = None) -> list[str]:
         """Let so much time pass as the job's pauses say, answering every send; the ids that were sent meanwhile."""
         start, end = len(self.sent), self.world.elapsed + ms
         for _ in range(100_000):

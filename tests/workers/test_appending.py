@@ -17,7 +17,7 @@ from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
 from workers.queue.appending import MOST, MOST_BYTES
 from workers.queue.flood import LATE
-from workers.queue.sort import Policy
+from workers.queue.policy import Policy
 from workers.sending.backoff import Backoff
 from workers.telemetry.metrics import Metrics
 

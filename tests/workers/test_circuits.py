@@ -8,10 +8,10 @@ from delayq.routes import Route
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.queue.sort import Policy
+from workers.queue.policy import Policy
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import PROBES
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 BROKEN = Result.unknown("answered 500")
 AWAY = Result.unavailable("the broker is away")
@@ -61,7 +61,7 @@ def test_alone_a_message_that_may_have_arrived_each_time_is_buried_after_its_att
     hand = world.take_over()
     attempts: list[int] = []
 
-    def answer(held: Held) -> Result:
+    def answer(held: InFlightMessage) -> Result:
         attempts.append(held.attempt)
         return BROKEN
 
@@ -146,7 +146,7 @@ def test_two_routes_to_one_target_have_a_circuit_and_parked_messages_each(worlds
     world = worlds(table=table, policy=POLICY)
     hand = world.take_over()
 
-    def answer(held: Held) -> Result:
+    def answer(held: InFlightMessage) -> Result:
         return Result.unavailable("there is no such topic") if held.topic == "g.deleted" else OK
 
     for number in range(20):
@@ -175,7 +175,7 @@ def test_a_full_target_opens_its_circuit_at_once_and_burns_nothing_however_often
     for _ in range(40):  # room for few at a time
         room = [3]
 
-        def answer(held: Held, room: list[int] = room) -> Result:
+        def answer(held: InFlightMessage, room: list[int] = room) -> Result:
             room[0] -= 1
             return OK if room[0] >= 0 else Result.full("no room")
 

@@ -17,8 +17,8 @@ from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
 from workers.queue.flood import FRESH_EVERY, LATE
+from workers.queue.policy import Policy
 from workers.queue.pull import GROUPS, LONGEST_WAIT
-from workers.queue.sort import Policy
 from workers.sending.backoff import Backoff
 
 SMALL = Policy(window=300, look=5, backoff=Backoff(100, 1_000))

@@ -8,9 +8,9 @@ from delayq.targets import OK, Result
 from tests.protocol.world import NoTarget
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.queue.sort import Policy
+from workers.queue.policy import Policy
 from workers.sending.backoff import Backoff
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 AWAY = Result.unavailable("the broker is away")
 
@@ -163,7 +163,7 @@ def test_a_target_that_rejects_everything_gets_it_buried_and_others_go_on(world:
         world.add(f"bad{i:02}")
         world.add(f"good{i:02}", topic="o.t")
 
-    def answer(held: Held) -> Result:
+    def answer(held: InFlightMessage) -> Result:
         return Result.rejected("no such field") if held.topic == "g.t" else OK
 
     hand.run(50, answer)

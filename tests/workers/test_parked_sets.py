@@ -9,7 +9,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION
 from tests.workers.living import FaultyStore
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 AWAY = Result.unavailable("away")
 
@@ -115,7 +115,7 @@ def test_a_parked_set_that_its_owner_never_heard_of_is_found_within_a_second(wor
     assert pulled is not None
     for name, place in (("k:general/k", 0), ("t:general", 1)):
         raw = pulled.tickets[place], pulled.scores[place], pulled.attempts[place], pulled.records[place]
-        world.store.run(commands.park(world.keys, hand.job.epoch, name, [Held(*raw)]))
+        world.store.run(commands.park(world.keys, hand.job.epoch, name, [InFlightMessage(*raw)]))
     hand.settle()
     assert hand.parked == []
     assert sorted(hand.run(1_100, lambda held: OK)) == ["lost", "lost too"]

@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 from tests.workers.one_queue import OTHER, START, OneQueue
 from workers.sending.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, PROBES, Circuit
 from workers.sending.forwarder import Forwarder
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 PAUSE = 60_000  # far beyond the back-off of these tests, which is at most a second
 
@@ -102,7 +102,7 @@ def test_a_batch_for_a_target_that_takes_one_at_a_time_is_sent_by_all_threads() 
     target, reported = OneByOne(), list[str]()
     forwarder = Forwarder(OTHER, target, ManualClock(), threads=3, timeout=1_000)
     record = b"0000000" + b"1800000000000" + b"0" + encode(Message(topic="o.t", delay_time=1), Limits())
-    batch = [Held(f"m{number}".encode() + b"\x000000000", START, 0, record) for number in range(6)]
+    batch = [InFlightMessage(f"m{number}".encode() + b"\x000000000", START, 0, record) for number in range(6)]
     forwarder.start()
     try:
         forwarder.submit(lambda some, results: reported.extend(held.id for held in some), batch)

@@ -14,15 +14,15 @@ from delayq.targets import Result
 from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.waiting import eventually
 from workers.sending.forwarder import Forwarder
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 from workers.sending.pause_detector import Pulse
 
 LONGEST = 1_000
 
 
-def held(id: str) -> Held:
+def held(id: str) -> InFlightMessage:
     record = b"0000000" + b"1800000000000" + b"0" + encode(Message(topic="g.t", delay_time=1), Limits())
-    return Held(id.encode() + b"\x000000000", START, 0, record)
+    return InFlightMessage(id.encode() + b"\x000000000", START, 0, record)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ class Desk:
     def submit(self, id: str, pauses: int) -> None:
         self.forwarder.submit(self._report, [held(id)], pauses)
 
-    def _report(self, batch: Sequence[Held], results: Sequence[Result] | None) -> None:
+    def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         self.reports |= {one.id: None if results is None else results[0].outcome for one in batch}
 
 

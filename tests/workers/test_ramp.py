@@ -10,8 +10,8 @@ from tests.workers.conftest import Worlds
 from tests.workers.one_queue import OneQueue
 from workers.node.node import Node
 from workers.queue.flood import FRESH_EVERY, LATE
+from workers.queue.policy import Policy
 from workers.queue.ramp import EVERY, FROM, Ramp
-from workers.queue.sort import Policy
 from workers.sending.backoff import Backoff
 
 LASTS = 1_000

@@ -10,8 +10,8 @@ from delayq.store.connect.store import Store
 from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import START, OneQueue
+from workers.queue.policy import Policy
 from workers.queue.refusals import FIRST_PAUSE, LONGEST_PAUSE, Refusals
-from workers.queue.sort import Policy
 from workers.queue.stuck import PULLS_FAIL_AFTER
 from workers.sending.backoff import Backoff
 

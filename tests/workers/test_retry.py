@@ -14,10 +14,10 @@ from delayq.targets import OK, Delivery, Result
 from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import GENERAL, OTHER, START, STREAMS, OneQueue
-from workers.queue.sort import Policy
+from workers.queue.policy import Policy
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 AWAY = Result.unavailable("the broker is away")
 
@@ -61,7 +61,7 @@ def test_a_target_is_told_which_attempt_it_is_and_the_due_that_was_asked_for(wor
     world.add("m", at=7)
     seen: list[tuple[int, int]] = []
 
-    def answer(held: Held) -> Result:
+    def answer(held: InFlightMessage) -> Result:
         seen.append((held.attempt, held.due - START))
         return AWAY if held.attempt < 3 else OK
 
@@ -171,9 +171,9 @@ class Odd:
     def close(self) -> None: ...
 
 
-def some(count: int) -> list[Held]:
+def some(count: int) -> list[InFlightMessage]:
     record = b"0000000" + b"1800000000000" + b"0" + encode(Message(topic="g.t", delay_time=1), Limits())
-    return [Held(f"m{i}".encode() + b"\x000000000", START, 0, record) for i in range(count)]
+    return [InFlightMessage(f"m{i}".encode() + b"\x000000000", START, 0, record) for i in range(count)]
 
 
 def forwarder(how: object) -> Forwarder:

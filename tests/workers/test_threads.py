@@ -25,7 +25,7 @@ from workers.queue.pull_job import PullJob
 from workers.queue.settlement import Settlement
 from workers.queue.sort import Dispatch
 from workers.sending.forwarder import GRACE, MOST_ABANDONED, Forwarder
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 ROUTE = Route(name="memory", target="memory:")
 TIMEOUT = 1_000
@@ -33,9 +33,9 @@ NAMES = {"pull-job-0", "wakes", "forwarder-memory"}
 Reports = list[tuple[list[str], list[str]]]
 
 
-def held(id: str) -> Held:
+def held(id: str) -> InFlightMessage:
     record = b"0000000" + b"1800000000000" + b"0" + encode(Message(topic="g.t", delay_time=1), Limits())
-    return Held(id.encode() + b"\x000000000", START, 0, record)
+    return InFlightMessage(id.encode() + b"\x000000000", START, 0, record)
 
 
 class Desk:
@@ -51,7 +51,7 @@ class Desk:
     def submit(self, *ids: str) -> None:
         self.forwarder.submit(self._report, [held(id) for id in ids])
 
-    def _report(self, batch: Sequence[Held], results: Sequence[Result] | None) -> None:
+    def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         assert results is not None
         with self._condition:
             for one, result in zip(batch, results, strict=True):
@@ -209,7 +209,7 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
     real_submit = type(hand.forwarders["general"]).submit
     forwarder = hand.forwarders["general"]
 
-    def submit(report: Any, batch: Sequence[Held], pauses: int) -> None:
+    def submit(report: Any, batch: Sequence[InFlightMessage], pauses: int) -> None:
         real_submit(forwarder, report, batch)
         while forwarder.outbox:
             answered.append(forwarder.ids[0])

@@ -14,7 +14,7 @@ from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
 from workers.sending.forwarder import OLDEST, Forwarder
-from workers.sending.held import LOOK_AGAIN, Held
+from workers.sending.message import LOOK_AGAIN, InFlightMessage
 
 HOUR = 3_600_000
 ROOM = 40  # of a forwarder that is moved by hand
@@ -132,9 +132,9 @@ class Desk:
     def submit(self, id: str, expire_after: int | None = None) -> None:
         message = Message(topic="g.t", delay_time=1, expire_after=expire_after)
         record = b"0000000" + b"%013d" % START + b"0" + encode(message, Limits())
-        self.forwarder.submit(self._report, [Held(id.encode() + b"\x000000000", START, 0, record)])
+        self.forwarder.submit(self._report, [InFlightMessage(id.encode() + b"\x000000000", START, 0, record)])
 
-    def _report(self, batch: Sequence[Held], results: Sequence[Result] | None) -> None:
+    def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         self.reports |= {one.id: None if results is None else results[0].outcome for one in batch}
 
 

@@ -30,8 +30,9 @@ from workers.node.skew import Skew
 from workers.node.status_line import Line
 from workers.node.wakes import WakeListener
 from workers.queue.history import History
+from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
-from workers.queue.sort import Dispatch, Policy
+from workers.queue.sort import Dispatch
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder, Report

@@ -7,7 +7,7 @@ that leaves without being settled moves it back.
 from __future__ import annotations
 
 from delayq.store.commands import Head, Pulled
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 __all__ = ["Cursor", "InFlight"]
 
@@ -57,7 +57,7 @@ class InFlight:
     """The held messages of one queue, by ticket, and the offset."""
 
     def __init__(self) -> None:
-        self.held: dict[bytes, Held] = {}
+        self.held: dict[bytes, InFlightMessage] = {}
         self.offset = Cursor()
         self.bytes = 0
         self.bytes_of: dict[str, int] = {}  # by route
@@ -65,28 +65,28 @@ class InFlight:
     def __len__(self) -> int:
         return len(self.held)
 
-    def add(self, held: Held) -> None:
+    def add(self, held: InFlightMessage) -> None:
         """Hold a pulled message."""
         self.held[held.ticket] = held
         self._weigh(held, held.size)
 
-    def settled(self, held: Held) -> None:
+    def settled(self, held: InFlightMessage) -> None:
         """Let go of a message that was acked, retried, buried or parked."""
         if self.held.get(held.ticket) is held:
             del self.held[held.ticket]
             self._weigh(held, -held.size)
 
-    def _weigh(self, held: Held, size: int) -> None:
+    def _weigh(self, held: InFlightMessage, size: int) -> None:
         self.bytes += size
         if held.route is not None:
             self.bytes_of[held.route.name] = self.bytes_of.get(held.route.name, 0) + size
 
-    def drop(self, held: Held) -> None:
+    def drop(self, held: InFlightMessage) -> None:
         """Let go of a message that was not settled: it will be pulled again."""
         self.settled(held)
         self.offset.rewind(held.score)
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: InFlightMessage) -> bool:
         """Whether it is still this very one that is held."""
         return self.held.get(held.ticket) is held
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 
-from workers.sending.held import Held, Stage
+from workers.sending.message import InFlightMessage, Stage
 
 __all__ = ["MOST", "Lanes"]
 
@@ -13,7 +13,7 @@ MOST = 16
 LOW = 4
 
 
-def _place(held: Held) -> tuple[int, bytes]:
+def _place(held: InFlightMessage) -> tuple[int, bytes]:
     return held.place
 
 
@@ -21,18 +21,18 @@ class Lanes:
     """The held messages of each ordering key and route. The first of a lane may be on its way, the others wait."""
 
     def __init__(self) -> None:
-        self._lanes: dict[str, list[Held]] = {}
+        self._lanes: dict[str, list[InFlightMessage]] = {}
         self._of_route: dict[str, int] = {}
 
     @staticmethod
-    def name(held: Held) -> str:
+    def name(held: InFlightMessage) -> str:
         """The name of its lane, and of the set where those are parked for which the lane has no place.
 
         A route's name has no '/' in it, so no two lanes share a name whatever the keys are.
         """
         return f"k:{held.route.name if held.route is not None else ''}/{held.ordering_key}"
 
-    def full(self, held: Held) -> bool:
+    def full(self, held: InFlightMessage) -> bool:
         """Whether the message's lane has as many in memory as it may."""
         return len(self._lanes.get(self.name(held), ())) >= MOST
 
@@ -44,7 +44,7 @@ class Lanes:
         """How many messages of a route are in its lanes."""
         return self._of_route.get(route, 0)
 
-    def enter(self, held: Held) -> bool:
+    def enter(self, held: InFlightMessage) -> bool:
         """Take a place by due; True if it is the first and may go."""
         lane = self._lanes.setdefault(self.name(held), [])
         route = held.route.name if held.route is not None else ""
@@ -54,12 +54,12 @@ class Lanes:
         insort(lane, held, lo=int(first_stays), key=_place)
         return lane[0] is held and held.stage is Stage.PULLED
 
-    def behind(self, held: Held) -> list[Held]:
+    def behind(self, held: InFlightMessage) -> list[InFlightMessage]:
         """Those that wait behind the message in its lane."""
         lane = self._lanes.get(self.name(held), [])
         return lane[lane.index(held) + 1 :] if held in lane else []
 
-    def leave(self, held: Held) -> Held | None:
+    def leave(self, held: InFlightMessage) -> InFlightMessage | None:
         """Give up the place; the one that may go now, if any."""
         name = self.name(held)
         lane = self._lanes.get(name)
@@ -73,6 +73,6 @@ class Lanes:
             return None
         return lane[0] if first and lane[0].stage is Stage.PULLED else None
 
-    def backing_off(self) -> list[Held]:
+    def backing_off(self) -> list[InFlightMessage]:
         """The first of each lane whose back-off is running."""
         return [lane[0] for lane in self._lanes.values() if lane[0].stage is Stage.BACKING_OFF]

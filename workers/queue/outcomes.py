@@ -9,10 +9,11 @@ from delayq.clock import Clock
 from delayq.routes import Route
 from delayq.store.commands import Now, Retention
 from delayq.targets import Result
+from workers.queue.policy import Policy
 from workers.queue.settlement import Step
-from workers.queue.sort import Dispatch, Policy
+from workers.queue.sort import Dispatch
 from workers.queue.tenure import Tenure
-from workers.sending.held import Held, Stage
+from workers.sending.message import InFlightMessage, Stage
 from workers.sending.observer import Observer
 
 __all__ = ["Settling"]
@@ -34,7 +35,7 @@ class Settling:
 
     # -- what the target answered ----------------------------------------------------------------------------------
 
-    def judge(self, batch: Sequence[Held], results: Sequence[Result], now: int) -> None:
+    def judge(self, batch: Sequence[InFlightMessage], results: Sequence[Result], now: int) -> None:
         """Decide what becomes of a batch that was sent."""
         work = self._dispatch
         route = batch[0].route
@@ -59,13 +60,13 @@ class Settling:
             else:
                 self._failed(held, route, result, now)
 
-    def unsent(self, batch: Sequence[Held]) -> None:
+    def unsent(self, batch: Sequence[InFlightMessage]) -> None:
         """A batch that was not sent after all stays in the queue: whoever owns that pulls it anew."""
         for held in batch:
             if self._dispatch.flight.holds(held):
                 self._dispatch.drop_lane(held)
 
-    def _failed(self, held: Held, route: Route, result: Result, now: int) -> None:
+    def _failed(self, held: InFlightMessage, route: Route, result: Result, now: int) -> None:
         settlement = self._dispatch.settlement
         made = held.attempts + 1
         most = held.record.max_attempts or route.max_attempts or self._policy.max_attempts
@@ -79,7 +80,7 @@ class Settling:
             next_due = None if held.record.keyed else now + self._pause(held, made)
             settlement.retry(held, next_due)
 
-    def _pause(self, held: Held, failed: int) -> int:
+    def _pause(self, held: InFlightMessage, failed: int) -> int:
         return max(self._policy.backoff.delay(failed), held.after)
 
     def forget_unsent(self, *, fenced: bool) -> None:
@@ -122,7 +123,7 @@ class Settling:
         return False
 
     def _told_one(self, kind: str, held: Any, status: str, now: int) -> None:
-        if not isinstance(held, Held):
+        if not isinstance(held, InFlightMessage):
             return  # a corrupt one was never held
         work = self._dispatch
         if status == "changed":

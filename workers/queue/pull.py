@@ -16,8 +16,9 @@ from delayq.store.connect.store import Store
 from workers.queue.appending import Appending
 from workers.queue.flood import LATE, Flood
 from workers.queue.in_flight import Cursor
+from workers.queue.policy import Policy
 from workers.queue.ramp import Ramp
-from workers.queue.sort import Dispatch, Policy
+from workers.queue.sort import Dispatch
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Topics
 from workers.sending.observer import Observer

@@ -22,14 +22,15 @@ from delayq.targets import Result
 from workers.queue.history import History
 from workers.queue.outcomes import Settling
 from workers.queue.parking import Unparking
+from workers.queue.policy import Policy
 from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
 from workers.queue.settlement import Step
-from workers.queue.sort import Dispatch, Policy
+from workers.queue.sort import Dispatch
 from workers.queue.stuck import Progress
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Topics
 from workers.sending.forwarder import Report
-from workers.sending.held import Held, Stage
+from workers.sending.message import InFlightMessage, Stage
 from workers.sending.observer import Observer
 from workers.sending.pause_detector import Pulse
 
@@ -75,7 +76,7 @@ class PullJob:
         )  # fmt: skip
         self.appending = self._pulling.appending
         self.condition = threading.Condition()
-        self._inbox: list[tuple[Sequence[Held], Sequence[Result] | None]] = []
+        self._inbox: list[tuple[Sequence[InFlightMessage], Sequence[Result] | None]] = []
         self._wake: int | None = None
         self._woken = False
         self._looks_at: float | None = None  # monotonic; None: a report is to wake it
@@ -96,7 +97,7 @@ class PullJob:
 
     # -- from other threads ----------------------------------------------------------------------------------------
 
-    def report(self, batch: Sequence[Held], results: Sequence[Result] | None) -> None:
+    def report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         """A forwarder says what became of a batch."""
         with self.condition:
             self._inbox.append((batch, results))
@@ -104,7 +105,7 @@ class PullJob:
                 self._woken = True
                 self.condition.notify()
 
-    def _hears_soon(self, batch: Sequence[Held], results: Sequence[Result] | None) -> bool:
+    def _hears_soon(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> bool:
         """Whether it looks soon without being told, and these are mere confirmations."""
         if self._looks_at is None or self._looks_at - self._clock.monotonic() > PATIENCE or results is None:
             return False

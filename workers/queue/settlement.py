@@ -13,7 +13,7 @@ import msgspec
 from delayq.store import commands
 from delayq.store.commands import AsPulled, Command, Now, Retention
 from delayq.store.keys import QueueKeys
-from workers.sending.held import Held, Stage
+from workers.sending.message import InFlightMessage, Stage
 
 __all__ = ["Settlement", "Step"]
 
@@ -48,32 +48,32 @@ class Settlement:
     """Messages by what becomes of them; a step is taken off once Redis has answered it."""
 
     def __init__(self) -> None:
-        self.acks: list[Held] = []
-        self.retries: list[tuple[Held, int | None]] = []
+        self.acks: list[InFlightMessage] = []
+        self.retries: list[tuple[InFlightMessage, int | None]] = []
         self.burials: list[tuple[AsPulled, int, str]] = []
-        self.parkings: dict[str, list[Held]] = {}
+        self.parkings: dict[str, list[InFlightMessage]] = {}
         self.bytes_to_park: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self.acks or self.retries or self.burials or self.parkings)
 
-    def ack(self, held: Held) -> None:
+    def ack(self, held: InFlightMessage) -> None:
         """Forget the message: it was forwarded."""
         held.stage = Stage.SETTLING
         self.acks.append(held)
 
-    def retry(self, held: Held, next_due: int | None) -> None:
+    def retry(self, held: InFlightMessage, next_due: int | None) -> None:
         """Count a failed attempt; None keeps the due."""
         held.stage = Stage.SETTLING
         self.retries.append((held, next_due))
 
     def bury(self, held: AsPulled, reason: str) -> None:
         """Give the message up after one attempt more."""
-        if isinstance(held, Held):
+        if isinstance(held, InFlightMessage):
             held.stage = Stage.SETTLING
         self.burials.append((held, held.attempts + 1, reason))
 
-    def park(self, name: str, held: Held) -> None:
+    def park(self, name: str, held: InFlightMessage) -> None:
         """Set the message aside under `name`."""
         held.stage = Stage.SETTLING
         self.parkings.setdefault(name, []).append(held)

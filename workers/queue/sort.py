@@ -4,38 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-import msgspec
-
 from delayq.codec import CorruptRecord
 from delayq.routes import Route, Routes
 from delayq.store.commands import Parked, Pulled
 from workers.queue.in_flight import InFlight
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import NO_ROUTE, ParkedSets
+from workers.queue.policy import Policy
 from workers.queue.refusals import Refusals
 from workers.queue.settlement import Corrupt, Settlement
-from workers.sending.backoff import Backoff
 from workers.sending.forwarder import STALL, Forwarder, Report
-from workers.sending.held import Held, Stage
+from workers.sending.message import InFlightMessage, Stage
 
-__all__ = ["Dispatch", "Policy"]
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node treats its messages; counts are messages, times ms.
-
-    A queue has at most `window` messages of `window_bytes` in flight; a route has its share of both.
-
-    For so long as `ramp` says, the backlog of a queue that was taken over is pulled slowly at first.
-    """
-
-    window: int = 2_000
-    window_bytes: int = 32 * 1024 * 1024
-    look: int = 500
-    ramp: int = 0
-    max_attempts: int = 16
-    backoff: Backoff = Backoff()
-    stuck_after: int = 60_000
+__all__ = ["Dispatch"]
 
 
 class Dispatch:
@@ -46,7 +27,7 @@ class Dispatch:
         self.settlement = Settlement()
         self.lanes = Lanes()
         self.parked = ParkedSets()
-        self.waiting: dict[str, list[Held]] = {}  # for room at their route's forwarder, in order
+        self.waiting: dict[str, list[InFlightMessage]] = {}  # for room at their route's forwarder, in order
         self.submitted: dict[str, int] = dict.fromkeys(forwarders, 0)
         self.keys_to_unpark: set[str] = set()
         self.refusals = Refusals()
@@ -70,7 +51,7 @@ class Dispatch:
 
         Without `keyed`, messages with an ordering key are left too.
         """
-        ready: dict[str, list[Held]] = {}
+        ready: dict[str, list[InFlightMessage]] = {}
         gates: dict[str, bool] = {}
         refused = {**self.refusals.reasons, **pulled.refused}
         for ticket, score, attempts, raw in zip(
@@ -79,7 +60,7 @@ class Dispatch:
             if ticket in self.flight.held or ticket in settled:
                 continue
             try:
-                held = Held(ticket, score, attempts, raw)
+                held = InFlightMessage(ticket, score, attempts, raw)
                 held.pulled_at = now
                 topic = held.record.topic
             except (CorruptRecord, UnicodeDecodeError) as error:
@@ -92,12 +73,12 @@ class Dispatch:
 
     def _take_one(
         self,
-        held: Held,
+        held: InFlightMessage,
         topic: str,
         now: int,
         refused: Mapping[str, str],
         gates: dict[str, bool],
-        ready: dict[str, list[Held]],
+        ready: dict[str, list[InFlightMessage]],
     ) -> None:
         route = held.route = self._routes.find(topic)
         self.flight.add(held)
@@ -124,7 +105,7 @@ class Dispatch:
             held.stage = Stage.WAITING  # from now on, so that none of its key sets off beside it
             ready.setdefault(route.name, []).append(held)
 
-    def _set_of(self, held: Held, route: Route) -> str | None:
+    def _set_of(self, held: InFlightMessage, route: Route) -> str | None:
         """The parked set behind which a message with an ordering key has to wait, if any."""
         lane = self.lanes.name(held)
         for name in (f"t:{route.name}", lane):
@@ -132,7 +113,7 @@ class Dispatch:
                 return name
         return lane if self.lanes.full(held) else None
 
-    def _gate(self, route: Route, gates: dict[str, bool], held: Held) -> bool:
+    def _gate(self, route: Route, gates: dict[str, bool], held: InFlightMessage) -> bool:
         """Whether the route's messages may go: its circuit is closed, or this one is a probe; and it is not stuck."""
         name = route.name
         go = gates.get(name)
@@ -168,7 +149,7 @@ class Dispatch:
     def _room_bytes(self, name: str) -> int:
         return self._share_bytes - self._bytes(name)
 
-    def _crowded(self, name: str, batch: Sequence[Held]) -> None:
+    def _crowded(self, name: str, batch: Sequence[InFlightMessage]) -> None:
         """These are held and too large for what is left: nothing parked need come back before a send has ended.
 
         Nor before what else is held has become less, as it may be dropped or parked too.
@@ -177,7 +158,7 @@ class Dispatch:
         self._typical[name] = size // len(batch)
         self._crowd[name] = self._bytes(name) - size
 
-    def _fitting(self, name: str, batch: Sequence[Held]) -> int:
+    def _fitting(self, name: str, batch: Sequence[InFlightMessage]) -> int:
         """How many of a held batch the route's share of the window's bytes has room for; one always finds some."""
         count, beyond = len(batch), -self._room_bytes(name)
         while count and beyond > 0:
@@ -193,7 +174,7 @@ class Dispatch:
         waited = forwarder.waited(self._waiting_since.get(name))
         return forwarder.stalled or f"t:{name}" in self.parked or waited > STALL
 
-    def _submit(self, forwarder: Forwarder, batch: list[Held]) -> None:
+    def _submit(self, forwarder: Forwarder, batch: list[InFlightMessage]) -> None:
         name = forwarder.route.name
         for held in batch:
             held.stage = Stage.WAITING
@@ -230,7 +211,7 @@ class Dispatch:
             if name not in self.waiting:
                 self._waiting_since.pop(name, None)
 
-    def _still_fresh(self, batch: list[Held], now: int) -> list[Held]:
+    def _still_fresh(self, batch: list[InFlightMessage], now: int) -> list[InFlightMessage]:
         """Those that have not waited for long; the others are pulled anew."""
         if not any(held.stale(now) for held in batch):
             return batch
@@ -299,28 +280,28 @@ class Dispatch:
             heavy = max(1, heavy)
         return 0 if forwarder.stalled else max(0, min(ramp, room, heavy))
 
-    def park_lane(self, held: Held, name: str) -> None:
+    def park_lane(self, held: InFlightMessage, name: str) -> None:
         """Park a message, and those that wait behind it in its lane."""
         behind = self.lanes.behind(held) if held.record.keyed else []
         for one in (held, *behind):
             self.lanes.leave(one)
             self._park(name, one)
 
-    def _park(self, name: str, held: Held) -> None:
+    def _park(self, name: str, held: InFlightMessage) -> None:
         """Set one message aside: from now on whatever comes after it has to wait behind it."""
         self.parked.expect(name, held.place)
         self.settlement.park(name, held)
 
     # -- back ----------------------------------------------------------------------------------------------------
 
-    def returned(self, batch: Sequence[Held]) -> None:
+    def returned(self, batch: Sequence[InFlightMessage]) -> None:
         """A batch is no longer being sent."""
         route = batch[0].route
         assert route is not None
         self.submitted[route.name] -= len(batch)
         self._crowd.pop(route.name, None)
 
-    def leave_lane(self, held: Held, now: int) -> None:
+    def leave_lane(self, held: InFlightMessage, now: int) -> None:
         """After Redis has been told: the next message of its key may go."""
         if not held.record.keyed:
             return
@@ -341,7 +322,7 @@ class Dispatch:
         else:
             self._submit(self._forwarders[route.name], [following])
 
-    def drop_lane(self, held: Held) -> None:
+    def drop_lane(self, held: InFlightMessage) -> None:
         """Forget a message and those behind it in its lane; they are pulled anew, in order."""
         for one in (held, *(self.lanes.behind(held) if held.record.keyed else ())):
             self.lanes.leave(one)

@@ -17,7 +17,7 @@ from delayq.clock import Clock
 from delayq.routes import Route
 from delayq.targets import OK, Result, Target
 from workers.sending.circuit import Circuit
-from workers.sending.held import LOOK_AGAIN, Held
+from workers.sending.message import LOOK_AGAIN, InFlightMessage
 from workers.sending.observer import Observer
 from workers.sending.pause_detector import Pulse
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["STALL", "Forwarder", "Report"]
 
 #: Tells the queue's owner what became of a batch (None: it was not sent); called from a sending thread.
-Report = Callable[[Sequence[Held], Sequence[Result] | None], None]
+Report = Callable[[Sequence[InFlightMessage], Sequence[Result] | None], None]
 STALL = 100
 GRACE = 1_000
 #: ms after which what waits for a thread is not sent any more, but pulled anew: a cancel of it may be as old.
@@ -40,7 +40,7 @@ class _Group(msgspec.Struct, frozen=True):
     """A batch of one queue, taken at `since` (monotonic ms); `pauses` were counted when it was pulled."""
 
     report: Report
-    batch: Sequence[Held]
+    batch: Sequence[InFlightMessage]
     pauses: int
     since: int
 
@@ -128,7 +128,7 @@ class Forwarder:
         self._workers.append(worker)
         worker.start()
 
-    def submit(self, report: Report, batch: Sequence[Held], pauses: int = 0) -> None:
+    def submit(self, report: Report, batch: Sequence[InFlightMessage], pauses: int = 0) -> None:
         """Take a batch; the caller looked at `room` before (a batch beyond it is taken all the same).
 
         If the process has stood still since so many `pauses` were counted, it is not sent any more.
@@ -178,7 +178,7 @@ class Forwarder:
     def _work(self) -> None:
         while (send := self._next()) is not None:
             one = len(send.groups) == 1
-            batch = send.groups[0].batch if one else [held for group in send.groups for held in group.batch]
+            batch = send.groups[0].batch if one else [message for group in send.groups for message in group.batch]
             results = None if self._outdated(send) else self.send(batch)
             if not self._finish(send, results):
                 return  # it was given up meanwhile, and this thread replaced; one that was not goes on
@@ -197,9 +197,9 @@ class Forwarder:
         if any(since - group.since > OLDEST for group in send.groups):
             return True
         now = self._clock.now()
-        return any(held.score > now or held.expired(now) for group in send.groups for held in group.batch)
+        return any(message.score > now or message.expired(now) for group in send.groups for message in group.batch)
 
-    def send(self, batch: Sequence[Held]) -> Sequence[Result]:
+    def send(self, batch: Sequence[InFlightMessage]) -> Sequence[Result]:
         """Send a batch now; a result per message whatever happens."""
         limit = self.target.max_batch
         results: list[Result] = []
@@ -240,7 +240,7 @@ class Forwarder:
     def _count(self, send: _Send, results: Sequence[Result], took: int) -> None:
         reached = any(result is OK or result.outcome in ("ok", "rejected") for result in results)
         full = any(result.outcome == "full" for result in results)
-        ids = (held.id for group in send.groups for held in group.batch)
+        ids = (message.id for group in send.groups for message in group.batch)
         after = max((result.after for result in results), default=0)
         reason = _reason(results)
         if self.circuit.sent(reached and not full, after, ids, full, reason):
@@ -253,7 +253,9 @@ class Forwarder:
         if self._observer is not None:
             self._observer.sent(self.route.name, results, took)
         if self._spans is not None:
-            self._spans.sent(self.route.name, (held for group in send.groups for held in group.batch), results, took)
+            self._spans.sent(
+                self.route.name, (message for group in send.groups for message in group.batch), results, took
+            )
 
     def give_up_hung(self) -> None:
         """Report sends that are far over their time-out as unknown and replace their threads."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from delayq.store.commands import Pulled
 from delayq.targets import Result
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 __all__ = ["Observer"]
 
@@ -27,5 +27,5 @@ class Observer(Protocol):
     def failed(self) -> None:
         """A pull job met an unexpected error, or Redis refused what it was told; it goes on."""
 
-    def acked(self, messages: Sequence[Held], now: int) -> None:
+    def acked(self, messages: Sequence[InFlightMessage], now: int) -> None:
         """Forwarded messages left the queue."""

@@ -15,7 +15,7 @@ from delayq.clock import Clock
 from delayq.store.commands import Traced
 from delayq.targets import Result
 from delayq.telemetry.tracing import linked, tracer_of
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 __all__ = ["Spans"]
 
@@ -30,7 +30,7 @@ class Spans:
         self._tracer = tracer_of(provider)
         self._clock = clock
 
-    def sent(self, route: str, batch: Iterable[Held], results: Sequence[Result], took: int) -> None:
+    def sent(self, route: str, batch: Iterable[InFlightMessage], results: Sequence[Result], took: int) -> None:
         """A send of these messages ended after so many ms; one result stands for all, or each has its own."""
         now = self._clock.now()
         try:
@@ -38,13 +38,15 @@ class Spans:
         except Exception:  # the messages have been sent, whatever is said of them
             log.exception("spans_failed")
 
-    def _sent(self, route: str, batch: Iterable[Held], results: Sequence[Result], began: int, ended: int) -> None:
-        for place, held in enumerate(batch):
-            if not (traceparent := held.record.traceparent):
+    def _sent(
+        self, route: str, batch: Iterable[InFlightMessage], results: Sequence[Result], began: int, ended: int
+    ) -> None:
+        for place, message in enumerate(batch):
+            if not (traceparent := message.record.traceparent):
                 continue
             result = results[place] if place < len(results) else results[0]
-            more = {"delayq.route": route, "messaging.message.body.size": len(held.payload)}
-            span = (held.id, held.topic, held.attempt, traceparent)
+            more = {"delayq.route": route, "messaging.message.body.size": len(message.payload)}
+            span = (message.id, message.topic, message.attempt, traceparent)
             self._record(*span, more, began, ended, None if result.outcome == "ok" else result)
 
     def appended(self, traces: Iterable[Traced], now: int) -> None:

@@ -15,7 +15,7 @@ from delayq.store.commands import COUNTERS, Pulled
 from delayq.targets import Result
 from delayq.telemetry.histogram import Histogram
 from workers.node.alarms import Watch
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 if TYPE_CHECKING:
     from workers.node.node import Node
@@ -75,7 +75,7 @@ class Metrics:
         """A pull job met an unexpected error, or Redis refused what it was told; it goes on."""
         self._failed.inc()
 
-    def acked(self, messages: Sequence[Held], now: int) -> None:
+    def acked(self, messages: Sequence[InFlightMessage], now: int) -> None:
         """Forwarded messages left the queue."""
         self._acked.inc(len(messages))
         with self._lock:

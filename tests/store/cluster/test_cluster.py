@@ -31,7 +31,7 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import Queue, Runner, row
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
-from workers.sending.held import Held
+from workers.sending.message import InFlightMessage
 
 HOUR = 3_600_000
 
@@ -172,10 +172,10 @@ def test_the_target_appends_each_stream_on_its_own_primary(cluster: ClusterUnder
     target.close()
 
 
-def delivery(id: str, topic: str) -> Held:
+def delivery(id: str, topic: str) -> InFlightMessage:
     """A pulled message of this topic."""
     content = encode(Message(topic=topic, delay_time=0, body="x"), Limits())
-    return Held(id.encode() + b"\x000000001", 20_000, 0, b"0000001%013d0" % 20_000 + content)
+    return InFlightMessage(id.encode() + b"\x000000001", 20_000, 0, b"0000001%013d0" % 20_000 + content)
 
 
 def test_tail_refuses_a_topic_of_many_streams(monkeypatch: pytest.MonkeyPatch) -> None:

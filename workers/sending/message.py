@@ -8,7 +8,7 @@ from enum import Enum
 from delayq.codec import Record
 from delayq.routes import Route
 
-__all__ = ["LOOK_AGAIN", "Held", "Stage"]
+__all__ = ["LOOK_AGAIN", "InFlightMessage", "Stage"]
 
 #: ms after its pull for which a message may be sent without another look at what Redis has of it.
 LOOK_AGAIN = 500
@@ -32,7 +32,7 @@ class Stage(Enum):
     BACKING_OFF = "backing off"  # with an ordering key: its failure was counted, and it keeps its place
 
 
-class Held:
+class InFlightMessage:
     """A pulled message: a `Delivery` to targets, and `AsPulled` to the commands that settle it.
 
     Raises CorruptRecord if the record cannot be read.
