@@ -1,6 +1,6 @@
 """deploy/constraints.txt: the exact versions of what the image gets, which are those of this environment.
 
-rm -rf .venv && ./dev test && .venv/bin/python -m devtools.constraints
+rm -rf .venv && PIP_CONSTRAINT= UV_CONSTRAINT= ./dev test && .venv/bin/python -m devtools.constraints
 """
 
 from __future__ import annotations

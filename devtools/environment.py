@@ -1,4 +1,4 @@
-"""The virtual environment in .venv: made once, brought up to date when pyproject.toml changes."""
+"""The virtual environment in .venv: made once, brought up to date when pyproject.toml or the constraints change."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ FOREIGN = (
 )
 
 
+#: The versions that the image gets: without them pip searches for minutes for some that go together. A caller who sets
+#: the variable, be it to nothing, has his own way.
+CONSTRAINTS = "deploy/constraints.txt"  # from the root: pip would split a path at its blanks
+CONSTRAINED = {"PIP_CONSTRAINT": CONSTRAINTS, "UV_CONSTRAINT": CONSTRAINTS}
+
+
 class CannotInstall(Exception):
     """.venv cannot be made or filled; the message is a sentence that says what to do."""
 
@@ -50,11 +56,12 @@ def _python(venv: Path) -> Path:
 
 def _wanted(venv: Path) -> str:
     # The root belongs to it: the folder may have been moved or copied, .venv and all.
-    return hashlib.sha256(str(venv).encode() + (venv.parent / "pyproject.toml").read_bytes()).hexdigest()
+    files = (venv.parent / "pyproject.toml", venv.parent / CONSTRAINTS)
+    return hashlib.sha256(b"\0".join([str(venv).encode(), *(file.read_bytes() for file in files)])).hexdigest()
 
 
 def _installed(venv: Path) -> dict[str, list[str]]:
-    """What is installed: the extras by the state of pyproject.toml that they were installed from."""
+    """What is installed: the extras by the state of the files that they were installed from."""
     try:
         installed: dict[str, list[str]] = json.loads((venv / "delayq-installed.json").read_text())
     except (OSError, ValueError):
@@ -87,7 +94,8 @@ def _install(venv: Path, extras: set[str]) -> None:
     shutil.rmtree(venv.parent / "delayq.egg-info", ignore_errors=True)
     command = [*pip, *options, "--editable", f".[{','.join(sorted(extras))}]"]
     # setuptools warns that a folder is named like the package, which in a checkout it is.
-    if call(command, cwd=venv.parent, env={**os.environ, "PYTHONWARNINGS": "ignore"}) != 0:
+    env = {**CONSTRAINED, **os.environ, "PYTHONWARNINGS": "ignore"}
+    if call(command, cwd=venv.parent, env=env) != 0:
         raise CannotInstall("delayq could not be installed; the reason is above. Mend it and say the same again.")
     (venv / "delayq-installed.json").write_text(json.dumps({wanted: sorted(extras)}))
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 needs_proc = pytest.mark.skipif(
     sys.platform != "linux", reason="looks at processes by /proc and PR_SET_PDEATHSIG: run it on Linux"
 )
-
-
-def eventually(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    """Wait for something that another process does; nothing but looking again can tell."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.02)
 
 
 def is_running(pid: int) -> bool:

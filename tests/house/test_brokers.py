@@ -17,7 +17,8 @@ from testbed.brokers import Brokers
 from testbed.errors import ServerError, ServerMissing
 from testbed.kafka import available
 from testbed.process import ServerProcess
-from tests.house.processes import ROOT, eventually, is_running, needs_proc
+from tests.house.processes import ROOT, is_running, needs_proc
+from tests.support.waiting import eventually
 
 
 class Sleeper:

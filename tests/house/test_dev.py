@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -112,8 +113,11 @@ class Checkout:
         self.root = root
         self.ran: list[list[str]] = []
         self.result = 0
+        self.env: Mapping[str, str] = {}
         (root / "dev").touch()
         (root / "pyproject.toml").write_text("first")
+        (root / "deploy").mkdir()
+        (root / environment.CONSTRAINTS).write_text("first")
         (root / ".venv" / "bin").mkdir(parents=True)
         (root / ".venv" / "bin" / "python").touch()
         monkeypatch.setattr(subprocess, "call", self._call)
@@ -121,8 +125,9 @@ class Checkout:
         for name in environment.FOREIGN:  # prepare() drops them; this puts them back in the end
             monkeypatch.delenv(name, raising=False)
 
-    def _call(self, command: list[str], **options: object) -> int:
+    def _call(self, command: list[str], *, env: Mapping[str, str] | None = None, **options: object) -> int:
         self.ran.append(command)
+        self.env = env or {}
         return self.result if "install" in command else 0
 
     def prepare(self, *extras: str) -> str:
@@ -147,12 +152,26 @@ def test_a_second_start_installs_nothing(checkout: Checkout) -> None:
     assert checkout.ran == []
 
 
-def test_more_is_installed_when_more_is_needed_or_the_project_changed(checkout: Checkout) -> None:
+@pytest.mark.parametrize("changed", ["pyproject.toml", environment.CONSTRAINTS])
+def test_more_is_installed_when_more_is_needed_or_the_project_changed(checkout: Checkout, changed: str) -> None:
     checkout.prepare("services")
     checkout.prepare("embedded")
-    (checkout.root / "pyproject.toml").write_text("second")
+    (checkout.root / changed).write_text("second")
     checkout.prepare("services")
     assert checkout.installs() == [".[services]", ".[embedded,services]", ".[embedded,services]"]
+
+
+@pytest.mark.parametrize("name", ["PIP_CONSTRAINT", "UV_CONSTRAINT"])
+def test_the_versions_of_the_image_are_installed_unless_the_caller_says_otherwise(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Without them pip searches for minutes, and what is tested is not what the image gets."""
+    monkeypatch.delenv(name, raising=False)
+    checkout.prepare("services")
+    assert checkout.env[name] == environment.CONSTRAINTS
+    monkeypatch.setenv(name, "")
+    checkout.prepare("embedded")
+    assert checkout.env[name] == ""
 
 
 def test_what_uv_installs_is_compiled_as_by_pip(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:

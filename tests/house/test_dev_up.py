@@ -20,7 +20,8 @@ import redis
 from delayq.embedded.processes import free_port
 from testbed.errors import ServerMissing
 from testbed.zookeeper import available
-from tests.house.processes import ROOT, children_of, command_of, eventually, is_running, needs_proc
+from tests.house.processes import ROOT, children_of, command_of, is_running, needs_proc
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, needs_proc]
 

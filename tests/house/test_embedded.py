@@ -16,7 +16,8 @@ import redis
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import free_port, port_is_free
 from delayq.errors import MissingExtra
-from tests.house.processes import ROOT, eventually, is_running, needs_proc
+from tests.house.processes import ROOT, is_running, needs_proc
+from tests.support.waiting import eventually
 
 REDIS_SERVER = shutil.which("redis-server")
 

@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from devtools.progress import CLEAR
-from tests.house.processes import ROOT, eventually
+from tests.house.processes import ROOT
 from tests.support.terminal import AtTerminal
+from tests.support.waiting import eventually
 
 CALL = """
 import os, pathlib, sys

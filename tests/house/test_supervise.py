@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from devtools.supervise import GaveUp, Program, Stopped, Supervisor
-from tests.house.processes import ROOT, eventually, is_running, needs_proc
+from tests.house.processes import ROOT, is_running, needs_proc
+from tests.support.waiting import eventually
 
 STUBBORN = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 NOTES_ITS_END = """

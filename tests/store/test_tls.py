@@ -75,8 +75,11 @@ def test_api_and_worker_work_by_tls_with_the_password_in_a_file_and_their_wakes_
     )  # fmt: skip
     with service:
         assert service.schedule("later", id="later", delayTime=3_600_000).status_code == 201
-        # Whoever sleeps until then has to be woken, by what the script publishes.
-        assert {count for _, count in guarded.server.admin.pubsub_numsub("delayq:{0}:wake", "delayq:{1}:wake")} == {1}
+        # The worker, which sleeps until then, has to be woken by what the script publishes. It owns the queues before
+        # the thread of its wakes has a connection by TLS.
+        wakes = ("delayq:{0}:wake", "delayq:{1}:wake")
+        admin = guarded.server.admin
+        eventually(lambda: {count for _, count in admin.pubsub_numsub(*wakes)} == {1}, "both are listened to")
         for number in range(8):
             assert service.schedule("now", id=f"now-{number}", delayTime=20).status_code == 201
         eventually(lambda: guarded.server.admin.xlen("now") == 8, "all came", seconds=30)
