@@ -33,13 +33,13 @@ def main() -> int:
     signals = _Signals()  # before the imports below, which take most of a second
     import uvloop
 
-    from api import logs
     from delayq import ConfigError
     from delayq.config import load_settings
+    from delayq.telemetry.logs import configure
 
     try:
         settings = load_settings()
-        logs.configure(settings.log_level)
+        configure(settings.log_level)
         return uvloop.run(_serve(settings, signals))
     except (ConfigError, ValueError) as error:
         print(f"delayq api: {error}", file=sys.stderr)  # noqa: T201 - there may be no log yet

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any, Final
 
+import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -24,6 +26,8 @@ HEAD_SECONDS: Final = 10.0
 BODY_SECONDS: Final = asgi.BODY_SECONDS + 2
 KEEP_ALIVE_SECONDS: Final = 75  # longer than load balancers keep an idle connection: 60 s
 STOP_SECONDS: Final = 8
+
+log = structlog.get_logger()
 
 
 class Protocol(HttpToolsProtocol):
@@ -126,6 +130,17 @@ class Server(uvicorn.Server):
         """Finish the requests that are under way, then return from `serve`; a second call does not wait for them."""
         self.force_exit = self.should_exit
         self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        log.info("api_started", address=f"{self.config.host}:{self.config.port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more requests, and finish those that are under way."""
+        log.info("api_stopping")
+        await super().shutdown(sockets)
+        log.info("api_stopped")
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

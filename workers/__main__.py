@@ -13,9 +13,9 @@ import structlog
 from delayq.config import Settings, load_settings
 from delayq.errors import DelayqError
 from delayq.store.connect.address import without_secrets
+from delayq.telemetry.logs import configure
 from workers.node.node import Node
 from workers.telemetry import health
-from workers.telemetry.logs import configure
 from workers.telemetry.metrics import Metrics
 
 __all__ = ["main"]

@@ -3,63 +3,63 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
-import threading
-from collections import deque
+import queue
+from logging.handlers import QueueHandler, QueueListener
 
-__all__ = ["LogLines"]
+__all__ = ["NonblockingHandler"]
 
 MOST = 10_000
 AT_EXIT = 1.0
 
 
-class LogLines:
-    """As much of a text stream as loggers use: `write` neither blocks nor raises.
+class NonblockingHandler(QueueHandler):
+    """Hands each record, formatted, to a thread that writes it as a line: `emit` neither waits nor raises.
 
-    A thread writes what waits. What cannot be written, or is more than `most` lines, is dropped, and counted.
+    What cannot be written, or is more than `most` lines that wait, is dropped, and counted.
     """
 
     def __init__(self, descriptor: int, most: int = MOST) -> None:
-        self.dropped = 0
-        self._descriptor = descriptor
-        self._most = most
-        self._condition = threading.Condition()
-        self._lines: deque[str] = deque()
-        self._writing = False
-        threading.Thread(target=self._run, name="log", daemon=True).start()
+        self._waiting: queue.Queue[logging.LogRecord] = queue.Queue(most)
+        super().__init__(self._waiting)
+        self._writer = _Writer(descriptor)
+        self._full = 0
+        QueueListener(
+            self._waiting, self._writer
+        ).start()  # its thread is a daemon, so a pipe that is full ends with us
         atexit.register(self.drain)
 
-    def write(self, text: str) -> int:
-        """Take a line; its length."""
-        with self._condition:
-            if len(self._lines) < self._most:
-                self._lines.append(text)
-                self._condition.notify_all()
-            else:
-                self.dropped += 1
-        return len(text)
+    @property
+    def dropped(self) -> int:
+        """How many lines nobody will see."""
+        return self._full + self._writer.failed
 
-    def flush(self) -> None:
-        """The thread does."""
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Called with the handler's lock held."""
+        try:
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            self._full += 1
 
     def drain(self, seconds: float = AT_EXIT) -> None:
         """Wait until all is written, at most so long."""
-        with self._condition:
-            self._condition.wait_for(lambda: not self._lines and not self._writing, seconds)
+        with self._waiting.all_tasks_done:
+            self._waiting.all_tasks_done.wait_for(lambda: not self._waiting.unfinished_tasks, seconds)
 
-    def _run(self) -> None:
-        while True:
-            with self._condition:
-                self._writing = False
-                self._condition.notify_all()
-                self._condition.wait_for(lambda: self._lines)
-                lines = list(self._lines)
-                self._lines.clear()
-                self._writing = True
-            data = "".join(lines).encode(errors="backslashreplace")
-            try:
-                while data:
-                    data = data[os.write(self._descriptor, data) :]
-            except OSError:
-                with self._condition:
-                    self.dropped += len(lines)
+
+class _Writer(logging.Handler):
+    """Writes lines to a descriptor. Not a StreamHandler: a stream keeps what a full disk refused, and tries it again."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.failed = 0
+        self._descriptor = descriptor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        data = f"{record.getMessage()}\n".encode(errors="backslashreplace")
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:
+            self.failed += 1

@@ -99,7 +99,7 @@ def test_a_request_under_way_is_finished_before_it_stops(valkey: ServerUnderTest
         half.sendall(head.encode() + b"\r\nexpect: 100-continue\r\n\r\n")
         assert half.recv(1_000).startswith(b"HTTP/1.1 100 ")  # now it is under way
         process.popen.send_signal(signal.SIGTERM)
-        eventually(lambda: "Shutting down" in process.log.read_text(), "it begins to stop")
+        eventually(lambda: "api_stopping" in process.log.read_text(), "it begins to stop")
         half.sendall(MESSAGE)
         assert half.recv(10_000).startswith(b"HTTP/1.1 201 ")
         assert process.popen.wait(10) == 0

@@ -63,7 +63,7 @@ def test_b9_a_name_that_does_not_resolve_or_leads_elsewhere_is_asked_for_again_u
             one.start()
         try:
             eventually(lambda: "waiting_for_redis" in service.workers[0].said(), "the worker waits", seconds=30)
-            eventually(lambda: service.api.alive and "Uvicorn running" in service.api.said(), "the API answers")
+            eventually(lambda: service.api.alive and "api_started" in service.api.said(), "the API answers")
             assert service.http.get("/livez").status_code == 200
             told = problem(service.schedule("sink.b9", delayTime=0, body="b"))
             pids = [one.pid for one in service.processes]

@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
 import pytest
 
-from delayq.telemetry.nonblocking_log import LogLines
+from delayq.telemetry.nonblocking_log import NonblockingHandler
 from tests.support.waiting import eventually
 
 FULL = Path("/dev/full")
 
 
+def say(handler: logging.Handler, text: str) -> None:
+    handler.handle(logging.LogRecord("x", logging.INFO, "", 0, text, None, None))
+
+
 def test_lines_arrive_in_order(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as file:
-        lines = LogLines(file.fileno())
+        handler = NonblockingHandler(file.fileno())
         for number in range(1_000):
-            assert lines.write(f"{number}\n") == len(f"{number}\n")
-        lines.drain(10)
+            say(handler, str(number))
+        handler.drain(10)
     assert (tmp_path / "log").read_text().split() == [str(number) for number in range(1_000)]
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full, which stands for a full disk: try it on Linux")
 def test_a_full_disk_costs_the_lines_and_nothing_else() -> None:
     with FULL.open("wb", buffering=0) as file:
-        lines = LogLines(file.fileno())
+        handler = NonblockingHandler(file.fileno())
         for _ in range(10):
-            lines.write("x\n")
-        lines.drain(10)
-    assert lines.dropped == 10
+            say(handler, "x")
+        handler.drain(10)
+    assert handler.dropped == 10
 
 
 def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
     near, far = os.pipe()
     with os.fdopen(near, "rb") as reader, os.fdopen(far, "wb", buffering=0) as file:
-        lines = LogLines(file.fileno(), most=10)
+        handler = NonblockingHandler(file.fileno(), most=10)
         for _ in range(1_000):
-            lines.write("x" * 1_000)  # far more than a pipe takes
-        lines.drain(0.01)
-        assert lines.dropped > 0
-        eventually(lambda: reader.read1(65_536) and not lines._lines, "what is read makes room")
-        lines.drain(10)
+            say(handler, "x" * 1_000)  # far more than a pipe takes
+        handler.drain(0.01)
+        assert handler.dropped > 0
+        eventually(lambda: reader.read1(65_536) and handler._waiting.empty(), "what is read makes room")
+        handler.drain(10)
