@@ -15,7 +15,7 @@ from benchmarks.load.messages import DAY, QUEUES, TOPICS, make, spread
 from benchmarks.measures.schedule import accepted, schedule_all
 from benchmarks.running.processes import connect, server
 from delayq import Client, Message
-from delayq.client import operations
+from delayq.client.schedule import encode_all, schedule_encoded
 from delayq.store.commands import Retention
 from delayq.store.keys import queue_keys
 
@@ -52,7 +52,7 @@ def schedule_ahead(client: Client, messages: Iterable[Message], moment: int) -> 
     Their ids are not remembered when they are forwarded: they stand for messages of half a minute and more.
     """
     context = msgspec.structs.replace(client.context(), retention=Retention(short=0))
-    plan = operations.schedule(context, messages, int(now()))
+    plan = schedule_encoded(context, encode_all(messages, context.limits, context.routes, int(now())))
     count = 0
     try:
         plan.send(client.store.run_many(next(plan)))

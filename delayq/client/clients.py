@@ -9,10 +9,11 @@ from delayq.client import operations
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
 from delayq.client.operations import Cancelled, Context, Plan, Rescheduled, Scheduled
 from delayq.client.route_states import RouteState
+from delayq.client.schedule import Encoded, Outcome, schedule_encoded
 from delayq.client.session import Agreement
 from delayq.clock import Clock
 from delayq.config import Settings
-from delayq.errors import DelayqError, StoreError
+from delayq.errors import DelayqError, InvalidMessage, StoreError
 from delayq.message import Limits, Message
 from delayq.nodes import NodeLine
 from delayq.routes import Routes
@@ -127,16 +128,16 @@ class Client:
         With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
         """
         if self._scheduling is None:
-            return self._schedule(messages, refuse_past)
+            return self._send(self._setup.encoded(messages, refuse_past=refuse_past))
         with self._scheduling.span() as span:
-            return span.ended(self._schedule(map(span.mark, messages), refuse_past))
+            return span.ended(self._send(self._setup.encoded(map(span.mark, messages), refuse_past=refuse_past)))
 
-    def _schedule(self, messages: Iterable[Message], refuse_past: bool) -> list[Scheduled | DelayqError]:
+    def _send(self, given: Iterable[Encoded | InvalidMessage]) -> list[Outcome]:
         try:
             context = self.context()
         except StoreError as error:
-            return self._setup.unreachable(messages, error)
-        return self._run(self._setup.schedule(context, messages, refuse_past))
+            return self._setup.unreachable(given, error)
+        return self._run(schedule_encoded(context, given))
 
     def cancel(self, id: str) -> Cancelled:
         """Cancel one message."""
@@ -298,16 +299,16 @@ class AsyncClient:
         With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
         """
         if self._scheduling is None:
-            return await self._schedule(messages, refuse_past)
+            return await self._send(self._setup.encoded(messages, refuse_past=refuse_past))
         with self._scheduling.span() as span:
-            return span.ended(await self._schedule(map(span.mark, messages), refuse_past))
+            return span.ended(await self._send(self._setup.encoded(map(span.mark, messages), refuse_past=refuse_past)))
 
-    async def _schedule(self, messages: Iterable[Message], refuse_past: bool) -> list[Scheduled | DelayqError]:
+    async def _send(self, given: Iterable[Encoded | InvalidMessage]) -> list[Outcome]:
         try:
             context = await self.context()
         except StoreError as error:
-            return self._setup.unreachable(messages, error)
-        return await self._run(self._setup.schedule(context, messages, refuse_past))
+            return self._setup.unreachable(given, error)
+        return await self._run(schedule_encoded(context, given))
 
     async def cancel(self, id: str) -> Cancelled:
         """Cancel one message."""

@@ -18,7 +18,7 @@ import msgspec
 from delayq.client.placement import by_asked_id, by_id, every_queue
 from delayq.client.plan import Context, Plan
 from delayq.client.route_states import explain_parked, routes
-from delayq.client.schedule import Scheduled, level_delay, schedule
+from delayq.client.schedule import Scheduled, level_delay
 from delayq.codec import CorruptRecord
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
@@ -30,7 +30,8 @@ from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
 
-__all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "Scheduled", "routes", "schedule"]
+__all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "Scheduled", "routes"]
+
 FIND_LIMIT: Final = 1_000
 #: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
 MOST_PAGES: Final = 1_000

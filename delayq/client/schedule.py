@@ -5,7 +5,7 @@ Written for bulk: the work here is done while the server works on what was sent 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,12 +15,24 @@ from delayq.client.plan import Context, Plan
 from delayq.codec import due_head, encode
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError
 from delayq.ids import ids_ending, new_id
-from delayq.message import Message, State
+from delayq.message import Limits, Message, State
+from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import MOVED, Answers, Command
+from delayq.store.commands import MOVED, Answers, Command, Retention
 from delayq.store.keys import Layout, queue_keys
+from delayq.store.layouts import Layouts
 
-__all__ = ["Outcome", "Ready", "Scheduled", "level_delay", "schedule", "schedule_ready", "whole_id"]
+__all__ = [
+    "Encoded",
+    "Outcome",
+    "Ready",
+    "Scheduled",
+    "encode_all",
+    "level_delay",
+    "schedule_encoded",
+    "schedule_ready",
+    "whole_id",
+]
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 
@@ -40,6 +52,18 @@ class Scheduled(msgspec.Struct, frozen=True, gc=False):
 
 
 Outcome = Scheduled | DelayqError
+
+
+class Encoded(msgspec.Struct, frozen=True, gc=False):
+    """A message, checked and encoded (behind `due_head`): what a script takes of it, whichever queue it goes to.
+
+    `id` is whole; it is None where the message brings neither id nor ordering key, so that any queue will do.
+    """
+
+    kind: str
+    id: str | None
+    body: bytes
+    when: int  # ms
 
 
 class Ready(NamedTuple):
@@ -70,7 +94,7 @@ _Outcomes = list[Any] | dict[int, Any]
 
 
 class _Batch:
-    """Messages of one queue on their way into one script."""
+    """Messages of one queue, for one script."""
 
     __slots__ = ("bodies", "ids", "kinds", "made", "places", "queue", "size")
 
@@ -94,46 +118,59 @@ class _Batch:
     def full(self) -> bool:
         return len(self.places) >= CHUNK or self.size >= CHUNK_BYTES
 
+    def command(self, retention: Retention) -> Command[Answers]:
+        return commands.schedule(
+            queue_keys(self.queue), "".join(self.kinds), self.ids, self.bodies, retention=retention
+        )
 
-_Put = Callable[[_Batch, Answers, _Outcomes, list[_Moved]], None]
+
+def encode_all(
+    messages: Iterable[Message], limits: Limits, routes: Routes, now: int, *, refuse_past: bool = False
+) -> Iterator[Encoded | InvalidMessage]:
+    """Each message checked and encoded, or what is wrong with it; `now` (Unix ms) bounds dates."""
+    at = "p" if refuse_past else "a"
+    for message in messages:
+        try:
+            message.validate(limits, now)
+            routes.check(message)
+            id = message.id
+            kind = at
+            when = message.expect_date
+            if when is None:
+                kind = "r"
+                when = message.delay_time
+                if when is None:
+                    when = level_delay(limits.delay_levels, message.delay_level)
+            body = encode(message, limits, due_head(when))
+            if id is not None:
+                yield Encoded(kind.upper(), whole_id(id, message.ordering_key), body, when)
+            elif message.ordering_key:
+                yield Encoded(kind, whole_id(None, message.ordering_key), body, when)
+            else:
+                yield Encoded(kind, None, body, when)
+        except InvalidMessage as error:
+            yield error
 
 
-def schedule(
-    context: Context, messages: Iterable[Message], now: int, *, refuse_past: bool = False
-) -> Plan[list[Outcome]]:
+def schedule_encoded(context: Context, given: Iterable[Encoded | InvalidMessage]) -> Plan[list[Outcome]]:
     """Schedule messages; in order, what became of each. A bad one never stops the others.
 
-    With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
+    They are drawn from `given` while the server works on those before them.
     """
     outcomes: list[Any] = []
-    sent: list[_Batch] = []
-    moved: list[_Moved] = []
-    at = "p" if refuse_past else "a"
-    answers = yield _commands(context, messages, now, at, outcomes, sent, moved)
-    _place_errors(sent, answers, outcomes)
+    batches: list[_Batch] = []
+    answers = yield _commands(_by_queue(context.layouts, given, outcomes), batches, context.retention)
+    moved = _place(batches, answers, outcomes)
     yield from _schedule_moved(context, moved, outcomes)
     return outcomes
 
 
-def schedule_ready(
-    context: Context, batches: Iterable[Ready], *, refuse_past: bool = False
-) -> Plan[dict[int, Outcome]]:
+def schedule_ready(context: Context, given: Iterable[Ready], *, refuse_past: bool = False) -> Plan[dict[int, Outcome]]:
     """Schedule what is encoded already: what became, by their places, of those that were not scheduled just so."""
     outcomes: dict[int, Outcome] = {}
-    sent: list[_Batch] = []
-    moved: list[_Moved] = []
-    kind = "P" if refuse_past else "A"
-
-    def commands() -> Iterator[Command[Any]]:
-        for ready in batches:
-            batch = _Batch(ready.queue)
-            batch.kinds = [kind] * len(ready.ids)
-            batch.ids, batch.bodies, batch.places = ready.ids, ready.bodies, ready.places
-            sent.append(batch)
-            yield _command(batch, context, outcomes, moved, _place_others)
-
-    answers = yield commands()
-    _place_errors(sent, answers, outcomes)
+    batches: list[_Batch] = []
+    answers = yield _commands(_ready_batches(given, "P" if refuse_past else "A"), batches, context.retention)
+    moved = _place_others(batches, answers, outcomes)
     yield from _schedule_moved(context, moved, outcomes)
     return outcomes
 
@@ -143,18 +180,66 @@ def _schedule_moved(context: Context, moved: list[_Moved], outcomes: _Outcomes) 
     while moved:
         context.layouts.shut.update(one.queue for one in moved)
         places = yield from find_places(context, ((one.id, one.queue) for one in moved))
-        sent = _regroup(moved, places, outcomes)
-        again: list[_Moved] = []
-        answers = yield [_command(batch, context, outcomes, again) for batch in sent]
-        _place_errors(sent, answers, outcomes)
-        moved = again
+        batches = _regroup(moved, places, outcomes)
+        answers = yield [batch.command(context.retention) for batch in batches]
+        moved = _place(batches, answers, outcomes)
 
 
-def _place_errors(sent: list[_Batch], answers: list[Any], outcomes: _Outcomes) -> None:
-    for batch, answer in zip(sent, answers, strict=True):
-        if isinstance(answer, StoreError):
-            for id, (index, _) in zip(batch.ids, batch.places, strict=True):
-                outcomes[index] = answer.about(id)
+def _commands(batches: Iterable[_Batch], drawn: list[_Batch], retention: Retention) -> Iterator[Command[Answers]]:
+    """The script call of each batch; the batches, for the answers, in `drawn`."""
+    for batch in batches:
+        drawn.append(batch)
+        yield batch.command(retention)
+
+
+def _by_queue(layouts: Layouts, given: Iterable[Encoded | InvalidMessage], outcomes: list[Any]) -> Iterator[_Batch]:
+    """The messages by their queues, each batch when it is full; `outcomes` grows by a place for each of them."""
+    known = layouts.known
+    # Where to ask for an id that the caller gave, and for one that is made here.
+    place, place_new = known[0].queue_of, known[0].queue_of
+    if len(known) > 1:
+        place_new = layouts.place_new
+    shared: _Batch | None = None  # messages for which any queue will do share a suffix, so one script
+    by_queue: dict[int, _Batch] = {}
+    for index, one in enumerate(given):
+        if isinstance(one, InvalidMessage):
+            outcomes.append(one)
+            continue
+        outcomes.append(None)
+        id = one.id
+        if id is None:
+            if shared is None:
+                suffix = Layout.random_suffix()
+                shared = _Batch(place_new(suffix), suffix)
+            batch = shared
+            id = next(batch.made)
+        else:
+            queue = place(id) if one.kind.isupper() else place_new(id)
+            found = by_queue.get(queue)
+            batch = found if found is not None else by_queue.setdefault(queue, _Batch(queue))
+        body = one.body
+        batch.kinds.append(one.kind)  # what `add` does, without a call for each message
+        batch.ids.append(id)
+        batch.bodies.append(body)
+        batch.places.append((index, one.when))
+        batch.size += len(body)
+        if len(batch.places) == CHUNK or batch.size >= CHUNK_BYTES:
+            if batch is shared:
+                shared = None
+            else:
+                del by_queue[batch.queue]
+            yield batch
+    if shared is not None:
+        yield shared
+    yield from by_queue.values()
+
+
+def _ready_batches(given: Iterable[Ready], kind: str) -> Iterator[_Batch]:
+    for ready in given:
+        batch = _Batch(ready.queue)
+        batch.kinds = [kind] * len(ready.ids)
+        batch.ids, batch.bodies, batch.places = ready.ids, ready.bodies, ready.places
+        yield batch
 
 
 def _regroup(moved: list[_Moved], places: list[int | StoreError], outcomes: _Outcomes) -> list[_Batch]:
@@ -173,105 +258,49 @@ def _regroup(moved: list[_Moved], places: list[int | StoreError], outcomes: _Out
     return batches
 
 
-def _commands(
-    context: Context, messages: Iterable[Message], now: int, at: str, outcomes: list[Any], sent: list[_Batch],
-    moved: list[_Moved],
-) -> Iterator[Command[Any]]:  # fmt: skip
-    limits, routes = context.limits, context.routes
-    known = context.layouts.known
-    # Where to ask for an id that the caller gave, and for one that is made here.
-    place, place_new = known[0].queue_of, known[0].queue_of
-    if len(known) > 1:
-        place_new = context.layouts.place_new
-    shared: _Batch | None = None  # messages that bring neither id nor ordering key share a suffix, so one script
-    by_queue: dict[int, _Batch] = {}
-    for index, message in enumerate(messages):
-        outcomes.append(None)
-        try:
-            message.validate(limits, now)
-            routes.check(message)
-            id = message.id
-            when = message.expect_date
-            kind = at
-            if when is None:
-                kind = "r"
-                when = message.delay_time
-                if when is None:
-                    when = level_delay(limits.delay_levels, message.delay_level)
-            body = encode(message, limits, due_head(when))
-            if id is None and not message.ordering_key:
-                if shared is None:
-                    suffix = Layout.random_suffix()
-                    shared = _Batch(place_new(suffix), suffix)
-                batch = shared
-                whole = next(batch.made)
-            else:
-                whole = whole_id(id, message.ordering_key)
-                queue = place_new(whole) if id is None else place(whole)
-                found = by_queue.get(queue)
-                batch = found if found is not None else by_queue.setdefault(queue, _Batch(queue))
-        except InvalidMessage as error:
-            outcomes[index] = error
+def _place(batches: list[_Batch], answers: list[Any], outcomes: _Outcomes) -> list[_Moved]:
+    """Put every outcome where its message stands in the call; those that are to be asked for elsewhere."""
+    for batch, answer in zip(batches, answers, strict=True):
+        if isinstance(answer, Answers):
+            queue, now = batch.queue, answer.now
+            for kind, id, (index, when) in zip(batch.kinds, batch.ids, batch.places, strict=True):
+                absolute = kind in "aApP"
+                outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
+    return _place_others(batches, answers, outcomes)
+
+
+def _place_others(batches: list[_Batch], answers: list[Any], outcomes: _Outcomes) -> list[_Moved]:
+    """The same, but for those that were scheduled just so."""
+    moved: list[_Moved] = []
+    for batch, answer in zip(batches, answers, strict=True):
+        if isinstance(answer, StoreError):
+            for id, (index, _) in zip(batch.ids, batch.places, strict=True):
+                outcomes[index] = answer.about(id)
             continue
-        batch.kinds.append(kind if id is None else kind.upper())  # what `add` does, without a call for each message
-        batch.ids.append(whole)
-        batch.bodies.append(body)
-        batch.places.append((index, when))
-        batch.size += len(body)
-        if len(batch.places) == CHUNK or batch.size >= CHUNK_BYTES:
-            if batch is shared:
-                shared = None
+        for position, (status, due) in answer.others.items():
+            (index, when), id = batch.places[position], batch.ids[position]
+            if status == MOVED:
+                moved.append(_Moved(batch.queue, batch.kinds[position], id, batch.bodies[position], index, when))
             else:
-                del by_queue[batch.queue]
-            sent.append(batch)
-            yield _command(batch, context, outcomes, moved)
-    for batch in ([shared] if shared is not None else []) + list(by_queue.values()):
-        sent.append(batch)
-        yield _command(batch, context, outcomes, moved)
+                outcomes[index] = _outcome(id, batch.queue, status, due)
+    return moved
 
 
-def _command(
-    batch: _Batch, context: Context, outcomes: _Outcomes, moved: list[_Moved], put: _Put | None = None
-) -> Command[None]:
-    """The script call for a batch. Its outcomes are `put` in place when its reply is read, not at the end of all."""
-    put = put or _place
-    keys = queue_keys(batch.queue)
-    command = commands.schedule(keys, "".join(batch.kinds), batch.ids, batch.bodies, retention=context.retention)
-
-    def read(reply: Any) -> None:
-        put(batch, command.read(reply), outcomes, moved)
-
-    return Command(command.script, command.keys, command.args, read)
-
-
-def _place(batch: _Batch, answers: Answers, outcomes: _Outcomes, moved: list[_Moved]) -> None:
-    queue, now = batch.queue, answers.now
-    for kind, id, (index, when) in zip(batch.kinds, batch.ids, batch.places, strict=True):
-        absolute = kind in "aApP"
-        outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
-    _place_others(batch, answers, outcomes, moved)
-
-
-def _place_others(batch: _Batch, answers: Answers, outcomes: _Outcomes, moved: list[_Moved]) -> None:
-    queue = batch.queue
-    for position, (status, due) in answers.others.items():
-        (index, when), id = batch.places[position], batch.ids[position]
-        if status == "live":
-            outcomes[index] = Scheduled(id, queue, due, created=False)
-        elif status == State.DEAD:
-            outcomes[index] = Scheduled(id, queue, due, State.DEAD, created=False)
-        elif status == State.DELIVERED:
-            outcomes[index] = Scheduled(id, queue, None, State.DELIVERED, created=False)
-        elif status == "invalid":
-            outcomes[index] = InvalidMessage("delayTime", "the due lies too far ahead")
-        elif status == "past":
-            outcomes[index] = PastDue(id)
-        elif status == MOVED:
-            moved.append(_Moved(queue, batch.kinds[position], id, batch.bodies[position], index, when))
-        elif status == "conflict":
-            outcomes[index] = Conflict(id, State.DELIVERED if due is None else "")
-        else:
-            outcomes[index] = Conflict(id, status)
+def _outcome(id: str, queue: int, status: str, due: int | None) -> Outcome:
+    """What became of a message that was not scheduled just so."""
+    if status == "live":
+        return Scheduled(id, queue, due, created=False)
+    if status == State.DEAD:
+        return Scheduled(id, queue, due, State.DEAD, created=False)
+    if status == State.DELIVERED:
+        return Scheduled(id, queue, None, State.DELIVERED, created=False)
+    if status == "invalid":
+        return InvalidMessage("delayTime", "the due lies too far ahead")
+    if status == "past":
+        return PastDue(id)
+    if status == "conflict":
+        return Conflict(id, State.DELIVERED if due is None else "")
+    return Conflict(id, status)
 
 
 def whole_id(id: str | None, ordering_key: str) -> str:

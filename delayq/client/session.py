@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from delayq.client import operations
-from delayq.client.operations import Context, Plan, Scheduled
+from delayq.client.plan import Context
+from delayq.client.schedule import Encoded, Outcome, encode_all, schedule_encoded
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings, load_settings
-from delayq.errors import DelayqError, LayoutMismatch, StoreError
+from delayq.errors import InvalidMessage, LayoutMismatch, StoreError
 from delayq.message import Message
 from delayq.routes import Routes
 from delayq.store import commands
@@ -77,23 +78,22 @@ class Agreement:
         if not isinstance(listed, StoreError):
             layouts.take(listed)
 
-    def schedule(
-        self, context: Context, messages: Iterable[Message], refuse_past: bool = False
-    ) -> Plan[list[Scheduled | DelayqError]]:
-        return operations.schedule(context, messages, self.clock.now(), refuse_past=refuse_past)
+    def encoded(self, messages: Iterable[Message], *, refuse_past: bool = False) -> Iterator[Encoded | InvalidMessage]:
+        """Each message checked and encoded, or what is wrong with it."""
+        return encode_all(messages, self.limits, self.routes, self.clock.now(), refuse_past=refuse_past)
 
-    def unreachable(self, messages: Iterable[Message], error: StoreError) -> list[Scheduled | DelayqError]:
-        """What becomes of messages when not even the layout can be read: each is checked and gets its id all the same,
+    def unreachable(self, given: Iterable[Encoded | InvalidMessage], error: StoreError) -> list[Outcome]:
+        """What becomes of messages when not even the layout can be read: each gets its id all the same,
 
         for where an id lives is decided without knowing how many queues there are.
         """
         context = Context(layouts=Layouts((Layout(DEFAULT_QUEUES),)), limits=self.limits, routes=self.routes)
-        plan = self.schedule(context, messages)
+        plan = schedule_encoded(context, given)
         commands = list(next(plan))
         try:
             plan.send([error] * len(commands))
         except StopIteration as end:
-            outcomes: list[Scheduled | DelayqError] = end.value
+            outcomes: list[Outcome] = end.value
             return outcomes
         raise AssertionError("scheduling asks once")
 

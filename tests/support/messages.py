@@ -1,11 +1,14 @@
-"""Messages for property tests."""
+"""Messages for property tests, and the plan that schedules some."""
 
 from __future__ import annotations
 
 import string
+from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
+from delayq.client.plan import Context, Plan
+from delayq.client.schedule import Outcome, encode_all, schedule_encoded
 from delayq.message import Message
 
 ID_ALPHABET = string.ascii_letters + string.digits + "._:-"
@@ -47,3 +50,8 @@ def messages(draw: st.DrawFn) -> Message:
         expire_after=draw(st.none() | st.integers(1, 10 * 365 * 86_400_000)),
         **draw(dues),
     )
+
+
+def schedule_messages(context: Context, wanted: Iterable[Message], now: int) -> Plan[list[Outcome]]:
+    """What a client does with messages, once it knows its context."""
+    return schedule_encoded(context, encode_all(wanted, context.limits, context.routes, now))

@@ -22,7 +22,7 @@ from delayq.routes import Route, Routes
 from delayq.store.commands import Command
 from delayq.store.keys import Layout, queue_keys
 from delayq.store.layouts import Layouts
-from tests.support.messages import messages
+from tests.support.messages import messages, schedule_messages
 
 NOW = 2_000_000_000_000
 SERVER_NOW = NOW + 7
@@ -86,7 +86,7 @@ def test_bad_messages_in_the_middle_are_told_and_the_good_ones_scheduled_in_orde
 ) -> None:
     server = Server()
     wanted = (spoil(message) if spoil else message for message, spoil in given)
-    outcomes = server.run(operations.schedule(CONTEXT, wanted, NOW))
+    outcomes = server.run(schedule_messages(CONTEXT, wanted, NOW))
     assert len(outcomes) == len(given)
     sent = {id: (spec, content, command) for command in server.asked for id, spec, content in rows(command)}
     for (message, spoil), outcome in zip(given, outcomes, strict=True):
@@ -120,7 +120,7 @@ def test_each_script_gets_messages_of_its_queue_only(numbers: list[int], queues:
     }
     wanted = [replace(kinds[kind], id=f"id-{at}") if kind == 3 else kinds[kind] for at, kind in enumerate(numbers)]
     server = Server()
-    server.run(operations.schedule(context, wanted, NOW))
+    server.run(schedule_messages(context, wanted, NOW))
     for command in server.asked:
         queue_of = {layout.queue_of(id) for id, _, _ in rows(command)}
         assert [queue_keys(queue).pool for queue in queue_of] == [command.keys[2]]
@@ -128,7 +128,7 @@ def test_each_script_gets_messages_of_its_queue_only(numbers: list[int], queues:
 
 def test_messages_without_id_and_key_share_scripts_of_five_hundred() -> None:
     server = Server()
-    server.run(operations.schedule(CONTEXT, (Message(topic="t", delay_time=0) for _ in range(2 * CHUNK + 1)), NOW))
+    server.run(schedule_messages(CONTEXT, (Message(topic="t", delay_time=0) for _ in range(2 * CHUNK + 1)), NOW))
     assert [len(rows(command)) for command in server.asked] == [CHUNK, CHUNK, 1]
 
 
@@ -136,7 +136,7 @@ def test_scripts_are_bounded_in_bytes_too() -> None:
     body = "x" * (CHUNK_BYTES // 4)
     server = Server()
     wanted = (Message(topic="t", delay_time=0, body=body) for _ in range(10))
-    server.run(operations.schedule(CONTEXT, wanted, NOW))
+    server.run(schedule_messages(CONTEXT, wanted, NOW))
     assert [len(rows(command)) for command in server.asked] == [4, 4, 2]
 
 
@@ -149,7 +149,7 @@ def test_a_lazy_batch_is_read_only_as_far_as_its_scripts_are_asked_for() -> None
             read += 1
             yield Message(topic="t", delay_time=0)
 
-    commands = iter(next(operations.schedule(CONTEXT, endless(), NOW)))
+    commands = iter(next(schedule_messages(CONTEXT, endless(), NOW)))
     next(commands)
     assert read == CHUNK
 
@@ -168,7 +168,7 @@ def test_each_answer_finds_its_message() -> None:
     server = Server(lambda command: replies(*others))
     wanted = [Message(topic="t", id=id, delay_time=10) for id in ids]
     live, conflict, delivered, cancelled, invalid, new, other, dead = server.run(
-        operations.schedule(CONTEXT, wanted, NOW)
+        schedule_messages(CONTEXT, wanted, NOW)
     )
     assert live == Scheduled(ids[0], 1, 5, created=False)
     assert isinstance(conflict, Conflict)
@@ -187,7 +187,7 @@ def test_a_script_that_failed_fails_its_own_messages_only() -> None:
     lost = StoreUnavailable("away")
     server = Server(lambda command: lost if command.keys[0] == queue_keys(1).state else replies())
     wanted = [Message(topic="t", id=f"id.000{number % 2}", delay_time=0) for number in range(2)]
-    good, failed = server.run(operations.schedule(CONTEXT, wanted, NOW))
+    good, failed = server.run(schedule_messages(CONTEXT, wanted, NOW))
     assert isinstance(good, Scheduled)
     assert isinstance(failed, StoreUnavailable)
 
@@ -195,7 +195,7 @@ def test_a_script_that_failed_fails_its_own_messages_only() -> None:
 def test_a_topic_without_a_route_is_refused_and_the_others_go_on() -> None:
     context = replace(CONTEXT, routes=Routes([Route(name="r", match="a*", target="log:")]))
     wanted = [Message(topic=topic, delay_time=0) for topic in ("a", "b", "ab")]
-    outcomes = Server().run(operations.schedule(context, wanted, NOW))
+    outcomes = Server().run(schedule_messages(context, wanted, NOW))
     assert [type(outcome) for outcome in outcomes] == [Scheduled, InvalidMessage, Scheduled]
     assert outcomes[1].field == "topic"
 
@@ -204,7 +204,7 @@ def test_a_topic_without_a_route_is_refused_and_the_others_go_on() -> None:
 def test_a_level_above_the_last_is_the_last(level: int, delay: int) -> None:
     context = replace(CONTEXT, limits=Limits(delay_levels=(100, 200, 300)))
     server = Server()
-    (outcome,) = server.run(operations.schedule(context, [Message(topic="t", delay_level=level)], NOW))
+    (outcome,) = server.run(schedule_messages(context, [Message(topic="t", delay_level=level)], NOW))
     assert outcome.due == SERVER_NOW + delay
     assert operations.spec_of(context.limits, NOW, None, None, level) == f"r{delay}"
 
@@ -216,7 +216,7 @@ def test_the_id_of_a_keyed_message_says_its_key() -> None:
         Message(topic="t", delay_time=0, ordering_key="customer-7", id="mine"),
         Message(topic="t", delay_time=0, ordering_key="customer-7", id=f"mine{suffix}"),
     ]
-    made, given, again = Server().run(operations.schedule(CONTEXT, wanted, NOW))
+    made, given, again = Server().run(schedule_messages(CONTEXT, wanted, NOW))
     assert made.id.endswith(suffix)
     assert given.id == again.id == f"mine{suffix}"
 

@@ -35,6 +35,7 @@ from delayq.store.keys import Layout, queue_keys
 from delayq.store.layouts import Layouts, following
 from delayq.testing import ManualClock
 from tests.protocol.mutants import Mutant, plant
+from tests.support.messages import schedule_messages
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
 from workers.node.layouts import RETIRE_EVERY, LayoutWatch
@@ -85,7 +86,7 @@ class Reshards(RuleBasedStateMachine):
     @rule(client=CLIENTS, id=IDS, body=st.sampled_from("ab"))
     def schedule(self, client: int, id: str, body: str) -> None:
         message = Message(topic="t", body=body, expect_date=FAR, id=id, keys=("all",))
-        (outcome,) = self.ask(operations.schedule(self.clients[client], [message], FAR - HOUR))
+        (outcome,) = self.ask(schedule_messages(self.clients[client], [message], FAR - HOUR))
         if id in self.live or id in self.dead:
             kept, queue = self.live.get(id) or self.dead[id]
             if kept == body:
@@ -112,7 +113,7 @@ class Reshards(RuleBasedStateMachine):
         messages = [Message(topic="t", body="new", expect_date=FAR, keys=("all",)) for _ in range(many)]
         suffix = f".{next(self.suffixes) * 40_503 % 65_536:04x}"  # not by chance: the machine has to do the same again
         with patch.object(Layout, "random_suffix", staticmethod(lambda: suffix)):
-            outcomes = self.ask(operations.schedule(self.clients[client], messages, FAR - HOUR))
+            outcomes = self.ask(schedule_messages(self.clients[client], messages, FAR - HOUR))
         for outcome in outcomes:
             assert isinstance(outcome, Scheduled)
             assert outcome.created
