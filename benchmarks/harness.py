@@ -6,10 +6,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -22,14 +22,17 @@ __all__ = [
     "Scale",
     "StealMeter",
     "in_pairs",
+    "in_turns",
     "now",
     "progress",
     "rss",
+    "switches",
     "wait_for",
     "warn_if_busy",
 ]
 
 _began = time.monotonic()
+T = TypeVar("T")
 
 
 class Scale(msgspec.Struct, frozen=True):
@@ -98,24 +101,32 @@ def wait_for(what: str, ready: Callable[[], bool], *, seconds: float, pause: flo
         time.sleep(pause)
 
 
+def in_turns(
+    what: str, runs: int, measures: Mapping[str, Callable[[], T]], *, swap: bool = False
+) -> list[dict[str, T]]:  # fmt: skip
+    """Measure several things in turn, so that a slower minute of the machine slows them all.
+
+    With `swap` every second round is the other way round: the machine's getting slower, or faster, favours none.
+    """
+    rounds = []
+    for number in range(1, runs + 1):
+        found: dict[str, T] = {}
+        for name in list(measures)[:: -1 if swap and number % 2 == 0 else 1]:
+            progress(f"{what}: {name}, run {number} of {runs}")
+            found[name] = measures[name]()
+            if isinstance(found[name], float):
+                progress(f"{what}: {found[name]:,.0f}")
+        rounds.append(found)
+    return rounds
+
+
 def in_pairs(
     what: str, runs: int, limit: Callable[[], float], ours: Callable[[], float], *, swap: bool = False
 ) -> list[Pair]:
-    """Measure the limit and ours in turn, so that a slower minute of the machine slows both.
-
-    With `swap` every second pair is the other way round: the machine's getting slower, or faster, favours neither.
-    """
-    pairs = []
-    for number in range(1, runs + 1):
-        found: dict[str, float] = {}
-        turn = {"limit": limit, "delayq": ours}
-        for name in reversed(turn) if swap and number % 2 == 0 else turn:
-            progress(f"{what}: {name}, run {number} of {runs}")
-            found[name] = turn[name]()
-            progress(f"{what}: {found[name]:,.0f}")
-        pair = Pair(found["delayq"], found["limit"])
-        progress(f"{what}: ratio {pair.ratio:.2f}")
-        pairs.append(pair)
+    """Measure the limit and ours in turn, as `in_turns` does."""
+    rounds = in_turns(what, runs, {"limit": limit, "delayq": ours}, swap=swap)
+    pairs = [Pair(found["delayq"], found["limit"]) for found in rounds]
+    progress(f"{what}: ratios {', '.join(f'{pair.ratio:.2f}' for pair in pairs)}")
     return pairs
 
 
@@ -155,6 +166,15 @@ def _cpu_seconds(pid: int) -> float:
 
 
 _CPUCLOCK_SCHED: Final = 2  # of the kernel's MAKE_PROCESS_CPUCLOCK, as clock_getcpuclockid(3) makes it
+
+
+def switches(pid: int) -> int:
+    """How often the threads of a process have gone to sleep: their voluntary context switches."""
+    found = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with suppress(OSError):  # that thread has ended
+            found += int(status.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    return found
 
 
 def rss(pid: int) -> int:

@@ -19,13 +19,13 @@ from delayq.store import checks
 from delayq.store.connect.store import Store
 
 __all__ = [
-    "NAMES", "STOLEN", "Environment", "Figure", "Pair", "Result", "environment", "load", "number", "paired",
+    "NAMES", "STOLEN", "Environment", "Figure", "Pair", "Result", "environment", "load", "medians", "number", "paired",
     "percentile", "save", "single",
 ]  # fmt: skip
 
 #: The benchmarks, in the order in which `all` runs them.
 NAMES: Final = (
-    "schedule", "http", "access", "drain", "lateness", "burst", "growth", "memory", "idle", "failover", "scale",
+    "schedule", "http", "access", "drain", "steady", "lateness", "burst", "growth", "memory", "idle", "failover", "scale",
     "targets", "spark",
 )  # fmt: skip
 #: The detail that tells which share of the CPU time the host gave to other machines.
@@ -50,7 +50,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure, the limit of the same run, their ratio, and the goal.
 
     The goal is for the ratio where there is a limit, else for the value; it is a least one unless `at_most`.
-    `runs` holds what the goal is for, run by run.
+    `runs` holds what the goal is for, run by run; `parts` what the value is made of, or what went with it.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     goal: float | None = None
     at_most: bool = False
     runs: list[float] = []
+    parts: dict[str, float] = {}
 
     @property
     def reached(self) -> bool | None:
@@ -90,7 +91,12 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
             parts += [f"limit {number(self.limit)}", f"ratio {self.ratio:.2f}"]
         if self.goal is not None:
             parts += [f"goal {self.goal_text}", self.verdict]
-        return " · ".join(parts)
+        return " · ".join(parts) + (f" ({self.parts_text})" if self.parts else "")
+
+    @property
+    def parts_text(self) -> str:
+        """The parts in one line."""
+        return ", ".join(f"{name} {number(value)}" for name, value in self.parts.items())
 
 
 def number(value: float) -> str:
@@ -98,20 +104,54 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def paired(name: str, unit: str, pairs: Sequence[Pair], *, goal: float | None = None, at_most: bool = False) -> Figure:
+def paired(
+    name: str,
+    unit: str,
+    pairs: Sequence[Pair],
+    *,
+    goal: float | None = None,
+    at_most: bool = False,
+    parts: Sequence[dict[str, float]] = (),
+) -> Figure:
     """The medians of what was measured in pairs; the ratio is the median of the pairs' ratios."""
     ratios = [pair.ratio for pair in pairs]
     return Figure(
-        name=name, unit=unit, goal=goal, at_most=at_most, runs=ratios,
+        name=name,
+        unit=unit,
+        goal=goal,
+        at_most=at_most,
+        runs=ratios,
+        parts=medians(parts),
         value=statistics.median(pair.value for pair in pairs),
         limit=statistics.median(pair.limit for pair in pairs),
         ratio=statistics.median(ratios),
-    )  # fmt: skip
+    )
 
 
-def single(name: str, unit: str, runs: Sequence[float], *, goal: float | None = None) -> Figure:
-    """The median of what was measured by itself; the goal is the most it may be."""
-    return Figure(name=name, unit=unit, value=statistics.median(runs), goal=goal, at_most=True, runs=list(runs))
+def single(
+    name: str,
+    unit: str,
+    runs: Sequence[float],
+    *,
+    goal: float | None = None,
+    at_most: bool = True,
+    parts: Sequence[dict[str, float]] = (),
+) -> Figure:
+    """The median of what was measured by itself."""
+    return Figure(
+        name=name,
+        unit=unit,
+        value=statistics.median(runs),
+        goal=goal,
+        at_most=at_most,
+        runs=list(runs),
+        parts=medians(parts),
+    )
+
+
+def medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of each part the median of its runs."""
+    return {name: statistics.median(run[name] for run in runs) for name in (runs[0] if runs else ())}
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:

@@ -19,7 +19,8 @@ MOST_WORKERS = 64
 #: in one, for they share servers. What a caller gives later goes before: -n 0.
 PARALLEL = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
 BENCHMARKS = (
-    "schedule, http, access, drain, lateness, burst, growth, memory, idle, failover, scale, targets, spark or all"
+    "schedule, http, access, drain, steady, lateness, burst, growth, memory, idle, failover, scale, targets, spark "
+    "or all"
 )
 
 

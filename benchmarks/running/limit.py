@@ -24,7 +24,7 @@ from delayq.ids import new_id
 from delayq.message import Message
 from delayq.store.keys import Layout, QueueKeys, queue_keys
 
-__all__ = ["Placed", "command", "feed", "record", "redis_cli", "write_drain", "write_schedule"]
+__all__ = ["Placed", "command", "drain", "feed", "record", "redis_cli", "write_drain", "write_schedule"]
 
 #: Where a message went: its queue and its id.
 Placed = tuple[int, bytes]
@@ -45,14 +45,14 @@ def record(message: Message) -> bytes:
     return b"0000001%013d0%b" % (message.expect_date or 0, encode(message, LIMITS))
 
 
-def write_schedule(path: Path, messages: Iterable[Message]) -> list[Placed]:
-    """Write the commands that schedule `messages`; where each of them went."""
+def write_schedule(path: Path, messages: Iterable[Message], run: int = RUN) -> list[Placed]:
+    """Write the commands that schedule `messages`, `run` of them into a queue at a time; where each of them went."""
     layout = Layout(QUEUES)
     placed: list[Placed] = []
     suffix = ""
     with path.open("wb", buffering=1 << 20) as file:
         for position, message in enumerate(messages):
-            if position % RUN == 0:
+            if position % run == 0:
                 suffix = layout.random_suffix()
                 queue = layout.queue_of(suffix)
                 names = queue_keys(queue)
@@ -71,7 +71,7 @@ def write_drain(path: Path, messages: Sequence[Message], placed: Sequence[Placed
     with path.open("wb", buffering=1 << 20) as file:
         for position in _by_turns(messages, placed):
             queue, id = placed[position]
-            words = _drain(messages[position], queue_keys(queue), id)
+            words = drain(messages[position], queue_keys(queue), id)
             file.writelines(words)
             replies += len(words)
     return replies
@@ -87,7 +87,8 @@ def _by_turns(messages: Sequence[Message], placed: Sequence[Placed]) -> Iterator
             yield from queue[first : first + RUN]
 
 
-def _drain(message: Message, names: QueueKeys, id: bytes) -> list[bytes]:
+def drain(message: Message, names: QueueKeys, id: bytes) -> list[bytes]:
+    """The commands that drain one message."""
     topic = message.topic.encode()
     fields = (
         b"id", id, b"topic", topic, b"tags", message.tags.encode(), b"keys", " ".join(message.keys).encode(),

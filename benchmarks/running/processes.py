@@ -23,7 +23,7 @@ from delayq.store.keys import queue_keys
 
 __all__ = ["Process", "api", "connect", "http_service", "python", "server", "server_for", "worker"]
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
 START_SECONDS: Final = 20
 
 

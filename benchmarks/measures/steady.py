@@ -1,0 +1,279 @@
+"""Steady traffic, messages that come alone: what one costs at 100, 1,000 and 5,000 a second.
+
+Delivery: messages scheduled before fall due at random moments, and nobody reads them. It is set beside a bare client that
+knows all of them and sends each ms' due ones as plain HGET, XADD, ZREM and HDEL, in one packet over a plain socket. The two
+are measured in turn, and a cost is CPU time of both sides: of the worker, or the bare client, and of the server. Through
+the general path into a null target there is nothing to set it beside. All traffic: producer, worker and consumer are
+processes of their own, as `lateness` has them, with delays of 200 to 1,000 ms.
+
+In brackets: CPU µs a message of each process, how often a thread of the worker (the client) went to sleep, EVALSHA calls
+and how long they took in the server, and all commands, those of scripts too. Lateness of deliveries is by the ids of the
+entries, of all traffic at the consumer.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress, switches, wait_for
+from benchmarks.load import bare_client
+from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until
+from benchmarks.load.messages import TOPICS, make, spread
+from benchmarks.load.producer import Plan
+from benchmarks.measures.drain import NULL_ROUTES
+from benchmarks.measures.lateness import Lateness, Traffic, lateness
+from benchmarks.results import Figure, Pair, paired, percentile, single
+from benchmarks.running import limit
+from benchmarks.running.processes import Process, connect, python, server, worker
+from delayq import Client, Message
+
+__all__ = ["Cost", "Meter", "Phase", "plan", "run"]
+
+RATES: Final = (100, 1_000, 5_000)
+NULL_RATE: Final = 1_000
+TIMES_BARE: Final = {1_000: 1.8}
+STREAM_US: Final = {1_000: 300, 5_000: 115}
+NULL_US: Final = 400
+LATE_MS: Final = {1_000: {"p50": 0.8, "p99": 3.0}, 5_000: {"p99": 6.0}}
+DELAYS: Final = (200, 1_000)
+#: ms of a phase that are not counted, and between two phases.
+BEFORE: Final = 500
+APART: Final = 200
+#: Scheduled so many at a time, each time into one queue: every queue gets some of every ms.
+TOGETHER: Final = 20
+#: Messages a second that are scheduled so, and by the commands of the limit.
+PACE: Final = 10_000
+BARE_PACE: Final = 60_000
+UNIT: Final = "µs a message"
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A time (Unix ms) with so many messages a second; what falls due from `first` to `end` is counted."""
+
+    rate: int
+    start: int
+    end: int
+
+    @property
+    def first(self) -> int:
+        """From here on it is counted."""
+        return self.start + BEFORE
+
+    def counted(self, dues: Sequence[int]) -> int:
+        """How many of these."""
+        return sum(self.first <= due < self.end for due in dues)
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a message cost: CPU µs by process, and what else there is to know."""
+
+    cpu: dict[str, float]
+    more: dict[str, float]
+    late: tuple[float, float, int] = (0, 0, 0)  # p50 and p99 in ms, how many came early
+
+    @property
+    def both(self) -> float:
+        """CPU µs of both sides."""
+        return sum(self.cpu.values())
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """As a figure tells them."""
+        return self.cpu | self.more
+
+
+class Meter:
+    """What a process and the server spend, and what the server is asked to do."""
+
+    def __init__(self, url: str, server: int | None, **process: int) -> None:
+        (self._pid,) = process.values()
+        self._connection: Any = connect(url)
+        self._cpu = CpuMeter(**process, Redis=server)
+        self._before = self._counts()
+
+    def _counts(self) -> dict[str, int]:
+        found = self._connection.info("commandstats")
+        scripts = found.get("cmdstat_evalsha", {"calls": 0, "usec": 0})
+        commands = sum(one["calls"] for name, one in found.items() if name != "cmdstat_info")
+        return {"EVALSHA": scripts["calls"], "EVALSHA µs": scripts["usec"], "commands": commands}
+
+    def begin(self) -> None:
+        """From now on it counts."""
+        self._before = self._counts()
+        self._slept = switches(self._pid)
+        self._cpu.begin()
+
+    def end(self, count: int) -> Cost:
+        """Until now, with so many messages."""
+        self._cpu.end(count)
+        slept = switches(self._pid) - self._slept
+        counts = {name: (value - self._before[name]) / count for name, value in self._counts().items()}
+        self._connection.close()
+        return Cost(self._cpu.each(), {"sleeps": slept / count} | counts)
+
+
+def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    """Measure deliveries in turn with the bare client, then all traffic."""
+    seconds = 2 if scale.quick else 8
+    measures = {
+        "bare client": partial(_bare, seconds),
+        "into a stream": partial(_delivered, seconds, RATES),
+        "into a null target": partial(_delivered, seconds, (NULL_RATE,), null=True),
+    }
+    rounds = in_turns("steady", scale.runs, measures, swap=True)
+    traffic = [
+        {rate: _traffic(rate, seconds, number) for rate in RATES} for number in range(1, scale.runs + 1)
+    ]  # fmt: skip
+    figures = [figure for rate in RATES for figure in _of_streams(rate, rounds)]
+    null = [found["into a null target"][NULL_RATE] for found in rounds]
+    name = f"delivery through the general path into a null target at {NULL_RATE:,}/s"
+    figures.append(single(name, UNIT, [one.both for one in null], goal=NULL_US, parts=[one.parts for one in null]))
+    figures += [figure for rate in RATES for figure in _of_traffic(rate, [found[rate] for found in traffic])]
+    return figures, {"rounds": msgspec.to_builtins(rounds), "all traffic": msgspec.to_builtins(traffic)}
+
+
+def _of_streams(rate: int, rounds: Sequence[dict[str, dict[int, Cost]]]) -> Iterator[Figure]:
+    bare = [found["bare client"][rate] for found in rounds]
+    ours = [found["into a stream"][rate] for found in rounds]
+    name = f"delivery into a stream at {rate:,}/s"
+    pairs = [Pair(one.both, other.both) for one, other in zip(ours, bare, strict=True)]
+    yield single(name, UNIT, [one.both for one in ours], goal=STREAM_US.get(rate), parts=[one.parts for one in ours])
+    yield paired(
+        f"{name}, beside the bare client", UNIT, pairs, goal=TIMES_BARE.get(rate), at_most=True,
+        parts=[{f"its {part}": value for part, value in one.cpu.items()} for one in bare],
+    )  # fmt: skip
+    yield from _lateness(name, [one.late for one in ours], {})
+
+
+def _of_traffic(rate: int, runs: Sequence[tuple[Cost, Lateness]]) -> Iterator[Figure]:
+    name = f"all traffic at {rate:,}/s"
+    yield single(name, UNIT, [cost.both for cost, _ in runs], parts=[cost.parts for cost, _ in runs])
+    late = [(found.consumer["p50"], found.consumer["p99"], found.early) for _, found in runs]
+    yield from _lateness(name, late, LATE_MS.get(rate, {}))
+
+
+def _lateness(name: str, late: Sequence[tuple[float, float, int]], goals: dict[str, float]) -> Iterator[Figure]:
+    for place, what in enumerate(("p50", "p99")):
+        yield single(f"{name}, lateness {what}", "ms", [one[place] for one in late], goal=goals.get(what))
+    yield single(f"{name}, early", "messages", [one[2] for one in late], goal=0)
+
+
+def plan(rates: Sequence[int], seconds: int, pace: int) -> tuple[list[Phase], list[Message]]:
+    """The phases, and their messages in an order that has nothing to do with their dues."""
+    each = BEFORE + 1000 * seconds
+    count = sum(rate * each // 1000 for rate in rates)
+    begin = int(now()) + lead(count, pace=pace)
+    starts = (begin + place * (each + APART) for place in range(len(rates)))
+    found = [Phase(rate, start, start + each) for rate, start in zip(rates, starts, strict=True)]
+    messages = [
+        message
+        for phase in found
+        for message in make(phase.rate * each // 1000, spread(phase.start, each), seed=phase.rate)
+    ]
+    random.Random(1).shuffle(messages)
+    return found, messages
+
+
+def _costs(
+    some: Sequence[Phase], messages: Sequence[Message], url: str, server: int | None, name: str, process: Process
+) -> dict[int, Cost]:
+    """What each phase costs, while it goes by."""
+    dues = [message.expect_date or 0 for message in messages]
+    found = {}
+    for phase in some:
+        meter = Meter(url, server, **{name: process.pid})
+        sleep_until(phase.first)
+        meter.begin()
+        sleep_until(phase.end + 20)
+        found[phase.rate] = meter.end(phase.counted(dues))
+        progress(f"steady: {phase.rate:,}/s, {name}: {found[phase.rate].parts}")
+    return found
+
+
+def _bare(seconds: int) -> dict[int, Cost]:
+    some, messages = plan(RATES, seconds, BARE_PACE)
+    with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name, server() as running:
+        folder = Path(name)
+        placed = limit.write_schedule(folder / "load", messages, run=TOGETHER)
+        limit.feed(running.port, folder / "load", 2 * len(messages))
+        bare_client.write(folder / "packets", messages, placed)
+        words = ("-m", "benchmarks.load.bare_client", str(running.port), str(folder / "packets"))
+        with python(*words) as process:
+            found = _costs(some, messages, running.url, running.pid, "client", process)
+            process.wait(30)
+            with closing(Watch(running.url)) as watch:
+                _all_there(watch, len(messages))
+    return found
+
+
+def _delivered(seconds: int, rates: Sequence[int], *, null: bool = False) -> dict[int, Cost]:
+    module, routes = ("benchmarks.running.worker_with_null", NULL_ROUTES) if null else ("workers", "")
+    with (
+        server() as running,
+        worker(running.url, module, routes) as process,
+        Client(running.url) as client,
+        closing(Watch(running.url)) as watch,
+    ):
+        some, messages = plan(rates, seconds, PACE)
+        for first in range(0, len(messages), TOGETHER):
+            schedule_ahead(client, messages[first : first + TOGETHER], some[0].start)
+        found = _costs(some, messages, running.url, running.pid, "worker", process)
+        process.check()
+        wait_for("the last message", lambda: watch.pending() == 0, seconds=30)
+        if null:
+            return found
+        _all_there(watch, len(messages))
+        entries = _entries(running.url)
+    return {
+        phase.rate: msgspec.structs.replace(found[phase.rate], late=_late(phase, entries)) for phase in some
+    }  # fmt: skip
+
+
+def _all_there(watch: Watch, count: int) -> None:
+    if (there := watch.appended()) != count:
+        raise BenchmarkError(f"the streams hold {there} messages instead of {count}")
+
+
+def _entries(url: str) -> list[tuple[int, int]]:
+    """Due and time of each entry."""
+    with closing(connect(url)) as connection:
+        return [
+            (int(fields[b"due"]), int(id.split(b"-")[0])) for topic in TOPICS for id, fields in connection.xrange(topic)
+        ]
+
+
+def _late(phase: Phase, entries: Sequence[tuple[int, int]]) -> tuple[float, float, int]:
+    late = sorted(at - due for due, at in entries if phase.first <= due < phase.end)
+    return percentile(late, 50), percentile(late, 99), sum(one < 0 for one in late)
+
+
+def _traffic(rate: int, seconds: int, number: int) -> tuple[Cost, Lateness]:
+    progress(f"steady: all traffic at {rate:,}/s, run {number}")
+    with (
+        tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
+        server() as running,
+        worker(running.url) as process,
+    ):
+        start = int(now()) + 1500
+        warm_up = DELAYS[1] + BEFORE
+        planned = Plan(running.url, ("order.cancel",), rate, start, seconds + warm_up / 1000, DELAYS)
+        counted = Phase(rate, start + DELAYS[1], start + warm_up + 1000 * seconds)
+        with Traffic(planned, Path(folder)) as traffic:
+            meter = Meter(running.url, running.pid, worker=process.pid)
+            sleep_until(counted.first)
+            meter.begin()
+            sleep_until(counted.end)
+            cost = meter.end(rate * seconds)
+            arrived, _ = traffic.wait()
+    found = lateness([one for one in arrived if counted.first <= one.due < counted.end])
+    progress(f"steady: {cost.parts}, {found.consumer}")
+    return cost, found
