@@ -28,7 +28,7 @@ class QueueKeys:
     """The keys of one queue."""
 
     __slots__ = (
-        "attempts", "dead", "final", "guard", "index", "pool", "queue", "reasons", "state", "tag", "wake",
+        "attempts", "dead", "final", "index", "pool", "queue", "reasons", "state", "tag", "wake",
     )  # fmt: skip
 
     def __init__(self, tag: str) -> None:
@@ -42,18 +42,12 @@ class QueueKeys:
         self.dead = prefix + "dead"
         self.reasons = prefix + "reasons"
         self.final = prefix + "final"
-        self.guard = prefix + "guard"
         self.wake = prefix + "wake"
 
     @property
     def number(self) -> int:
         """The number of the queue."""
         return int(self.tag)
-
-    @staticmethod
-    def aside(key: str) -> str:
-        """What a key is called while a transaction must not touch it."""
-        return key + ":aside"
 
     def parked(self, name: str) -> str:
         """The tickets parked under `name`: 't:' and a route's name, or 'k:', a route's name, '/' and an ordering key."""

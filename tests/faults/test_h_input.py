@@ -189,7 +189,7 @@ async def test_h8_no_name_reaches_another_key_of_redis(settings: Settings, valke
         await client.post("/v1/messages", json=message | {"keys": [text]})
         await client.get("/v1/messages", params={"key": text})
         made = set(valkey.admin.keys("*")) - before
-    assert all(re.fullmatch(rb"delayq:\{\d+\}:(pool|queue|state|keys|final|guard|attempts)", key) for key in made)
+    assert all(re.fullmatch(rb"delayq:\{\d+\}:(pool|queue|state|keys|final|attempts)", key) for key in made)
 
 
 async def test_h9_no_label_of_a_metric_comes_from_outside(settings: Settings) -> None:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from delayq.message import Message
-from delayq.store.commands.appending import Batch
 from delayq.store.connect.store import Store
 from delayq.targets import Result
 from tests.protocol.world import DELIVERED, POLICY, RETENTION, START, Owner, World
@@ -28,8 +27,6 @@ from workers.sending.message import LOOK_AGAIN, InFlightMessage
 
 NODES = (0, 1)
 IDS = ("a", "b", "c", "d.00aa", "e.00aa", "f.00aa", "s1", "s2", "u1")
-STREAMED = ("s1", "s2", "u1")
-BETWEEN = ("nothing", "cancel", "cancel by a late clock", "claim", "tick", "schedule", "reschedule", "another type")
 ENDINGS = ("ok", "ok", "unavailable", "lost", "arrived", "rejected")
 OUTCOMES = {
     "ok": DELIVERED,
@@ -108,7 +105,6 @@ class Protocol(RuleBasedStateMachine):
         self.step = 0
         self.latest = START - 1  # the latest that both clocks have reached together
         self.stream_seen: Counter[str] = Counter()
-        self.batches: list[tuple[Owner, Batch]] = []
         self.pulled_at: dict[int, int] = {}
 
     def teardown(self) -> None:
@@ -351,54 +347,6 @@ class Protocol(RuleBasedStateMachine):
         else:
             generation.failures += 1
 
-    # -- appending by a transaction, in two steps -----------------------------------------------------------------------
-
-    @precondition(lambda self: self.world.owners)
-    @rule(which=st.integers(0, 1))
-    def an_owner_reads_what_it_is_to_append(self, which: int) -> None:
-        self.step += 1
-        owner = self.world.owners[which % len(self.world.owners)]
-        if any(reading is owner for reading, _ in self.batches):
-            return
-        self.reach(owner)
-        self.model.pulled_to = max(self.model.pulled_to, min(self.world.now, owner.clock.now()))
-        batch = self.world.read_due(owner)
-        if batch is not None:
-            self.batches.append((owner, batch))
-
-    @precondition(lambda self: self.batches)
-    @rule(which=st.integers(0, 1))
-    def what_was_read_is_appended(self, which: int) -> None:
-        self.step += 1
-        owner, batch = self.batches.pop(which % len(self.batches))
-        newest = max(job.epoch for job in self.world.jobs)
-        count = self.world.append(owner, batch)
-        assert not count or owner.job.epoch == newest, "an owner appended under an older epoch"
-        self.look_at_stream()
-
-    @precondition(lambda self: self.world.owners)
-    @rule(id=st.sampled_from(STREAMED), other=st.sampled_from(STREAMED), between=st.sampled_from(BETWEEN))
-    def something_comes_between(self, id: str, other: str, between: str) -> None:
-        self.schedule(id, -1, False)
-        self.schedule(other, 0, False)
-        self.an_owner_reads_what_it_is_to_append(len(self.world.owners) - 1)
-        if between == "cancel by a late clock":
-            self.the_clock_of_redis_steps(-5)
-        if between.startswith("cancel"):
-            self.cancel(id)
-        elif between == "claim":
-            self.change_owner(1)
-        elif between == "tick":
-            self.tick(len(self.world.owners) - 1)
-        elif between == "schedule":
-            self.schedule(STREAMED[self.step % 3], -1, False)
-        elif between == "reschedule":
-            self.reschedule(id, 5)
-        elif between == "another type":
-            self.the_key_of_a_stream_becomes_a_string()
-        if self.batches:
-            self.what_was_read_is_appended(len(self.batches) - 1)
-
     @rule()
     def the_key_of_a_stream_becomes_a_string(self) -> None:
         self.look_at_stream()
@@ -432,14 +380,12 @@ class Protocol(RuleBasedStateMachine):
         self.wake_all()
 
     def both_clocks_are_far_ahead_for_a_while(self) -> None:
-        """What is due by then is pulled, and announced; afterwards both are set right again."""
+        """What is due by then is pulled; afterwards both are set right again."""
         self.step += 1
         owner = self.world.owners[-1]
         self.world.now += 3_600_000
         self.tick_owner(owner)  # it learns the topic
         self.tick_owner(owner)
-        if not owner.job.fenced:
-            self.an_owner_reads_what_it_is_to_append(len(self.world.owners) - 1)
         self.reconcile()
         self.world.now -= 3_600_000
         self.wake_all()

@@ -25,8 +25,6 @@ class Mutant:
 _CERTAIN = "local certain = place == 'pending' and due > certain_above and not exposed"
 _MOVABLE = "if score <= floor_of_certainty(state, now) or redis.call('HEXISTS', attempts, id) == 1 then"
 
-_GUARD = "redis.call('HINCRBY', guard, 'changes', 1)"
-
 MUTANTS = (
     Mutant(
         "no watermark",
@@ -143,15 +141,6 @@ MUTANTS = (
         "an ended id that stands for any content",
         (("schedule", "digest ~= digest_of(sub(body, 15), sub(body, 1, 13))", "false"),),
     ),
-    Mutant("a cancel that is not guarded", (("cancel", _GUARD, ""),)),
-    Mutant("a claim that is not guarded", (("claim", _GUARD, ""),)),
-    Mutant("a pull that is not guarded", (("pull", f"if kept < looked then\n  {_GUARD}\nend", ""),)),
-    Mutant(
-        "appending without a look at the stream", (("remove", "good = good and entry and", "good = good and true or"),)
-    ),
-    Mutant("setting nothing aside", (("remove", "redis.call('RENAME', KEYS[i], KEYS[i + 4])", ""),)),
-    Mutant("taking nothing back", (("restore", "redis.call('XDEL', KEYS[i], unpack(taken))", ""),)),
-    Mutant("announcing by one clock", (("announce", "if tonumber(ARGV[3]) > now then", "if false then"),)),
 )
 
 

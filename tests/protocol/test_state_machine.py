@@ -119,7 +119,7 @@ def one_that_waits_behind_its_key_is_cancelled(machine: Protocol) -> Iterable[Ca
 def two_clocks_were_far_ahead(machine: Protocol) -> Iterable[Callable[[], object]]:
     return (
         machine.first_owner,
-        partial(machine.schedule, "a", 20, False),
+        partial(machine.schedule, "a", 3_000_000, False),
         machine.both_clocks_are_far_ahead_for_a_while,
         partial(machine.tick, 0),
         partial(machine.cancel, "a"),

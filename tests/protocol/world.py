@@ -15,7 +15,6 @@ from delayq.message import Limits, Message
 from delayq.routes import Route, Routes
 from delayq.store import commands, queue_keys
 from delayq.store.commands import Found, QueueStats, Retention
-from delayq.store.commands.appending import Batch
 from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
 from delayq.targets import OK, Result
@@ -133,8 +132,6 @@ class World:
 
     def close(self) -> None:
         self._wakes.close()
-        for job in self.jobs:
-            job.appending.close()
 
     # -- what callers do -------------------------------------------------------------------------------------------
 
@@ -223,17 +220,6 @@ class World:
         owner.woken = False
         owner.sleeps_until = self.elapsed + max(0, round(pause))
         return list(owner.forwarder.on_submit)
-
-    def read_due(self, owner: Owner) -> Batch | None:
-        """The first half of what an owner does to append by a transaction: what it has read."""
-        owner.topics.learn(STREAMS)
-        owner.job.appending.ask(self.now, owner.clock.now())
-        due = owner.job.appending.read()
-        return due.batch if due.batch else None
-
-    def append(self, owner: Owner, batch: Batch) -> int:
-        """The second half, however much later: how many were appended."""
-        return owner.job.appending.append(batch, self.now).count
 
     def answer(self, owner: Owner, index: int, result: Result) -> InFlightMessage:
         held = owner.forwarder.answer(index, result)

@@ -1,4 +1,4 @@
-"""A big backlog is appended by transactions: exactly once, whoever dies or cancels in the middle."""
+"""A big backlog is appended exactly once, whoever dies or cancels in the middle."""
 
 from __future__ import annotations
 
@@ -31,11 +31,6 @@ def at_full_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "RAMP", 0)
 
 
-def transactions(server: ServerUnderTest) -> int:
-    """How many EXECs the server ran since it started."""
-    return int(server.admin.info("commandstats").get("cmdstat_exec", {"calls": 0})["calls"])
-
-
 @pytest.mark.parametrize("who", ["worker", "server"])
 def test_whoever_is_killed_in_the_middle_every_message_is_appended_exactly_once(
     own_valkey: EmbeddedServer, clients: Clients, tmp_path: Path, who: str
@@ -49,8 +44,6 @@ def test_whoever_is_killed_in_the_middle_every_message_is_appended_exactly_once(
         worker.start()
         for part in (1, 2, 3):
             eventually(lambda part=part: server.admin.xlen("s") > part * 20_000, "some are appended")  # type: ignore[misc]  # a default binds it
-            if part == 1:  # behind what is pulled slowly at first, because the queues were just taken over
-                assert transactions(server) > 0
             (worker if who == "worker" else own_valkey).kill()
             (worker if who == "worker" else own_valkey).start()
             in_the_middle.append(server.admin.xlen("s") < len(ids))
@@ -67,15 +60,15 @@ def test_whoever_is_killed_in_the_middle_every_message_is_appended_exactly_once(
 
 
 @pytest.mark.usefixtures("at_full_pace")
-def test_replies_of_transactions_that_are_lost_double_nothing(
+def test_replies_that_are_lost_double_nothing(
     valkey: ServerUnderTest, proxy: FaultProxy, target: MemoryTarget, clients: Clients
 ) -> None:
     client = clients(valkey.url)
     ids = schedule_all(client, "s", 10_000)
-    proxy.drop_reply("exec", times=2)
+    proxy.drop_reply("evalsha", times=2)
     with RunningNode(settings_for(proxy.url, target)):
         eventually(lambda: pending(client) == 0, "everything is appended", seconds=30)
-    assert proxy.dropped == ["exec", "exec"]
+    assert proxy.dropped == ["evalsha", "evalsha"]
     assert sorted(stream_ids(valkey, "s")) == sorted(ids)
 
 
@@ -85,14 +78,12 @@ def test_what_is_cancelled_while_it_is_appended_is_either_or(
 ) -> None:
     client, chance = clients(real.url), random.Random(5)
     ids = schedule_all(client, "s", 20_000)
-    before, answers = transactions(real), dict[str, str]()
+    answers: dict[str, str] = {}
     with RunningNode(settings_for(real.url, target)):
         while pending(client) > 0:
             for id in chance.sample(ids, 40):
                 answers.setdefault(id, client.cancel(id).result)
     found = Counter(stream_ids(real, "s"))
-    print(f"answers: {dict(Counter(answers.values()))}, {transactions(real) - before} transactions")
-    assert transactions(real) > before
     assert max(found.values()) == 1
     assert [id for id in ids if id not in found and answers.get(id) != "in_flight"] == []
     assert [id for id in found if answers.get(id, "") in ("in_flight", "cancelled")] == []

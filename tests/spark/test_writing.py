@@ -19,8 +19,8 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.spark.writing.report import read_report
 from delayq.spark.writing.retrying import GivenUp
-from delayq.store.commands.final import FORWARDED, ended
 from tests.spark.conftest import Write
+from tests.support.final import FORWARDED, ended
 from tests.support.servers import ServerUnderTest
 
 HOUR = 3_600_000

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from delayq.store.commands import Parked, Retention
-from delayq.store.commands.final import FORWARDED, ended
+from tests.support.final import FORWARDED, ended
 from tests.support.queues import NEW_EPOCH, Queue, State, row
 
 

@@ -7,8 +7,8 @@ import pytest
 from delayq.errors import StoreError
 from delayq.store import commands
 from delayq.store.commands import MOVED, Retention
-from delayq.store.commands.final import FORWARDED, ended
 from delayq.store.keys import META, Layout
+from tests.support.final import FORWARDED, ended
 from tests.support.queues import Queue, row, taken
 
 

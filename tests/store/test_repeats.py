@@ -21,9 +21,6 @@ from tests.support.servers import ServerUnderTest
 NOW = 20_000
 ORDERS = Known("orders", "orders")
 
-#: Parts of one transaction, which is sent once: its guard stops it if anything came between.
-IN_A_TRANSACTION = {"remove", "restore"}
-
 
 @dataclass(frozen=True)
 class Case:
@@ -177,11 +174,6 @@ CASES: dict[str, dict[str, Case]] = {
         "an older epoch": Case(outdated(ack), answers=REMOVES),
         "gone": Case(gone),
     },
-    "announce": {
-        "ok": Case(lambda q: announce(q, NOW)),
-        "early": Case(lambda q: announce(q, NOW + 1)),
-        "fenced": Case(after(lambda q: q.pull(epoch=NEW_EPOCH), lambda q: announce(q, NOW))),
-    },
     "asked": {
         "ok": Case(
             after(
@@ -315,11 +307,6 @@ CASES: dict[str, dict[str, Case]] = {
 }
 
 
-def announce(q: Queue, upto: int) -> Command[Any]:
-    names = (q.keys.state, q.keys.guard, q.keys.final, q.keys.aside(q.keys.pool), q.keys.index)
-    return Command("announce", names, (EPOCH, NOW, upto, 900_000, 1_000), lambda reply: reply)
-
-
 def everything(admin: Any) -> dict[bytes, Any]:
     """All that the server holds."""
     read = {
@@ -332,7 +319,7 @@ def everything(admin: Any) -> dict[bytes, Any]:
 
 
 def test_every_script_is_repeated_here() -> None:
-    assert CASES.keys() | IN_A_TRANSACTION == set(scripts.NAMES)
+    assert CASES.keys() == set(scripts.NAMES)
 
 
 @pytest.mark.parametrize(

@@ -203,13 +203,3 @@ def test_a_worker_goes_on_delivering_after_a_fail_over(sentinels: SentinelsUnder
 
         eventually(lambda: b"s2" in appended(), "and the other one in its stream")
         assert appended().count(b"s2") == 1
-
-
-@pytest.mark.slow
-def test_a_big_backlog_goes_to_streams_of_the_primary_by_transactions(sentinels: SentinelsUnderTest) -> None:
-    with Client(sentinels.url, settings=Settings(queues=2)) as client:
-        client.schedule_many(Message(topic="s", delay_time=0, body=str(number)) for number in range(2_000))
-        with RunningNode(settings_for(sentinels.url, MemoryTarget())):
-            eventually(lambda: sentinels.primary.admin.xlen("s") >= 2_000, "all are appended")
-    assert sentinels.primary.admin.xlen("s") == 2_000
-    assert sentinels.primary.admin.info("commandstats")["cmdstat_exec"]["calls"] > 0

@@ -34,12 +34,10 @@ from tests.support.service import ROOT
 from tests.support.spans import SAMPLED, UNSAMPLED, Recorded, traceparent_of
 from tests.support.waiting import eventually
 from tests.workers.nodes import settings_for
-from tests.workers.one_queue import OneQueue
 from workers.node.node import Node
 from workers.sending.spans import Spans
 
 from delayq.clock import SystemClock  # isort: skip
-from delayq.store.connect.store import Store  # isort: skip
 
 
 @pytest.fixture(autouse=True)
@@ -200,30 +198,6 @@ async def test_the_clients_make_spans_when_they_are_given_a_provider(valkey: Ser
         found = client.get("a")
     assert found is not None and found.record is not None
     assert found.record.properties == {"name": "value", "traceparent": traceparent_of(first)}
-
-
-def test_what_goes_by_transactions_makes_its_spans_too(valkey: ServerUnderTest, spans: Recorded) -> None:
-    world = OneQueue(Store(valkey.url))
-    for number in range(300):
-        properties = {"traceparent": SAMPLED, "n": "v"} if number % 30 == 0 else {}
-        world.add(f"b{number:03}", topic="s.t", properties=properties)
-    world.advance(5)
-    hand = world.take_over(spans=Spans(spans.provider, SystemClock()))
-    transactions: list[int] = []
-    append = hand.job.appending.append
-
-    def counted(batch: Any, *rest: Any, **more: Any) -> Any:
-        transactions.append(len(batch.traces))
-        return append(batch, *rest, **more)
-
-    hand.job.appending.append = counted  # type: ignore[method-assign]  # to look in between
-    hand.settle()
-    world.close()
-    world.store.close()
-    assert sum(transactions) > 0
-    ids = [(span.attributes or {})["messaging.message.id"] for span in spans.named("send s.t")]
-    assert ids == [f"b{number:03}" for number in range(0, 300, 30)]
-    assert {link for span in spans.named("send s.t") for link in links_of(span)} == {SAMPLED}
 
 
 def test_a_row_is_the_message_that_was_scheduled_from_it_in_a_trace() -> None:

@@ -81,9 +81,6 @@ class FaultyStore:
         if self.late:
             self._store.run_many(self.late.pop(0))
 
-    def appender(self, *_: object) -> None:
-        """There are no local streams here."""
-
 
 class BreakableRoutes(Routes):
     """A lookup fails now and then, in the middle of a tick."""

@@ -12,8 +12,6 @@ from delayq.codec import CorruptRecord, Record, due_head, encode
 from delayq.message import Message
 from delayq.routes import Route
 from delayq.store import commands
-from delayq.store.commands import Known
-from delayq.store.commands.appending import Batch, Streams
 from delayq.targets import OK
 from delayq.text.shapes import letter_shape, state_shape
 from tests.protocol.world import RETENTION
@@ -116,19 +114,6 @@ def streams(world: OneQueue) -> list[str]:
     """The streams that there are."""
     names = world.store.run(commands.plain("KEYS", "*", read=lambda reply: [bytes(name) for name in reply]))
     return [name.decode() for name in names if name.startswith(b"s.")]
-
-
-@pytest.mark.parametrize("options", [PLAIN, BARE, KEYED], ids=["plain", "bare", "keyed"])
-def test_a_transaction_takes_no_damaged_record(world: OneQueue, options: dict[str, Any]) -> None:
-    world.add("m", "s.t", **options)
-    raw = record_of(world, "m")
-    taken = 0
-    for place, other in damages(raw):
-        batch = Batch(world.keys, Streams(world.keys, [Known("s.t", "s.t")]), False, START)
-        batch.fill([b"m\0" + raw[:7]], [other], [], (), 1_000_000)
-        assert not len(batch) or readable(other), (place, other)
-        taken += len(batch)
-    assert taken or options is KEYED
 
 
 @pytest.mark.parametrize("options", [PLAIN, BARE, KEYED], ids=["plain", "bare", "keyed"])

@@ -34,7 +34,6 @@ def flood(world: OneQueue, count: int = 300) -> None:
 def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.queue.appending.BATCHES", 1)
     world = worlds(policy=SMALL)
     flood(world)
     hand = world.take_over()
@@ -68,7 +67,6 @@ def test_in_a_flood_a_queue_without_a_turn_pulls_nothing_unless_something_is_fre
         return run(store, commands, *rest, **options)
 
     monkeypatch.setattr(Store, "run_many", noted)
-    monkeypatch.setattr("workers.queue.appending.BATCHES", 1)
     world = worlds(policy=SMALL)
     flood(world)
     turns = threading.Semaphore(1)

@@ -194,7 +194,6 @@ def test_messages_parked_with_their_target_keep_their_order_with_newer_ones(worl
 def test_in_a_flood_messages_with_a_key_go_through_the_backlog_only(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.queue.appending.BATCHES", 1)
     world = worlds(policy=Policy(window=300, look=4, backoff=Backoff(100, 1_000)))
     for i in range(40):
         world.add(f"s{i:03}", topic="s.t")

@@ -102,9 +102,7 @@ def test_only_its_own_messages_wait_and_come_back_in_order_once_it_takes_them(
 
 
 @pytest.mark.parametrize("fault", [denied, exhausted, without_xadd])
-def test_a_backlog_that_goes_by_transactions_is_held_up_by_none_of_them(
-    limited: Limited, fault: Callable[[Limited], Mend]
-) -> None:
+def test_a_big_backlog_is_held_up_by_none_of_them(limited: Limited, fault: Callable[[Limited], Mend]) -> None:
     world = limited.world
     for number in range(1_000):
         world.add(f"m{number:03}", "s.bad" if number % 100 == 70 else "s.good")

@@ -13,7 +13,6 @@ from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Command, Head, Now, Pulled, Retention
 from delayq.store.connect.store import Store
-from workers.queue.appending import Appending
 from workers.queue.flood import LATE, Flood
 from workers.queue.in_flight import Cursor
 from workers.queue.policy import Policy
@@ -32,7 +31,7 @@ LONGEST_WAIT = 1_000
 #: Idle queues look in so many groups, each together: what one of them has brought into the CPU's cache serves the next,
 #: which saves CPU. All in one would keep whatever falls due meanwhile waiting.
 GROUPS = 4
-APPEND_LOOK = 50
+APPEND_LOOK = 200
 TURN_WAIT = 0.008
 RESCAN = 1_000
 
@@ -54,7 +53,7 @@ class Pulling:
         retention: Retention, turns: threading.Semaphore | None, observer: Observer | None, spans: Spans | None,
     ) -> None:  # fmt: skip
         self._tenure = tenure
-        self._keys = keys = tenure.keys
+        self._keys = tenure.keys
         self._store = store
         self._dispatch = dispatch
         self._topics = topics
@@ -66,11 +65,6 @@ class Pulling:
         self._spans = spans
         self._flood = Flood()
         self._ramp = Ramp(policy.ramp)
-        self.appending = Appending(
-            keys, tenure.epoch, dispatch.flight, store=store, topics=topics, clock=clock, retention=retention,
-            most=policy.look, spans=spans,
-        )  # fmt: skip
-        self.appends = False  # in this tick, instead of a pull of the backlog
         # Appending a message weighs more on the server than handing it out; short scripts let others in between.
         self._look = min(policy.look, APPEND_LOOK) if topics.local else policy.look
         self._turn_taken = False
@@ -142,8 +136,7 @@ class Pulling:
             wait = min(TURN_WAIT, self._flood.fresh_in(self._clock.monotonic()) / 1000)
             backlog = self._turn_taken = self._turns.acquire(timeout=wait)
         pulls = []
-        self.appends = backlog and self.appending.wanted and not self._dispatch.flight.offset.unread
-        if backlog and not self.appends:
+        if backlog:
             pulls.append(self._pull(self._dispatch.flight.offset, now, fresh=False))
         if self._flood.fresh_is_due(self._clock.monotonic()) and (pulls or not self._nothing_fresh()):
             pulls.append(self._pull(self._flood.fresh, now, fresh=True))
@@ -151,7 +144,6 @@ class Pulling:
 
     def end_turn(self) -> None:
         """Let another queue of this node pull its backlog."""
-        self.appends = False
         if self._turn_taken and self._turns is not None:
             self._turn_taken = False
             self._turns.release()
@@ -215,20 +207,10 @@ class Pulling:
             self._look_for_missed(pull, pulled)
             self._next_due = None if pulled.next_due is None else (pulled.next_due, pulled.micro)
             self._flood.see_backlog(pulled)
-            if self._ramp.over:
-                self.appending.see(pulled, flood=self._flood.on)
         if not pull.fresh and self._ramp.holds_for(self._clock.monotonic()):
             return False
         # One that found no room is worth it if something was settled since the room was reckoned.
         return pulled.more and (pulled.last is not None or bool(pulled.unknown_topics) or bool(told_of))
-
-    def append(self, now: Now) -> bool:
-        """Append some of the backlog instead of pulling it; whether this owner is fenced."""
-        count, fenced = self.appending.run(now)
-        if self._observer is not None and count:
-            last = (self.appending.last_due, b"")
-            self._observer.pulled(Pulled(self.now(), 0, None, True, 0, last, count, [], [], [], [], [], {}))
-        return fenced
 
     def _look_for_missed(self, pull: Pull, pulled: Pulled) -> None:
         """Once a second compare what is known with what Redis has, which may have lost or got back anything."""

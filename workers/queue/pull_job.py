@@ -74,7 +74,6 @@ class PullJob:
             self._tenure, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
             turns=turns, observer=observer, spans=spans,
         )  # fmt: skip
-        self.appending = self._pulling.appending
         self.condition = threading.Condition()
         self._inbox: list[tuple[Sequence[InFlightMessage], Sequence[Result] | None]] = []
         self._wake: int | None = None
@@ -173,7 +172,6 @@ class PullJob:
                         self._looks_at = self._clock.monotonic() + pause if patient else None
                         self._clock.wait(self.condition, pause)
                         self._looks_at = None
-        self.appending.close()
 
     @property
     def finished(self) -> bool:
@@ -215,11 +213,7 @@ class PullJob:
             wanted += [command for _, command in unparks]
             wanted += [pull.command for pull in pulls]
             answers = self._store.run_many(wanted) if wanted else []
-            pause = self._apply(steps, unparks, pulls, answers)
-            if not self._pulling.appends or self._troubles or self.fenced:
-                return pause
-            self._fence(self._pulling.append(now))
-            return 0
+            return self._apply(steps, unparks, pulls, answers)
         finally:
             self._pulling.end_turn()
 

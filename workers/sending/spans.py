@@ -50,7 +50,7 @@ class Spans:
             self._record(*span, more, began, ended, None if result.outcome == "ok" else result)
 
     def appended(self, traces: Iterable[Traced], now: int) -> None:
-        """These were appended to streams in the same Redis, by a script or a transaction that ended now."""
+        """These were appended to streams in the same Redis, by a script that ended now."""
         try:
             for one in traces:
                 self._record(one.id, one.topic, one.attempt, one.traceparent, {}, now, now, None)

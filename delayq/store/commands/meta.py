@@ -16,7 +16,7 @@ __all__ = [
     "meta", "nodes", "publish_node", "redis_now", "relist", "retire", "rewrite", "rewritten", "tell_rewritten",
 ]  # fmt: skip
 
-LAYOUT_VERSION: Final = "1"
+LAYOUT_VERSION: Final = "2"
 
 
 class Meta(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ def claim(keys: QueueKeys, epoch: str) -> Command[Claimed]:
     """Begin an epoch of a queue."""
     return Command(
         "claim",
-        (keys.state, keys.guard),
+        (keys.state,),
         (epoch,),
         lambda reply: Claimed(reply[0] == b"ok", reply[1].decode(), tuple(name.decode() for name in reply[2:])),
     )
@@ -159,7 +159,6 @@ def pull(
             keys.final,
             keys.dead,
             keys.reasons,
-            keys.guard,
             *streams,
         ),
         args,

@@ -57,7 +57,7 @@ def cancel(
     """Cancel messages of one queue: how each went, or 'moved'; see `Cancelled`."""
     return Command(
         "cancel",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead, keys.guard),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead),
         (now, retention.window, retention.most, *allowed(ids, topics)),
         texts,
     )

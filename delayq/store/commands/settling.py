@@ -49,7 +49,7 @@ def ack(
             args += [key.encode() + id for key in business_keys]
     return Command(
         "ack",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.guard),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final),
         args,
         lambda reply: (reply[0] == b"ok", reply[1]),
     )
@@ -67,7 +67,7 @@ def retry(keys: QueueKeys, epoch: str, failed: Sequence[tuple[AsPulled, int | No
     args: list[Arg] = [epoch]
     for one, next_due in failed:
         args += (one.ticket, one.score, one.attempts, "" if next_due is None else next_due)
-    return Command("retry", (keys.state, keys.queue, keys.attempts, keys.guard), args, _read_settled)
+    return Command("retry", (keys.state, keys.queue, keys.attempts), args, _read_settled)
 
 
 def bury(
@@ -77,7 +77,7 @@ def bury(
     args: list[Arg] = [epoch, now]
     for one, attempts, reason in failed:
         args += (one.ticket, one.score, one.attempts, attempts, reason)
-    names = (keys.state, keys.queue, keys.attempts, keys.dead, keys.reasons, keys.guard)
+    names = (keys.state, keys.queue, keys.attempts, keys.dead, keys.reasons)
     return Command("bury", names, args, _read_settled)
 
 
@@ -105,7 +105,7 @@ def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -
     args: list[Arg] = [epoch, name]
     for one in messages:
         args += (one.ticket, one.score, one.attempts)
-    return Command("park", (keys.state, keys.queue, keys.attempts, keys.parked(name), keys.guard), args, _read_parked)
+    return Command("park", (keys.state, keys.queue, keys.attempts, keys.parked(name)), args, _read_parked)
 
 
 def unpark(keys: QueueKeys, epoch: str, name: str, turn: str, limit: int, begin: float = 0) -> Command[Parked | None]:
@@ -116,7 +116,7 @@ def unpark(keys: QueueKeys, epoch: str, name: str, turn: str, limit: int, begin:
     """
     return Command(
         "unpark",
-        (keys.state, keys.queue, keys.pool, keys.parked(name), keys.guard, keys.attempts),
+        (keys.state, keys.queue, keys.pool, keys.parked(name), keys.attempts),
         (epoch, name, turn, limit, f"{begin:.6f}"),
         _read_parked,
     )

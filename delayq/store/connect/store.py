@@ -17,16 +17,14 @@ import redis
 from hiredis import pack_command
 
 from delayq.errors import ConfigError, StoreError
-from delayq.store.commands import Command, Retention
+from delayq.store.commands import Command
 from delayq.store.connect import address
-from delayq.store.connect.append_transaction import Appender
 from delayq.store.connect.cluster import Cluster
 from delayq.store.connect.durability import Durability, DurableExchange
 from delayq.store.connect.exchange import FAULTS, Exchange, all_good, connection_options, single, words_of
 from delayq.store.connect.peer import Peer
 from delayq.store.connect.sentinel import Primary, deposed
 from delayq.store.connect.wakes import Wakes
-from delayq.store.keys import QueueKeys
 
 __all__ = ["Store"]
 
@@ -164,15 +162,6 @@ class Store:
     def wakes(self) -> Wakes:
         """A subscription to wakes, on a connection of its own."""
         return Wakes(self._factory.make_connection)
-
-    def appender(self, keys: QueueKeys, epoch: str, retention: Retention) -> Appender | None:
-        """What appends a queue's due messages by transactions; None where only scripts can.
-
-        In a cluster a transaction would have to follow its slot around, for streams of the queue's own only.
-        """
-        if self._cluster is not None or not self._flags:
-            return None
-        return Appender(self._factory.make_connection, keys, epoch, retention)
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -1,6 +1,6 @@
 -- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet. Anything else that was
 -- pending is removed too, but says 'in_flight': it may be or have been forwarded.
--- KEYS: state queue pool attempts keys final dead guard
+-- KEYS: state queue pool attempts keys final dead
 -- ARGV: now, window of final, most in final, then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'discarded' | 'not_found' of each; 'moved' if it is not here and the
 --          queue is closed: ask the next layout
@@ -9,7 +9,7 @@
 -- @empties
 -- @include clock deadline record rights final life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, dead, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local index, final, dead = KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])
 local window, most_final = tonumber(ARGV[2]), tonumber(ARGV[3])
 local certain_above, by_both = floor_of_certainty(state, now), earlier(state, now)
@@ -27,9 +27,6 @@ local function cancel(id)
   end
   local exposed = redis.call('HEXISTS', attempts, id) == 1
   local certain = place == 'pending' and due > certain_above and not exposed
-  if not certain then
-    redis.call('HINCRBY', guard, 'changes', 1) -- what is certain is not due, so nobody is about to append it
-  end
   redis.call('ZREM', queue, ticket)
   redis.call('HDEL', pool, id)
   redis.call('HDEL', attempts, id)

@@ -1,7 +1,7 @@
 -- Forget forwarded messages, if each stands as it was pulled: the generation (in the ticket) and the due. A Redis that went
 -- back in time gives a generation again, so the ticket alone may be that of another message with the same id. An older
 -- epoch may ack, too: a late but true ack is better than a duplicate.
--- KEYS: state queue pool attempts keys final guard
+-- KEYS: state queue pool attempts keys final
 -- ARGV: epoch, now, window of final, most in final, how many; then as many tickets, then dues as pulled,
 --       then, if its id is remembered, the digest of what it was (see include/content), else ''; then the members of the index of keys to remove
 -- Returns: {'ok' or 'fenced', how many were removed}
@@ -9,9 +9,9 @@
 -- @empties
 -- @include clock record final fence
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, guard = KEYS[5], KEYS[6], KEYS[7]
+local index, final = KEYS[5], KEYS[6]
 local count = tonumber(ARGV[5])
-local old = fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1])
+local old = fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1])
 local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))
 local tickets, ids, removed_id = {}, {}, {}
 local now = clock(ARGV[2])
@@ -31,7 +31,6 @@ for i = 1, count do
   end
 end
 if #tickets > 0 then
-  redis.call('HINCRBY', guard, 'changes', 1)
   redis.call('ZREM', queue, unpack(tickets))
   redis.call('HDEL', pool, unpack(ids))
   if redis.call('EXISTS', attempts) == 1 then

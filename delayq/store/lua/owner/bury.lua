@@ -1,13 +1,13 @@
 -- Give messages up: out of the queue, into the dead letters with a reason. The record stays in the pool.
--- KEYS: state queue attempts dead reasons guard
+-- KEYS: state queue attempts dead reasons
 -- ARGV: epoch, now, then of each: ticket, due as pulled, attempts as pulled, attempts made, reason
 -- Returns: {'fenced'} or {'ok', 'ok' | 'gone' | 'changed' of each}
 -- @flags allow-oom
 -- @empties
 -- @include clock fence pulled
 local state, queue, attempts = KEYS[1], KEYS[2], KEYS[3]
-local dead, reasons, guard = KEYS[4], KEYS[5], KEYS[6]
-if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
+local dead, reasons = KEYS[4], KEYS[5]
+if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
 local now = digits(clock(ARGV[2]))
@@ -36,7 +36,6 @@ for i = 3, #ARGV, 5 do
   answer[#answer + 1] = how
 end
 if buried > 0 then
-  redis.call('HINCRBY', guard, 'changes', 1)
   redis.call('HINCRBY', state, 'buried', buried)
 end
 return answer

@@ -1,12 +1,12 @@
 -- Begin an epoch of a queue: Redis keeps the highest it has seen. The first claim says when: by it are other data told.
--- KEYS: state guard
+-- KEYS: state
 -- ARGV: epoch
 -- Returns: {'ok' or 'fenced', the epoch that Redis has, then the names of the parked sets}
 -- @flags allow-oom
 -- @empties
 -- @include clock fence
 local stored = redis.call('HGET', KEYS[1], 'epoch')
-local old = fenced(KEYS[1], KEYS[2], stored, ARGV[1])
+local old = fenced(KEYS[1], stored, ARGV[1])
 local now, micro = clock('')
 redis.call('HSETNX', KEYS[1], 'born', string.format('%.0f.%03.0f', now, micro))
 local answer = { old and 'fenced' or 'ok', old and stored or ARGV[1] }

@@ -1,13 +1,13 @@
 -- Set messages aside that cannot go on now (their target takes nothing, or their ordering key is crowded): the same
 -- due, no attempt burnt.
--- KEYS: state queue attempts parked guard
+-- KEYS: state queue attempts parked
 -- ARGV: epoch, name of the parked set, then of each: ticket, due as pulled, attempts as pulled
 -- Returns: {'fenced'} or {'ok', turn of the set, due and ticket of the lowest one parked ('' '' '' = none)}
 -- @flags allow-oom
 -- @empties
 -- @include fence pulled turn
-local state, queue, attempts, parked, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
+local state, queue, attempts, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
 local gone, set_aside = {}, {}
@@ -19,8 +19,7 @@ for i = 3, #ARGV, 3 do
   end
 end
 if #gone > 0 then
-  redis.call('HINCRBY', guard, 'changes', 1)
   redis.call('ZREM', queue, unpack(gone))
   redis.call('ZADD', parked, unpack(set_aside))
 end
-return set_now(state, guard, parked, 'parked:' .. ARGV[2])
+return set_now(state, parked, 'parked:' .. ARGV[2])

@@ -1,11 +1,11 @@
 -- Take due messages of one queue, from the offset on. Those whose topic is a stream in this Redis are appended to it
 -- and removed here, exactly once; the others are returned and stay in the queue until they are settled.
--- KEYS: state queue pool attempts keys final dead reasons guard, then the streams
+-- KEYS: state queue pool attempts keys final dead reasons, then the streams
 -- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last held ticket at that due,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
 --       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
 --       '1' if the names of the parked sets are;
---       then topic, stream (its place behind the 9 keys, or '' for general), MAXLEN ('' = none) of each known topic
+--       then topic, stream (its place behind the 8 keys, or '' for general), MAXLEN ('' = none) of each known topic
 -- Returns: {'fenced', epoch} or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics,
 --          topic and error of each stream that takes nothing, whose messages are returned,
@@ -15,10 +15,10 @@
 -- @empties
 -- @include clock record content sound final fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, dead, reasons, guard = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local index, final, dead, reasons = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled',
   'ahead')
-if fenced(state, guard, known[1], ARGV[1]) then
+if fenced(state, known[1], ARGV[1]) then
   return { 'fenced', known[1] }
 end
 local now, micro = clock(ARGV[2])
@@ -63,7 +63,7 @@ local streams, trims = {}, {}
 if due_count > 0 then
   for i = 16, #ARGV, 3 do
     local place = tonumber(ARGV[i + 1])
-    streams[ARGV[i]] = place and KEYS[9 + place] or false
+    streams[ARGV[i]] = place and KEYS[8 + place] or false
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
   end
 end
@@ -120,7 +120,6 @@ local function lower_watermark()
     redis.call('HSET', state, 'watermark', digits(now))
     redis.call('HDEL', state, 'lowered_to')
   end
-  redis.call('HINCRBY', guard, 'changes', 1)
 end
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
@@ -255,9 +254,6 @@ local scores = #tickets > 0 and redis.call('ZMSCORE', queue, unpack(tickets)) or
 local last_ticket = looked > 0 and entries[looked] or ''
 local last_score = looked > 0 and redis.call('ZSCORE', queue, last_ticket) or ''
 
-if kept < looked then
-  redis.call('HINCRBY', guard, 'changes', 1)
-end
 if kept == 0 and looked > 0 then
   redis.call('ZREMRANGEBYRANK', queue, start, start + looked - 1)
 elseif kept < looked then

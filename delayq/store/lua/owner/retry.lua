@@ -1,12 +1,12 @@
 -- Count a failed attempt and set when to try again. It never makes a message anew: what was cancelled stays so.
--- KEYS: state queue attempts guard
+-- KEYS: state queue attempts
 -- ARGV: epoch, then of each: ticket, due as pulled, attempts as pulled, due of the next attempt ('' = keep the due)
 -- Returns: {'fenced'} or {'ok', 'ok' | 'gone' | 'changed' of each}
 -- @flags allow-oom
 -- @empties
 -- @include fence pulled
-local state, queue, attempts, guard = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
+local state, queue, attempts = KEYS[1], KEYS[2], KEYS[3]
+if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
 local answer, retried = { 'ok' }, 0
@@ -32,7 +32,6 @@ for i = 2, #ARGV, 4 do
   answer[#answer + 1] = how
 end
 if retried > 0 then
-  redis.call('HINCRBY', guard, 'changes', 1)
   redis.call('HINCRBY', state, 'retried', retried)
 end
 return answer

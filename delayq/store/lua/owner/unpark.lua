@@ -1,14 +1,14 @@
 -- Put parked messages back into the queue, lowest due first, or from somewhere within as probes; and drop the tickets at
 -- the head whose messages were cancelled, up to 500. Only in the turn that the caller was told: whatever leaves the set
 -- begins the next one, so the same call again does nothing, however late it comes.
--- KEYS: state queue pool parked guard attempts
+-- KEYS: state queue pool parked attempts
 -- ARGV: epoch, name of the parked set, its turn ('' = not known), most to move, where to begin (0 = the lowest, up to 1)
 -- Returns: {'fenced'} or {'ok', turn of the set now, due and ticket of the lowest one still parked ('' '' '' = none)}
 -- @flags allow-oom
 -- @empties
 -- @include fence turn
-local state, queue, pool, parked, guard, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-if fenced(state, guard, redis.call('HGET', state, 'epoch'), ARGV[1]) then
+local state, queue, pool, parked, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
 end
 local field = 'parked:' .. ARGV[2]
@@ -66,7 +66,7 @@ end
 if redis.call('HGET', state, field) == ARGV[3] then
   local left = drop_cancelled() + (most > 0 and move() or 0)
   if left > 0 then
-    begin_turn(state, guard, field) -- it is the guard that counts: they may stand among those about to be appended
+    begin_turn(state, field)
   end
 end
-return set_now(state, guard, parked, field)
+return set_now(state, parked, field)

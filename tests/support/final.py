@@ -1,4 +1,4 @@
-"""How an id ended, as the scores of `final` have it: what `include/final.lua` writes, for what is written without a script."""
+"""How an id ended, as the scores of `final` have it: what `include/final.lua` writes."""
 
 from __future__ import annotations
 
