@@ -65,10 +65,10 @@ def test_replies_that_are_lost_double_nothing(
 ) -> None:
     client = clients(valkey.url)
     ids = schedule_all(client, "s", 10_000)
-    proxy.drop_reply("evalsha", times=2)
+    proxy.drop_reply("pull", times=2)
     with RunningNode(settings_for(proxy.url, target)):
         eventually(lambda: pending(client) == 0, "everything is appended", seconds=30)
-    assert proxy.dropped == ["evalsha", "evalsha"]
+    assert proxy.dropped == ["pull", "pull"]
     assert sorted(stream_ids(valkey, "s")) == sorted(ids)
 
 
