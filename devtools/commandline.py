@@ -18,6 +18,8 @@ MOST_WORKERS = 64
 #: One process more than there are cores, as most tests wait for others most of the time. A file's tests stay together
 #: in one, for they share servers. What a caller gives later goes before: -n 0.
 PARALLEL = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
+#: Which tests an option of ./dev test chooses, as pytest's -m says it.
+MARKS = {"--fast": "not slow and not long", "--long": "long"}
 BENCHMARKS = (
     "schedule, http, access, drain, steady, lateness, burst, growth, memory, idle, failover, scale, targets, spark "
     "or all"
@@ -48,9 +50,7 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
             *data,
         ]
     if name == "test":
-        fast = ["-m", "not slow"] if "--fast" in rest else []
-        paths = [_absolute(word, cwd) for word in rest if word != "--fast"]
-        return {"dev"}, ["-m", "pytest", "-ra", *PARALLEL, *fast, *paths]
+        return {"dev"}, ["-m", "pytest", "-ra", *PARALLEL, *_chosen(rest, cwd)]
     if name == "check" and rest in ([], ["--fix"]):
         return {"dev"}, ["-m", "devtools.check", *rest]
     if name == "bench" and rest:
@@ -126,9 +126,22 @@ def _count(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers, 1 to {MOST_WORKERS}")
 
 
+def _chosen(words: Sequence[str], cwd: str) -> list[str]:
+    """What pytest is told. The long tests are left out unless an option or a path asks for them."""
+    rest = [word for word in words if word not in MARKS]
+    marks = [MARKS[word] for word in words if word in MARKS]
+    if not marks and not any(_is_path(word, cwd) for word in rest):
+        marks = ["not long"]
+    paths = [_absolute(word, cwd) if _is_path(word, cwd) else word for word in rest]
+    return [*(word for mark in marks for word in ("-m", mark)), *paths]
+
+
+def _is_path(word: str, cwd: str) -> bool:
+    path = word.partition("::")[0]
+    return not path.startswith("-") and Path(cwd, path).exists()
+
+
 def _absolute(word: str, cwd: str) -> str:
     """A test named from where the caller stands; pytest runs at the root of the checkout."""
     path, separator, name = word.partition("::")
-    if path.startswith("-") or not Path(cwd, path).exists():
-        return word
     return f"{Path(cwd, path)}{separator}{name}"

@@ -17,6 +17,7 @@ from testbed.rocketmq import RocketMQ
 from testbed.zookeeper import ZooKeeperServer
 from tests.support.certificates import Authority
 from tests.support.clusters import ClusterUnderTest, real_cluster
+from tests.support.processes_of_tests import Scheduling, is_long
 from tests.support.proxy import FaultProxy
 from tests.support.running import running
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
@@ -153,9 +154,21 @@ def proxy(valkey: ServerUnderTest) -> Iterator[FaultProxy]:
         yield running
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is long, before anything is chosen by its marks."""
+    for item in items:
+        if is_long(item.nodeid, getattr(item, "fixturenames", ())):
+            item.add_marker("long")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say that something was left out."""
+    if "not long" in config.option.markexpr:
+        terminalreporter.write_line("The long tests are left out; they run by: ./dev test --long")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     """Tests on the same broker share a process; without xdist nobody asks."""
-    from tests.support.processes_of_tests import Scheduling
-
     return Scheduling(config, log)

@@ -15,8 +15,6 @@ from testbed.zookeeper import available
 from tests.chaos.history import FAULTS, FORWARDS, RUN, TRAFFIC
 from tests.support.service import ROOT
 
-pytestmark = pytest.mark.slow
-
 LAST = re.compile(
     r"messages [1-9]\d*, faults \d+, lost 0, early 0, hard-cancel violations 0, duplicates \d+ \(\d+\.\d{3} %\)"
 )
@@ -30,10 +28,10 @@ def needs_zookeeper() -> None:
         pytest.skip(str(error))
 
 
-def chaos(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def chaos(*words: str, seconds: float = 110, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.chaos", *words], cwd=ROOT, env={**os.environ, **environment}, text=True,
-        capture_output=True, timeout=110, check=False,
+        capture_output=True, timeout=seconds, check=False,
     )  # fmt: skip
 
 
@@ -51,6 +49,15 @@ def test_the_command_of_the_page_runs_and_keeps_its_history(tmp_path: Path) -> N
     assert ", faults 0," not in last
     for name in (TRAFFIC, FORWARDS, FAULTS, RUN, "w0.log", "w2.log", "api0.log", "redis/valkey.log"):
         assert (tmp_path / "kept" / name).stat().st_size, name
+
+
+@pytest.mark.usefixtures("needs_zookeeper")
+@pytest.mark.timeout(260)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_minute_of_faults_at_random_breaks_no_promise(tmp_path: Path, seed: int) -> None:
+    ran = chaos("--minutes", "1", "--rate", "600", "--seed", str(seed), "--history", str(tmp_path), seconds=240)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    print(ran.stdout.splitlines()[-1])
 
 
 @pytest.mark.usefixtures("needs_zookeeper")

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -88,13 +89,38 @@ def test_paths_are_meant_from_where_the_caller_stands(tmp_path: Path) -> None:
         "-ra",
         *commandline.PARALLEL,
         "-m",
-        "not slow",
+        "not slow and not long",
         "-k",
         "word",
         f"{tmp_path}/test_it.py::test_one",
     ]
     _, command = commandline.plan(["up", "--data", "here"], str(tmp_path))
     assert command[-2:] == ["--data", f"{tmp_path}/here"]
+
+
+@pytest.mark.parametrize(
+    ("line", "chosen"),
+    [
+        ("test", ["-m", "not long"]),
+        ("test -k word", ["-m", "not long", "-k", "word"]),
+        ("test --fast", ["-m", "not slow and not long"]),
+        ("test --long -x", ["-m", "long", "-x"]),
+        ("test test_it.py", ["{here}/test_it.py"]),
+        ("test --long test_it.py", ["-m", "long", "{here}/test_it.py"]),
+    ],
+)
+def test_long_tests_run_where_an_option_or_a_path_asks_for_them(line: str, chosen: list[str], tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").touch()
+    _, command = commandline.plan(line.split(), str(tmp_path))
+    assert command[3 + len(commandline.PARALLEL) :] == [word.format(here=tmp_path) for word in chosen]
+
+
+def test_what_is_left_out_is_said() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m"]
+    here = str(ROOT / "tests" / "soak")
+    ran = subprocess.run([*command, "not long", here], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "The long tests are left out; they run by: ./dev test --long" in ran.stdout
+    assert "deselected" in ran.stdout
 
 
 def test_up_with_a_server_of_ones_own_needs_no_embedded_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Which tests run in the same process when they run in several, and which of them begin.
+"""Which tests are long, which run in the same process when they run in several, and which of them begin.
 
 A file's tests stay together, and those that share what takes long to start: a broker, a session of Spark, or the stack of
 docker-compose.yml.
@@ -7,21 +7,38 @@ docker-compose.yml.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, Final
 
 from xdist.scheduler import LoadFileScheduling
 
-__all__ = ["LONG", "Scheduling", "next_scope", "scope_of"]
+__all__ = ["BEGIN", "Scheduling", "is_long", "next_scope", "scope_of"]
 
-_BROKER = re.compile(r"(kafka|rabbitmq|rocketmq)")
+_BROKER: Final = re.compile(r"(kafka|rabbitmq|rocketmq)")
 #: Those that need a session of Spark, which takes long to start.
-_SPARK = re.compile(r"tests/(spark/test_spark|backfill/test_(?!standalone|own_spark|submit)\w+)\.py")
+_SPARK: Final = re.compile(r"tests/(spark/test_spark|backfill/test_(?!standalone|own_spark|submit)\w+)\.py")
 #: Those on the stack of docker-compose.yml.
-_COMPOSE = re.compile(r"tests/deploy/test_compose_\w+\.py")
-#: What takes longest, longest first: begun last, it would be waited for by idle cores. The others go by their number of
-#: tests.
-LONG = (
+_COMPOSE: Final = re.compile(r"tests/deploy/test_compose_\w+\.py")
+
+#: Fixtures that start what takes long. Who uses one is long.
+STARTED: Final = frozenset({"kafka", "rabbitmq", "rocketmq", "spark"})
+#: What else is long: Spark's clusters, brokers of one's own, the image, the chart, the stack, chaos and soak.
+LONG: Final = (
+    r"tests/backfill/test_(own_spark|standalone|submit)\.py",
+    r"tests/bridges/test_rabbitmq_bridge\.py",
+    r"tests/chaos/test_(commandline|negative_controls)\.py",
+    r"tests/deploy/test_(chart|compose|image_build)\w*\.py",
+    r"tests/docs/test_(kubernetes|migrating)\.py",
+    r"tests/house/test_own_rabbitmq\.py",
+    r"tests/soak/test_commandline\.py",
+    r"tests/targets/test_conformance\.py::.*\[(kafka|rabbitmq|rocketmq)",
+    r"tests/targets/test_(kafka_cluster|kafka_faults|rabbitmq_node|rabbitmq_outages|rabbitmq_tls)\.py",
+    r"tests/\w+/test_\w+\.py::test_a_real_(kafka|rocketmq)_",
+)
+_LONG: Final = re.compile("|".join(LONG))
+
+#: What takes longest, longest first: begun last, it would be waited for by idle cores. The others keep their order.
+BEGIN: Final = (
     "tests/chaos/test_negative_controls.py",
     "spark",
     "kafka",
@@ -38,6 +55,11 @@ LONG = (
 )
 
 
+def is_long(test: str, fixtures: Collection[str]) -> bool:
+    """Whether a test is left to `./dev test --long`; `fixtures` are all that it uses."""
+    return not STARTED.isdisjoint(fixtures) or _LONG.match(test) is not None
+
+
 def scope_of(test: str) -> str:
     """'spark', 'compose', or the broker that a test of a target names, in its file or its parameters; else the test's file."""
     file = test.partition("::")[0]
@@ -50,8 +72,8 @@ def scope_of(test: str) -> str:
 
 def next_scope(waiting: Iterable[str]) -> str:
     """Which of these to begin with; what does not take long keeps its order."""
-    places = {scope: place for place, scope in enumerate(LONG)}
-    return min(waiting, key=lambda scope: places.get(scope, len(LONG)))
+    places = {scope: place for place, scope in enumerate(BEGIN)}
+    return min(waiting, key=lambda scope: places.get(scope, len(BEGIN)))
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
