@@ -1,4 +1,4 @@
-"""Renders docs/benchmarks.md, of full runs of all benchmarks only: `python -m benchmarks.report FILE…`.
+"""Renders docs/benchmarks.md, of full runs of all benchmarks by one commit only: `python -m benchmarks.report FILE…`.
 
 Several files may hold a benchmark each; of one that stands in several, the last counts.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.results import NAMES, ROOT, Environment, Figure, Result, load, number, save
+from benchmarks.results import LEFT_OUT, NAMES, ROOT, Environment, Figure, Result, load, number, save
 
 __all__ = ["ROOT", "publishable", "render", "text"]
 
@@ -29,15 +29,16 @@ What failover and scale run on is told with their figures.
 
 
 def publishable(results: Sequence[Result]) -> bool:
-    """Whether all benchmarks are there, each run in full, and on servers of its own."""
+    """Whether all benchmarks are there, of one commit, each run in full, and on servers of its own."""
     whole = not any(result.quick or result.elsewhere for result in results)
-    return whole and {result.name for result in results} == set(NAMES)
+    one_commit = len({result.environment.commit for result in results}) == 1
+    return whole and one_commit and {result.name for result in results} == set(NAMES)
 
 
 def render(results: Sequence[Result], docs: Path = DOCS) -> Path:
     """Write the page, its plots and the results themselves; raises ValueError if they are not publishable."""
     if not publishable(results):
-        raise ValueError(f"the page is rendered from full runs of all of {', '.join(NAMES)} only")
+        raise ValueError(f"the page is rendered from full runs of one commit of all of {', '.join(NAMES)} only")
     from benchmarks.plots import draw  # takes its time to load, and most runs draw nothing
 
     plots = draw(results, docs / "benchmarks")
@@ -84,7 +85,7 @@ def _rows(environment: Environment) -> list[tuple[str, ...]]:
             "machine",
             f"{environment.cpu}, {environment.cores} cores, {environment.memory}, {environment.kernel}",
         ),
-        ("server", environment.server),
+        ("server", f"{environment.server}, memory by {environment.allocator}"),
         ("limit fed by", environment.feeder),
         ("Python", f"{environment.python}, redis-py {environment.redis_py}"),
         ("delayq", environment.commit),
@@ -100,7 +101,8 @@ def _section(result: Result) -> str:
     about = (importlib.import_module(f"benchmarks.measures.{result.name}").__doc__ or "").strip()
     head = ("", "measured", "limit", "ratio", "runs", "goal", "")
     disturbed = f"{result.disturbance}\n\n" if result.disturbance else ""
-    return f"## {result.name}\n\n{about}\n\n{disturbed}{_table(head, map(_row, result.figures))}"
+    left_out = "".join(f"Left out, {what}: {why}\n\n" for what, why in result.details.get(LEFT_OUT, {}).items())
+    return f"## {result.name}\n\n{about}\n\n{disturbed}{left_out}{_table(head, map(_row, result.figures))}"
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
@@ -108,8 +110,9 @@ def _row(figure: Figure) -> tuple[str, ...]:
     ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
     runs = f"{number(min(figure.runs))} – {number(max(figure.runs))}" if len(figure.runs) > 1 else ""
     goal = "" if figure.goal is None else figure.goal_text
+    name = f"{figure.name} ({figure.parts_text})" if figure.parts else figure.name
     return (
-        figure.name, f"{number(figure.value)} {figure.unit}".strip(), limit, ratio, runs, goal, figure.verdict
+        name, f"{number(figure.value)} {figure.unit}".strip(), limit, ratio, runs, goal, figure.verdict
     )  # fmt: skip
 
 

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
+from benchmarks.running.given import allocator
 from delayq.store import checks
 from delayq.store.connect.store import Store
 
 __all__ = [
-    "NAMES", "STOLEN", "Environment", "Figure", "Pair", "Result", "environment", "load", "medians", "number", "paired",
-    "percentile", "save", "single",
+    "LEFT_OUT", "NAMES", "STOLEN", "Environment", "Figure", "Pair", "Result", "environment", "load", "medians", "number",
+    "paired", "percentile", "save", "single",
 ]  # fmt: skip
 
 #: The benchmarks, in the order in which `all` runs them.
@@ -30,6 +31,8 @@ NAMES: Final = (
 )  # fmt: skip
 #: The detail that tells which share of the CPU time the host gave to other machines.
 STOLEN: Final = "CPU time stolen by the host"
+#: The detail that tells what this machine could not measure, and why.
+LEFT_OUT: Final = "left out"
 _TOLD_FROM: Final = 0.03
 ROOT: Final = Path(__file__).resolve().parent.parent
 
@@ -170,6 +173,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     redis_py: str
     server: str
+    allocator: str
     feeder: str
     commit: str
 
@@ -224,6 +228,7 @@ def environment(url: str, feeder: str) -> Environment:
         python=platform.python_version(),
         redis_py=version("redis"),
         server=f"{server.name} {server.version}" + (f", {server.primaries} primaries" * (server.primaries > 1)),
+        allocator=allocator(url),
         feeder=_said(feeder, "--version") if feeder else "a socket",
         commit=(_said("git", "rev-parse", "--short=12", "HEAD") or "unknown") + changed,
     )

@@ -57,7 +57,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         paired("burst drained, beside spread dues", "messages/s", pairs, goal=0.9),
         single("worker's memory, growth", "MiB", [burst.peak - burst.before for burst in bursts], goal=64),
         single("others meanwhile, p50", "ms", [one.consumer["p50"] for one in late]),
-        single("others meanwhile, p99", "ms", [one.consumer["p99"] for one in late], goal=50),
+        single("others meanwhile, p99", "ms", [one.consumer["p99"] for one in late], goal=30),
         single("others meanwhile, max", "ms", [one.consumer["max"] for one in late]),
         single("others meanwhile, early", "messages", [one.early for one in late], goal=0),
     ]

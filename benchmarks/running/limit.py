@@ -1,7 +1,8 @@
 """The limit: one Redis fed by `redis-cli --pipe` with the fewest commands that the same messages need.
 
 To schedule: HSET into the pool and ZADD into the queue of each message, and a ZADD of its key. To drain: HGET,
-XADD, ZREM and HDEL of each, and a ZREM of its key, all of them hitting. Records have delayq's size, stream entries
+XADD, ZREM and HDEL of each, and a ZREM of its key, all of them hitting; or, in batches of 200, HMGET, XADD of each,
+ZREMRANGEBYRANK, HDEL and a ZREM of all keys. Records have delayq's size, stream entries
 delayq's fields, and the 16 queues take turns in runs of 500 messages, as in delayq's own calls. The commands stand
 in a file, encoded beforehand.
 """
@@ -24,12 +25,23 @@ from delayq.ids import new_id
 from delayq.message import Message
 from delayq.store.keys import Layout, QueueKeys, queue_keys
 
-__all__ = ["Placed", "command", "drain", "feed", "record", "redis_cli", "write_drain", "write_schedule"]
+__all__ = [
+    "Placed",
+    "command",
+    "drain",
+    "feed",
+    "record",
+    "redis_cli",
+    "write_batches",
+    "write_drain",
+    "write_schedule",
+]
 
 #: Where a message went: its queue and its id.
 Placed = tuple[int, bytes]
 
 RUN: Final = 500
+BATCH: Final = 200
 _CLI: Final = ("redis-cli", "valkey-cli")
 
 
@@ -69,38 +81,65 @@ def write_drain(path: Path, messages: Sequence[Message], placed: Sequence[Placed
     """Write the commands that drain what `write_schedule` put there, each queue by due; how many they are."""
     replies = 0
     with path.open("wb", buffering=1 << 20) as file:
-        for position in _by_turns(messages, placed):
-            queue, id = placed[position]
-            words = drain(messages[position], queue_keys(queue), id)
+        for queue, run in _runs(messages, placed, RUN):
+            for position in run:
+                words = drain(messages[position], queue_keys(queue), placed[position][1])
+                file.writelines(words)
+                replies += len(words)
+    return replies
+
+
+def write_batches(path: Path, messages: Sequence[Message], placed: Sequence[Placed]) -> int:
+    """Write what drains the same in batches: only XADD is a command of each message; how many they are."""
+    replies = 0
+    with path.open("wb", buffering=1 << 20) as file:
+        for queue, run in _runs(messages, placed, BATCH):
+            words = _batch([messages[position] for position in run], queue_keys(queue), [placed[one][1] for one in run])
             file.writelines(words)
             replies += len(words)
     return replies
 
 
-def _by_turns(messages: Sequence[Message], placed: Sequence[Placed]) -> Iterator[int]:
-    """Positions: of each queue in turn a run of those with the lowest dues."""
+def _runs(messages: Sequence[Message], placed: Sequence[Placed], size: int) -> Iterator[tuple[int, list[int]]]:
+    """Of each queue in turn the positions of those that are first in it, so many at a time."""
     queues: list[list[int]] = [[] for _ in range(QUEUES)]
-    for position in sorted(range(len(placed)), key=lambda position: messages[position].expect_date or 0):
+    for position in sorted(range(len(placed)), key=lambda one: (messages[one].expect_date or 0, placed[one][1])):
         queues[placed[position][0]].append(position)
-    for first in range(0, max(map(len, queues)), RUN):
-        for queue in queues:
-            yield from queue[first : first + RUN]
+    for first in range(0, max(map(len, queues)), size):
+        for queue, positions in enumerate(queues):
+            if run := positions[first : first + size]:
+                yield queue, run
+
+
+def _batch(messages: Sequence[Message], names: QueueKeys, ids: Sequence[bytes]) -> list[bytes]:
+    members = [_member(key, id) for message, id in zip(messages, ids, strict=True) for key in message.keys]
+    return [
+        command(b"HMGET", names.pool.encode(), *ids),
+        *(_append(message, id) for message, id in zip(messages, ids, strict=True)),
+        command(b"ZREMRANGEBYRANK", names.queue.encode(), b"0", b"%d" % (len(ids) - 1)),
+        command(b"HDEL", names.pool.encode(), *ids),
+        *([command(b"ZREM", names.index.encode(), *members)] if members else []),
+    ]
 
 
 def drain(message: Message, names: QueueKeys, id: bytes) -> list[bytes]:
     """The commands that drain one message."""
+    return [
+        command(b"HGET", names.pool.encode(), id),
+        _append(message, id),
+        command(b"ZREM", names.queue.encode(), id),
+        command(b"HDEL", names.pool.encode(), id),
+        *(command(b"ZREM", names.index.encode(), _member(key, id)) for key in message.keys),
+    ]
+
+
+def _append(message: Message, id: bytes) -> bytes:
     topic = message.topic.encode()
     fields = (
         b"id", id, b"topic", topic, b"tags", message.tags.encode(), b"keys", " ".join(message.keys).encode(),
         b"body", str(message.body).encode(), b"due", b"%d" % (message.expect_date or 0), b"attempt", b"1",
     )  # fmt: skip
-    return [
-        command(b"HGET", names.pool.encode(), id),
-        command(b"XADD", topic, b"*", *fields),
-        command(b"ZREM", names.queue.encode(), id),
-        command(b"HDEL", names.pool.encode(), id),
-        *(command(b"ZREM", names.index.encode(), _member(key, id)) for key in message.keys),
-    ]
+    return command(b"XADD", topic, b"*", *fields)
 
 
 def _member(key: str, id: bytes) -> bytes:

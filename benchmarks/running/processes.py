@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,12 +17,13 @@ from typing import IO, Any, Final
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, wait_for
 from benchmarks.load.messages import QUEUES
-from benchmarks.running.given import Given, connect, given
+from benchmarks.running.given import Given, allocator, connect, given
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import die_with_parent, free_port
 from delayq.store.keys import queue_keys
+from testbed.errors import ServerMissing
 
-__all__ = ["Process", "api", "connect", "http_service", "python", "server", "server_for", "worker"]
+__all__ = ["Process", "api", "connect", "http_service", "python", "server", "server_for", "with_jemalloc", "worker"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 START_SECONDS: Final = 20
@@ -40,14 +42,24 @@ def server(*, rewrites: bool = False, binary: Path | None = None) -> Iterator[Em
 
 
 @contextmanager
-def server_for(scale: Scale, *, rewrites: bool = False) -> Iterator[EmbeddedServer | Given]:
+def server_for(scale: Scale, *, rewrites: bool = False, binary: Path | None = None) -> Iterator[EmbeddedServer | Given]:
     """What delayq is measured on: a fresh server, or the Redis that `--redis-url` names."""
     if scale.redis_url:
         with given(scale.redis_url) as found:
             yield found
     else:
-        with server(rewrites=rewrites) as running:
+        with server(rewrites=rewrites, binary=binary) as running:
             yield running
+
+
+def with_jemalloc() -> Path:
+    """A server of this machine that allocates with jemalloc, as most that people run do; raises ServerMissing."""
+    for name in ("redis-server", "valkey-server"):
+        if (found := shutil.which(name)) is not None:
+            with server(binary=Path(found)) as running:
+                if allocator(running.url).startswith("jemalloc"):
+                    return Path(found)
+    raise ServerMissing("there is no server with jemalloc on the PATH: Debian's redis-server is one")
 
 
 class Process:

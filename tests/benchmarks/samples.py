@@ -16,6 +16,7 @@ ENVIRONMENT = Environment(
     python="3.11.9",
     redis_py="8.1.0",
     server="valkey 9.1.2",
+    allocator="libc",
     feeder="redis-cli 7.0.15",
     commit="0123456789ab",
 )

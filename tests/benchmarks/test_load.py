@@ -71,6 +71,22 @@ def test_the_limit_drains_each_queue_by_due(tmp_path: Path, keys: int) -> None:
     assert {id for _, id in placed} == {words[2] for words in sent[:: 4 + keys]}
 
 
+@pytest.mark.parametrize("keys", [0, 1])
+def test_the_limit_in_batches_has_a_command_of_each_message_only_to_append(tmp_path: Path, keys: int) -> None:
+    messages = list(make(2500, spread(FIRST, DAY), keys=keys))
+    placed = limit.write_schedule(tmp_path / "load", messages)
+    replies = limit.write_batches(tmp_path / "batches", messages, placed)
+    sent = commands(tmp_path / "batches")
+    assert len(sent) == replies
+    names = [words[0] for words in sent]
+    batch = [b"HMGET", *[b"XADD"] * 200, b"ZREMRANGEBYRANK", b"HDEL", *[b"ZREM"] * keys]
+    assert names[: len(batch)] == batch
+    assert names.count(b"XADD") == 2500
+    read = [id for words in sent if words[0] == b"HMGET" for id in words[2:]]
+    assert sorted(read) == sorted(id for _, id in placed)
+    assert read == [words[words.index(b"id") + 1] for words in sent if words[0] == b"XADD"]
+
+
 def test_a_producers_dues_go_by_its_plan_and_it_sends_them_all() -> None:
     plan = Plan("redis://x", ("a", "b"), 1000, 5_000, 2, (100, 200))
     planned = list(batches(plan))

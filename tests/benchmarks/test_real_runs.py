@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from benchmarks.harness import Scale
 from benchmarks.load import feeder
 from benchmarks.load.messages import DAY, QUEUES, make, spread
-from benchmarks.measures import access, memory, schedule
+from benchmarks.measures import access, drain, memory, schedule
+from benchmarks.results import LEFT_OUT
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server
 from delayq.store.keys import queue_keys
@@ -32,6 +34,18 @@ def test_schedule_measures_both_kinds_of_messages() -> None:
     assert details["plain, CPU µs a message"][0].keys() == {"client", "server"}
 
 
+def test_drain_measures_beside_two_limits_and_on_jemalloc_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scale, "runs", 0)  # one round
+    monkeypatch.setattr(drain, "VARIANTS", drain.VARIANTS[:1])
+    figures, details = drain.run(Scale(True))
+    names = [variant.name for variant in drain.VARIANTS]
+    if drain.JEMALLOC.name not in details.get(LEFT_OUT, {}):
+        names.append(drain.JEMALLOC.name)
+    assert [figure.name for figure in figures[::2]] == names
+    assert [figure.name for figure in figures[1::2]] == [f"{name}, beside batches of 200" for name in names]
+    assert all(figure.ratio and figure.ratio > 0 for figure in figures)
+
+
 def test_memory_measures_messages_and_keys() -> None:
     figures, _ = memory.run(Scale(True))
     assert [figure.goal for figure in figures][:2] == [185, 125]
@@ -49,13 +63,15 @@ def test_access_measures_beside_no_keys_and_beside_slow_sockets(monkeypatch: pyt
     assert found["sockets"] >= 19
 
 
-def test_the_socket_feeder_does_all_that_the_limit_asks_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("write", [limit.write_drain, limit.write_batches])
+def test_the_socket_feeder_does_all_that_a_limit_asks_for(write: Callable[..., int], tmp_path: Path) -> None:
     messages = list(make(FEW, spread(FIRST, DAY), keys=1))
     placed = limit.write_schedule(tmp_path / "load", messages)
-    replies = limit.write_drain(tmp_path / "drain", messages, placed)
+    replies = write(tmp_path / "drain", messages, placed)
     with server() as running, connect(running.url) as connection:
         feeder.feed(running.port, tmp_path / "load", 3 * FEW)
         assert sum(connection.hlen(queue_keys(queue).pool) for queue in range(QUEUES)) == FEW
         feeder.feed(running.port, tmp_path / "drain", replies)
-        assert not any(connection.exists(queue_keys(queue).index) for queue in range(QUEUES))
+        for keys in map(queue_keys, range(QUEUES)):
+            assert not connection.exists(keys.index, keys.queue, keys.pool)
         assert sum(connection.xlen(topic) for topic in {message.topic for message in messages}) == FEW

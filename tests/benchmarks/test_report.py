@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from benchmarks import report
-from benchmarks.results import STOLEN, load, save
+from benchmarks.results import LEFT_OUT, STOLEN, load, save, single
 from tests.benchmarks.samples import all_results
 
 
@@ -23,7 +23,12 @@ def test_the_page_has_figure_limit_ratio_goal_and_whether_it_was_reached(tmp_pat
 
 def test_the_page_names_machine_and_versions(tmp_path: Path) -> None:
     page = report.render(all_results(), tmp_path).read_text()
-    for part in ("A processor, 2 cores, 8 GiB, Linux 6.1", "valkey 9.1.2", "redis-py 8.1.0", "0123456789ab"):
+    for part in (
+        "A processor, 2 cores, 8 GiB, Linux 6.1",
+        "valkey 9.1.2, memory by libc",
+        "redis-py 8.1.0",
+        "0123456789ab",
+    ):
         assert part in page
 
 
@@ -68,6 +73,29 @@ def test_a_run_on_a_redis_of_the_callers_own_is_never_rendered() -> None:
 def test_a_missing_benchmark_is_not_rendered_over() -> None:
     assert not report.publishable(all_results()[1:])
     assert report.publishable(all_results())
+
+
+def test_figures_of_several_commits_are_not_rendered_together(tmp_path: Path) -> None:
+    first, *others = all_results()
+    other = msgspec.structs.replace(first.environment, commit="fedcba987654")
+    mixed = [msgspec.structs.replace(first, environment=other), *others]
+    assert not report.publishable(mixed)
+    with pytest.raises(ValueError, match="one commit"):
+        report.render(mixed, tmp_path)
+
+
+def test_what_this_machine_could_not_measure_is_told(tmp_path: Path) -> None:
+    first, *others = all_results()
+    short = msgspec.structs.replace(first, details={LEFT_OUT: {"on jemalloc": "there is no such server"}})
+    page = report.render([short, *others], tmp_path).read_text()
+    assert "Left out, on jemalloc: there is no such server" in page
+
+
+def test_a_figures_parts_stand_with_its_name(tmp_path: Path) -> None:
+    first, *others = all_results()
+    figure = single("cost", "µs", [5.0], parts=[{"worker": 2, "Redis": 3}])
+    page = report.render([msgspec.structs.replace(first, figures=[figure]), *others], tmp_path).read_text()
+    assert "| cost (worker 2, Redis 3) | 5 µs |" in page
 
 
 def test_figures_of_several_machines_are_told_apart(tmp_path: Path) -> None:
