@@ -92,6 +92,7 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
         "--zookeeper", action="store_true", help="start a ZooKeeper, which spreads the queues; needs Java"
     )
     parser.add_argument("--demo", action="store_true", help="schedule a message each second, to look at")
+    parser.add_argument("--json", action="store_true", help="show events as JSON also on a terminal, not in words")
     options = parser.parse_args(arguments)
     if options.data == "":
         parser.error("--data needs the name of a folder")

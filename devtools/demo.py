@@ -9,7 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 
-from devtools.supervise import say
+from devtools.screen import Screen
 
 # A proxy of the environment is not for this machine.
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
@@ -27,7 +27,7 @@ def get_status(url: str) -> tuple[int, str]:
         return 0, str(error)
 
 
-def trickle(api: str, stopped: threading.Event) -> None:
+def trickle(api: str, stopped: threading.Event, screen: Screen) -> None:
     """Schedule one message a second for topic `demo`, each with a delay of 1 to 10 s, until stopped."""
     number, failing = 0, False
     while not stopped.wait(1):
@@ -42,5 +42,5 @@ def trickle(api: str, stopped: threading.Event) -> None:
             failing = False
         except (OSError, http.client.HTTPException) as error:
             if not failing and not stopped.is_set():  # once for each time that the API is away
-                say(f"--demo cannot schedule now: {error}")
+                screen.say(f"--demo cannot schedule now: {error}")
             failing = True

@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import IO, Protocol
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import die_with_parent
+from devtools.screen import Screen
 from testbed.zookeeper import ZooKeeperServer
 
 LOOK_EVERY_SECONDS = 0.1
 RESTARTS_A_MINUTE = 5
 # Tools such as `timeout` signal the process and then its whole group: that is one wish, not two.
 SAME_WISH_SECONDS = 1.0
+LAST_LINES_SECONDS = 1.0
 WRONG_USE = 2
 
 
@@ -52,15 +54,19 @@ class Part(Protocol):
 
 
 class Program:
-    """A Part that is a program of the checkout."""
+    """A Part that is a program of the checkout; `screen` shows what it writes to standard error."""
 
-    def __init__(self, name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, patience: float):
+    def __init__(
+        self, name: str, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, patience: float, screen: Screen
+    ) -> None:
         self.name = name
+        self._screen = screen
         self._command = command
         self._env = env
         self._cwd = cwd
         self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
+        self._reader: threading.Thread | None = None
 
     @property
     def pid(self) -> int | None:
@@ -69,10 +75,18 @@ class Program:
 
     def start(self) -> None:
         """Start it, in a session of its own: Ctrl-C must not reach it before its turn."""
-        command = die_with_parent(self._command)
         self._process = subprocess.Popen(
-            command, env=self._env, cwd=self._cwd, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+            die_with_parent(self._command), env=self._env, cwd=self._cwd, stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if self._screen.takes_lines else None, start_new_session=True,
+        )  # fmt: skip
+        if self._process.stderr is not None:
+            self._reader = threading.Thread(target=self._read, args=(self._process.stderr,), daemon=True)
+            self._reader.start()
+
+    def _read(self, lines: IO[bytes]) -> None:
+        with lines:
+            for line in lines:
+                self._screen.relay(self.name, line.decode(errors="replace"))
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL when that takes too long; return when it has ended."""
@@ -81,9 +95,11 @@ class Program:
             try:
                 self._process.wait(self._patience)
             except subprocess.TimeoutExpired:
-                say(f"{self.name} did not stop within {self._patience:.0f} s: killed")
+                self._screen.say(f"{self.name} did not stop within {self._patience:.0f} s: killed")
                 self._process.kill()
                 self._process.wait()
+        if self._reader is not None:
+            self._reader.join(LAST_LINES_SECONDS)  # not for ever: a child of its own may hold the pipe open
 
     def ended(self) -> tuple[int | None, str]:
         """Its exit code and words about it."""
@@ -135,7 +151,8 @@ class ZooKeeper:
 class Supervisor:
     """Starts parts one after the other, restarts what dies, stops them in the opposite order."""
 
-    def __init__(self) -> None:
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
         self._parts: list[Part] = []
         self._deaths: dict[str, deque[float]] = {}
         self._restart_at: dict[str, float] = {}
@@ -166,8 +183,10 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop all parts, the last one first: nothing is accepted any more, then delivered, then stored."""
-        for part in reversed(self._parts):
-            part.stop()
+        while self._parts:
+            with self._screen.doing(f"stopping {self._parts[-1].name}"):
+                self._parts[-1].stop()
+            self._parts.pop()  # only now: a second signal hurries it
 
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         if self._first_signal is None:
@@ -199,13 +218,5 @@ class Supervisor:
             deaths.popleft()
         if len(deaths) > RESTARTS_A_MINUTE:
             raise GaveUp(f"{part.name} died {len(deaths)} times within a minute; {words}")
-        say(f"{part.name} died and is started again; {words}")
+        self._screen.say(f"{part.name} died and is started again; {words}")
         return min(0.1 * 2.0 ** (len(deaths) - 1), 2.0)
-
-
-def say(text: str) -> None:
-    """A line to the person at the terminal, which may be gone."""
-    try:
-        print(f"dev: {text}", file=sys.stderr, flush=True)
-    except OSError:
-        return

@@ -12,7 +12,10 @@ import time
 import urllib.parse
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NamedTuple, NoReturn
+
+from rich.console import Console
+from rich.text import Text
 
 from delayq.cli.started_server import noted
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
@@ -20,7 +23,8 @@ from delayq.embedded.processes import LOCALHOST, free_port, port_is_free
 from delayq.errors import MissingExtra
 from devtools.commandline import API_PORT, REDIS_PORT, UsageError, up_options
 from devtools.demo import get_status, trickle
-from devtools.supervise import GaveUp, Program, Stopped, Supervisor, Valkey, ZooKeeper, say
+from devtools.screen import Screen
+from devtools.supervise import GaveUp, Program, Stopped, Supervisor, Valkey, ZooKeeper
 from testbed.errors import ServerError, ServerMissing
 from testbed.zookeeper import ZooKeeperServer
 
@@ -30,32 +34,60 @@ LOAD_SECONDS = 600.0  # a Valkey with a large append-only file
 # The order in which things stop, and what each may take: requests that run, sends that run.
 API_PATIENCE = 10.0
 WORKER_PATIENCE = 15.0
+#: What README.md has, too.
+PASTE: Final = ("schedule hello world --delay 2s", "tail hello --from-start")
 
 
 def main() -> int:
     """Start all, keep them alive, stop them in order."""
-    supervisor = Supervisor()
+    options = up_options(sys.argv[1:])  # ./dev has looked at it: there is nothing to refuse
+    screen = Screen(json=options.json)
+    supervisor = Supervisor(screen)
     supervisor.listen()
     stopped = threading.Event()
     try:
-        options = up_options(sys.argv[1:])
-        run(options, supervisor, stopped)
+        run(options, supervisor, screen, stopped)
     except Stopped:
-        say("stopping")
+        stopped.set()
+        screen.stopping()
+        supervisor.stop()
+        screen.stopped()
         return 0
     except (UsageError, EmbeddedServerError, MissingExtra, ServerMissing, ServerError) as error:
-        say(str(error))
+        screen.say(str(error), "error")
         return 2
     except GaveUp as error:
-        say(f"{error}\ndev: stopping everything")
+        screen.say(str(error), "error")
+        screen.stopping()
         return 1
     finally:
         stopped.set()
         supervisor.stop()
 
 
-def run(options: argparse.Namespace, supervisor: Supervisor, stopped: threading.Event) -> NoReturn:
+def run(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, stopped: threading.Event) -> NoReturn:
     """Start everything and watch it."""
+    with screen.doing("starting"):
+        up = _start(options, supervisor, screen)
+    with nullcontext(False) if options.redis_url else noted(up.redis_url) as found:
+        Console(markup=False, emoji=False, highlight=False).print(_banner(up, options, found=found), soft_wrap=True)
+        sys.stdout.flush()
+        if options.demo:
+            threading.Thread(target=trickle, args=(up.api, stopped, screen), daemon=True).start()
+        supervisor.wait_until(stopped.is_set)
+    raise Stopped
+
+
+class Up(NamedTuple):
+    """What runs where."""
+
+    api: str
+    redis_url: str
+    data: Path | None
+    zookeeper: str
+
+
+def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen) -> Up:
     api_port = _port(options.api_port, API_PORT, "--api-port")
     redis_url, data = options.redis_url, None
     if not redis_url:
@@ -74,57 +106,54 @@ def run(options: argparse.Namespace, supervisor: Supervisor, stopped: threading.
         zookeeper = ZooKeeperServer(data_dir=data / "zookeeper" if data is not None and not options.ephemeral else None)
         supervisor.start(ZooKeeper(zookeeper))
         env["DELAYQ_ZOOKEEPER"] = zookeeper.hosts
-    for number in range(1, options.workers + 1):
-        name, own = "the worker", env
-        if options.workers > 1:
-            name, own = f"worker {number}", {**env, "DELAYQ_NODE": f"worker-{number}"}
-        supervisor.start(Program(name, [sys.executable, "-m", "workers"], env=own, cwd=ROOT, patience=WORKER_PATIENCE))
-    supervisor.start(Program("the API", [sys.executable, "-m", "api"], env=env, cwd=ROOT, patience=API_PATIENCE))
+
+    def start(name: str, module: str, env: dict[str, str], patience: float) -> None:
+        command = [sys.executable, "-m", module]
+        supervisor.start(Program(name, command, env=env, cwd=ROOT, patience=patience, screen=screen))
+
+    if options.workers == 1:
+        start("worker", "workers", env, WORKER_PATIENCE)
+    else:
+        for number in range(1, options.workers + 1):
+            start(f"worker {number}", "workers", {**env, "DELAYQ_NODE": f"worker-{number}"}, WORKER_PATIENCE)
+    start("API", "api", env, API_PATIENCE)
     api = f"http://{LOCALHOST}:{api_port}"
     if not supervisor.wait_until(lambda: get_status(f"{api}/readyz")[0] == 200, READY_SECONDS):
         status, text = get_status(f"{api}/readyz")
         raise GaveUp(f"not ready after {READY_SECONDS:.0f} s: {api}/readyz answers {status or 'nothing'}: {text}")
-    with nullcontext(False) if options.redis_url else noted(redis_url) as found:
-        print(banner(api, redis_url, data, options, env.get("DELAYQ_ZOOKEEPER", ""), found=found), flush=True)
-        if options.demo:
-            threading.Thread(target=trickle, args=(api, stopped), daemon=True).start()
-        supervisor.wait_until(stopped.is_set)
-    raise Stopped
+    return Up(api, redis_url, data, env.get("DELAYQ_ZOOKEEPER", ""))
 
 
-def banner(
-    api: str, redis_url: str, data: Path | None, options: argparse.Namespace, zookeeper: str, *, found: bool
-) -> str:
+def _banner(up: Up, options: argparse.Namespace, *, found: bool) -> Text:
     """What runs where, and two lines to paste; `found` is whether the command line finds this Redis by itself."""
     if options.redis_url:
-        redis = f"{_without_password(redis_url)} (yours; it decides what is kept)"
+        redis = f"{_without_password(up.redis_url)} (yours; it decides what is kept)"
     elif options.ephemeral:
-        redis = f"{redis_url} (embedded Valkey; its data go when you stop)"
+        redis = f"{up.redis_url} (embedded Valkey; its data go when you stop)"
     else:
-        redis = f"{redis_url} (embedded Valkey; its data stay in {data})"
+        redis = f"{up.redis_url} (embedded Valkey; its data stay in {up.data})"
     topics = "Redis Streams in that Redis, each named like its topic"
     if os.environ.get("DELAYQ_ROUTES"):
-        topics = "where DELAYQ_ROUTES says; the lines below want demo to be a Redis Stream in that Redis"
-    message = '{"topic": "demo", "body": "hello", "delayTime": "5s"}'
-    tail = f"{shlex.quote(str(Path(sys.executable).parent / 'delayq'))} tail demo"
-    if redis_url != os.environ.get("DELAYQ_REDIS_URL", redis_url if found else ""):
-        tail = f"DELAYQ_REDIS_URL={shlex.quote(_without_password(redis_url))} {tail}"
-    workers = f"{options.workers}, queues spread by the ZooKeeper at {zookeeper}" if zookeeper else "1, with all queues"
-    return f"""
-delayq is ready.
-
-  API      {api}, its documentation {api}/docs
-  Redis    {redis}
-  workers  {workers}
-  topics   {topics}
-
-Watch a topic:
-  {tail}
-Schedule a message:
-  curl -s {api}/v1/messages -H 'content-type: application/json' -d '{message}'
-
-Ctrl-C stops everything in order.
-"""
+        topics = "where DELAYQ_ROUTES says; the lines below want hello to be a Redis Stream in that Redis"
+    workers = (
+        f"{options.workers}, queues spread by the ZooKeeper at {up.zookeeper}" if up.zookeeper else "1, with all queues"
+    )
+    command = shlex.quote(str(Path(sys.executable).parent / "delayq"))
+    if up.redis_url != os.environ.get("DELAYQ_REDIS_URL", up.redis_url if found else ""):
+        command = f"DELAYQ_REDIS_URL={shlex.quote(_without_password(up.redis_url))} {command}"
+    runs = [
+        ("API", f"{up.api}, its documentation {up.api}/docs"),
+        ("Redis", redis),
+        ("workers", workers),
+        ("topics", topics),
+    ]
+    text = Text.assemble("\n", ("delayq is ready.", "bold green"), "\n\n")
+    for name, what in runs:
+        text.append(f"  {name:<7}  ", "bold").append(f"{what}\n")
+    text.append("\nIn another terminal, a message that waits for two seconds, and the topic that it arrives in:\n\n")
+    for words in PASTE:
+        text.append(f"  {command} {words}\n", "cyan")
+    return text.append("\nCtrl-C stops everything in order.\n")
 
 
 def _server(options: argparse.Namespace) -> EmbeddedServer:

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
 from delayq import Client
 from tests.docs.blocks import ROOT, blocks_of
+from tests.docs.events import SOURCES, Event, calls
 from tests.observability.exported import exported
 from tests.support.servers import ServerUnderTest
 
 PAGE: Final = ROOT / "docs" / "observability.md"
 TEXT: Final = PAGE.read_text(encoding="utf-8")
-SOURCES: Final = sorted(
-    path for name in ("api", "coordinator", "delayq", "workers") for path in (ROOT / name).rglob("*.py")
-)
-LEVELS: Final = {"debug", "info", "warning", "error", "exception", "critical"}
-
-
-class Event(NamedTuple):
-    """An event as its call or its row has it."""
-
-    level: str
-    fields: frozenset[str]
 
 
 def rows(mark: str) -> Iterator[list[str]]:
@@ -55,28 +43,6 @@ def test_the_table_of_metrics_is_what_the_code_exports(valkey: ServerUnderTest) 
 
 
 # -- events --------------------------------------------------------------------------------------------------------------
-
-
-def calls(path: Path) -> Iterator[tuple[str, Event]]:
-    """The calls of loggers in a file, as events."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS):
-            continue
-        logger = node.func.value
-        if not (isinstance(logger, ast.Name) and logger.id.strip("_").endswith("log")):
-            continue
-        where = f"{path.relative_to(ROOT)}:{node.lineno}"
-        assert len(node.args) == 1, f"{where}: an event, and fields by their names"
-        event = node.args[0]
-        assert isinstance(event, ast.Constant) and isinstance(event.value, str), f"{where}: the event is a literal"
-        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", event.value), where
-        fields = [one.arg for one in node.keywords]
-        assert None not in fields, f"{where}: no ** among the fields"
-        found = {field for field in fields if field is not None}
-        if node.func.attr == "exception":
-            found.add("exception")
-        yield event.value, Event("error" if node.func.attr == "exception" else node.func.attr, frozenset(found))
 
 
 def test_the_table_of_events_is_what_the_code_logs() -> None:

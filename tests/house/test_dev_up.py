@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from delayq.embedded.processes import free_port
 from testbed.errors import ServerMissing
 from testbed.zookeeper import available
 from tests.house.processes import ROOT, children_of, command_of, is_running, needs_proc
+from tests.support.terminal import AtTerminal
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, needs_proc]
@@ -38,15 +41,12 @@ class Up:
         self.output = folder / "output"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *options: str) -> None:
+    def command(self, *options: str) -> list[str]:
         ports = ["--api-port", str(self.api_port), "--redis-port", str(self.redis_port)]
-        command = [
-            *IGNORING_SIGINT,
-            str(ROOT / "dev"),
-            "up",
-            *ports,
-            *(options or ("--data", str(self.data))),
-        ]
+        return [str(ROOT / "dev"), "up", *ports, *(options or ("--data", str(self.data)))]
+
+    def start(self, *options: str) -> None:
+        command = [*IGNORING_SIGINT, *self.command(*options)]
         env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
@@ -141,19 +141,59 @@ def test_a_message_arrives_on_time_and_ctrl_c_stops_everything(up: Up) -> None:
     assert [pid for pid in children if is_running(pid)] == []
 
 
-def test_the_lines_to_paste_work(up: Up) -> None:
+def test_the_lines_to_paste_are_those_of_the_readme_and_show_a_message(up: Up) -> None:
     up.start("--ephemeral")
-    tail, curl = re.findall(r"^  (\S*delayq tail .*|curl .*)$", up.text(), re.MULTILINE)
+    schedule, tail = re.findall(r"^  (.*\S*delayq (?:schedule|tail) .*)$", up.text(), re.MULTILINE)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    ours = shlex.quote(str(Path(sys.executable).parent / "delayq"))
+    assert all(f"\n.venv/bin/delayq{line.rpartition(ours)[2]}\n" in readme for line in (schedule, tail))
     env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
-    with subprocess.Popen(["sh", "-c", f"exec {tail}"], stdout=subprocess.PIPE, text=True, env=env) as watching:
+    pasted = ["bash", "-c", f"{schedule}\nexec {tail}"]
+    with subprocess.Popen(pasted, stdout=subprocess.PIPE, text=True, env=env) as watching:
         assert watching.stdout is not None
-        up_to = curl.replace('"5s"', '"3s"').replace("curl -s", "curl -sS --noproxy '*' --fail")
-        scheduled = subprocess.run(["sh", "-c", up_to], capture_output=True, text=True, check=True)
-        identity = json.loads(scheduled.stdout)["id"]
-        seen = ""
-        while identity not in seen:
-            seen += watching.stdout.readline() or pytest.fail(f"tail ended: {seen}")
+        identity = watching.stdout.readline().split("\t")[0]
+        _, _, arrived, _, body = watching.stdout.readline().rstrip("\n").split("\t")
         watching.terminate()
+    assert (arrived, body) == (identity, "world")
+
+
+def test_at_a_terminal_it_speaks_in_words_and_ctrl_c_is_one_line(up: Up) -> None:
+    with AtTerminal(up.command("--ephemeral"), cwd=Path("/")) as terminal:
+        eventually(lambda: "Ctrl-C stops everything" in terminal.text, "it is ready", 90)
+        children = children_of(terminal.process.pid)
+        eventually(lambda: "owns queues 0-15" in terminal.plain, "the worker owns its queues")
+        worker = next(pid for pid in children if "-m workers" in command_of(pid))
+        os.kill(worker, signal.SIGKILL)
+        eventually(lambda: terminal.plain.count("owns queues 0-15") == 2, f"a new worker owns them\n{terminal.plain}")
+        terminal.press_ctrl_c()
+        assert terminal.wait(40) == 0
+        plain = terminal.plain
+    assert "{" not in plain
+    assert re.search(r"^\d\d:\d\d:\d\d  API        listens on 127\.0\.0\.1:\d+$", plain, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d  dev        worker died and is started again; signal 9$", plain, re.MULTILINE)
+    (last,) = re.findall(r"^\d\d:.*$", plain.split("owns queues 0-15\n")[2], re.MULTILINE)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  dev        everything is stopped, in order", last)
+    assert [pid for pid in children if is_running(pid)] == []
+
+
+def test_when_the_terminal_is_closed_everything_ends_in_order(up: Up) -> None:
+    with AtTerminal(up.command(), cwd=Path("/")) as terminal:
+        eventually(lambda: "Ctrl-C stops everything" in terminal.text, "it is ready", 90)
+        identity = up.schedule("kept", "1s")
+        children = children_of(terminal.process.pid)
+        terminal.hang_up()
+        assert terminal.process.wait(40) == 0
+    assert [pid for pid in children if is_running(pid)] == []
+    up.start()
+    up.wait_for(identity)
+    assert up.arrived() == [identity]
+
+
+def test_json_is_there_for_who_asks_for_it_at_a_terminal(up: Up) -> None:
+    with AtTerminal(up.command("--ephemeral", "--json"), cwd=Path("/")) as terminal:
+        eventually(lambda: '"owner"' in terminal.text, "the worker owns its queues", 90)
+        (line,) = [line for line in terminal.text.splitlines() if '"owner"' in line]
+    assert json.loads(line)["queues"] == "0-15"
 
 
 def test_its_queues_are_one_line(up: Up) -> None:

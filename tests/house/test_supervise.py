@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from devtools.screen import Screen
 from devtools.supervise import GaveUp, Program, Stopped, Supervisor
 from tests.house.processes import ROOT, is_running, needs_proc
 from tests.support.waiting import eventually
@@ -33,13 +34,13 @@ def program(tmp_path: Path) -> MakeProgram:
     def make(code: str, *arguments: str, patience: float = 10.0) -> Program:
         name = arguments[0] if arguments else "it"
         command = [sys.executable, "-c", code, *arguments]
-        return Program(name, command, env=os.environ, cwd=tmp_path, patience=patience)
+        return Program(name, command, env=os.environ, cwd=tmp_path, patience=patience, screen=Screen())
 
     return make
 
 
 def test_what_dies_is_started_again(program: MakeProgram) -> None:
-    supervisor, part = Supervisor(), program("import time; time.sleep(60)")
+    supervisor, part = Supervisor(Screen()), program("import time; time.sleep(60)")
     supervisor.start(part)
     first = part.pid
     assert first is not None
@@ -50,7 +51,7 @@ def test_what_dies_is_started_again(program: MakeProgram) -> None:
 
 
 def test_what_says_that_its_configuration_is_wrong_is_not_started_again(program: MakeProgram) -> None:
-    supervisor = Supervisor()
+    supervisor = Supervisor(Screen())
     supervisor.start(program("import sys; sys.exit(2)"))
     with pytest.raises(GaveUp, match=r"it refused to start \(exit code 2\)"):
         supervisor.wait_until(lambda: False, 10)
@@ -58,7 +59,7 @@ def test_what_says_that_its_configuration_is_wrong_is_not_started_again(program:
 
 @pytest.mark.slow
 def test_what_keeps_dying_is_given_up(program: MakeProgram, tmp_path: Path) -> None:
-    supervisor = Supervisor()
+    supervisor = Supervisor(Screen())
     supervisor.start(program("open('starts', 'a').write('.'); 1 / 0"))
     with pytest.raises(GaveUp, match=r"it died 6 times within a minute; exit code 1"):
         supervisor.wait_until(lambda: False, 30)
@@ -66,7 +67,7 @@ def test_what_keeps_dying_is_given_up(program: MakeProgram, tmp_path: Path) -> N
 
 
 def test_parts_stop_in_the_opposite_order(program: MakeProgram, tmp_path: Path) -> None:
-    supervisor, ready = Supervisor(), tmp_path / "ready"
+    supervisor, ready = Supervisor(Screen()), tmp_path / "ready"
     for name in ("first", "second", "third"):
         supervisor.start(program(NOTES_ITS_END, name))
     assert supervisor.wait_until(lambda: ready.exists() and ready.read_text() == "...", 10)
@@ -75,7 +76,7 @@ def test_parts_stop_in_the_opposite_order(program: MakeProgram, tmp_path: Path) 
 
 
 def test_what_does_not_stop_is_killed(program: MakeProgram, tmp_path: Path) -> None:
-    supervisor, part = Supervisor(), program(STUBBORN + "open('on', 'w'); time.sleep(60)", patience=0.2)
+    supervisor, part = Supervisor(Screen()), program(STUBBORN + "open('on', 'w'); time.sleep(60)", patience=0.2)
     supervisor.start(part)
     assert supervisor.wait_until((tmp_path / "on").exists, 10)
     supervisor.stop()
@@ -87,10 +88,12 @@ def test_what_does_not_stop_is_killed(program: MakeProgram, tmp_path: Path) -> N
 SUPERVISOR = """
 import os, sys
 from pathlib import Path
+from devtools.screen import Screen
 from devtools.supervise import Program, Stopped, Supervisor
-supervisor = Supervisor()
+screen = Screen()
+supervisor = Supervisor(screen)
 supervisor.listen()
-part = Program("it", [sys.executable, "-c", sys.argv[1]], env=os.environ, cwd=Path(sys.argv[2]), patience=60)
+part = Program("it", [sys.executable, "-c", sys.argv[1]], env=os.environ, cwd=Path(sys.argv[2]), patience=60, screen=screen)
 supervisor.start(part)
 try:
     supervisor.wait_until((Path(sys.argv[2]) / "on").exists)
@@ -136,7 +139,7 @@ def test_parts_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
 
 def test_a_signal_ends_the_wait(program: MakeProgram) -> None:
     handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    supervisor = Supervisor()
+    supervisor = Supervisor(Screen())
     try:
         supervisor.listen()
         os.kill(os.getpid(), signal.SIGINT)

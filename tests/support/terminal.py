@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
+import re
+import select
 import subprocess
 import sys
 import threading
@@ -23,6 +26,7 @@ class AtTerminal:
     def __init__(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self._ours, theirs = pty.openpty()
         self._said = b""
+        self._hung_up = False
         env = {**(os.environ if env is None else env), "TERM": "xterm-256color", "COLUMNS": "160"}
         env.pop("NO_COLOR", None)
         self.process = subprocess.Popen(
@@ -33,20 +37,31 @@ class AtTerminal:
         self._reader.start()
 
     def _read(self) -> None:
-        try:
-            while some := os.read(self._ours, 65_536):
-                self._said += some
-        except OSError:  # the end of a terminal, on Linux
-            pass
+        with contextlib.suppress(OSError):  # the end of a terminal, on Linux
+            while not self._hung_up:
+                if select.select([self._ours], [], [], 0.1)[0]:
+                    self._said += os.read(self._ours, 65_536)
 
     @property
     def text(self) -> str:
         """What it has said until now, with all that moves a cursor or colours."""
         return self._said.decode(errors="replace").replace("\r\n", "\n")
 
+    @property
+    def plain(self) -> str:
+        """The same without that; of a line that was written over only what was last."""
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text).split("\n")
+        return "\n".join(line.rpartition("\r")[2] for line in lines)
+
     def press_return(self) -> None:
         """End a line of input."""
         os.write(self._ours, b"\n")
+
+    def hang_up(self) -> None:
+        """The window is closed."""
+        self._hung_up = True
+        self._reader.join()
+        os.close(self._ours)
 
     def press_ctrl_c(self) -> None:
         """What the terminal makes a SIGINT of, for the program and what stands in its group."""
@@ -64,5 +79,5 @@ class AtTerminal:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
-        self._reader.join(10)
-        os.close(self._ours)
+        if not self._hung_up:
+            self.hang_up()

@@ -1,0 +1,97 @@
+"""What ./dev up shows of the events of its parts, to people and to programs."""
+
+from __future__ import annotations
+
+import json
+import string
+import subprocess
+import sys
+from datetime import datetime
+
+import pytest
+
+from devtools.sentences import SENTENCES, sentence
+from tests.docs.events import SOURCES, calls
+from tests.house.processes import ROOT
+from tests.support.terminal import AtTerminal
+
+LOGGED = {event: one.fields for path in SOURCES for event, one in calls(path)}
+
+
+def fields_of(template: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+
+
+def test_every_event_has_its_sentence() -> None:
+    assert sorted(LOGGED) == list(SENTENCES)
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if any(calls(path))], ids=lambda path: path.stem)
+def test_a_sentence_asks_only_for_fields_that_its_event_has(path: object) -> None:
+    for event, one in calls(path):  # type: ignore[arg-type]  # of each call, not of all calls together
+        assert fields_of(SENTENCES[event]) <= one.fields, event
+
+
+def test_an_event_of_a_queue_or_a_route_names_it_first() -> None:
+    assert sentence("redis_trouble", {"error": "away"}) == "trouble with Redis: away"
+    assert sentence("redis_trouble", {"error": "away", "queue": 3}) == "queue 3: trouble with Redis: away"
+    assert sentence("layouts", {"queues": [16, 32]}) == "the number of queues is 16, 32 now"
+
+
+def test_an_event_that_nobody_knows_is_told_by_its_name_and_fields() -> None:
+    assert sentence("new_event", {"queue": 3, "of": ["a", "b"]}) == "new_event  queue=3  of=a, b"
+    assert sentence("owner", {"epochs": {}}) == "owner  epochs={}"
+
+
+SHOW = """
+import sys
+from devtools.screen import Screen
+screen = Screen(json="--json" in sys.argv)
+for line in sys.stdin.read().splitlines() if not sys.stdin.isatty() else sys.argv[1].splitlines():
+    screen.relay("worker", line + "\\n")
+screen.say("a sentence")
+screen.stopping()
+screen.relay("worker", '{"event": "worker_stopped", "level": "info", "timestamp": "2026-01-01T00:00:00Z", "node": "n"}')
+screen.stopped()
+"""
+EVENT = {
+    "event": "circuit_open",
+    "level": "warning",
+    "timestamp": "2026-01-01T23:59:58.5Z",
+    "route": "r",
+    "reason": "no",
+}
+FAILED = {"event": "tick_failed", "level": "error", "queue": "3", "exception": "Traceback:\n  in work"} | {
+    "timestamp": EVENT["timestamp"]
+}
+HOSTILE = EVENT | {"reason": "a\x1b]0;pwned\x07\r\u202e[red]x[/red] :smile:"}
+LINES = "\n".join([*map(json.dumps, (EVENT, FAILED, HOSTILE)), "delayq worker: said before there is a log"])
+
+
+def test_people_get_a_line_in_words_with_the_local_time() -> None:
+    with AtTerminal([sys.executable, "-c", SHOW, LINES], cwd=ROOT) as terminal:
+        assert terminal.wait(20) == 0
+    local = f"{datetime.fromisoformat('2026-01-01T23:59:58.5Z').astimezone():%H:%M:%S}"
+    plain = terminal.plain.splitlines()
+    assert plain[:4] == [
+        f"{local}  worker     route r: the circuit opened, only probes are sent: no",
+        f"{local}  worker     queue 3: an unexpected error in the pull job; it goes on",
+        "    Traceback:",
+        "      in work",
+    ]
+    assert plain[4].endswith(r": a\x1b]0;pwned\x07\r\u202e[red]x[/red] :smile:")
+    assert [line[8:] for line in plain[5:]] == [
+        "  worker     delayq worker: said before there is a log",
+        "  dev        a sentence",
+        "  dev        everything is stopped, in order",  # and no line of each part's
+    ]
+    assert "\x1b[33m" in terminal.text  # a warning has a colour
+
+
+def test_programs_get_what_the_parts_write() -> None:
+    command = [sys.executable, "-c", SHOW]
+    ran = subprocess.run(command, cwd=ROOT, input=LINES, capture_output=True, text=True, timeout=20, check=True)
+    assert ran.stderr.startswith(LINES + "\ndev: a sentence\ndev: stopping\n")
+    with AtTerminal([*command, LINES, "--json"], cwd=ROOT) as terminal:
+        assert terminal.wait(20) == 0
+    assert terminal.text.startswith(LINES + "\ndev: a sentence\ndev: stopping\n")
