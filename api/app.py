@@ -14,7 +14,7 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.asgi import SECURITY, Resource
+from api.asgi import Resource
 from api.auth.keys_file import refuse_open_door
 from api.routes import openapi
 from api.routes.operations import OPERATIONS
@@ -35,10 +35,9 @@ PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class Application(FastAPI):
-    """FastAPI, with a short way to the paths that have no parameters: scheduling is among them."""
+    """FastAPI with a route for each path; docs/decisions/0032 says what of it is used, and what is not."""
 
     def __init__(self, service: Service) -> None:
-        self._direct: dict[str, Resource] = {}
         super().__init__(
             title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan,
             openapi_url=None, docs_url=None, redoc_url=None,
@@ -62,14 +61,6 @@ class Application(FastAPI):
             resources[path] = Resource(path, service.metrics, service.door)
             self.router.routes.append(Route(path, resources[path], include_in_schema=False))
             resources[path].add("GET", handle, open=True)
-        if service.tracer_provider is None:  # else FastAPI sees every request, to make its span
-            self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and (resource := self._direct.get(scope["path"])) is not None:
-            await resource(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """What /docs shows and docs/openapi.json holds."""
@@ -97,9 +88,9 @@ async def _no_route(request: StarletteRequest, error: Exception) -> Response:
         known = "There is nothing under this path; /docs shows what there is."
         problem = Problem(kind, known if kind == "not-found" else str(error.detail))
     answer = problems.answer(problem)
-    request.app.service.metrics.request("other", "other", answer.status, 0.0)
-    headers = {name.decode(): value.decode() for name, value in (*answer.headers, *SECURITY)}
-    return Response(answer.body, answer.status, headers | dict(getattr(error, "headers", None) or {}))
+    request.app.service.metrics.request("other", "other", answer.status_code, 0.0)
+    answer.headers.update(getattr(error, "headers", None) or {})
+    return answer
 
 
 def create_app(settings: Settings, tracer_provider: TracerProvider | None = None) -> Application:

@@ -1,18 +1,16 @@
-"""Requests and answers as they go over ASGI.
-
-Every request passes here, so there is no more than this service needs: no middleware, no dependency solving, and
-two ASGI messages for an answer. FastAPI stands around it: documentation, life cycle, what has no route.
-"""
+"""Starlette's requests, of callers who have shown who they are, and the methods of one path."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 from urllib.parse import parse_qsl
 
+import starlette.requests
 import structlog
+from starlette.types import Receive, Scope, Send
 
 from api.auth.caller import ANYBODY, Caller
 from api.auth.keys_file import Door
@@ -20,41 +18,21 @@ from api.metrics import Metrics
 from api.wire import problems
 from api.wire.problems import Answer, Problem
 
-__all__ = ["SECURITY", "ClientGone", "Handler", "Request", "Resource", "send_answer"]
+__all__ = ["Handler", "Request", "Resource"]
 
 #: How long the rest of a body may take that did not come with its head, in seconds.
 BODY_SECONDS: Final = 30.0
-
-#: On every answer: it is data, no page.
-SECURITY: Final = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-)
 
 _log = structlog.get_logger("api")
 _now = time.perf_counter  # latencies are below the ms of delayq.clock
 
 
-class ClientGone(Exception):
-    """The client closed the connection before it had sent its request: there is nobody to answer."""
+class Request(starlette.requests.Request):
+    """A request of somebody who may make it: a `caller`."""
 
-
-class Request:
-    """What a handler sees of a request."""
-
-    __slots__ = ("_receive", "caller", "scope")
-
-    def __init__(self, scope: Any, receive: Any, caller: Caller = ANYBODY) -> None:
-        self.scope = scope
+    def __init__(self, scope: Scope, receive: Receive, caller: Caller = ANYBODY) -> None:
+        super().__init__(scope, receive)
         self.caller = caller
-        self._receive = receive
-
-    def path(self, name: str) -> str:
-        """A parameter of the path."""
-        value: str = self.scope["path_params"][name]
-        return value
 
     def query(self, *names: str) -> dict[str, str]:
         """The query, which may give each of `names` once and nothing else."""
@@ -73,7 +51,7 @@ class Request:
             raise Problem("invalid", f"{name}: give it once.", field=name)
         return given
 
-    async def json(self, limit: int) -> bytes:
+    async def json_text(self, limit: int) -> bytes:
         """The body, of a request that says it is JSON; refused as soon as it is more than `limit` bytes."""
         is_json = False
         for name, value in self.scope["headers"]:
@@ -86,32 +64,19 @@ class Request:
                 raise Problem("unsupported", "Send the body as it is, without Content-Encoding.")
         if not is_json:  # also what keeps other sites' pages in a browser from posting here
             raise Problem("unsupported", "Send JSON, with the header Content-Type: application/json.")
-        message = await self._receive()
-        body: bytes = message.get("body", b"")
-        if message.get("more_body") or message["type"] != "http.request":
-            return await self._rest(message, limit)
-        if len(body) > limit:
-            raise _too_large(limit)
-        return body
-
-    async def _rest(self, message: Mapping[str, Any], limit: int) -> bytes:
         parts: list[bytes] = []
         size = 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                while True:
-                    if message["type"] != "http.request":
-                        raise ClientGone
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
+                async for part in self.stream():
+                    parts.append(part)
+                    size += len(part)
                     if size > limit:
                         raise _too_large(limit)
-                    if not message.get("more_body"):
-                        return b"".join(parts)
-                    message = await self._receive()
         except TimeoutError:
             close = ((b"connection", b"close"),)
             raise Problem("timeout", f"Send the whole body within {BODY_SECONDS:.0f} s.", headers=close) from None
+        return b"".join(parts)
 
 
 def _is_json(content_type: bytes) -> bool:
@@ -143,7 +108,7 @@ class Resource:
             if open or self._door.open:
                 self._open.add(one)
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = _now()
         method = scope["method"]
         handler = self._handlers.get(method)
@@ -154,20 +119,12 @@ class Resource:
                 raise Problem("method-not-allowed", detail, headers=((b"allow", allow),))
             caller = ANYBODY if method in self._open else self._door.enter(scope, self.path)
             answer = await handler(Request(scope, receive, caller))
-        except ClientGone:
-            return
+        except starlette.requests.ClientDisconnect:
+            return  # it had not sent its whole request, and there is nobody to answer
         except Exception as error:
             problem = problems.problem_of(error)
             if problem.out.status == 500:
                 _log.exception("request_failed", path=self.path, method=method)
             answer = problems.answer(problem)
-        self._metrics.request(self.path, method if handler else "other", answer.status, _now() - began)
-        await send_answer(answer, send, head=method == "HEAD")
-
-
-async def send_answer(answer: Answer, send: Any, *, head: bool = False) -> None:
-    """Send it; of a HEAD request, without the body."""
-    body = answer.body
-    headers = [(b"content-length", b"%d" % len(body)), *answer.headers, *SECURITY]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head else body})
+        self._metrics.request(self.path, method if handler else "other", answer.status_code, _now() - began)
+        await answer(scope, receive, send)

@@ -107,10 +107,10 @@ class Protocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         answer = problems.answer(problem)
-        status = HTTPStatus(answer.status)
+        status = HTTPStatus(answer.status_code)
         lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
-        lines += [name + b": " + value for name, value in (*answer.headers, *asgi.SECURITY)]
-        lines += [b"content-length: %d" % len(answer.body), b"connection: close", b"", answer.body]
+        lines += [name + b": " + value for name, value in answer.raw_headers]
+        lines += [b"connection: close", b"", bytes(answer.body)]
         self.transport.write(b"\r\n".join(lines))
         self.transport.close()
 

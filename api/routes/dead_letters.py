@@ -118,7 +118,7 @@ async def redrive(service: Service, request: Request) -> Answer:
 
     A result for each id, in order: `scheduled`, `not_dead`, `no_route`, or `corrupt`.
     """
-    ids = decode(_ids, await request.json(service.settings.request_limit)).ids
+    ids = decode(_ids, await request.json_text(service.settings.request_limit)).ids
     valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
     outcomes = await ask_each(partial(for_caller.redrive, service, request.caller), valid)
     return answer_results([refused.get(id) or _result(id, next(outcomes)) for id in ids])
@@ -137,7 +137,7 @@ def _result(id: str, outcome: str | Problem | StoreError) -> ResultOut:
 async def discard(service: Service, request: Request) -> Answer:
     """Delete a dead letter for good"""
     request.query()
-    id = check_id(request.path("id"))
+    id = check_id(request.path_params["id"])
     if not await for_caller.discard(service, request.caller, id):
         raise Problem("not-found", "No dead letter has this id.", field="id", id=id)
     return Answer(200, encode(EndedOut(id, "discarded")))

@@ -56,7 +56,7 @@ def _unknown(id: str) -> Problem:
 async def get(service: Service, request: Request) -> Answer:
     """Look at a message"""
     request.query()
-    id = check_id(request.path("id"))
+    id = check_id(request.path_params["id"])
     found = await for_caller.get(service, request.caller, id)
     if found is None:
         raise _unknown(id)
@@ -89,7 +89,7 @@ async def cancel(service: Service, request: Request) -> Answer:
     been forwarded. 409 when it was delivered, or is or was a dead letter. The same again gets the same, for a while.
     """
     request.query()
-    id = check_id(request.path("id"))
+    id = check_id(request.path_params["id"])
     (outcome,) = await ask_each(partial(for_caller.cancel, service, request.caller), [id])
     _count(service, outcome)
     if isinstance(outcome, (Problem, StoreError)):
@@ -111,7 +111,7 @@ async def cancel_many(service: Service, request: Request) -> Answer:
 
     A result for each id or key, in order; under a key, one for each message that carries it.
     """
-    given = decode(_cancel, await request.json(service.settings.request_limit))
+    given = decode(_cancel, await request.json_text(service.settings.request_limit))
     if (given.ids is None) == (given.keys is None):
         raise InvalidMessage("ids", "give exactly one of ids and keys")
     if given.ids is not None:
@@ -185,8 +185,8 @@ async def reschedule(service: Service, request: Request) -> Answer:
 
     Only while cancelling it would be certain; otherwise 409, and `state` says what it is in.
     """
-    id = check_id(request.path("id"))
-    due: dict[str, Any] = due_of(decode(_patch, await request.json(service.settings.request_limit)))
+    id = check_id(request.path_params["id"])
+    due: dict[str, Any] = due_of(decode(_patch, await request.json_text(service.settings.request_limit)))
     outcome = await for_caller.reschedule(service, request.caller, id, due)
     if outcome.result == "not_found":
         raise _unknown(id)

@@ -43,7 +43,7 @@ async def schedule(service: Service, request: Request) -> Answer:
     201 when it was scheduled; 200 when this very message was before, or has been delivered (`state` says which);
     409 when the id belongs to other content, or was cancelled. After 503 repeat with the id in the problem.
     """
-    raw = await request.json(service.settings.request_limit)
+    raw = await request.json_text(service.settings.request_limit)
     caller = request.caller
     message = caller.takes(message_of(decode(_message, raw)))
     if caller.quota is not None and not await service.quotas.take(caller, 1):
@@ -73,7 +73,7 @@ async def schedule_batch(service: Service, request: Request) -> Answer:
     Each gets its own result, in order, with the status it would have got by itself: a bad one never stops the
     others. 503 and 507 only when every one of them failed for the store; their ids are in the results.
     """
-    given = _decode_batch(await request.json(service.settings.request_limit))
+    given = _decode_batch(await request.json_text(service.settings.request_limit))
     most = service.settings.batch_limit
     if len(given) > most:
         raise InvalidMessage("messages", f"at most {most} in a batch; {len(given)} were given")

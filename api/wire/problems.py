@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from starlette.responses import Response
 
 from delayq import (
     ConfigError,
@@ -24,6 +25,13 @@ __all__ = ["KINDS", "Answer", "Headers", "Problem", "ProblemOut", "answer", "pro
 Headers = tuple[tuple[bytes, bytes], ...]
 JSON: Final[Headers] = ((b"content-type", b"application/json"),)
 _PROBLEM: Final[Headers] = ((b"content-type", b"application/problem+json"),)
+#: On every answer: it is data, no page.
+_SECURITY: Final[Headers] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
 
 #: kind → status and title; the kind ends the problem's type.
 KINDS: Final[dict[str, tuple[int, str]]] = {
@@ -54,15 +62,14 @@ _REPEAT: Final = "the outcome is unknown, and repeating the very same request is
 _REPEAT_ID: Final = "the outcome is unknown: repeat with the same id, {id}, and it is scheduled once"
 
 
-class Answer:
-    """A status, a body, and the headers beside content-length."""
-
-    __slots__ = ("body", "headers", "status")
+class Answer(Response):
+    """A response whose headers are bytes already, with those that every answer has."""
 
     def __init__(self, status: int, body: bytes, headers: Headers = JSON) -> None:
-        self.status = status
+        self.status_code = status
         self.body = body
-        self.headers = headers
+        self.background = None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), *headers, *_SECURITY]
 
 
 class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):

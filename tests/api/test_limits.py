@@ -74,9 +74,9 @@ async def test_no_more_than_the_limit_is_kept_of_a_body_without_a_length() -> No
         seen += 1_000
         return {"type": "http.request", "body": b" " * 1_000, "more_body": True}
 
-    request = api.asgi.Request({"headers": [(b"content-type", b"application/json")]}, receive)
+    request = api.asgi.Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
     with pytest.raises(Problem) as raised:
-        await request.json(LIMIT)
+        await request.json_text(LIMIT)
     assert raised.value.out.status == 413
     assert seen == LIMIT + 1_000
 
