@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from api.asgi import Resource
 from api.auth.keys_file import refuse_open_door
@@ -35,9 +36,13 @@ PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
 
 
 class Application(FastAPI):
-    """FastAPI with a route for each path; docs/decisions/0032 says what of it is used, and what is not."""
+    """FastAPI with a route for each path, and a short way past its middleware to the paths without parameters.
+
+    Scheduling is among them; docs/decisions/0032-what-of-fastapi-is-used.md has what the short way saves.
+    """
 
     def __init__(self, service: Service) -> None:
+        self._direct: dict[str, Resource] = {}
         super().__init__(
             title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan,
             openapi_url=None, docs_url=None, redoc_url=None,
@@ -61,6 +66,15 @@ class Application(FastAPI):
             resources[path] = Resource(path, service.metrics, service.door)
             self.router.routes.append(Route(path, resources[path], include_in_schema=False))
             resources[path].add("GET", handle, open=True)
+
+        if service.tracer_provider is None:  # else FastAPI sees every request, to make its span
+            self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (resource := self._direct.get(scope["path"])) is not None:
+            await resource(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """What /docs shows and docs/openapi.json holds."""
