@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+from devtools import unasync
+
 ROOT = Path(__file__).resolve().parent.parent
 OPENAPI = ROOT / "docs" / "openapi.json"
 TYPED = [
@@ -28,6 +30,8 @@ LINT_IMPORTS = "import sys; from importlinter.cli import lint_imports_command; s
 def check(*, fix: bool) -> bool:
     """Run every check and print its result; whether all are good."""
     python = [sys.executable, "-m"]
+    if fix:
+        unasync.write()
     checks = {
         "format": [*python, "ruff", "format", *([] if fix else ["--check"])],
         "lint": [*python, "ruff", "check", *(["--fix"] if fix else ["--output-format=concise"])],
@@ -36,9 +40,14 @@ def check(*, fix: bool) -> bool:
     }
     results = [_report(name, command) for name, command in checks.items()]
     began = time.monotonic()
+    outdated = "\n".join(f"{path.relative_to(ROOT)} is not what its source makes" for path in unasync.outdated())
+    if outdated:
+        outdated += "\n./dev check --fix makes it anew."
+    _print_result("modules for threads are up to date", began, outdated)
+    began = time.monotonic()
     complaint = write_openapi() if fix else _openapi_differs()
     _print_result("docs/openapi.json is up to date", began, complaint)
-    return all(results) and not complaint
+    return all(results) and not outdated and not complaint
 
 
 def write_openapi() -> str:

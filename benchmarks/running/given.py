@@ -32,9 +32,9 @@ def connect(url: str) -> Any:
     if address.kind == CLUSTER:
         return redis.RedisCluster.from_url(address.url_of(address.nodes[0]), protocol=2, socket_timeout=_PATIENCE)
     if address.kind == SENTINEL:
-        found = Primary(address, _PATIENCE).make_connection()
-        url = address.url_of((found.host, found.port))
-        found.disconnect()
+        found = Primary(address, _PATIENCE).connect()
+        url = address.url_of(found.address)
+        found.close()
     return redis.Redis.from_url(url, protocol=2, socket_timeout=_PATIENCE)
 
 

@@ -2,7 +2,7 @@
 
 A script says in its head what it is: `-- @flags` for the server; `-- @promise` if its answer is a promise to a caller, so
 that it has a deadline, and waits for replicas or the disk where these are wanted; `-- @empties` if a full Redis needs
-it to get rid of messages.
+it to get rid of messages. One that includes `fence` is sent by a queue's owner, who says who it is.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Script(NamedTuple):
     sha: str
     promise: bool
     empties: bool
+    fenced: bool
 
 
 def written(name: str) -> str:
@@ -68,8 +69,9 @@ def load(name: str, flags: bool = True) -> Script:
         head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
         text = f"{head}\n{text}"
     marks = _MARK.findall(whole)
+    included = " ".join(_INCLUDE.findall(written(name))).split()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return Script(text, sha, "promise" in marks, "empties" in marks)
+    return Script(text, sha, "promise" in marks, "empties" in marks, "fence" in included)
 
 
 def stopped_when_full() -> list[str]:

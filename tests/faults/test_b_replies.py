@@ -114,7 +114,7 @@ def test_b5_no_connection_is_made_that_repeats_by_itself() -> None:
                     one for one in given if one.startswith(("Retry(NoBackoff(), 0", "connection_options(", "async_"))
                 ]
                 assert told, f"{path}:{call.lineno} lets redis-py repeat commands"
-    assert found >= 5, "this test looks for the wrong calls"
+    assert found >= 3, "this test looks for the wrong calls"
 
 
 def test_b5_what_the_library_repeats_silently_by_default_is_repeated_here_once_and_with_care(

@@ -31,15 +31,10 @@ def test_what_is_parked_comes_back_in_order_in_every_state() -> None:
         ("note", "1 overtakes 0"),
         ("look", "something waits for ever"),
         ("rewind", "1 overtakes 0"),
+        ("once", "1 overtakes 0"),
     ],
 )
 def test_it_breaks_without_each_rule(rule: str, breaks: str) -> None:
     what = search(Rules(**{rule: False}))
     assert what is not None
     assert breaks in what
-
-
-def test_order_is_not_promised_when_a_first_try_is_run_behind_the_answer_to_the_second() -> None:
-    what = search(Rules(first_try_over=False))
-    assert what is not None
-    assert "1 overtakes 0" in what

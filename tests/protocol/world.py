@@ -125,7 +125,7 @@ class World:
         self.keys = queue_keys(0)
         self.limits = Limits()
         self.store.run(commands.plain("FLUSHALL", read=lambda _: None))
-        self._wakes: Wakes = self.store.wakes()
+        self._wakes: Wakes = Wakes(self.store.connect)
         self._wakes.connect([self.keys.wake, "marker"])
         for _ in ("wake", "marker"):
             assert self._wakes.receive(5) is not None  # subscribed

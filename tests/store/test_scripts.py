@@ -106,10 +106,12 @@ def test_a_script_begins_with_the_same_kind_of_head(name: str) -> None:
     assert re.search(r"\n-- Returns: ", head.group())
 
 
-def test_the_heads_name_what_is_promised_to_callers_and_what_empties_a_full_redis() -> None:
+def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empties_a_full_redis() -> None:
     loaded = {name: scripts.load(name) for name in scripts.NAMES}
     promised = {name for name, script in loaded.items() if script.promise}
     assert promised == {"schedule", "cancel", "reschedule", "redrive", "discard", "relist", "close"}
+    fenced = {name for name, script in loaded.items() if script.fenced}
+    assert fenced == {"ack", "bury", "claim", "park", "pull", "retry", "unpark"}
     empties = {name for name, script in loaded.items() if script.empties}
     assert empties == {"ack", "bury", "cancel", "claim", "discard", "park", "pull", "retry", "unpark"}
     assert scripts.stopped_when_full() == []

@@ -15,6 +15,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import checks, commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
+from delayq.store.connect.wakes import Wakes
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import AsyncRunner, Runner
@@ -131,7 +132,7 @@ def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(senti
                 return False
             return True
 
-        wakes = client.store.wakes()
+        wakes = Wakes(client.store.connect)
         wakes.connect(["channel"])
         assert wakes.receive(5) == ("", b"")
         assert all(schedule(f"before{number}") for number in range(100))

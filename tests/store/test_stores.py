@@ -19,8 +19,10 @@ from delayq.store.commands import Command, plain
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.exchange import AHEAD
 from delayq.store.connect.store import Store
+from delayq.store.connect.wakes import Wakes
+from delayq.store.keys import queue_keys
 from tests.support.proxy import FaultProxy
-from tests.support.queues import AsyncRunner, Queue, Runner, row, schedule_command
+from tests.support.queues import EPOCH, AsyncRunner, Queue, Runner, row, schedule_command
 from tests.support.servers import ServerUnderTest
 
 MAKERS = {"sync": Store, "async": AsyncRunner}
@@ -224,6 +226,19 @@ def test_a_reply_lost_twice_is_an_unknown_outcome(proxy: FaultProxy, make: Any) 
     assert store.run(increment()) == 3
 
 
+def test_what_an_owner_sends_is_sent_once_and_nothing_behind_what_was_lost(proxy: FaultProxy, make: Any) -> None:
+    store = make(proxy.url)
+    keys = queue_keys(0)
+    pull = commands.pull(keys, f"{EPOCH}#{1:010}", offset=0, room=1)
+    store.run(pull)
+    proxy.commands.clear()
+    proxy.drop_reply("pull")
+    answers = store.run_many([pull] * (AHEAD + 8))
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * AHEAD + [NotDone] * 8
+    assert proxy.commands.count("pull") <= AHEAD
+    assert store.run(pull) is not None  # by another connection, under whatever incarnation its owner goes on
+
+
 def test_only_what_was_not_answered_is_repeated(proxy: FaultProxy, make: Any) -> None:
     store = make(proxy.url)
     store.run(echo("warm"))
@@ -285,7 +300,7 @@ def test_a_refused_connection_is_unavailable_until_it_is_taken_again(proxy: Faul
 def test_redis_py_never_repeats_a_command_by_itself() -> None:
     """Its retries are on by default, and would run a command again without telling."""
     for store in (Store("redis://127.0.0.1/0"), AsyncStore("redis://127.0.0.1/0")):
-        options: Any = store._factory.connection_kwargs
+        options: Any = store._pool._server._factory.connection_kwargs  # type: ignore[union-attr]  # of one server
         assert options["retry"].get_retries() == 0
         assert options["health_check_interval"] == 0
         assert not options["retry_on_timeout"]
@@ -341,7 +356,7 @@ async def test_tasks_share_a_few_connections(valkey: ServerUnderTest) -> None:
     store = AsyncStore(valkey.url, connections=3)
     texts = [f"text {number}" for number in range(200)]
     assert await asyncio.gather(*(store.run(echo(text)) for text in texts)) == texts
-    assert len(store._idle) <= 3
+    assert len(store._pool._idle) <= 3
     await store.close()
 
 
@@ -370,7 +385,7 @@ async def test_when_all_connections_are_taken_a_task_waits_for_a_bounded_time(va
 
 def test_a_subscription_hears_its_channels_and_nothing_else(real: ServerUnderTest) -> None:
     store = Store(real.url)
-    wakes = store.wakes()
+    wakes = Wakes(store.connect)
     wakes.connect(["one", "two"])
     assert [wakes.receive(5) for _ in range(2)] == [("", b""), ("", b"")]
     for channel in ("three", "two", "one"):
@@ -383,7 +398,7 @@ def test_a_subscription_hears_its_channels_and_nothing_else(real: ServerUnderTes
 
 def test_a_killed_subscription_is_told_and_can_be_made_anew(real: ServerUnderTest) -> None:
     store = Store(real.url)
-    wakes = store.wakes()
+    wakes = Wakes(store.connect)
     for _ in range(2):
         wakes.connect(["one"])
         assert wakes.receive(5) == ("", b"")

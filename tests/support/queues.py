@@ -29,6 +29,7 @@ from delayq.store.commands import (
 )
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.store import Store
+from delayq.store.connect.wakes import Wakes
 from delayq.store.keys import QueueKeys, queue_keys
 from tests.support.servers import ServerUnderTest
 
@@ -436,7 +437,7 @@ class WakesHeard:
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self._listener = Store(queue.server.url)
-        self._wakes = self._listener.wakes()
+        self._wakes = Wakes(self._listener.connect)
         self._wakes.connect([queue.keys.wake])
         assert self._wakes.receive(5) == ("", b"")  # subscribed
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import redis
 
-from delayq.errors import NotDurable, StoreError, StoreUnavailable
-from delayq.store import commands
+from delayq.errors import NotDone, NotDurable, StoreError, StoreUnavailable
+from delayq.store import commands, scripts
 from delayq.store.commands import Command, every, plain
 from delayq.store.connect.cluster_exchange import PAUSES, Lane, Spread, Way
 from delayq.store.connect.durability import Durability
-from delayq.store.connect.exchange import NO_PLACE
 from delayq.store.connect.peer import Peer
 from delayq.store.connect.slots import SlotMap, slot_of
 from delayq.store.keys import queue_keys
@@ -53,17 +52,14 @@ class Wire:
                 self.spread.unreachable(node, way, redis.exceptions.ConnectionError("refused"))
                 continue
             self.sent.append((node, way))
-            self.lane(node).sent(way, 10)
+            self.lane(node).packed(way)
         return [(node, way.place) for node, way in self.sent]
 
     def lane(self, node: tuple[str, int]) -> Lane:
-        return self.spread.lanes.setdefault(node, Lane(node, None, Peer(2), self.durability))
+        return self.spread.lanes.setdefault(node, Lane(node, None, Peer(2), True, self.durability))
 
-    def reply(self, node: tuple[str, int], reply: Any) -> Way | None:
-        if isinstance(reply, redis.exceptions.ResponseError):
-            return self.spread.refused(self.lane(node), reply)
-        self.spread.answered(self.lane(node), reply)
-        return None
+    def reply(self, node: tuple[str, int], reply: Any) -> bytes | None:
+        return self.spread.answered(self.lane(node), reply)
 
 
 def test_the_slot_of_a_key_is_that_of_its_hash_tag() -> None:
@@ -153,7 +149,7 @@ def test_a_lost_script_is_sent_whole_at_once() -> None:
     wire.lane(node).peer.loaded.add("stats")
     again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
     assert again is not None
-    assert (again.command, wire.lane(node).peer.loaded) == (command, set())
+    assert scripts.load("stats").text.encode() in again
 
 
 def test_a_server_that_is_not_there_holds_up_nobody_else() -> None:
@@ -204,6 +200,23 @@ def test_a_command_for_every_primary_fails_if_one_of_them_does() -> None:
     assert isinstance(answer, StoreError)
 
 
+def test_what_an_owner_sent_to_a_server_that_broke_is_not_sent_again_nor_what_stands_behind_it() -> None:
+    queue = next(number for number in range(99) if slot_of(queue_keys(number).state) <= HALF)
+    pull = commands.pull(queue_keys(queue), "epoch#1", offset=0, room=1)
+    wire = Wire([pull, get(key_on(A)), pull])
+    sending = wire.spread.to_send()
+    for _ in range(2):
+        node, way = next(sending)
+        wire.lane(node).packed(way)
+    wire.spread.lost(wire.lane(A), redis.exceptions.ConnectionError("reset"))
+    assert list(sending) == []
+    assert wire.spread.next_round() == 0.0
+    assert wire.round() == [(A, 1)]  # the caller's is repeated
+    wire.reply(A, b"there")
+    heard, other, behind = wire.spread.result()
+    assert (type(heard), other, type(behind)) == (StoreUnavailable, b"there", NotDone)
+
+
 # -- the barrier ---------------------------------------------------------------------------------------------------------
 
 DURABILITY = Durability(replicas=1, timeout=2_000)
@@ -219,14 +232,12 @@ def cancelled(count: int, *, replicas: int) -> list[Any]:
     wire.round()
     (node,) = wire.spread.lanes
     lane = wire.lane(node)
-    waits = lane.barriers()
-    for command in waits:
-        lane.sent(Way(NO_PLACE, command), 1)
+    assert lane.barriers()
     for _ in range(count):
         wire.reply(node, [b"cancelled"])
     wire.reply(node, b"ok")
     wire.reply(node, replicas)
-    assert lane.barriers() == []
+    assert not lane.barriers()
     return wire.spread.result()
 
 
@@ -243,17 +254,14 @@ def test_what_was_sent_once_more_behind_the_barrier_needs_another_one() -> None:
     wire.round()
     (node,) = wire.spread.lanes
     lane = wire.lane(node)
-    for command in lane.barriers():
-        lane.sent(Way(NO_PLACE, command), 1)
+    assert lane.barriers()
     again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
     assert again is not None
-    lane.sent(again, 1)
+    assert scripts.load("cancel").text.encode() in again
     for reply in (b"ok", 1, [b"cancelled"]):
         wire.reply(node, reply)
     second = lane.barriers()
-    assert [command.script or command.args[0] for command in second] == ["barrier", "WAIT"]
-    for command in second:
-        lane.sent(Way(NO_PLACE, command), 1)
+    assert [scripts.load("barrier").sha in str(second), "WAIT" in str(second)] == [True, True]
     for reply in (b"ok", 1):
         wire.reply(node, reply)
     assert wire.spread.result() == [["cancelled"]]
@@ -276,8 +284,7 @@ def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
     wire.reply(node, redis.exceptions.MovedError(f"{slot_of(queue_keys(3).state)} {elsewhere[0]}:{elsewhere[1]}"))
     wire.spread.next_round()
     assert wire.round() == [(elsewhere, 0)]
-    for command in wire.lane(elsewhere).barriers():
-        wire.lane(elsewhere).sent(Way(NO_PLACE, command), 1)
+    assert wire.lane(elsewhere).barriers()
     for reply in ([b"cancelled"], b"ok", 1):
         wire.reply(elsewhere, reply)
     assert wire.spread.result() == [["cancelled"]]
@@ -287,4 +294,4 @@ def test_what_only_reads_waits_for_nobody() -> None:
     wire = Wire([commands.find(queue_keys(3), "key", 10)], DURABILITY)
     wire.round()
     (node,) = wire.spread.lanes
-    assert wire.lane(node).barriers() == []
+    assert not wire.lane(node).barriers()

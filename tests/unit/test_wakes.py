@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
 
 from delayq.errors import StoreUnavailable
+from delayq.store.connect.options import packed
+from delayq.store.connect.threads import Connection
 from delayq.store.connect.wakes import Wakes
+
+PING = packed("PING")
 
 
 class Line:
     """A connection that hears what it is given."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[str, ...]] = []
+        self.sent: list[bytes] = []
         self.heard: list[Any] = []
         self.closed = False
 
-    def connect(self) -> None:
-        pass
+    def send(self, packed: bytes) -> None:
+        self.sent.append(packed)
 
-    def pack_command(self, *words: str) -> tuple[str, ...]:
-        return words
-
-    def send_packed_command(self, words: tuple[str, ...], check_health: bool) -> None:
-        self.sent.append(words)
-
-    def can_read(self, timeout: float) -> bool:
+    def readable(self, seconds: float) -> bool:
         return bool(self.heard)
 
-    def read_response(self) -> Any:
-        reply = self.heard.pop(0)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+    def receive(self) -> Any:
+        return self.heard.pop(0)
 
-    def disconnect(self) -> None:
+    def close(self) -> None:
         self.closed = True
 
 
@@ -48,7 +43,7 @@ def line() -> Line:
 
 @pytest.fixture
 def wakes(line: Line) -> Wakes:
-    made = Wakes(lambda: line)
+    made = Wakes(lambda: cast(Connection, line))
     made.connect(["one", "two"])
     return made
 
@@ -59,9 +54,9 @@ def listen(wakes: Wakes, seconds: int) -> list[Any]:
 
 def test_after_some_silence_the_server_is_asked_once_whether_it_is_there(wakes: Wakes, line: Line) -> None:
     assert listen(wakes, 4) == [None] * 4
-    assert line.sent == [("SUBSCRIBE", "one", "two")]
+    assert line.sent == [packed("SUBSCRIBE", "one", "two")]
     assert listen(wakes, 5) == [None] * 5
-    assert line.sent[1:] == [("PING",)]
+    assert line.sent[1:] == [PING]
 
 
 def test_a_server_that_says_nothing_at_all_is_given_up(wakes: Wakes, line: Line) -> None:
@@ -79,7 +74,7 @@ def test_whatever_it_says_it_is_there(wakes: Wakes, line: Line, reply: Any) -> N
         listen(wakes, 9)
         line.heard.append(reply)
         assert wakes.receive(1.0) is not None
-    assert line.sent[1:] == [("PING",)] * 3
+    assert line.sent[1:] == [PING] * 3
 
 
 def test_a_refused_subscription_is_no_sign_of_life(wakes: Wakes, line: Line) -> None:

@@ -12,6 +12,7 @@ import structlog
 
 from delayq.errors import StoreError
 from delayq.store.connect.store import Store
+from delayq.store.connect.wakes import Wakes
 from delayq.store.keys import queue_keys
 
 __all__ = ["WakeListener"]
@@ -25,7 +26,7 @@ class WakeListener:
     """One thread, one subscription for all queues. `wake(queue, due)` is called for each; due None: look again."""
 
     def __init__(self, store: Store, queues: Iterable[int], wake: Callable[[int, int | None], None]) -> None:
-        self._wakes = store.wakes()
+        self._wakes = Wakes(store.connect)
         self._channels: dict[str, int] = {}
         self.listen(queues)
         self._wake = wake

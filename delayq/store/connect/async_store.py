@@ -1,22 +1,29 @@
-"""`AsyncStore` runs commands from one event loop; see `store`."""
+"""Runs commands; nothing else talks to Redis.
+
+redis-py's own retries are off: it would run a script again without telling. Here a command whose reply was lost on
+a broken connection is run once more on a new one, which is safe because every script is idempotent; what stays
+unknown is `StoreUnavailable`. What a queue's owner sends is not run once more: it may be run late, so its owner
+goes on as the next incarnation.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import os
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import redis
-from hiredis import pack_command
 
 from delayq.errors import ConfigError, StoreError
 from delayq.store.commands import Command
 from delayq.store.connect import address
 from delayq.store.connect.async_cluster import AsyncCluster
+from delayq.store.connect.async_pool import AsyncPool
+from delayq.store.connect.async_sentinel import AsyncPrimary
 from delayq.store.connect.durability import Durability, DurableExchange
-from delayq.store.connect.exchange import FAULTS, Exchange, async_factory, drop, receive, send, single, words_of
+from delayq.store.connect.event_loop import Connection, Semaphore, Server
+from delayq.store.connect.exchange import FAULTS, Exchange, all_good, deposed, single
 from delayq.store.connect.peer import Peer
-from delayq.store.connect.sentinel import AsyncPrimary, deposed
 
 __all__ = ["AsyncStore"]
 
@@ -24,118 +31,105 @@ T = TypeVar("T")
 
 
 class AsyncStore:
-    """Runs commands from one event loop; see `Store`."""
+    """Runs commands, each on a connection of its own while it runs.
+
+    `url` is one server's, that of sentinels or of a cluster (see `address`); `timeout` bounds each reply and the wait
+    for one of `connections`, in seconds. `flags` is False for a server that cannot read script flags. `durability`
+    says where a change has to be before it is answered.
+    """
 
     durability: Durability | None = None
 
-    def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 32, flags: bool = True) -> None:
+    def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 64, flags: bool = True) -> None:
         self.url = url
         self._flags = flags
         self._timeout = timeout
+        self._connections = connections
         where = address.parse(url)
         self._primary: AsyncPrimary | None = None
         self._cluster: AsyncCluster | None = None
-        self._factory: Any
         try:
             if where.kind == address.CLUSTER:
                 self._cluster = AsyncCluster(where, timeout=timeout, connections=connections, flags=flags)
-            elif where.kind == address.SENTINEL:
+                return
+            if where.kind == address.SENTINEL:
                 self._primary = AsyncPrimary(where, timeout)
-            else:
-                self._factory = async_factory(url, timeout)
+            self._pool = AsyncPool(self._primary or Server(url, timeout), Peer(timeout))
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
-        self._idle: list[Any] = []
-        self._peer = Peer(timeout)
-        self._free = asyncio.Semaphore(connections)
+        self._free = Semaphore(connections, timeout)
+        self._process = os.getpid()
 
     async def run(self, command: Command[T]) -> T:
         """Run one command and return what it read; raises StoreError."""
         return single(await self.run_many((command,)))
 
+    async def run_all(self, commands: Iterable[Command[T]]) -> list[T]:
+        """As `run_many`, where every answer is needed; raises the first StoreError."""
+        answers: list[T | StoreError] = await self.run_many(commands)
+        return all_good(answers)
+
     async def run_many(self, commands: Iterable[Command[T]]) -> list[T | StoreError]:
-        """Run commands in order, sending ahead of the replies; an error stands in its command's place."""
+        """Run commands in order, sending ahead of the replies; an error stands in its command's place.
+
+        A lazy iterable is drawn from while the server works on what was sent before.
+        """
         if self._cluster is not None:
             return await self._cluster.run_many(commands, self.durability)
-        exchange = self._exchange_of(commands)
+        if self.durability is None:
+            exchange = Exchange(commands, self._pool.peer, self._flags)
+        else:
+            exchange = DurableExchange(commands, self._pool.peer, self._flags, self.durability)
         while True:
             try:
-                await self._with_connection(exchange)
+                await self._on_a_connection(exchange)
                 return exchange.result()
             except FAULTS as error:
-                await self._drop_idle()
+                await self._pool.drop_idle()
                 if self._primary is not None:
                     self._primary.forget()
                 if not exchange.broke(error):
                     return exchange.result()
 
-    def _exchange_of(self, commands: Iterable[Command[Any]]) -> Exchange:
-        if self.durability is None:
-            return Exchange(commands, self._peer)
-        return DurableExchange(commands, self._peer, self.durability)
-
-    async def _with_connection(self, exchange: Exchange) -> None:
+    async def _on_a_connection(self, exchange: Exchange) -> None:
+        if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
+            self._process = os.getpid()
+            self._free = Semaphore(self._connections, self._timeout)
+            self._pool.forget_idle()
+        await self._free.acquire()
         try:
-            async with asyncio.timeout(self._timeout):
-                await self._free.acquire()
-        except TimeoutError:
-            raise redis.exceptions.ConnectionError("no connection became free in time") from None
-        try:
-            connection = self._idle.pop() if self._idle else await self._make()
+            connection = await self._pool.take()
             try:
-                if not connection.is_connected:
-                    async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
-                        await connection.connect()
                 await self._exchange(connection, exchange)
             except BaseException:
-                await drop(connection)
+                await connection.close()
                 raise
-            self._idle.append(connection)
+            self._pool.give(connection)
         finally:
             self._free.release()
 
-    async def _make(self) -> Any:
-        return await self._primary.make_connection() if self._primary is not None else self._factory.make_connection()
-
-    async def _exchange(self, connection: Any, exchange: Exchange) -> None:
-        # The time-out is for the server's silence, not for the length of the whole.
-        clock = asyncio.get_running_loop().time
-        async with asyncio.timeout(self._timeout) as bound:
-            while True:
-                for index, command in exchange.to_send():
-                    bound.reschedule(clock() + self._timeout)  # not before the deadline that is sent along
-                    await self._send(connection, exchange, index, command)
-                    while exchange.full:
-                        await self._receive(connection, exchange)
-                        bound.reschedule(clock() + self._timeout)
-                while exchange.waiting:
+    async def _exchange(self, connection: Connection, exchange: Exchange) -> None:
+        while True:
+            for packet in exchange.to_send():
+                await connection.send(packet)
+                while exchange.full:
                     await self._receive(connection, exchange)
-                    bound.reschedule(clock() + self._timeout)
-                if exchange.done:
-                    return
+            while exchange.waiting:
+                await self._receive(connection, exchange)
+            if exchange.done:
+                return
 
-    async def _send(self, connection: Any, exchange: Exchange, index: int, command: Command[Any]) -> None:
-        packed = pack_command(tuple(words_of(command, self._flags, self._peer)))
-        exchange.sent(index, command, len(packed))
-        await send(connection, packed)
+    async def _receive(self, connection: Connection, exchange: Exchange) -> None:
+        reply: Any = await connection.receive()
+        if self._primary is not None and deposed(reply):  # nothing ran: the sentinels know who is primary now
+            raise redis.exceptions.ConnectionError(str(reply))
+        if (again := exchange.answered(reply)) is not None:
+            await connection.send(again)
 
-    async def _receive(self, connection: Any, exchange: Exchange) -> None:
-        try:
-            reply = await receive(connection)
-        except redis.exceptions.ResponseError as error:
-            if self._primary is not None and deposed(error):  # nothing ran: the sentinels know who is primary now
-                raise redis.exceptions.ConnectionError(str(error)) from None
-            if (again := exchange.refused(error)) is not None:
-                await self._send(connection, exchange, *again)
-        else:
-            exchange.answered(reply)
-
-    async def _drop_idle(self) -> None:
-        while self._idle:
-            await drop(self._idle.pop())
+    async def connect(self) -> Connection:
+        """A new connection for what is no command, such as a subscription; raises what redis-py does."""
+        return await (self._cluster or self._pool).connect()
 
     async def close(self) -> None:
         """Close the idle connections."""
-        await self._drop_idle()
-        if self._cluster is not None:
-            await self._cluster.close()
+        await (self._cluster or self._pool).drop_idle()

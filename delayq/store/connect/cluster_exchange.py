@@ -1,9 +1,9 @@
 """Commands on their way to the primaries of a cluster: what is to be sent to which, and what a reply means.
 
-No I/O is done here: `Cluster` and `AsyncCluster` send and receive. Work goes in rounds. What a server sends away
+No I/O is done here: `AsyncCluster` sends and receives, and `Cluster`. Work goes in rounds. What a server sends away
 (MOVED, ASK), cannot do now (TRYAGAIN, CLUSTERDOWN, READONLY) or never got goes once more in the next round: nothing
 ran. What was sent to a server that broke before it replied is unknown; it is sent once more, as by a single server's
-store, because every script is idempotent.
+store, because every script is idempotent; unless it is an owner's, who goes on as the next incarnation.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from delayq.store.connect.exchange import (
     as_not_done,
     as_unknown,
     broken,
+    once,
+    pack,
     promises,
     read_reply,
     translate,
@@ -34,7 +36,7 @@ from delayq.store.connect.exchange import (
 from delayq.store.connect.peer import Peer, late_by
 from delayq.store.connect.slots import SlotMap, key_of
 
-__all__ = ["ASKING", "NO_PLACE", "PAUSES", "Lane", "Spread", "Way", "nobody"]
+__all__ = ["PAUSES", "Lane", "Spread", "Way", "nobody"]
 
 #: Before each further round, in seconds, if a server has to come round first.
 PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -53,10 +55,11 @@ class Way(NamedTuple):
 class Lane:
     """One connection to one primary while a spread runs: what was sent there and is not answered."""
 
-    def __init__(self, node: Node, connection: Any, peer: Peer, durability: Durability | None) -> None:
+    def __init__(self, node: Node, connection: Any, peer: Peer, flags: bool, durability: Durability | None) -> None:
         self.node = node
         self.connection = connection
         self.peer = peer
+        self._flags = flags
         self.pending: Way | None = None  # is to be sent next, once the clock is known
         self._question: Command[None] | None = None  # of the clock, and not answered
         self.waiting: deque[tuple[Way, int]] = deque()
@@ -68,20 +71,24 @@ class Lane:
         """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
         return self._question is not None or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
 
-    def with_time(self, way: Way) -> Iterator[Way]:
+    def to_send(self, way: Way) -> Iterator[bytes]:
         """The command, and before it the question of the clock if its deadline takes that."""
         self.pending = way
         if promises(way.command) and self.peer.stale:
             self._question = self.peer.ask()
-            yield Way(NO_PLACE, self._question)
+            yield self.packed(Way(NO_PLACE, self._question))
         self.pending = None
-        yield way
+        yield self.packed(way)
 
-    def sent(self, way: Way, size: int) -> None:
-        self.waiting.append((way, size))
-        self._bytes += size
+    def packed(self, way: Way) -> bytes:
+        """A command as it is sent now."""
+        asking = self.packed(Way(NO_PLACE, ASKING)) if way.asking else b""
+        packed = pack(way.command, self._flags, self.peer)
+        self.waiting.append((way, len(packed)))
+        self._bytes += len(packed)
         if self.barrier is not None:
             self.barrier.sent(way.command)
+        return asking + packed
 
     def take(self) -> Way:
         """The command whose reply has come."""
@@ -91,9 +98,11 @@ class Lane:
             self._question = None
         return way
 
-    def barriers(self) -> list[Command[Any]]:
+    def barriers(self) -> bytes:
         """What has to follow the changes sent so far."""
-        return list(self.barrier.commands()) if self.barrier is not None and self.barrier.needed else []
+        if self.barrier is None or not self.barrier.needed:
+            return b""
+        return b"".join(self.packed(Way(NO_PLACE, command)) for command in self.barrier.commands())
 
 
 class Spread:
@@ -115,6 +124,7 @@ class Spread:
         self._repeated: set[int] = set()  # were sent to a server that broke before it answered them
         self._late: set[int] = set()  # were refused once because their deadline had passed
         self._unknown: dict[int, StoreError] = {}
+        self._unheard: dict[str, StoreError] = {}  # by the first key of what an owner sent: nothing may follow it
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
@@ -131,6 +141,9 @@ class Spread:
             replies: dict[Node, Any] = {}
             for primary in self._slots.primaries:
                 yield from self._route(way._replace(command=self._part(way, primary, replies), node=primary))
+            return
+        if once(way.command) and (unheard := self._unheard.get(way.command.keys[0])) is not None:
+            self.answers[way.place] = as_not_done(unheard)
             return
         node = way.node or self._slots.node_of(key_of(way.command))
         if node is None:
@@ -155,19 +168,20 @@ class Spread:
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def answered(self, lane: Lane, reply: Any) -> None:
-        """The next reply of a lane has come."""
+    def answered(self, lane: Lane, reply: Any) -> bytes | None:
+        """The next reply of a lane has come: what is to be sent there at once because of it, if anything."""
         way = lane.take()
+        if isinstance(reply, Exception):
+            again = self._refused(lane, way, reply)
+            return lane.packed(again) if again is not None else None
         answer = read_reply(way.command, reply)
-        if way.place == NO_PLACE:
-            return
-        self.answers[way.place] = answer
-        if lane.barrier is not None:
-            lane.barrier.answered(way.place, way.command)
+        if way.place != NO_PLACE:
+            self.answers[way.place] = answer
+            if lane.barrier is not None:
+                lane.barrier.answered(way.place, way.command)
+        return None
 
-    def refused(self, lane: Lane, error: redis.exceptions.ResponseError) -> Way | None:
-        """The next reply of a lane is an error; what is to be sent there once more at once, if anything."""
-        way = lane.take()
+    def _refused(self, lane: Lane, way: Way, error: Exception) -> Way | None:
         if isinstance(error, redis.exceptions.NoScriptError):
             lane.peer.loaded.discard(way.command.script)
             return way
@@ -217,7 +231,9 @@ class Spread:
         for way, _ in lane.waiting:
             if way.place == NO_PLACE:
                 continue
-            if broken(error) and way.place not in self._repeated:
+            if once(way.command):
+                self.answers[way.place] = self._unheard[way.command.keys[0]] = translate(error)
+            elif broken(error) and way.place not in self._repeated:
                 self._repeated.add(way.place)
                 self._bounce(way._replace(node=None, asking=False), error, patient=False)
             else:

@@ -137,26 +137,26 @@ class Barrier:
 class DurableExchange(Exchange):
     """An exchange that ends with a barrier if it changed something."""
 
-    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, durability: Durability) -> None:
-        super().__init__(commands, peer)
+    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, flags: bool, durability: Durability) -> None:
+        super().__init__(commands, peer, flags)
         self._barrier = Barrier(durability)
         self._length: int | None = None  # of the answers that the caller gets; the barrier's stand behind them
         self._lost: set[int] = set()
 
-    def to_send(self) -> Iterator[tuple[int, Command[Any]]]:
+    def to_send(self) -> Iterator[bytes]:
         """What is to be sent, and behind it the barrier."""
         yield from super().to_send()
         if self._barrier.needed:
             if self._length is None:
                 self._length = len(self.answers)
             for command in self._barrier.commands():
+                self._again.append((len(self.answers), command))
                 self.answers.append(UNANSWERED)
-                yield len(self.answers) - 1, command
+            yield from super().to_send()
 
-    def sent(self, index: int, command: Command[Any], size: int) -> None:
-        """It is on its way."""
-        super().sent(index, command, size)
+    def _sent(self, index: int, command: Command[Any]) -> bytes:
         self._barrier.sent(command)
+        return super()._sent(index, command)
 
     def take(self) -> tuple[int, Command[Any]]:
         """The command whose reply has come."""

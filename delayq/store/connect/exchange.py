@@ -1,4 +1,4 @@
-"""What both stores share: how commands become words, how errors are told, and what is on its way."""
+"""What both stores share: how commands become bytes, how errors are told, and what is on its way."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import redis
-import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from delayq.errors import NotDone, StoreError, StoreFull, StoreUnavailable
 from delayq.store import scripts
 from delayq.store.commands import Arg, Command
+from delayq.store.connect.options import packed
 from delayq.store.connect.peer import Peer, late_by
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",
-    "as_unknown", "async_factory", "broken", "connection_options", "drop", "promises", "read_reply",
-    "receive", "send", "single", "translate", "words_of",
+    "as_unknown", "broken", "deposed", "once", "pack", "promises", "read_reply", "single", "translate",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -31,6 +28,8 @@ FAULTS: Final = (redis.exceptions.RedisError, OSError)
 #: Commands sent ahead of their replies: enough to keep the server busy, little enough to fit in socket buffers.
 AHEAD: Final = 32
 AHEAD_BYTES: Final = 1024 * 1024
+#: Commands that are small go together in packets of about so many bytes.
+PACKET: Final = 16 * 1024
 PASSING = ("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 PASSING_ERRORS = (redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError)
 
@@ -76,7 +75,24 @@ def promises(command: Command[Any]) -> bool:
     return bool(command.script) and scripts.load(command.script).promise
 
 
-def words_of(command: Command[Any], flags: bool, peer: Peer) -> tuple[Any, ...]:
+def once(command: Command[Any]) -> bool:
+    """Whether it is not to be sent again after its reply was lost: its owner goes on as the next incarnation."""
+    return bool(command.script) and scripts.load(command.script).fenced
+
+
+def deposed(reply: Any) -> bool:
+    """Whether a server says that it is no (working) primary any more, so that the sentinels are to be asked."""
+    return isinstance(reply, redis.exceptions.ReadOnlyError) or (
+        isinstance(reply, redis.exceptions.ResponseError) and str(reply).startswith("NOREPLICAS")
+    )
+
+
+def pack(command: Command[Any], flags: bool, peer: Peer) -> bytes:
+    """The command as it is sent."""
+    return packed(*_words_of(command, flags, peer))
+
+
+def _words_of(command: Command[Any], flags: bool, peer: Peer) -> tuple[Any, ...]:
     if not command.script:
         return tuple(command.args)
     script = scripts.load(command.script, flags)
@@ -98,29 +114,12 @@ def as_unknown(error: StoreError) -> StoreError:
     return StoreUnavailable(*error.args) if isinstance(error, NotDone) else error
 
 
-async def send(connection: Any, packed: Any) -> None:
-    """Send by a connection of redis.asyncio."""
-    try:
-        await connection.send_packed_command(packed, check_health=False)
-    except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
-        raise redis.exceptions.ConnectionError(str(error)) from None
-
-
-async def receive(connection: Any) -> Any:
-    """The next reply on a connection of redis.asyncio; whoever gets another error than the server's drops it."""
-    return await connection.read_response(disconnect_on_error=False)
-
-
-async def drop(connection: Any) -> None:
-    """Close a connection of `async_factory` at once."""
-    await connection.disconnect()
-
-
 class Exchange:
     """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
 
-    def __init__(self, commands: Iterable[Command[Any]], peer: Peer) -> None:
+    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, flags: bool) -> None:
         self.peer = peer
+        self._flags = flags
         self.waiting: deque[tuple[int, Command[Any], int]] = deque()
         self.answers: list[Any] = []
         self._commands = iter(commands)
@@ -132,15 +131,24 @@ class Exchange:
         self._late: set[int] = set()  # were refused once because their deadline had passed
         self._unsure: set[int] = set()  # were sent on a connection that broke before they were answered
 
-    def to_send(self) -> Iterator[tuple[int, Command[Any]]]:
-        """What is to be sent, each with its place; after a break it goes on where it was."""
+    def to_send(self) -> Iterator[bytes]:
+        """Packets, in front of each of which replies are read while it is `full`; after a break it goes on where it was."""
+        packet: list[bytes] = []
+        size = 0
         while self._again or self._draw():
             index, command = self._again[0]
             if promises(command) and self.peer.stale:
                 self._question = self.peer.ask()
-                yield NO_PLACE, self._question
+                yield b"".join((*packet, self._sent(NO_PLACE, self._question)))
+                packet, size = [], 0
             self._again.popleft()
-            yield index, command
+            packet.append(self._sent(index, command))
+            size += len(packet[-1])
+            if size >= PACKET or self.full:
+                yield b"".join(packet)
+                packet, size = [], 0
+        if packet:
+            yield b"".join(packet)
 
     def _draw(self) -> bool:
         for command in self._commands:
@@ -149,9 +157,11 @@ class Exchange:
             return True
         return False
 
-    def sent(self, index: int, command: Command[Any], size: int) -> None:
-        self.waiting.append((index, command, size))
-        self._bytes += size
+    def _sent(self, index: int, command: Command[Any]) -> bytes:
+        packed = pack(command, self._flags, self.peer)
+        self.waiting.append((index, command, len(packed)))
+        self._bytes += len(packed)
+        return packed
 
     @property
     def full(self) -> bool:
@@ -168,22 +178,23 @@ class Exchange:
             self._replies += 1
         return index, command
 
-    def answered(self, reply: Any) -> None:
-        """The next reply has come."""
+    def answered(self, reply: Any) -> bytes | None:
+        """The next reply has come: what is to be sent at once because of it, if anything."""
         index, command = self.take()
+        if isinstance(reply, Exception):
+            return self._refused(index, command, reply)
         self._put(index, read_reply(command, reply))
+        return None
 
-    def refused(self, error: redis.exceptions.ResponseError) -> tuple[int, Command[Any]] | None:
-        """The next reply is an error: what is to be sent once more at once, with its place, if anything."""
-        index, command = self.take()
+    def _refused(self, index: int, command: Command[Any], error: Exception) -> bytes | None:
         if isinstance(error, redis.exceptions.NoScriptError):  # nothing ran: the whole script is sent instead
             self.peer.loaded.discard(command.script)
-            return index, command
+            return self._sent(index, command)
         if (time := late_by(error)) is not None:
             self.peer.learn(time)
             if index not in self._late:  # the clock of the server was set forward, or it was slow, and the caller waits
                 self._late.add(index)
-                return index, command
+                return self._sent(index, command)
         told = translate(error)
         self._put(index, as_unknown(told) if index in self._unsure else told)
         return None
@@ -204,11 +215,13 @@ class Exchange:
     def broke(self, error: Exception) -> bool:
         """Whether to go on with a new connection; if not, everything without an answer gets the error.
 
-        What was sent and not answered is sent once more, unless nothing was answered since that was done last.
+        What was sent and not answered is sent once more, unless nothing was answered since that was done last, or
+        it is an owner's. Then nothing behind that is sent either: under the next incarnation it would have to be.
         """
-        again = bool(self.waiting) and broken(error) and self._replies > self._replies_at_last_break
-        self._replies_at_last_break = self._replies
         sent = [(index, command) for index, command, _ in self.waiting if index != NO_PLACE]
+        again = bool(self.waiting) and broken(error) and self._replies > self._replies_at_last_break
+        again = again and not any(once(command) for _, command in sent)
+        self._replies_at_last_break = self._replies
         self._unsure.update(index for index, _ in sent)
         if again:
             self._again.extendleft(reversed(sent))
@@ -250,56 +263,3 @@ def all_good(answers: Iterable[T | StoreError]) -> list[T]:
 def single(answers: list[T | StoreError]) -> T:
     (answer,) = all_good(answers)
     return answer
-
-
-def connection_options(url: str, timeout: float) -> dict[str, Any]:
-    tcp = {} if url.startswith("unix:") else {"socket_keepalive": True}
-    return tcp | {
-        "retry": Retry(NoBackoff(), 0), "retry_on_timeout": False, "socket_timeout": timeout,
-        "socket_connect_timeout": min(timeout, 1.0), "health_check_interval": 0,
-        "decode_responses": False, "protocol": 2, "max_connections": 2**31,
-    }  # fmt: skip
-
-
-class _ClosedAtOnce(redis.asyncio.connection.AbstractConnection):
-    """Closes without a goodbye, also where redis-py closes by itself: a login was refused, a send was cancelled.
-
-    By TLS a close waits for the server's goodbye, and without it for the server to take what was written: a loop that
-    ends before would leave the socket open, and one that goes on would hold it for as long as the server hangs.
-    """
-
-    async def disconnect(self, *_args: Any, **_options: Any) -> None:
-        if self._writer is not None:
-            self._writer.transport.abort()
-        await super().disconnect(nowait=True)
-
-
-class _Tcp(_ClosedAtOnce, redis.asyncio.Connection):
-    pass
-
-
-class _Tls(_ClosedAtOnce, redis.asyncio.SSLConnection):
-    pass
-
-
-class _Unix(_ClosedAtOnce, redis.asyncio.UnixDomainSocketConnection):
-    pass
-
-
-_CLOSED_AT_ONCE: Final[dict[Any, Any]] = {
-    redis.asyncio.Connection: _Tcp,
-    redis.asyncio.SSLConnection: _Tls,
-    redis.asyncio.UnixDomainSocketConnection: _Unix,
-}
-
-
-def async_factory(url: str, timeout: float) -> Any:
-    """Makes connections of redis.asyncio to a server; refuses a wrong URL by a ValueError or TypeError."""
-    # No time-out of a single reply: the caller has one around a whole exchange.
-    retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
-    factory: Any = redis.asyncio.ConnectionPool.from_url(
-        url, **(connection_options(url, timeout) | {"socket_timeout": None, "retry": retry})
-    )
-    factory.connection_class = _CLOSED_AT_ONCE[factory.connection_class]
-    factory.make_connection()  # it connects to nothing yet, but refuses unknown options
-    return factory

@@ -13,6 +13,7 @@ from delayq import AsyncClient, Client, Message, Settings, StoreUnavailable
 from delayq.client.operations import Scheduled
 from delayq.store import commands
 from delayq.store.connect.store import Store
+from delayq.store.connect.wakes import Wakes
 from delayq.store.keys import queue_keys
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
 from tests.support.queues import Runner, row
@@ -128,13 +129,14 @@ async def test_asyncio_goes_on_by_itself_after_a_fail_over(cluster: ClusterUnder
 @pytest.mark.slow
 def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster: ClusterUnderTest) -> None:
     store = Store(cluster.url)
-    wakes = store.wakes()
+    wakes = Wakes(store.connect)
     channels = [queue_keys(queue).wake for queue in range(QUEUES)]
 
     def listen() -> int:
         wakes.connect(channels)
         assert [wakes.receive(5) for _ in channels] == [("", b"")] * QUEUES
-        return int(wakes._connection.port)
+        assert wakes._connection is not None
+        return wakes._connection.address[1]
 
     port = listen()
     for channel in channels:  # whichever server publishes, this one hears it

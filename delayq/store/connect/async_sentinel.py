@@ -1,0 +1,89 @@
+"""The primary behind sentinels: asked for when a connection is made, forgotten when one breaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+from delayq.store.connect.address import Address, Node
+from delayq.store.connect.event_loop import Connection, Semaphore, Server
+from delayq.store.connect.exchange import FAULTS
+from delayq.store.connect.options import packed
+
+__all__ = ["AsyncPrimary", "ask"]
+
+
+async def ask(connection: Connection, *words: str) -> Any:
+    """The reply to one command; raises it if it is an error."""
+    await connection.send(packed(*words))
+    reply = await connection.receive()
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+class AsyncPrimary:
+    """Makes connections to whatever server the sentinels name."""
+
+    def __init__(self, address: Address, timeout: float) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._asking = Semaphore(1, timeout)
+        self._sentinels = list(address.nodes)
+        self._server: Server | None = None
+        Server(address.url_of(address.nodes[0]), timeout)  # it connects to nothing, but refuses unknown options
+
+    async def connect(self) -> Connection:
+        """A connection to the primary; raises what redis-py does."""
+        server = self._server or await self._resolve()
+        try:
+            connection = await server.connect()
+            try:
+                _check(await ask(connection, "ROLE"))
+            except BaseException:
+                await connection.close()
+                raise
+        except FAULTS:
+            self.forget()
+            raise
+        return connection
+
+    def forget(self) -> None:
+        """Ask anew before the next connection is made."""
+        self._server = None
+
+    async def _resolve(self) -> Server:
+        await self._asking.acquire()
+        try:
+            if self._server is not None:  # another one has asked meanwhile
+                return self._server
+            last: Exception | None = None
+            for sentinel in list(self._sentinels):
+                try:
+                    node = await self._ask(sentinel)
+                except FAULTS as error:
+                    last = error
+                    continue
+                if node is not None:
+                    self._sentinels.sort(key=lambda one, first=sentinel: one != first)  # type: ignore[misc]  # a default binds it
+                    server = self._server = Server(self._address.url_of(node), self._timeout)
+                    return server
+        finally:
+            self._asking.release()
+        why = f": {last}" if last is not None else ", they do not know it"
+        raise redis.exceptions.ConnectionError(f"no sentinel names the primary of {self._address.service}{why}")
+
+    async def _ask(self, sentinel: Node) -> Node | None:
+        url = self._address.url_of(sentinel, sentinel=True)
+        connection = await Server(url, min(self._timeout, 1.0)).connect()
+        try:
+            reply = await ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.service)
+        finally:
+            await connection.close()
+        return (reply[0].decode(), int(reply[1])) if reply else None
+
+
+def _check(role: Any) -> None:
+    if role[0] != b"master":
+        raise redis.exceptions.ConnectionError("the sentinels name a server that is no primary")

@@ -1,0 +1,128 @@
+"""What the stores need of asyncio: connections, a bound on how many use something at once, a pause; see `threads`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+
+from delayq.store.connect.options import CHUNK, MISSING, connection_options, reader
+
+__all__ = ["Connection", "Semaphore", "Server", "pause"]
+
+
+class _ClosedAtOnce(redis.asyncio.connection.AbstractConnection):
+    """Closes without a goodbye, also where redis-py closes by itself: a login was refused, a send was cancelled.
+
+    By TLS a close waits for the server's goodbye, and without it for the server to take what was written: a loop that
+    ends before would leave the socket open, and one that goes on would hold it for as long as the server hangs.
+    """
+
+    async def disconnect(self, *_args: Any, **_options: Any) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+        await super().disconnect(nowait=True)
+
+
+class _Tcp(_ClosedAtOnce, redis.asyncio.Connection):
+    pass
+
+
+class _Tls(_ClosedAtOnce, redis.asyncio.SSLConnection):
+    pass
+
+
+class _Unix(_ClosedAtOnce, redis.asyncio.UnixDomainSocketConnection):
+    pass
+
+
+_CLOSED_AT_ONCE: Final[dict[Any, Any]] = {
+    redis.asyncio.Connection: _Tcp,
+    redis.asyncio.SSLConnection: _Tls,
+    redis.asyncio.UnixDomainSocketConnection: _Unix,
+}
+
+
+class Server:
+    """Makes connections to one server; refuses a wrong URL by a ValueError or TypeError."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._timeout = timeout
+        # No time-out of a single reply: `Connection` has its own.
+        own = {"socket_timeout": None, "retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}
+        self._factory: Any = redis.asyncio.ConnectionPool.from_url(url, **(connection_options(url, timeout) | own))
+        self._factory.connection_class = _CLOSED_AT_ONCE[self._factory.connection_class]
+        self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+
+    async def connect(self) -> Connection:
+        """A new connection; raises what redis-py does."""
+        made = self._factory.make_connection()
+        try:
+            async with asyncio.timeout(self._timeout):  # a server that hangs lets in, and greets nobody
+                await made.connect()
+        except BaseException:
+            await made.disconnect()
+            raise
+        return Connection(made, self._timeout)
+
+
+class Connection:
+    """A connection to one server, for one task at a time. Each send and each wait is bounded by the time-out."""
+
+    __slots__ = ("_made", "_reader", "_timeout")
+
+    def __init__(self, made: Any, timeout: float) -> None:
+        self._made = made
+        self._reader = reader()
+        self._timeout = timeout
+
+    async def send(self, packed: bytes) -> None:
+        """Send commands."""
+        writer = self._made._writer
+        try:
+            async with asyncio.timeout(self._timeout):
+                writer.write(packed)
+                await writer.drain()
+        except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
+            raise redis.exceptions.ConnectionError(str(error)) from None
+
+    async def receive(self) -> Any:
+        """The next reply. An error of the server's is returned, unless it says that the connection is of no use."""
+        while (reply := self._reader.gets()) is MISSING:
+            async with asyncio.timeout(self._timeout):
+                read = await self._made._reader.read(CHUNK)
+            if not read:
+                raise redis.exceptions.ConnectionError("Redis closed the connection")
+            self._reader.feed(read)
+        if isinstance(reply, redis.exceptions.ConnectionError):
+            raise reply
+        return reply
+
+    async def close(self) -> None:
+        """Close it at once; again is harmless."""
+        await self._made.disconnect()
+
+
+class Semaphore:
+    """Lets `most` in at once; the next one is refused after `timeout` seconds."""
+
+    def __init__(self, most: int, timeout: float) -> None:
+        self._timeout = timeout
+        self._free = asyncio.Semaphore(most)
+
+    async def acquire(self) -> None:
+        """Raises TimeoutError."""
+        async with asyncio.timeout(self._timeout if self._free.locked() else None):
+            await self._free.acquire()
+
+    def release(self) -> None:
+        """Let the next one in."""
+        self._free.release()
+
+
+async def pause(seconds: float) -> None:
+    """Wait."""
+    await asyncio.sleep(seconds)

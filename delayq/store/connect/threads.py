@@ -1,0 +1,101 @@
+"""What the stores need of threads: connections, a bound on how many use something at once, a pause.
+
+`event_loop` has the same for asyncio. redis-py makes each connection (TLS, login, name, TCP or a Unix socket); what is
+sent then, and the replies, go over its bare socket: redis-py's own way there costs more than all the rest.
+"""
+
+from __future__ import annotations
+
+import queue
+import select
+import threading
+from typing import Any
+
+import redis
+
+from delayq.clock import SystemClock
+from delayq.store.connect.options import CHUNK, MISSING, connection_options, reader
+
+__all__ = ["Connection", "Semaphore", "Server", "pause"]
+
+
+class Server:
+    """Makes connections to one server; refuses a wrong URL by a ValueError or TypeError."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._factory = redis.ConnectionPool.from_url(url, **connection_options(url, timeout))
+        self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
+
+    def connect(self) -> Connection:
+        """A new connection; raises what redis-py does."""
+        made: Any = self._factory.make_connection()
+        made.connect()
+        return Connection(made)
+
+
+class Connection:
+    """A connection to one server, for one thread at a time. Each send and each wait is bounded by the time-out."""
+
+    __slots__ = ("_buffer", "_made", "_reader", "_socket", "address")
+
+    def __init__(self, made: Any) -> None:
+        self._made = made
+        self._socket = made._sock
+        self._reader = reader()
+        self._buffer = bytearray(CHUNK)
+        self.address = (getattr(made, "host", ""), getattr(made, "port", 0))
+
+    def send(self, packed: bytes) -> None:
+        """Send commands."""
+        self._socket.sendall(packed)
+
+    def receive(self) -> Any:
+        """The next reply. An error of the server's is returned, unless it says that the connection is of no use."""
+        while (reply := self._reader.gets()) is MISSING:
+            size = self._socket.recv_into(self._buffer)
+            if not size:
+                raise redis.exceptions.ConnectionError("Redis closed the connection")
+            self._reader.feed(self._buffer, 0, size)
+        if isinstance(reply, redis.exceptions.ConnectionError):
+            raise reply
+        return reply
+
+    def readable(self, seconds: float) -> bool:
+        """Whether a reply comes, or begins to, within so many seconds."""
+        if self._reader.has_data() or (hasattr(self._socket, "pending") and self._socket.pending()):
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def close(self) -> None:
+        """Close it; again is harmless."""
+        self._made.disconnect()
+
+
+class Semaphore:
+    """Lets `most` in at once; the next one is refused after `timeout` seconds."""
+
+    def __init__(self, most: int, timeout: float) -> None:
+        self._timeout = timeout
+        self._free: queue.SimpleQueue[None] = queue.SimpleQueue()  # in C, and so cheaper than those of `threading`
+        for _ in range(most):
+            self._free.put(None)
+
+    def acquire(self) -> None:
+        """Raises TimeoutError."""
+        try:
+            self._free.get(timeout=self._timeout)
+        except queue.Empty:
+            raise TimeoutError from None
+
+    def release(self) -> None:
+        """Let the next one in."""
+        self._free.put(None)
+
+
+def pause(seconds: float) -> None:
+    """Wait."""
+    condition = threading.Condition()
+    with condition:
+        SystemClock().wait(condition, seconds * 1000)
