@@ -20,6 +20,7 @@ import pytest
 
 from api.routes.openapi import document
 from api.routes.operations import OPERATIONS
+from delayq.cli import main
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError
@@ -146,30 +147,42 @@ def test_h7_no_secret_is_ever_said(guarded: tuple[EmbeddedServer, str], receiver
     assert heard.leaks() == []
 
 
+#: What is wrong; and whether a part of a service finds it that the command line has not: its connections, its targets.
 WRONG = [
-    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:port/0"),
-    ("redis_url", f"http://canary:{PASSWORD}@127.0.0.1:6379/0"),
-    ("redis_url", f"redis+cluster://canary:{PASSWORD}@127.0.0.1:6379/7"),
-    ("redis_url", f"redis+sentinel://canary:{PASSWORD}@127.0.0.1:26379"),
-    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:6379/0?nonsense=1"),
-    ("redis_url", f"rediss://canary:{PASSWORD}@127.0.0.1:1/0?ssl_password={TOKEN}"),
-    ("redis_url", f"redis://canary:{PASSWORD}@[::1:6379/0"),
-    ("redis_password", PASSWORD),
-    ("routes", json.dumps([{"name": "hook", "target": f"https://{TOKEN}@example.com/{PATH}"}])),
-    ("routes", json.dumps([{"name": "hook", "target": f"https://10.0.0.1/{PATH}", "options": {"secret": SIGNING}}])),
-    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"secret": TOKEN}}])),
-    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"nonsense": TOKEN}}])),
-    ("routes", json.dumps([{"name": "hook", "options": TOKEN}])),
-    ("routes", '[{"name": "hook", "options": {"secret": "' + TOKEN),
+    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:port/0", True),
+    ("redis_url", f"http://canary:{PASSWORD}@127.0.0.1:6379/0", False),
+    ("redis_url", f"redis+cluster://canary:{PASSWORD}@127.0.0.1:6379/7", False),
+    ("redis_url", f"redis+sentinel://canary:{PASSWORD}@127.0.0.1:26379", False),
+    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:6379/0?nonsense=1", False),
+    ("redis_url", f"rediss://canary:{PASSWORD}@127.0.0.1:1/0?ssl_password={TOKEN}", True),
+    ("redis_url", f"redis://canary:{PASSWORD}@[::1:6379/0", False),
+    ("redis_password", PASSWORD, False),
+    ("routes", json.dumps([{"name": "hook", "target": f"https://{TOKEN}@example.com/{PATH}"}]), True),
+    (
+        "routes",
+        json.dumps([{"name": "hook", "target": f"https://10.0.0.1/{PATH}", "options": {"secret": SIGNING}}]),
+        True,
+    ),
+    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"secret": TOKEN}}]), True),
+    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"nonsense": TOKEN}}]), False),
+    ("routes", json.dumps([{"name": "hook", "options": TOKEN}]), False),
+    ("routes", '[{"name": "hook", "options": {"secret": "' + TOKEN, False),
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG)
-def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(tmp_path: Path, name: str, value: str) -> None:
+@pytest.mark.parametrize(("name", "value", "services"), WRONG)
+def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(
+    tmp_path: Path,
+    name: str,
+    value: str,
+    services: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """By each of the three programs; some of them end with it, some find out later."""
     heard = Heard(PASSWORD, SIGNING, SIGNING[6:], TOKEN, PATH)
     settings = {"redis_url": "redis://127.0.0.1:1/0", "redis_timeout": "500ms", "log_level": "debug", name: value}
-    for program in ("api", "workers"):
+    for program in ("api", "workers") if services else ():
         port = {"api_port": str(free_port())} if program == "api" else {}
         one = OneProcess(program, [sys.executable, "-m", program], settings | port, tmp_path / f"{program}.log")
         one.start()
@@ -178,9 +191,11 @@ def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(tmp_path: Path,
         finally:
             one.stop()
         heard.add(program, one.said())
-    environment = {f"DELAYQ_{key.upper()}": text for key, text in settings.items()}
+    for key, text in settings.items():
+        monkeypatch.setenv(f"DELAYQ_{key.upper()}", text)
     for command in (("stats",), ("doctor", "--json"), ("schedule", "a", "b", "--delay", "1s")):
-        heard.add(f"delayq {command[0]}", cli(environment, *command))
+        main(command)
+        heard.add(f"delayq {command[0]}", "".join(capfd.readouterr()))
     assert all(heard.said.values())
     assert heard.leaks() == []
 

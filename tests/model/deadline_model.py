@@ -10,8 +10,10 @@ monotonic clock; the clock of Redis is ahead of it by an offset that may step. O
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.model.search import Broken, search
 
@@ -28,8 +30,7 @@ OFFSETS = (-1, 0, 1)
 START: tuple[Place, ...] = ("nothing", "as before")
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Struct, frozen=True):
     deadline: bool = True  # what comes behind its deadline does nothing; False: it runs
     no_later: bool = True  # a deadline is no later than the caller waits; False: a tick more
     at_least: bool = True  # it goes by how far the clock of Redis is ahead at least; False: at most
@@ -42,8 +43,7 @@ class Rules:
     outlives: bool = False  # what was sent over a line that broke may arrive all the same
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(Struct, frozen=True, gc=False):
     """A request on its way, or the reply to it."""
 
     until: int
@@ -52,8 +52,7 @@ class Sent:
     cut: bool = False  # its line broke: nobody hears of it
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True, gc=False):
     kind: Kind  # of the change
     place: Place
     now: int = 0

@@ -19,6 +19,7 @@ def search(rules: Rules) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [Rules(), Rules(fence=False)], ids=["the-protocol", "without-fencing"])
 def test_the_protocol_holds_in_every_state(rules: Rules) -> None:
     assert search(rules) is None

@@ -56,8 +56,9 @@ def run(store: Store, examples: int, steps: int = 40, shrink: bool = True, drawn
     )
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_early_or_sent_after_a_certain_cancel(store: Store) -> None:
-    run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "300")))
+    run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "150")))
 
 
 def walk(store: Store, path: Callable[[Protocol], Iterable[Callable[[], object]]]) -> None:

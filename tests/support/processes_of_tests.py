@@ -22,7 +22,8 @@ _COMPOSE: Final = re.compile(r"tests/deploy/test_compose_\w+\.py")
 
 #: Fixtures that start what takes long. Who uses one is long.
 STARTED: Final = frozenset({"kafka", "rabbitmq", "rocketmq", "spark"})
-#: What else is long: Spark's clusters, brokers of one's own, the image, the chart, the stack, chaos and soak.
+#: What else is long: Spark's clusters, brokers of one's own, the image, the chart, the stack, chaos and soak, and whether
+#: the state machine fails as it should.
 LONG: Final = (
     r"tests/backfill/test_(own_spark|standalone|submit)\.py",
     r"tests/bridges/test_rabbitmq_bridge\.py",
@@ -30,6 +31,7 @@ LONG: Final = (
     r"tests/deploy/test_(chart|compose|image_build)\w*\.py",
     r"tests/docs/test_(kubernetes|migrating)\.py",
     r"tests/house/test_own_rabbitmq\.py",
+    r"tests/protocol/test_state_machine\.py::test_the_state_machine_fails_",
     r"tests/soak/test_commandline\.py",
     r"tests/targets/test_conformance\.py::.*\[(kafka|rabbitmq|rocketmq)",
     r"tests/targets/test_(kafka_cluster|kafka_faults|rabbitmq_node|rabbitmq_outages|rabbitmq_tls)\.py",
