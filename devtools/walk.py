@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import structlog
 from confluent_kafka import Producer
 
 from api.app import create_app
@@ -126,7 +128,9 @@ def main() -> None:
     """Print each leg, and how many files there are in all."""
     parser = argparse.ArgumentParser(prog="python -m devtools.walk", description=__doc__)
     parser.add_argument("target", choices=TARGETS, nargs="?", default="stream")
-    trace = walk(parser.parse_args().target)
+    target = parser.parse_args().target
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    trace = walk(target)
     files: dict[str, None] = {}
     for thread, leg in trace.legs.items():
         if thread == "node":  # its duties go on beside the message
