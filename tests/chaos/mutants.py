@@ -12,8 +12,8 @@ from tests.chaos.faults import Fault
 from tests.protocol.mutants import MUTANTS as RULES
 from tests.protocol.mutants import Mutant as Rule
 from tests.protocol.mutants import mutated
-from workers.queue.in_flight import Cursor
-from workers.queue.outcomes import Settling
+from workers.queue.cursor import Cursor
+from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
 
 __all__ = ["MUTANTS", "Mutant", "plant"]
@@ -59,8 +59,8 @@ def _rule(name: str) -> tuple[tuple[str, str, str], ...]:
 
 
 def _ack_whatever_the_target_says() -> None:
-    judge = Settling.judge
-    Settling.judge = lambda self, batch, results, now: judge(self, batch, [OK] * len(batch), now)  # type: ignore[method-assign]  # it is what this is for
+    sent = InFlight.sent
+    InFlight.sent = lambda self, batch, results, now: sent(self, batch, [OK] * len(batch), now)  # type: ignore[method-assign]  # it is what this is for
 
 
 def _never_look_back() -> None:

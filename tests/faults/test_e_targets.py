@@ -152,7 +152,7 @@ def test_e2_a_slow_target_gets_its_share_of_the_window_and_others_are_not_held_u
         one.schedule("s.x", 500, "other")
         eventually(lambda: valkey.admin.xlen("s.x") == 500, "the others go on", SECONDS)
         assert len(slow.deliveries) < 1_000
-        in_flight = sum(len(job.dispatch.flight) for job in one.node.jobs.values())
+        in_flight = sum(len(job.in_flight) for job in one.node.jobs.values())
         assert in_flight <= 2 * 150  # of two queues, half of the window each
         slow.latency = 0
         one.drained()

@@ -258,9 +258,9 @@ class Protocol(RuleBasedStateMachine):
             if owner in self.world.owners:
                 self.world.owners.remove(owner)
             return
-        before = dict(owner.job.dispatch.flight.held)
+        before = dict(owner.job.in_flight.messages)
         submitted = self.world.tick(owner)
-        for held in owner.job.dispatch.flight.held.values():
+        for held in owner.job.in_flight.messages.values():
             if before.get(held.ticket) is not held:
                 self.pulled_at[id(held)] = self.step
         for held in submitted:
@@ -449,7 +449,7 @@ class Protocol(RuleBasedStateMachine):
         if owner.job.fenced or not owner.asleep:
             return
         now = min(self.world.now, owner.clock.now())
-        held = owner.job.dispatch.flight.held
+        held = owner.job.in_flight.messages
         for ticket, due in self.world.tickets().items():
             assert due > now or ticket in held, f"{ticket!r} is due and its owner sleeps"
 
@@ -467,7 +467,7 @@ class Protocol(RuleBasedStateMachine):
             self.check_not_cancelled(generation)
         self.stream_seen = ids
         for owner in self.world.owners:
-            for held in owner.job.dispatch.flight.held.values():
+            for held in owner.job.in_flight.messages.values():
                 self.model.pulled_to = max(self.model.pulled_to, held.score)
         if ids:
             self.model.pulled_to = max(self.model.pulled_to, self.latest)

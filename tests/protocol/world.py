@@ -20,7 +20,7 @@ from delayq.store.connect.wakes import Wakes
 from delayq.targets import OK, Result
 from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
-from workers.queue.sort import Dispatch
+from workers.queue.tenure import Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder, Report
@@ -196,18 +196,17 @@ class World:
         clock.error = self.skews.get(node, 0)
         forwarder = ManualForwarder(ROUTES.table[1], clock)
         topics = Topics(ROUTES, self.store.url)
-        job = PullJob(
-            self.keys,
-            claimed.epoch,
-            claimed.parked,
+        tenure = Tenure(
+            keys=self.keys,
+            incarnation=Incarnation(claimed.epoch),
             store=self.store,
-            topics=topics,
-            dispatch=lambda report: Dispatch(ROUTES, {"general": forwarder}, POLICY, report),
             clock=clock,
             policy=POLICY,
             retention=RETENTION,
-            test_now=lambda: self.now,
+            routes=ROUTES,
+            forwarders={"general": forwarder},
         )
+        job = PullJob(tenure, claimed.parked, topics, test_now=lambda: self.now)
         owner = Owner(node, job, forwarder, clock, topics)
         self.jobs.append(job)
         self.owners.append(owner)

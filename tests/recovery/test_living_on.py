@@ -19,7 +19,7 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
-from workers.queue.sort import Dispatch
+from workers.queue.in_flight import InFlight
 
 Clients = Callable[..., Client]
 KEYS = ("a", "b", "c", "d", "e")
@@ -76,15 +76,15 @@ def test_what_was_parked_unheard_comes_back_after_a_tick_failed(
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    flow, failed = Dispatch.flow, list[str]()
+    send_waiting, failed = InFlight.send_waiting, list[str]()
 
-    def fail_once(self: Dispatch, now: int) -> None:
+    def fail_once(self: InFlight, now: int) -> None:
         if len(proxy.dropped) == 2 and not failed:
             failed.append("a tick")
             raise RuntimeError("a tick fails after the parking that nobody heard of")
-        flow(self, now)
+        send_waiting(self, now)
 
-    monkeypatch.setattr(Dispatch, "flow", fail_once)
+    monkeypatch.setattr(InFlight, "send_waiting", fail_once)
     with RunningNode(settings_for(proxy.url, target)):
         client = clients(valkey.url)
         target.answer("unavailable")

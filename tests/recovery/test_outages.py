@@ -25,8 +25,8 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
-from workers.queue.outcomes import Settling
-from workers.queue.sort import Dispatch
+from workers.queue import in_flight
+from workers.queue.in_flight import InFlight
 
 Clients = Callable[..., Client]
 Record = Callable[[str, object], None]
@@ -254,13 +254,13 @@ def test_a_pull_job_survives_exceptions_and_loses_nothing(
     valkey: ServerUnderTest, target: MemoryTarget, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = iter([True, False, True, True, False, False] * 3)
-    for room, name in ((Dispatch, "take"), (Settling, "judge"), (Dispatch, "flow")):
+    for room, name in ((InFlight, "accept"), (in_flight, "judge"), (InFlight, "send_waiting")):
         original = getattr(room, name)
 
-        def sometimes(*args: object, original: Callable[..., None] = original, **more: object) -> None:
+        def sometimes(*args: object, original: Callable[..., object] = original, **more: object) -> object:
             if next(failures, False):
                 raise RuntimeError("as if it were broken")
-            original(*args, **more)
+            return original(*args, **more)
 
         monkeypatch.setattr(room, name, sometimes)
     client = clients(valkey.url)

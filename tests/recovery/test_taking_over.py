@@ -27,9 +27,9 @@ def test_a_message_that_falls_due_while_its_elder_comes_back_stays_behind_it(val
 
     hand = world.take_over()
     hand.tick()
-    while hand.job.dispatch.flight.offset.unread:
+    while hand.job.in_flight.unread:
         hand.tick()
-    assert hand.job.dispatch.keys_to_unpark, "nothing is left to come back: the case is not made"
+    assert hand.parked, "nothing is left to come back: the case is not made"
     world.advance(1)
     for key in KEYS:
         world.add(f"younger-{key}", ordering_key=key, at=world.elapsed)

@@ -10,6 +10,7 @@ from delayq.config import Settings, load_settings
 from delayq.testing import MemoryTarget, register_memory_target
 from tests.support.waiting import eventually
 from workers.node.node import Node
+from workers.queue.in_flight import InFlight
 
 #: Topics that begin with 'm.' go into memory by the general path; all others into streams by the pull script itself.
 QUEUES = 2
@@ -72,8 +73,9 @@ class RunningNode:
         self._thread.join(20)
         left = [job for job in self.node.jobs.values() if job.alive]
         for job in left:  # as the end of a process would end them: they would own the next test's queues
-            job.dispatch.submitted.clear()
-            job.dispatch.settlement.__init__()  # type: ignore[misc]  # nothing is to be told any more
+            job.in_flight = InFlight(
+                job._tenure, job.parked, job.refusals, job.report
+            )  # nothing is to be told any more
             job.join(5_000)
         assert not self._thread.is_alive(), "the node does not stop"
         assert not left or error[0] is not None, "the node left pull jobs behind"

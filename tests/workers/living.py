@@ -257,10 +257,10 @@ class Life:
                     self.answer(one.route.name, self.dice.randrange(len(one.outbox)))
 
     def tick(self) -> float:
-        before = {id(held) for held in self.hand.job.dispatch.flight.held.values()}
+        before = {id(held) for held in self.hand.job.in_flight.messages.values()}
         sent = {name: len(one.on_submit) for name, one in self.hand.forwarders.items()}
         pause = self.hand.job.tick_whatever_happens()
-        for held in self.hand.job.dispatch.flight.held.values():
+        for held in self.hand.job.in_flight.messages.values():
             if id(held) not in before:
                 self.pulled_at[id(held)] = self.step
                 self.keep.append(held)
@@ -329,11 +329,10 @@ class Life:
         for known in self.alive.values():
             assert known.arrived or known.id in dead, f"{known.id} is gone, though it was never forwarded"
         self.tick()
-        work = self.hand.job.dispatch
-        assert not work.flight.held, "something is held for ever"
-        assert not any(work.submitted.values())
+        work = self.hand.job.in_flight
+        assert not work.messages, "something is in flight for ever"
+        assert not work.busy
         assert not work.waiting
-        assert not work.settlement
 
     def pending(self) -> bool:
         return len(self.world.records()) > len(self.world.dead())

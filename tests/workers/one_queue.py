@@ -20,10 +20,10 @@ from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, W
 from workers.queue.history import History
 from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
-from workers.queue.sort import Dispatch
+from workers.queue.tenure import Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
-from workers.sending.forwarder import STALL, Forwarder, Report
+from workers.sending.forwarder import STALL, Report
 from workers.sending.message import InFlightMessage
 from workers.sending.observer import Observer
 from workers.sending.pause_detector import Pulse
@@ -126,7 +126,7 @@ class Hand:
     @property
     def parked(self) -> list[str]:
         """The names of the parked sets that the job knows."""
-        return sorted(self.job.dispatch.parked)
+        return sorted(self.job.parked)
 
 
 class OneQueue(World):
@@ -149,13 +149,13 @@ class OneQueue(World):
         clock = NodeClock(self)
         topics = Topics(self.routes, self.store.url)
         forwarders = {route.name: ByHand(route, clock) for route in self.routes.table if route.name not in topics.local}
-        given: dict[str, Forwarder] = dict(forwarders)
-        job = PullJob(
-            self.keys, claimed.epoch, claimed.parked, store=self.store, topics=topics,
-            dispatch=lambda report: Dispatch(self.routes, given, self.policy, report), clock=clock,
-            policy=self.policy, retention=RETENTION, turns=turns, observer=observer, spans=spans, pulse=pulse,
-            history=history, test_now=lambda: self.now,
+        tenure = Tenure(
+            keys=self.keys, incarnation=Incarnation(claimed.epoch), store=self.store, clock=clock, policy=self.policy,
+            retention=RETENTION, routes=self.routes, forwarders=forwarders, observer=observer, spans=spans,
         )  # fmt: skip
+        job = PullJob(
+            tenure, claimed.parked, topics, turns=turns, pulse=pulse, history=history, test_now=lambda: self.now
+        )
         self.jobs.append(job)
         hand = Hand(self, node, job, forwarders)
         self.hands.append(hand)

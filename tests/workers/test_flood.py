@@ -116,7 +116,7 @@ def test_in_a_flood_a_job_that_waits_for_room_rests_until_fresh_messages_or_a_re
     hand = world.take_over()
     for _ in range(20):
         hand.tick()
-    assert list(hand.job.dispatch.waiting) == ["general"]
+    assert hand.job.in_flight.shares["general"].waiting
     assert hand.pause == FRESH_EVERY
     world.add("fresh", topic="o.t", at=101)
     world.advance(FRESH_EVERY - 1)

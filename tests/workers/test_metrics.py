@@ -53,10 +53,9 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     assert value(metrics, "delayq_due") == 0  # before it has looked
     node.watch = Watch(node.store, [0, 1], SystemClock())
     node.watch.tick()
-    refusals = Refusals()
+    refusals = Refusals(node.routes)
     refusals.add("t", "NOPERM", 0)
-    dispatch = SimpleNamespace(flight=(), refusals=refusals)
-    job: Any = SimpleNamespace(stuck=False, pulls_fail="WRONGTYPE", dispatch=dispatch)
+    job: Any = SimpleNamespace(stuck=False, pulls_fail="WRONGTYPE", in_flight=(), refusals=refusals)
     ownership: Any = SimpleNamespace(jobs=dict.fromkeys(owned, job), claims=5, fenced=1)
     node.ownership = ownership
     assert value(metrics, "delayq_due") == 3

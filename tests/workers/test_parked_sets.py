@@ -79,7 +79,7 @@ def test_what_was_parked_unheard_before_a_tick_failed_comes_back(world: OneQueue
     store.fault = "lost all"
     hand.job.tick_whatever_happens()
     store.fault = ""
-    hand.job.dispatch.reset()
+    hand.job.in_flight.reset()
     world.advance(30_000)
     sent = hand.run(40_000, lambda held: OK)
     assert [id for id in sent if id.startswith("m")] == [f"m{number}" for number in range(5)]
@@ -97,8 +97,8 @@ def test_a_message_that_waited_for_room_and_was_being_parked_when_a_tick_failed_
     world.advance(200)
     store.fault = "away"
     hand.tick()
-    assert hand.job.dispatch.settlement.parkings
-    hand.job.dispatch.reset()
+    assert hand.job.in_flight.to_park("t:general")
+    hand.job.in_flight.reset()
     store.fault = ""
     hand.answer_all()
     assert hand.run(5_000, lambda held: OK) == ["keyed"]

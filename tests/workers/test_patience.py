@@ -93,7 +93,7 @@ def test_while_something_waits_for_room_all_is_heard_at_once(worlds: Worlds) -> 
         world.add(f"more{number}")
     for _ in range(20):
         hand.tick()
-    assert hand.job.dispatch.waiting
+    assert hand.job.in_flight.waiting
     assert after(world, hand, lambda: hand.answer(hand.sending[0])).looked_after == 0
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from delayq.routes import Routes
 from delayq.store.connect.store import Store
 from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
-from tests.workers.one_queue import START, OneQueue
+from tests.workers.one_queue import START, TABLE, OneQueue
 from workers.queue.policy import Policy
 from workers.queue.refusals import FIRST_PAUSE, LONGEST_PAUSE, Refusals
 from workers.queue.stuck import PULLS_FAIL_AFTER
@@ -162,7 +163,7 @@ def test_a_trouble_of_the_whole_redis_is_not_laid_at_a_streams_door(limited: Lim
     try:
         for _ in range(5):
             assert hand.tick() > 0
-        assert hand.job.dispatch.refusals.reasons == {}
+        assert hand.job.refusals.reasons == {}
     finally:
         limited.admin.config_set("min-replicas-to-write", 0)
     assert world.state_of("m") == "due"
@@ -184,7 +185,7 @@ def test_a_queue_of_which_every_pull_fails_is_told(limited: Limited) -> None:
 
 
 def test_a_stream_is_asked_at_longer_intervals_the_oftener_it_refuses() -> None:
-    refusals, now, asked = Refusals(), START, []
+    refusals, now, asked = Refusals(Routes(TABLE)), START, []
     refusals.add("t", "no", now)
     for _ in range(8):
         while not refusals.to_ask(now):

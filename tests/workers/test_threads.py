@@ -19,11 +19,11 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
 from workers.node.wakes import WakeListener
-from workers.queue.outcomes import Settling
+from workers.queue import in_flight
+from workers.queue.in_flight import InFlight
 from workers.queue.pull import Pulling
 from workers.queue.pull_job import PullJob
 from workers.queue.settlement import Settlement
-from workers.queue.sort import Dispatch
 from workers.sending.forwarder import GRACE, MOST_ABANDONED, Forwarder
 from workers.sending.message import InFlightMessage
 
@@ -175,7 +175,7 @@ def test_a_stopping_forwarder_sends_what_it_has_accepted(desks: Desks) -> None:
 # -- the pull job --------------------------------------------------------------------------------------------------
 
 
-def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken: type, name: str) -> None:
+def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken: Any, name: str) -> None:
     """Let `name` raise once in the middle of everything, in the job's own loop; all arrive in the end."""
     hand = world.take_over()
     job, real, left = hand.job, getattr(broken, name), [1]
@@ -226,13 +226,13 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
 @pytest.mark.parametrize(
     ("broken", "name"),
     [
-        (Store, "run_many"), (Dispatch, "take"), (Settling, "judge"), (Dispatch, "flow"), (Dispatch, "leave_lane"),
-        (Settlement, "steps"), (Settlement, "told"), (Pulling, "pulls"), (Pulling, "pause"), (Settling, "told"),
+        (Store, "run_many"), (InFlight, "accept"), (InFlight, "send_waiting"), (InFlight, "told"), (in_flight, "judge"),
+        (in_flight, "sort"), (Settlement, "steps"), (Settlement, "told"), (Pulling, "pulls"), (Pulling, "pause"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )  # fmt: skip
 def test_an_exception_in_a_tick_loses_nothing(
-    world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken: type, name: str, capsys: pytest.CaptureFixture[str]
+    world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken: Any, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nothing_lost_after(world, monkeypatch, broken, name)
     assert "tick_failed" in "".join(capsys.readouterr())

@@ -32,10 +32,10 @@ from workers.node.wakes import WakeListener
 from workers.queue.history import History
 from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
-from workers.queue.sort import Dispatch
+from workers.queue.tenure import Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
-from workers.sending.forwarder import Forwarder, Report
+from workers.sending.forwarder import Forwarder
 from workers.sending.observer import Observer
 from workers.sending.pause_detector import Pulse
 
@@ -242,15 +242,13 @@ class Node:
         return {stream: route for job in self.jobs.values() for stream, route in job.streams.items()}
 
     def _make_job(self, claim: Claim) -> PullJob:
-        return PullJob(
-            queue_keys(claim.queue), claim.epoch, claim.parked, store=self.store,
-            topics=Topics(self.routes, self.settings.redis_url), dispatch=self._dispatch, clock=self._clock,
-            policy=self._policy, retention=self._retention, turns=self._turns, observer=self._observer,
-            pulse=self._pulse, spans=self._spans, history=self.history,
+        tenure = Tenure(
+            keys=queue_keys(claim.queue), incarnation=Incarnation(claim.epoch), store=self.store, clock=self._clock,
+            policy=self._policy, retention=self._retention, routes=self.routes, forwarders=self._forwarders,
+            observer=self._observer, spans=self._spans,
         )  # fmt: skip
-
-    def _dispatch(self, report: Report) -> Dispatch:
-        return Dispatch(self.routes, self._forwarders, self._policy, report)
+        topics = Topics(self.routes, self.settings.redis_url)
+        return PullJob(tenure, claim.parked, topics, turns=self._turns, pulse=self._pulse, history=self.history)
 
     def _wake(self, queue: int, due: int | None) -> None:
         job = self.jobs.get(queue)

@@ -4,7 +4,7 @@ other topics stay on time while a burst drains."""
 from __future__ import annotations
 
 from delayq.store.commands import Pulled
-from workers.queue.in_flight import Cursor
+from workers.queue.cursor import Cursor
 
 __all__ = ["LATE", "Flood"]
 

@@ -1,102 +1,467 @@
-"""What one queue's owner has in flight, and where it goes on: the offset.
+"""The messages of one queue that its owner has in flight: their life in its memory, and the offset it pulls from.
 
-The offset is a place in the queue, (due, ticket): everything before it is held or gone. It lives in memory; a message
-that leaves without being settled moves it back.
+```text
+                  no room                room                  the target has answered
+   pull ─▶ PULLED ───────▶ WAITING ────────────▶ SENDING ───┬──▶ ACKING ───▶ gone
+           │ │ ▲            │                     │         │
+   expired,│ │ └ its key's  │ no room for long    │         └──▶ SETTLING ─▶ gone: retried, buried, parked
+   to park │ │   turn comes │                     │              ▲     │
+           └─┼──────────────┴─────────────────────┼──────────────┘     └────▶ BACKING_OFF (with an ordering key)
+             │                                    │ not sent after all            │ the pause is over
+             ▼                                    ▼                               ▼
+             dropped: it stands in the queue as before, and the offset goes back to it
+```
+
+Everything before the offset, a place in the queue, is in flight or gone. So who is dropped moves it back.
+
+All that changes here is changed by the methods of `InFlight`, in the thread of the queue's pull job. What decides is
+elsewhere: `sort` says where a pulled message goes, `judge` what becomes of one that was sent, a `Share` how many may go.
 """
 
 from __future__ import annotations
 
-from delayq.store.commands import Head, Pulled
-from workers.sending.message import InFlightMessage
+from collections.abc import Iterable, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Any
 
-__all__ = ["Cursor", "InFlight"]
+from delayq.codec import CorruptRecord
+from delayq.store.commands import Head, Now, Parked, Pulled
+from delayq.targets import Result
+from workers.queue.cursor import Cursor
+from workers.queue.ordering import Lanes
+from workers.queue.outcomes import judge
+from workers.queue.parked_sets import ParkedSets
+from workers.queue.refusals import Refusals
+from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step
+from workers.queue.share import Share
+from workers.queue.sort import Way, sort
+from workers.queue.tenure import Tenure
+from workers.sending.forwarder import Report
+from workers.sending.message import InFlightMessage, Stage
 
-
-class Cursor:
-    """A place to pull from. `ticket` is the last one looked at, or b'' for all that is due at `due` and later."""
-
-    __slots__ = ("_back", "due", "ticket", "unread")
-
-    def __init__(self, due: int = 0) -> None:
-        self.due = due
-        self.ticket = b""
-        self.unread = False  # moved back since the last pull
-        self._back: int | None = None  # the earliest due since then that is to be looked at again, beyond this place
-
-    @property
-    def place(self) -> Head:
-        """Up to there everything is held or gone."""
-        return self.due, self.ticket
-
-    def pulls(self) -> None:
-        """A pull from here is on its way."""
-        self.unread, self._back = False, None
-
-    def stays(self) -> None:
-        """The pull has failed: nobody knows what it took."""
-        self.unread = True
-
-    def advance(self, pulled: Pulled) -> None:
-        """Go on behind the last message looked at, unless the pull has passed a place that is to be looked at again."""
-        if pulled.last is None or self.unread:
-            return
-        if self._back is not None and self._back <= pulled.last[0]:
-            self.unread = True
-        else:
-            self.due, self.ticket = pulled.last
-
-    def rewind(self, due: int) -> None:
-        """Look again at everything from `due` on."""
-        if due <= self.due:
-            self.due, self.ticket, self.unread = due, b"", True
-        elif self._back is None or due < self._back:
-            self._back = due
+__all__ = ["InFlight"]
 
 
 class InFlight:
-    """The held messages of one queue, by ticket, and the offset."""
+    """The messages in flight under one tenure. `now` is always Unix ms by the clock that pulls go by.
 
-    def __init__(self) -> None:
-        self.held: dict[bytes, InFlightMessage] = {}
-        self.offset = Cursor()
-        self.bytes = 0
-        self.bytes_of: dict[str, int] = {}  # by route
+    What is sent comes back by `report`, from another thread.
+    """
+
+    def __init__(self, tenure: Tenure, parked: ParkedSets, refusals: Refusals, report: Report) -> None:
+        self._tenure = tenure
+        self._parked = parked
+        self._refusals = refusals
+        self._report = report
+        self._messages: dict[bytes, InFlightMessage] = {}  # by ticket
+        self._offset = Cursor()
+        self._size = 0
+        self._lanes = Lanes()
+        self._settlement = Settlement()
+        self._pauses = 0  # of the process, when this tick began
+        policy, shares = tenure.policy, len(tenure.forwarders) + 1
+        self._shares = {
+            name: Share(forwarder, max(1, policy.window // shares), policy.window_bytes // shares, parked)
+            for name, forwarder in tenure.forwarders.items()
+        }
+
+    # -- what there is -----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self.held)
+        return len(self._messages)
 
-    def add(self, held: InFlightMessage) -> None:
-        """Hold a pulled message."""
-        self.held[held.ticket] = held
-        self._weigh(held, held.size)
+    @property
+    def messages(self) -> Mapping[bytes, InFlightMessage]:
+        """What is in flight, by ticket."""
+        return MappingProxyType(self._messages)
 
-    def settled(self, held: InFlightMessage) -> None:
-        """Let go of a message that was acked, retried, buried or parked."""
-        if self.held.get(held.ticket) is held:
-            del self.held[held.ticket]
-            self._weigh(held, -held.size)
+    @property
+    def size(self) -> int:
+        """The bytes of all of it."""
+        return self._size
 
-    def _weigh(self, held: InFlightMessage, size: int) -> None:
-        self.bytes += size
-        if held.route is not None:
-            self.bytes_of[held.route.name] = self.bytes_of.get(held.route.name, 0) + size
+    @property
+    def shares(self) -> Mapping[str, Share]:
+        """What each route that has a target has of it."""
+        return MappingProxyType(self._shares)
 
-    def drop(self, held: InFlightMessage) -> None:
-        """Let go of a message that was not settled: it will be pulled again."""
-        self.settled(held)
-        self.offset.rewind(held.score)
+    @property
+    def offset(self) -> Head:
+        """Up to this place everything is in flight or gone."""
+        return self._offset.place
 
-    def holds(self, held: InFlightMessage) -> bool:
-        """Whether it is still this very one that is held."""
-        return self.held.get(held.ticket) is held
+    @property
+    def unread(self) -> bool:
+        """Whether the offset was moved back since the last pull."""
+        return self._offset.unread
 
-    def last_held(self) -> bytes:
-        """The last held ticket at the offset's due, up to the offset: where to go on if the last one seen is gone."""
-        due, upto = self.offset.due, self.offset.ticket
-        if not upto or upto in self.held:
+    @property
+    def waiting(self) -> bool:
+        """Whether anything waits for room at its target."""
+        return any(share.waiting for share in self._shares.values())
+
+    @property
+    def to_settle(self) -> bool:
+        """Whether Redis has yet to be told of anything."""
+        return bool(self._settlement)
+
+    def to_park(self, name: str) -> bool:
+        """Whether something is yet to be parked under this name."""
+        return bool(self._settlement.to_park(name))
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being sent, or Redis has yet to be told of it."""
+        return bool(self._settlement) or any(share.sending for share in self._shares.values())
+
+    @property
+    def parked_for_targets(self) -> bool:
+        """Whether anything is parked that comes back when there is room."""
+        return any(share.aside in self._parked for share in self._shares.values())
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether anything was handed out, or set aside for its target, and is not confirmed.
+
+        Messages of a target whose circuit is open do not count: they wait for the target, and its circuit tells so.
+        """
+        return self._settlement.but_parkings or any(
+            share.sending or share.waiting or share.aside in self._parked or self._settlement.to_park(share.aside)
+            for share in self._shares.values()
+            if not share.broken
+        )
+
+    @property
+    def backs_off_until(self) -> int | None:
+        """When the next back-off of a message with an ordering key is over (monotonic ms)."""
+        return min((message.again_at for message in self._lanes.backing_off()), default=None)
+
+    def last_at_offset(self) -> bytes:
+        """The last ticket in flight at the offset's due, up to the offset: where to go on if the last one seen is gone."""
+        due, upto = self._offset.place
+        if not upto or upto in self._messages:
             return b""
-        return max((t for t, one in self.held.items() if one.score == due and t <= upto), default=b"")
+        return max((t for t, one in self._messages.items() if one.score == due and t <= upto), default=b"")
 
-    def missed(self, place: Head, start: int) -> bool:
-        """Whether more stood in the queue before a pull from this place (`start` tickets) than is held."""
-        return start > sum(1 for one in self.held.values() if one.place <= place)
+    def misses(self, place: Head, start: int) -> bool:
+        """Whether more stood in the queue before a pull from this place (`start` tickets) than is in flight."""
+        return start > sum(1 for one in self._messages.values() if one.place <= place)
+
+    def may_come_back(self, share: Share, most: int) -> int:
+        """How many messages that are parked for a target may come back now, at most so many."""
+        return share.may_come_back(most, self._lanes.count(share.name))
+
+    def may_return_to_lane(self, name: str) -> bool:
+        """Whether so few messages of a lane are in flight that parked ones may come back."""
+        return self._lanes.low(name)
+
+    # -- in: pulled --------------------------------------------------------------------------------------------------
+
+    def begin_pull(self) -> Head:
+        """A pull from the offset is on its way."""
+        return self._offset.begin_pull()
+
+    def pull_failed(self) -> None:
+        """Nobody knows what the pull from the offset took."""
+        self._offset.pull_failed()
+
+    def rewind(self, due: int) -> None:
+        """Look again at everything from `due` on."""
+        self._offset.rewind(due)
+
+    def accept(self, pulled: Pulled, settled: Set[bytes] = frozenset(), fresh: Cursor | None = None) -> None:
+        """Take what a pull from the offset, or from the place of what is `fresh`, has brought, and send it on its way.
+
+        A server that had lost its scripts may have pulled before it settled what this tick told it: `settled` stays out.
+        """
+        cursor = self._offset if fresh is None else fresh
+        cursor.advance(pulled)
+        # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
+        keyed = not cursor.unread
+        ready: dict[str, list[InFlightMessage]] = {}
+        gates: dict[str, bool] = {}
+        refused = {**self._refusals.reasons, **pulled.refused}
+        for ticket, score, attempts, record in zip(
+            pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
+        ):
+            if ticket in self._messages or ticket in settled:
+                continue
+            try:
+                message = InFlightMessage(ticket, score, attempts, record, pulled.now)
+                topic = message.topic
+            except (CorruptRecord, UnicodeDecodeError) as error:
+                self._settlement.add(Corrupt(ticket, score, attempts), Bury(f"corrupt record: {error}"))
+                continue
+            if message.record.keyed and not keyed:
+                continue
+            message.route = self._tenure.routes.find(topic)
+            self._messages[ticket] = message
+            self._weigh(message, message.size)
+            self._sort(message, pulled.now, refused, gates, ready)
+        for name, batch in ready.items():
+            self._send(self._shares[name], batch)
+
+    def _sort(
+        self, message: InFlightMessage, now: int, refused: Mapping[str, str], gates: dict[str, bool],
+        ready: dict[str, list[InFlightMessage]],
+    ) -> None:  # fmt: skip
+        way = sort(message, now, targets=self._shares, refused=refused, parked=self._parked, lanes=self._lanes)
+        if way is Way.PULL_ANEW:
+            self._drop(message)
+            return
+        if way is not Way.TO_TARGET:
+            self._settle(message, way)
+            return
+        share = self._share_of(message)
+        assert share is not None
+        if share.name not in gates:
+            gates[share.name] = share.gate()
+        if not self._passes(message, share, gates[share.name]):
+            if share.room_bytes < 0:
+                share.crowded([message])
+            self._settle(message, Park(share.aside))
+        elif not message.record.keyed or self._lanes.enter(message):
+            message.stage = Stage.WAITING  # from now on, so that none of its key sets off beside it
+            ready.setdefault(share.name, []).append(message)
+
+    def _passes(self, message: InFlightMessage, share: Share, gate: bool) -> bool:
+        """Whether it may go to its target now, or wait for its turn in its lane."""
+        if gate:
+            return not (message.record.keyed and share.full_of_lanes(self._lanes.count(share.name)))
+        message.probe = message.probe or share.takes_probe(message.id)
+        return message.probe
+
+    # -- out: to the targets -----------------------------------------------------------------------------------------
+
+    def _send(self, share: Share, batch: list[InFlightMessage]) -> None:
+        for message in batch:
+            message.stage = Stage.WAITING
+        if going := share.admit(batch):
+            for message in going:
+                message.stage = Stage.SENDING
+            share.forwarder.submit(self._report, going, self._pauses)
+
+    def send_waiting(self, now: int) -> None:
+        """Send what waits for room; park what waits at a forwarder that finishes nothing; drop what has grown stale."""
+        for share in self._shares.values():
+            if not share.waiting:
+                continue
+            batch, share.waiting = share.waiting, []
+            fresh = [message for message in batch if not message.stale(now)]
+            for message in batch:
+                if message.stale(now):
+                    self._drop(message)
+            if fresh and not share.broken:
+                self._send(share, fresh)
+                fresh = []
+                if share.stuck:
+                    fresh, share.waiting = share.waiting, []
+            for message in fresh:
+                self._settle(message, Park(share.aside))
+            if not share.waiting:
+                share.waiting_since = None
+
+    # -- back: from the targets --------------------------------------------------------------------------------------
+
+    def sent(self, batch: Sequence[InFlightMessage], results: Sequence[Result], now: int) -> None:
+        """A batch was sent: decide what becomes of each message by its result."""
+        share = self._returned(batch)
+        broken, certain = share.broken, share.forwarder.circuit.certain
+        for message, result in zip(batch, results, strict=True):
+            if not self._has(message):
+                continue
+            if result.outcome not in ("ok", "rejected") and (broken or message.probe or result.outcome == "full"):
+                share.probe_failed()
+            route, policy = share.forwarder.route, self._tenure.policy
+            self._settle(message, judge(message, route, result, now, policy, broken=broken, certain=certain))
+
+    def not_sent(self, batch: Sequence[InFlightMessage]) -> None:
+        """A batch was not sent after all: it stays in the queue, and whoever owns that pulls it anew."""
+        self._returned(batch)
+        for message in batch:
+            if self._has(message):
+                self._drop(message)
+
+    def _returned(self, batch: Sequence[InFlightMessage]) -> Share:
+        share = self._share_of(batch[0])
+        assert share is not None
+        share.returned(len(batch))
+        for message in batch:
+            message.stage = Stage.PULLED  # so that it is pulled anew, should what follows fail
+        return share
+
+    # -- told: Redis -------------------------------------------------------------------------------------------------
+
+    def _settle(self, message: InFlightMessage, fate: Fate) -> None:
+        """Redis is to be told this. Those that wait behind a message in its lane are parked with it."""
+        if isinstance(fate, Park):
+            for one in (message, *self._lanes.behind(message)) if message.record.keyed else (message,):
+                self._lanes.leave(one)
+                self._park(one, fate)
+            return
+        if isinstance(fate, Retry):
+            message.pause = fate.pause
+        message.stage = Stage.ACKING if isinstance(fate, Ack) else Stage.SETTLING
+        self._settlement.add(message, fate)
+
+    def _park(self, message: InFlightMessage, fate: Park) -> None:
+        """From now on whatever comes after it has to wait behind it."""
+        self._parked.expect(fate.name, message.place)
+        self._weigh_parking(message, fate.name, message.size)
+        message.stage = Stage.SETTLING
+        self._settlement.add(message, fate)
+
+    def steps(self, now: Now) -> list[Step]:
+        """What Redis is to be told now."""
+        return self._settlement.steps(self._tenure, now)
+
+    def told(self, step: Step, answer: Any, now: int) -> bool:
+        """Let go of what Redis has answered for; True if it says that this epoch is over."""
+        self._settlement.told(step)
+        messages = [message for message, _ in step.told]
+        if step.fate is Ack:
+            for message in messages:
+                self._forget(message)
+            fenced = not answer[0]
+            for message in messages if not fenced else ():
+                self._leave_lane(message, now)
+            if self._tenure.observer is not None:
+                self._tenure.observer.acked(messages, now)
+            return fenced
+        if answer is None:
+            return True
+        if step.fate is Park:
+            self.observe_set(step.name, answer)
+            for message in messages:
+                self._weigh_parking(message, step.name, -message.size)
+                self._forget(message)
+            return False
+        for (message, fate), status in zip(step.told, answer, strict=True):
+            if not isinstance(message, Corrupt):
+                self._told_failed(message, fate, status, now)
+        return False
+
+    def _told_failed(self, message: InFlightMessage, fate: Retry | Bury, status: str, now: int) -> None:
+        if status == "changed":
+            self._drop(message)  # somebody else touched it: look again
+        elif isinstance(fate, Retry) and status == "ok" and fate.due is None:
+            message.stage = Stage.BACKING_OFF
+            message.attempts += 1
+            message.again_at = self._tenure.clock.monotonic() + message.pause
+        else:
+            self._forget(message)
+            self._leave_lane(message, now)
+        if isinstance(fate, Retry) and fate.due is not None:
+            self.rewind(fate.due)  # it lies behind the offset, unless the clock was set back since it was pulled
+
+    # -- parked sets -------------------------------------------------------------------------------------------------
+
+    def observe_set(self, name: str, answer: Parked) -> None:
+        """Redis says what a parked set is like now."""
+        if (due := self._parked.told(name, answer)) is not None:
+            self.rewind(due)
+        for message, _ in self._settlement.to_park(name):  # it does not know of these yet
+            self._parked.expect(name, message.place)
+
+    def observe_sets(self, names: Iterable[str]) -> None:
+        """Redis says which parked sets there are: what was forgotten is known again, and what is gone is pulled anew."""
+        if (due := self._parked.found(names, self._settlement.names)) is not None:
+            self.rewind(due)
+        for name in self._parked:
+            if name.startswith("k:") and self._lanes.low(name):
+                self._parked.want(name)
+
+    # -- anew: what is pulled again ----------------------------------------------------------------------------------
+
+    def drop_backed_off(self) -> None:
+        """Pull messages with an ordering key anew whose back-off is over."""
+        now = self._tenure.clock.monotonic()
+        for message in self._lanes.backing_off():
+            if message.again_at <= now:
+                self._drop(message)
+
+    def stop_sending(self, *, fenced: bool) -> None:
+        """What is not being sent stays in the queue for the next owner; what was confirmed is acked."""
+        if fenced:
+            self._keep_acks_only()
+        for share in self._shares.values():
+            for message in share.waiting:
+                message.stage = Stage.PULLED
+            share.waiting, share.waiting_since = [], None
+
+    def reset(self) -> None:
+        """After an unexpected error: forget all that is not being sent or acked; it is pulled anew.
+
+        What was about to be parked may be parked already: its set stays known.
+        """
+        self.stop_sending(fenced=True)
+        self._lanes = Lanes()
+        for message in list(self._messages.values()):
+            if message.stage not in (Stage.SENDING, Stage.ACKING):
+                self._drop(message)
+            elif message.record.keyed:
+                self._lanes.enter(message)
+        self.rewind(0)
+
+    def observe_pauses(self, pauses: int) -> None:
+        """The process has stood still so many times; after another one, others may own what is not being sent."""
+        if pauses != self._pauses:
+            self._pauses = pauses
+            self.reset()
+
+    def _keep_acks_only(self) -> None:
+        self._settlement.keep_acks_only()
+        for share in self._shares.values():
+            share.bytes_to_park = 0
+
+    def _drop(self, message: InFlightMessage) -> None:
+        """Forget a message that was not settled, and those behind it in its lane: they are pulled anew, in order."""
+        for one in (message, *self._lanes.behind(message)) if message.record.keyed else (message,):
+            self._lanes.leave(one)
+            self._forget(one)
+            self.rewind(one.score)
+
+    def _leave_lane(self, message: InFlightMessage, now: int) -> None:
+        """After Redis has been told: the next message of its key may go."""
+        if not message.record.keyed:
+            return
+        following = self._lanes.leave(message)
+        lane = self._lanes.name(message)
+        if lane in self._parked and self._lanes.low(lane):
+            self._parked.want(lane)
+        if following is None:
+            return
+        share = self._share_of(following)
+        assert share is not None
+        if following.stale(now):
+            self._drop(following)  # it may have been cancelled meanwhile
+        elif following.expired(now):
+            self._settle(following, Bury("expired"))
+        elif self._passes(following, share, share.gate()):
+            self._send(share, [following])
+        else:
+            self._settle(following, Park(share.aside))
+
+    # -- what is counted ---------------------------------------------------------------------------------------------
+
+    def _has(self, message: InFlightMessage) -> bool:
+        """Whether it is still this very one that is in flight."""
+        return self._messages.get(message.ticket) is message
+
+    def _forget(self, message: InFlightMessage) -> None:
+        if self._has(message):
+            del self._messages[message.ticket]
+            self._weigh(message, -message.size)
+
+    def _weigh(self, message: InFlightMessage, size: int) -> None:
+        self._size += size
+        if (share := self._share_of(message)) is not None:
+            share.bytes += size
+
+    def _weigh_parking(self, message: InFlightMessage, name: str, size: int) -> None:
+        share = self._share_of(message)
+        if share is not None and name == share.aside:
+            share.bytes_to_park += size
+
+    def _share_of(self, message: InFlightMessage) -> Share | None:
+        return self._shares.get(message.route.name) if message.route is not None else None

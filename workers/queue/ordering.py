@@ -8,66 +8,69 @@ from workers.sending.message import InFlightMessage, Stage
 
 __all__ = ["MOST", "Lanes"]
 
-#: Messages of one key held in memory; beyond that they are parked under the lane's name.
+#: Messages of one lane in flight; beyond that they are parked under the lane's name.
 MOST = 16
 LOW = 4
 
 
-def _place(held: InFlightMessage) -> tuple[int, bytes]:
-    return held.place
+def _place(message: InFlightMessage) -> tuple[int, bytes]:
+    return message.place
 
 
 class Lanes:
-    """The held messages of each ordering key and route. The first of a lane may be on its way, the others wait."""
+    """The messages in flight of each ordering key and route. The first of a lane may be on its way, the others wait.
+
+    Only `InFlight` lets them enter and leave.
+    """
 
     def __init__(self) -> None:
         self._lanes: dict[str, list[InFlightMessage]] = {}
         self._of_route: dict[str, int] = {}
 
     @staticmethod
-    def name(held: InFlightMessage) -> str:
+    def name(message: InFlightMessage) -> str:
         """The name of its lane, and of the set where those are parked for which the lane has no place.
 
         A route's name has no '/' in it, so no two lanes share a name whatever the keys are.
         """
-        return f"k:{held.route.name if held.route is not None else ''}/{held.ordering_key}"
+        return f"k:{message.route.name if message.route is not None else ''}/{message.ordering_key}"
 
-    def full(self, held: InFlightMessage) -> bool:
-        """Whether the message's lane has as many in memory as it may."""
-        return len(self._lanes.get(self.name(held), ())) >= MOST
+    def full(self, message: InFlightMessage) -> bool:
+        """Whether as many of the message's lane are in flight as may be."""
+        return len(self._lanes.get(self.name(message), ())) >= MOST
 
     def low(self, name: str) -> bool:
-        """Whether few messages of a lane are in memory, so that parked ones may come back."""
+        """Whether few messages of a lane are in flight, so that parked ones may come back."""
         return len(self._lanes.get(name, ())) <= LOW
 
     def count(self, route: str) -> int:
         """How many messages of a route are in its lanes."""
         return self._of_route.get(route, 0)
 
-    def enter(self, held: InFlightMessage) -> bool:
+    def enter(self, message: InFlightMessage) -> bool:
         """Take a place by due; True if it is the first and may go."""
-        lane = self._lanes.setdefault(self.name(held), [])
-        route = held.route.name if held.route is not None else ""
+        lane = self._lanes.setdefault(self.name(message), [])
+        route = message.route.name if message.route is not None else ""
         self._of_route[route] = self._of_route.get(route, 0) + 1
         # Nothing passes one that was let go, or of which Redis has yet to be told.
         first_stays = bool(lane) and lane[0].stage not in (Stage.PULLED, Stage.BACKING_OFF)
-        insort(lane, held, lo=int(first_stays), key=_place)
-        return lane[0] is held and held.stage is Stage.PULLED
+        insort(lane, message, lo=int(first_stays), key=_place)
+        return lane[0] is message and message.stage is Stage.PULLED
 
-    def behind(self, held: InFlightMessage) -> list[InFlightMessage]:
+    def behind(self, message: InFlightMessage) -> list[InFlightMessage]:
         """Those that wait behind the message in its lane."""
-        lane = self._lanes.get(self.name(held), [])
-        return lane[lane.index(held) + 1 :] if held in lane else []
+        lane = self._lanes.get(self.name(message), [])
+        return lane[lane.index(message) + 1 :] if message in lane else []
 
-    def leave(self, held: InFlightMessage) -> InFlightMessage | None:
+    def leave(self, message: InFlightMessage) -> InFlightMessage | None:
         """Give up the place; the one that may go now, if any."""
-        name = self.name(held)
+        name = self.name(message)
         lane = self._lanes.get(name)
-        if lane is None or held not in lane:
+        if lane is None or message not in lane:
             return None
-        first = lane[0] is held
-        lane.remove(held)
-        self._of_route[held.route.name if held.route is not None else ""] -= 1
+        first = lane[0] is message
+        lane.remove(message)
+        self._of_route[message.route.name if message.route is not None else ""] -= 1
         if not lane:
             del self._lanes[name]
             return None

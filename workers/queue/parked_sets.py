@@ -10,12 +10,17 @@ from collections.abc import Collection, Iterable, Iterator
 
 from delayq.store.commands import Head, Parked
 
-__all__ = ["NO_ROUTE", "ParkedSets"]
+__all__ = ["NO_ROUTE", "ParkedSets", "of_route"]
 
 #: Parked messages whose topic has no route any more; no route can have this name.
 NO_ROUTE = "t:*"
 #: The place of a set that was not looked at yet: everything counts as behind it.
 _UNKNOWN: Head = (-1, b"")
+
+
+def of_route(route: str) -> str:
+    """The name of the set in which messages of a route are parked."""
+    return f"t:{route}"
 
 
 class _Set:
@@ -35,6 +40,7 @@ class ParkedSets:
 
     def __init__(self) -> None:
         self._sets: dict[str, _Set] = {}
+        self._wanted: dict[str, None] = {}  # in the order in which they became so
 
     def __contains__(self, name: str) -> bool:
         return name in self._sets
@@ -88,6 +94,19 @@ class ParkedSets:
         """There may be more to be found in a set that was looked at."""
         if name in self._sets:
             self._sets[name].looked = 0
+
+    # -- what is to come back ----------------------------------------------------------------------------------------
+
+    def want(self, name: str) -> None:
+        """Some of the set is to come back."""
+        self._wanted[name] = None
+
+    def wanted(self, most: int) -> list[str]:
+        """At most so many of the sets of which some is to come back; they are not wanted any more."""
+        names = list(self._wanted)[:most]
+        for name in names:
+            del self._wanted[name]
+        return [name for name in names if name in self._sets]
 
     # -- what Redis has ----------------------------------------------------------------------------------------------
 

@@ -13,29 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from delayq.clock import Clock
 from delayq.errors import StoreError, StoreUnavailable
-from delayq.store.commands import Command, Now, Retention
-from delayq.store.connect.store import Store
-from delayq.store.keys import QueueKeys
+from delayq.store.commands import Command, Now
 from delayq.targets import Result
 from workers.queue.history import History
-from workers.queue.outcomes import Settling
-from workers.queue.parking import Unparking
-from workers.queue.policy import Policy
+from workers.queue.in_flight import InFlight
+from workers.queue.parked_sets import ParkedSets
+from workers.queue.parking import Parking
 from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
-from workers.queue.settlement import Step
-from workers.queue.sort import Dispatch
+from workers.queue.refusals import Refusals
+from workers.queue.settlement import Ack, Bury, Step
 from workers.queue.stuck import Progress
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Topics
-from workers.sending.forwarder import Report
-from workers.sending.message import InFlightMessage, Stage
-from workers.sending.observer import Observer
+from workers.sending.message import InFlightMessage
 from workers.sending.pause_detector import Pulse
 
 if TYPE_CHECKING:
-    from workers.sending.spans import Spans
+    pass
 
 __all__ = ["PullJob"]
 
@@ -48,32 +43,26 @@ class PullJob:
     """Pulls one queue under one epoch. `test_now` hands the scripts a time; None means the clock of Redis."""
 
     def __init__(
-        self, keys: QueueKeys, epoch: str, parked: Sequence[str], *, store: Store, topics: Topics,
-        dispatch: Callable[[Report], Dispatch], clock: Clock, policy: Policy, retention: Retention,
-        turns: threading.Semaphore | None = None, observer: Observer | None = None, pulse: Pulse | None = None,
-        spans: Spans | None = None, history: History | None = None, test_now: Callable[[], int] | None = None,
+        self, tenure: Tenure, parked: Sequence[str], topics: Topics, *, turns: threading.Semaphore | None = None,
+        pulse: Pulse | None = None, history: History | None = None, test_now: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        self.keys = keys
-        self.epoch = epoch
+        self.keys = keys = tenure.keys
+        self.epoch = tenure.incarnation.epoch
         self.fenced = False
-        self.ticked_at = clock.monotonic()
-        self.dispatch = dispatch(self.report)
+        self.ticked_at = tenure.clock.monotonic()
+        self._tenure = tenure
         self._topics = topics
-        self._store = store
-        self._clock = clock
+        self._store = tenure.store
+        self._clock = tenure.clock
+        self._observer = tenure.observer
         self._pulse = pulse
-        self._observer = observer
         self._history = history if history is not None else History()
         self._test_now = test_now
-        self._tenure = Tenure(keys, epoch)
-        self._settling = Settling(
-            self._tenure, self.dispatch, clock=clock, policy=policy, retention=retention, observer=observer
-        )
-        self._unparking = Unparking(self._tenure, parked, self.dispatch, clock)
-        self._pulling = Pulling(
-            self._tenure, self.dispatch, store=store, topics=topics, clock=clock, policy=policy, retention=retention,
-            turns=turns, observer=observer, spans=spans,
-        )  # fmt: skip
+        self.parked = ParkedSets()
+        self.refusals = Refusals(tenure.routes)
+        self.in_flight = InFlight(tenure, self.parked, self.refusals, self.report)
+        self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight)
+        self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics, turns)
         self.condition = threading.Condition()
         self._inbox: list[tuple[Sequence[InFlightMessage], Sequence[Result] | None]] = []
         self._wake: int | None = None
@@ -83,7 +72,7 @@ class PullJob:
         self._thread: threading.Thread | None = None
         self._troubles = 0
         self._had_trouble = False
-        self._progress = Progress(keys.tag, clock, policy.stuck_after)
+        self._progress = Progress(keys.tag, tenure.clock, tenure.policy.stuck_after)
 
     @property
     def streams(self) -> Mapping[str, str]:
@@ -108,7 +97,7 @@ class PullJob:
         """Whether it looks soon without being told, and these are mere confirmations."""
         if self._looks_at is None or self._looks_at - self._clock.monotonic() > PATIENCE or results is None:
             return False
-        if any(held.record.keyed for held in batch):  # the next one of its key waits for it
+        if any(message.record.keyed for message in batch):  # the next one of its key waits for it
             return False
         return all(result.outcome == "ok" for result in results)
 
@@ -178,7 +167,7 @@ class PullJob:
         """Whether there is nothing left to do: stopped or fenced, and all that was sent is settled."""
         if not (self._stopping or self.fenced):
             return False
-        return not any(self.dispatch.submitted.values()) and not self._inbox and not self.dispatch.settlement
+        return not self.in_flight.busy and not self._inbox
 
     def tick_whatever_happens(self) -> float:
         """As `tick`; after an error that nobody expected, what is not being sent or acked is pulled anew."""
@@ -189,26 +178,27 @@ class PullJob:
             self._progress.pulled("an unexpected error; the log has it (tick_failed)")
             if self._observer is not None:
                 self._observer.failed()
-            self._tenure.go_on()
-            self.dispatch.reset()
+            self._tenure.incarnation.go_on()
+            self.in_flight.reset()
             return self._trouble()
 
     def tick(self) -> float:
         """Settle, pull and send what there is; the ms until it is to be called again (0 = at once)."""
         ending = self._stopping or self.fenced
         self._hear()
-        self._look_at_pulse()
+        if self._pulse is not None:
+            self.in_flight.observe_pauses(self._pulse.pauses)
         if ending:
-            self._settling.forget_unsent(fenced=self.fenced)
+            self.in_flight.stop_sending(fenced=self.fenced)
         else:
             self._pulling.look_at_refusals()
-            self._pulling.drop_failed()
-            self.dispatch.flow(min(self.now(), self._clock.now()))
+            self.in_flight.drop_backed_off()
+            self.in_flight.send_waiting(min(self.now(), self._clock.now()))
         now: Now = self._test_now() if self._test_now is not None else ""
-        steps = self._settling.steps(now)
-        unparks = [] if ending else self._unparking.commands()
+        steps = self.in_flight.steps(now)
+        unparks = [] if ending else self._parking.commands()
         try:
-            pulls = [] if ending or self._unparking.before_pulls else self._pulling.pulls(now)
+            pulls = [] if ending or self._parking.before_pulls else self._pulling.pulls(now)
             wanted: list[Command[Any]] = [step.command for step in steps]
             wanted += [command for _, command in unparks]
             wanted += [pull.command for pull in pulls]
@@ -216,13 +206,6 @@ class PullJob:
             return self._apply(steps, unparks, pulls, answers)
         finally:
             self._pulling.end_turn()
-
-    def _look_at_pulse(self) -> None:
-        """After a pause of the process, leave all that is not being sent to whoever owns the queue now."""
-        pauses = self._pulse.pauses if self._pulse is not None else 0
-        if pauses != self.dispatch.pauses:
-            self.dispatch.pauses = pauses
-            self.dispatch.reset()
 
     def _hear(self) -> None:
         """Take in what other threads have said since the last tick."""
@@ -233,16 +216,12 @@ class PullJob:
         if wake is not None:
             self._pulling.rewind(wake)
         for place, (batch, results) in enumerate(inbox):
-            self.dispatch.returned(batch)
             try:
                 if results is None:
-                    self._settling.unsent(batch)
+                    self.in_flight.not_sent(batch)
                 else:
-                    self._settling.judge(batch, results, self.now())
+                    self.in_flight.sent(batch, results, self.now())
             except Exception:
-                for held in batch:
-                    if held.stage is Stage.SENDING:
-                        held.stage = Stage.PULLED  # so that it is pulled anew
                 with self.condition:
                     self._inbox[:0] = inbox[place + 1 :]
                 raise
@@ -256,30 +235,30 @@ class PullJob:
         self._pulling.see_clock(pulled)  # what goes now is held against the time that Redis has just told
         for step, answer in zip(steps, told, strict=True):
             if not isinstance(answer, StoreError):
-                confirmed = confirmed or step.kind in ("ack", "bury")
-                self._fence(self._settling.told(step, answer, self.now()))
+                confirmed = confirmed or step.fate in (Ack, Bury)
+                self._fence(self.in_flight.told(step, answer, self.now()))
         for (name, _), answer in zip(unparks, unparked, strict=True):
             if answer is None:
                 self._fence(True)
             elif not isinstance(answer, StoreError):
-                self._unparking.take(name, answer)
+                self._parking.told(name, answer)
         more = False
-        told_of = {ticket for step in steps for ticket in step.tickets}
+        settled = {ticket for step in steps for ticket in step.tickets}
         for pull, answer in zip(pulls, pulled, strict=True):
             if isinstance(answer, StoreError):
-                pull.cursor.stays()
+                self._pulling.failed(pull)
             elif answer is None:
                 self._fence(True)
             else:
                 self._history.see(self.keys.number, answer.counted)
-                more = self._pulling.take(pull, answer, told_of) or more
+                more = self._pulling.take(pull, answer, settled) or more
                 confirmed = confirmed or answer.appended > 0
         if pulled:
             errors = [answer for answer in pulled if isinstance(answer, StoreError)]
             self._progress.pulled(str(errors[0]) if len(errors) == len(pulled) else None)
-        self._progress.see(confirmed=confirmed, outstanding=self.dispatch.outstanding)
+        self._progress.see(confirmed=confirmed, outstanding=self.in_flight.outstanding)
         if failed is not None:
-            self._tenure.go_on()
+            self._tenure.incarnation.go_on()
             if not isinstance(failed, StoreUnavailable) and self._pulling.find_refusals():
                 return 0
             log.warning("redis_trouble", queue=self.keys.tag, error=str(failed))
@@ -288,9 +267,9 @@ class PullJob:
             return self._trouble()
         self._troubles = 0
         if self.fenced:
-            return 0 if self.dispatch.settlement else LONGEST_WAIT
+            return 0 if self.in_flight.to_settle else LONGEST_WAIT
         # What was settled has made room, perhaps for some that are parked.
-        return self._pulling.pause(more or bool(unparks) or (bool(steps) and self.dispatch.any_parked))
+        return self._pulling.pause(more or bool(unparks) or (bool(steps) and self.in_flight.parked_for_targets))
 
     def _trouble(self) -> float:
         self._had_trouble = True

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
+from delayq.routes import Routes
+from workers.queue.parked_sets import ParkedSets, of_route
+
 __all__ = ["Refusals"]
 
 FIRST_PAUSE = 1_000
@@ -28,8 +31,10 @@ class _Refusal(msgspec.Struct):
 class Refusals:
     """Of one queue. A stream that refuses again soon after it was found well is asked at longer intervals."""
 
-    def __init__(self) -> None:
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
         self._topics: dict[str, _Refusal] = {}
+        self._returning: set[str] = set()
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -52,7 +57,20 @@ class Refusals:
         return [topic for topic, one in self._topics.items() if one.reason is not None and now >= one.ask_at]
 
     def end(self, topic: str, now: int) -> None:
-        """Its stream takes messages again."""
+        """Its stream takes messages again: what is parked for its route comes back."""
         one = self._topics[topic]
         one.reason, one.ask_at = None, now + 2 * LONGEST_PAUSE
+        self._returning.update(self._sets_of(topic))
         log.warning("stream_takes", topic=topic)
+
+    def keep_parked(self, name: str) -> bool:
+        """Whether a stream refuses for which messages are parked in this set, and none of the set takes them again."""
+        return name not in self._returning and any(name in self._sets_of(topic) for topic in self.reasons)
+
+    def returned(self, parked: ParkedSets) -> None:
+        """Of sets that are not parked any more, all has come back."""
+        self._returning = {name for name in self._returning if name in parked}
+
+    def _sets_of(self, topic: str) -> tuple[str, ...]:
+        route = self._routes.find(topic)
+        return (of_route(route.name),) if route is not None else ()

@@ -1,4 +1,4 @@
-"""What Redis has yet to be told about held messages: acks, retries, burials, parkings.
+"""What becomes of messages in flight, and what of it Redis has yet to be told.
 
 It is kept over an outage of Redis and told first when it is back; telling it twice is harmless.
 """
@@ -11,17 +11,43 @@ from typing import Any
 import msgspec
 
 from delayq.store import commands
-from delayq.store.commands import AsPulled, Command, Now, Retention
-from delayq.store.keys import QueueKeys
-from workers.sending.message import InFlightMessage, Stage
+from delayq.store.commands import AsPulled, Command, Now
+from workers.queue.tenure import Tenure
 
-__all__ = ["Settlement", "Step"]
+__all__ = ["ACK", "Ack", "Bury", "Corrupt", "Fate", "Park", "Retry", "Settlement", "Step"]
 
 CHUNK = 500
 
 
+class Ack(msgspec.Struct, frozen=True):
+    """It was forwarded: Redis forgets it."""
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """A failed attempt is counted. It is tried again at `due`; None keeps its due, and it backs off for `pause` ms."""
+
+    due: int | None
+    pause: int
+
+
+class Bury(msgspec.Struct, frozen=True):
+    """It is given up after one attempt more."""
+
+    reason: str
+
+
+class Park(msgspec.Struct, frozen=True):
+    """It is set aside in the parked set of this name."""
+
+    name: str
+
+
+Fate = Ack | Retry | Bury | Park
+ACK = Ack()
+
+
 class Corrupt(msgspec.Struct, frozen=True):
-    """A pulled message whose record cannot be read: it can only be buried."""
+    """A pulled message whose record cannot be read: it can only be buried, and is not in flight."""
 
     ticket: bytes
     score: int
@@ -30,90 +56,82 @@ class Corrupt(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
 
-class Step(msgspec.Struct):
-    """One command of a settlement, what it settles, and the name of the parked set if it parks."""
+class Step(msgspec.Struct, frozen=True):
+    """One command of a settlement: `fate` is the kind of what it tells; `name` is the parked set if it parks."""
 
-    kind: str
-    items: Sequence[Any]
+    fate: type[Fate]
+    name: str
+    told: Sequence[tuple[Any, Any]]  # messages, each with its fate
     command: Command[Any]
-    name: str = ""
 
     @property
     def tickets(self) -> Iterator[bytes]:
         """The tickets that it settles."""
-        return ((item[0] if isinstance(item, tuple) else item).ticket for item in self.items)
+        return (message.ticket for message, _ in self.told)
 
 
 class Settlement:
-    """Messages by what becomes of them; a step is taken off once Redis has answered it."""
+    """Messages, each with its fate, by the step that tells it; they are taken off once Redis has answered."""
 
     def __init__(self) -> None:
-        self.acks: list[InFlightMessage] = []
-        self.retries: list[tuple[InFlightMessage, int | None]] = []
-        self.burials: list[tuple[AsPulled, int, str]] = []
-        self.parkings: dict[str, list[InFlightMessage]] = {}
-        self.bytes_to_park: dict[str, int] = {}
+        # Acks first: until they are told, what was forwarded would be forwarded again by the next owner.
+        self._untold: dict[tuple[type[Fate], str], list[tuple[Any, Any]]] = {
+            (Ack, ""): [],
+            (Retry, ""): [],
+            (Bury, ""): [],
+        }
 
     def __bool__(self) -> bool:
-        return bool(self.acks or self.retries or self.burials or self.parkings)
+        return any(self._untold.values())
 
-    def ack(self, held: InFlightMessage) -> None:
-        """Forget the message: it was forwarded."""
-        held.stage = Stage.SETTLING
-        self.acks.append(held)
+    @property
+    def but_parkings(self) -> bool:
+        """Whether there is anything that ends an attempt."""
+        return any(untold for (fate, _), untold in self._untold.items() if fate is not Park)
 
-    def retry(self, held: InFlightMessage, next_due: int | None) -> None:
-        """Count a failed attempt; None keeps the due."""
-        held.stage = Stage.SETTLING
-        self.retries.append((held, next_due))
+    def to_park(self, name: str) -> Sequence[tuple[Any, Any]]:
+        """What is yet to be parked under a name."""
+        return self._untold.get((Park, name), ())
 
-    def bury(self, held: AsPulled, reason: str) -> None:
-        """Give the message up after one attempt more."""
-        if isinstance(held, InFlightMessage):
-            held.stage = Stage.SETTLING
-        self.burials.append((held, held.attempts + 1, reason))
+    @property
+    def names(self) -> set[str]:
+        """The parked sets in which something is yet to be parked."""
+        return {name for (_, name), untold in self._untold.items() if name and untold}
 
-    def park(self, name: str, held: InFlightMessage) -> None:
-        """Set the message aside under `name`."""
-        held.stage = Stage.SETTLING
-        self.parkings.setdefault(name, []).append(held)
-        self.bytes_to_park[name] = self.bytes_to_park.get(name, 0) + held.size
+    def add(self, message: AsPulled, fate: Fate) -> None:
+        """Tell it in the next step."""
+        self._untold.setdefault((type(fate), fate.name if isinstance(fate, Park) else ""), []).append((message, fate))
 
     def keep_acks_only(self) -> None:
         """Forget the rest: it stays in the queue as it was."""
-        self.retries.clear()
-        self.burials.clear()
-        self.parkings.clear()
-        self.bytes_to_park.clear()
+        for (fate, _), untold in self._untold.items():
+            if fate is not Ack:
+                untold.clear()
 
-    def steps(self, keys: QueueKeys, epoch: str, now: Now, retention: Retention) -> Iterator[Step]:
-        """The commands that tell it, acks first."""
-        for acks in _chunks(self.acks):
-            yield Step("ack", acks, commands.ack(keys, epoch, acks, now=now, retention=retention))
-        for retries in _chunks(self.retries):
-            yield Step("retry", retries, commands.retry(keys, epoch, retries))
-        for burials in _chunks(self.burials):
-            yield Step("bury", burials, commands.bury(keys, epoch, burials, now=now))
-        for name, parked in self.parkings.items():
-            for some in _chunks(parked):
-                yield Step("park", some, commands.park(keys, epoch, name, some), name)
+    def steps(self, tenure: Tenure, now: Now) -> list[Step]:
+        """The commands that tell it."""
+        return [
+            Step(fate, name, some, _command(tenure, fate, name, some, now))
+            for (fate, name), untold in self._untold.items()
+            for some in (untold[start : start + CHUNK] for start in range(0, len(untold), CHUNK))
+        ]
 
     def told(self, step: Step) -> None:
         """Take off what Redis has answered. Steps are answered in the order in which they were made."""
-        count = len(step.items)
-        if step.kind == "ack":
-            del self.acks[:count]
-        elif step.kind == "retry":
-            del self.retries[:count]
-        elif step.kind == "bury":
-            del self.burials[:count]
-        else:
-            del self.parkings[step.name][:count]
-            self.bytes_to_park[step.name] -= sum(held.size for held in step.items)
-            if not self.parkings[step.name]:
-                del self.parkings[step.name], self.bytes_to_park[step.name]
+        untold = self._untold[step.fate, step.name]
+        del untold[: len(step.told)]
+        if step.name and not untold:
+            del self._untold[step.fate, step.name]
 
 
-def _chunks(items: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(items), CHUNK):
-        yield items[start : start + CHUNK]
+def _command(tenure: Tenure, fate: type[Fate], name: str, some: Sequence[tuple[Any, Any]], now: Now) -> Command[Any]:
+    keys, epoch = tenure.keys, tenure.incarnation.name
+    messages = [message for message, _ in some]
+    if fate is Ack:
+        return commands.ack(keys, epoch, messages, now=now, retention=tenure.retention)
+    if fate is Retry:
+        return commands.retry(keys, epoch, [(message, retry.due) for message, retry in some])
+    if fate is Bury:
+        buried = [(message, message.attempts + 1, bury.reason) for message, bury in some]
+        return commands.bury(keys, epoch, buried, now=now)
+    return commands.park(keys, epoch, name, messages)

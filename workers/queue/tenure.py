@@ -1,25 +1,54 @@
-"""One owner's time with a queue: its keys, the epoch, and the incarnation, as scripts are told them."""
+"""One owner's time with a queue: what is the same for everything that is done in it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from delayq.clock import Clock
+from delayq.routes import Routes
+from delayq.store.commands import Retention
+from delayq.store.connect.store import Store
 from delayq.store.keys import QueueKeys
+from workers.queue.policy import Policy
+from workers.sending.forwarder import Forwarder
+from workers.sending.observer import Observer
 
-__all__ = ["Tenure"]
+if TYPE_CHECKING:
+    from workers.sending.spans import Spans
+
+__all__ = ["Incarnation", "Tenure"]
 
 
-class Tenure:
-    """A queue under one epoch. Its incarnation is how often its owner has gone on without having heard from Redis."""
+class Incarnation:
+    """By which name scripts know an owner: its epoch, and how often it has gone on without having heard from Redis."""
 
-    __slots__ = ("_incarnation", "epoch", "keys", "name")
+    __slots__ = ("_count", "epoch", "name")
 
-    def __init__(self, keys: QueueKeys, epoch: str) -> None:
-        self.keys = keys
+    def __init__(self, epoch: str) -> None:
         self.epoch = epoch
-        self._incarnation = 0
-        self.name = ""  # what scripts are given
+        self._count = 0
+        self.name = ""
         self.go_on()
 
     def go_on(self) -> None:
         """Go on though nobody knows what became of what was sent: should it arrive later, it is to do nothing."""
-        self._incarnation += 1
-        self.name = f"{self.epoch}#{self._incarnation:010}"
+        self._count += 1
+        self.name = f"{self.epoch}#{self._count:010}"
+
+
+class Tenure(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue under one epoch. `forwarders` are by route; a route without one is a stream in the same Redis."""
+
+    keys: QueueKeys
+    incarnation: Incarnation
+    store: Store
+    clock: Clock
+    policy: Policy
+    retention: Retention
+    routes: Routes
+    forwarders: Mapping[str, Forwarder]
+    observer: Observer | None = None
+    spans: Spans | None = None

@@ -15,33 +15,26 @@ LOOK_AGAIN = 500
 
 
 class Stage(Enum):
-    """Where a message is in its owner's memory, from the pull to the answer of Redis.
+    """Where a message is in its owner's memory; workers/queue/in_flight.py draws the ways between them."""
 
-    ```text
-    pull ─▶ PULLED ─▶ WAITING ─▶ SENDING ─▶ SETTLING ─▶ forgotten: acked, retried, buried, parked
-               │  ▲                            ▲  │
-               │  └── not sent after all       │  └─▶ BACKING_OFF ─▶ forgotten, and pulled anew
-               └───── expired, parked ─────────┘
-    ```
-    """
-
-    PULLED = "pulled"  # with an ordering key: it may wait behind others
+    PULLED = "pulled"  # with an ordering key it may wait behind others of its key
     WAITING = "waiting"  # for room at its forwarder
     SENDING = "sending"
-    SETTLING = "settling"  # Redis has yet to be told what becomes of it
+    ACKING = "acking"  # it was forwarded, and Redis has yet to be told
+    SETTLING = "settling"  # Redis has yet to be told that it is retried, buried or parked
     BACKING_OFF = "backing off"  # with an ordering key: its failure was counted, and it keeps its place
 
 
 class InFlightMessage:
     """A pulled message: a `Delivery` to targets, and `AsPulled` to the commands that settle it.
 
-    Raises CorruptRecord if the record cannot be read.
+    All that may change in it is changed by `InFlight`. Raises CorruptRecord if the record cannot be read.
     """
 
     __slots__ = (
-        "after",
         "again_at",
         "attempts",
+        "pause",
         "probe",
         "pulled_at",
         "record",
@@ -52,17 +45,17 @@ class InFlightMessage:
         "ticket",
     )
 
-    def __init__(self, ticket: bytes, score: int, attempts: int, raw: bytes) -> None:
+    def __init__(self, ticket: bytes, score: int, attempts: int, raw: bytes, pulled_at: int | None = None) -> None:
         self.ticket = ticket
         self.score = score
         self.attempts = attempts
         self.record = Record(raw)
         self.size = len(raw)
+        self.pulled_at = score if pulled_at is None else pulled_at  # Unix ms by the clock that pulls go by
         self.route: Route | None = None
         self.stage = Stage.PULLED
-        self.pulled_at = score  # Unix ms by the clock that pulls go by
         self.probe = False  # sent through an open circuit, to see whether it can be closed
-        self.after = 0  # ms that the target asked to be left alone for, when it failed
+        self.pause = 0  # ms for which it backs off once Redis has counted its failure
         self.again_at = 0  # monotonic ms at which one that backs off is pulled anew
 
     @property

@@ -85,7 +85,7 @@ class Metrics:
     def watch(self, node: Node) -> None:
         """Ask the node for what is looked at, not counted."""
         Gauge("delayq_in_flight", "Messages held", registry=self.registry).set_function(
-            lambda: sum(len(job.dispatch.flight) for job in list(node.jobs.values()))
+            lambda: sum(len(job.in_flight) for job in list(node.jobs.values()))
         )
         Gauge("delayq_queues", "Queues owned, of all layouts", registry=self.registry).set_function(
             lambda: len(node.jobs)
@@ -116,7 +116,7 @@ class Metrics:
         )
         Gauge(
             "delayq_refusing_streams", "Topics whose stream in the same Redis takes nothing", registry=self.registry
-        ).set_function(lambda: sum(len(job.dispatch.refusals.reasons) for job in list(node.jobs.values())))
+        ).set_function(lambda: sum(len(job.refusals.reasons) for job in list(node.jobs.values())))
         Gauge("delayq_clock_skew_seconds", "The clock of Redis minus this node's", registry=self.registry).set_function(
             lambda: node.skew.ms / 1000
         )

@@ -1,0 +1,142 @@
+"""What one route has of a queue's window, and whether its target takes more.
+
+No route may fill the whole window, so that one that hangs leaves room for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workers.queue.parked_sets import ParkedSets, of_route
+from workers.sending.forwarder import STALL, Forwarder
+from workers.sending.message import InFlightMessage
+
+__all__ = ["Share"]
+
+
+class Share:
+    """At most so many messages on their way, of at most so many bytes. `InFlight` moves what is counted here."""
+
+    def __init__(self, forwarder: Forwarder, most: int, most_bytes: int, parked: ParkedSets) -> None:
+        self.name = forwarder.route.name
+        self.aside = of_route(self.name)  # the set in which its messages are parked
+        self.forwarder = forwarder
+        self.waiting: list[InFlightMessage] = []  # for room, in order
+        self.sending = 0
+        self.bytes = 0  # of all that is in flight
+        self.bytes_to_park = 0  # of those that are about to be parked, and take nothing any more
+        self._most = most
+        self._most_bytes = most_bytes
+        self._parked = parked
+        self.waiting_since: int | None = None  # monotonic ms
+        self._typical = 1  # bytes of a message, by the last that found no room
+        self._crowd = 0  # bytes that were in flight beside messages that did not fit in
+        self._probes = 0  # that the circuit permits, and nobody has made yet
+
+    # -- room --------------------------------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """How many messages more may be on their way, however large they are."""
+        return min(self.forwarder.room, self._most - self.sending)
+
+    @property
+    def room_bytes(self) -> int:
+        """How many bytes more may be in flight; below 0 if there are too many."""
+        return self._most_bytes - self.bytes + self.bytes_to_park
+
+    @property
+    def stuck(self) -> bool:
+        """Whether more would be in the others' way: there is no room, and that does not change quickly."""
+        if self.room > 0 and (self.room_bytes >= 0 or not self.sending):
+            return False
+        waited = self.forwarder.waited(self.waiting_since)
+        return self.forwarder.stalled or self.aside in self._parked or waited > STALL
+
+    def full_of_lanes(self, count: int) -> bool:
+        """Whether so many messages in lanes are enough: they fill the window no less than what is being sent."""
+        return count > 0 and (count >= self._most or self.room_bytes < 0)
+
+    def _fitting(self, batch: Sequence[InFlightMessage]) -> int:
+        """How many of a batch that is in flight there are bytes for; one always finds some."""
+        count, beyond = len(batch), -self.room_bytes
+        while count and beyond > 0:
+            count -= 1
+            beyond -= batch[count].size
+        return count if count or self.sending else 1
+
+    def may_come_back(self, most: int, in_lanes: int) -> int:
+        """How many parked messages may come back now, at most so many."""
+        if self.waiting:
+            return 0
+        if self.broken:
+            # Probes that were permitted and have not been pulled yet stay permitted.
+            if permit := self.forwarder.circuit.permit():
+                self._probes = permit
+            return permit
+        if 0 < self._crowd <= self.bytes - self.bytes_to_park or self.forwarder.stalled:
+            return 0
+        heavy = self.room_bytes // self._typical
+        if not self.sending:
+            heavy = max(1, heavy)
+        return max(0, min(most, self.room, self._most - in_lanes, heavy))
+
+    # -- the circuit -------------------------------------------------------------------------------------------------
+
+    @property
+    def broken(self) -> bool:
+        """Whether the target is held for broken: its circuit is open."""
+        return self.forwarder.circuit.open
+
+    def gate(self) -> bool:
+        """Whether messages may go as they come; while the circuit is open, ask it for probes."""
+        if self.broken:
+            self._probes = self._probes or self.forwarder.circuit.permit()
+            return False
+        self._probes = 0
+        return not self.stuck
+
+    def takes_probe(self, id: str) -> bool:
+        """Whether this message may go though others may not: to see whether the target, or the message, is at fault."""
+        if self._probes > 0:
+            self._probes -= 1
+            return True
+        return self.forwarder.circuit.may_try(id)
+
+    def probe_failed(self) -> None:
+        """Let no more of the permitted probes go: the next pause has begun."""
+        self._probes = 0
+
+    # -- moved by the life of messages -------------------------------------------------------------------------------
+
+    def admit(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
+        """Those of a batch that find room, which are sent now; the others wait, and behind others that wait, all do."""
+        if self.waiting:
+            self.waiting += batch
+            return []
+        fitting = self._fitting(batch)
+        room = max(0, min(self.room, fitting))
+        if room == len(batch):
+            self._typical = 1
+        else:
+            self.waiting = batch[room:]
+            if self.waiting_since is None:
+                self.waiting_since = self.forwarder.now()
+            if fitting < len(batch):
+                self.crowded(self.waiting)
+        self.sending += room
+        return batch[:room]
+
+    def crowded(self, batch: Sequence[InFlightMessage]) -> None:
+        """These are in flight and too large for what is left: nothing parked need come back before a send has ended.
+
+        Nor before what else is in flight has become less, as it may be dropped or parked too.
+        """
+        size = sum(message.size for message in batch)
+        self._typical = size // len(batch)
+        self._crowd = self.bytes - self.bytes_to_park - size
+
+    def returned(self, count: int) -> None:
+        """So many are no longer being sent."""
+        self.sending -= count
+        self._crowd = 0
