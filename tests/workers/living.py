@@ -25,7 +25,7 @@ from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
 from workers.queue.policy import Policy
 from workers.sending.backoff import Backoff
-from workers.sending.message import InFlightMessage
+from workers.sending.message import InFlightMessage, Stage
 
 __all__ = ["live"]
 
@@ -268,6 +268,7 @@ class Life:
             for held in one.on_submit[sent[name] :]:
                 self.keep.append(held)
                 self.check_order(held)
+        self.check_books()
         return pause
 
     def answer(self, route: str, index: int) -> None:
@@ -305,6 +306,28 @@ class Life:
                 found = self.world.found([other.id])[other.id]
                 state = found.state if found is not None else "gone"
                 assert state in ("dead", "gone"), f"step {self.step}: {held.id} overtakes {other.id}, which is {state}"
+
+    def check_books(self) -> None:
+        """What the owner counts and knows is what there is, in each share of the window, each lane, each parked set."""
+        job, work = self.hand.job, self.hand.job.in_flight
+        messages = work.messages.values()
+        assert work.size == sum(message.size for message in messages)
+        for name, share in work.shares.items():
+            own = [message for message in messages if message.route is share.forwarder.route]
+            assert share.bytes == sum(message.size for message in own), f"bytes are left counted for {name}"
+            unheard = sum(len(batch) for batch, _ in job._inbox if batch[0].route is share.forwarder.route)
+            assert share.sending == len(self.hand.forwarders[name].outbox) + unheard
+            waiting = [message for message in own if message.stage is Stage.WAITING]
+            assert sorted(map(id, share.waiting)) == sorted(map(id, waiting)), (
+                "what waits for room is not all that waits"
+            )
+        for name, lane in work._lanes._lanes.items():
+            assert all(work.messages.get(message.ticket) is message for message in lane), f"{name} keeps what is gone"
+            assert lane[0].stage is not Stage.PULLED, f"the first of {name} never goes"
+        for name in work._settlement.names:
+            known = job.parked._sets.get(name)
+            for message, _ in work._settlement.to_park(name):
+                assert known and message.place >= known.head, f"{name} is not known to hold up {message.id}"
 
     def all_is_well_again(self) -> None:
         self.faulty.fault, self.routes.left = "", None
