@@ -75,6 +75,7 @@ def api_process(redis_url: str, folder: Path, *, ignoring_sigint: bool = False, 
         popen.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("ignoring_sigint", [False, True])
 def test_either_signal_stops_it_in_order(

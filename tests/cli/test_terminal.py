@@ -108,6 +108,7 @@ SLOW = {
 OF_REDIS = {"asyncio", "delayq.client.clients", "pydantic_settings", "redis"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "slow"),
     [

@@ -69,6 +69,7 @@ def refused(hosts: str, access: Access) -> str:
         session.close()
 
 
+@pytest.mark.slow
 def test_nodes_share_the_queues_over_tls_with_a_user_and_only_that_user_may_touch_them(
     guarded: ZooKeeperServer, access: Access, store: Store, clock: ManualClock, zookeeper_root: str
 ) -> None:

@@ -64,6 +64,7 @@ def test_the_wheel_declares_its_command_and_its_targets(wheel: zipfile.ZipFile) 
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_project_of_ones_own_installs_it_as_the_readme_says(source: Path, tmp_path: Path) -> None:
     (command,) = re.findall(r"`(pip install [^`]*)`", (ROOT / "README.md").read_text())
     offline = ["--no-deps", "--no-index", "--no-build-isolation", "--target", str(tmp_path / "site")]

@@ -202,6 +202,7 @@ def test_what_is_parked_comes_back_though_replies_are_lost(
     assert sorted(target.ids) == sorted(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_load_over_a_link_that_keeps_losing_replies_is_delivered_exactly_once(
     node: RunningNode,

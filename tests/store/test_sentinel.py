@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -57,18 +58,18 @@ def test_the_primary_is_found_through_the_sentinels(sentinels: SentinelsUnderTes
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_sentinels_that_are_not_there_are_unavailable(make: Any) -> None:
-    store = make(f"redis+sentinel://{LOCALHOST}:{free_port()},{LOCALHOST}:{free_port()}/{SERVICE}", timeout=0.5)
-    with pytest.raises(StoreUnavailable, match="no sentinel names the primary of delayq"):
+    url = f"redis+sentinel://{LOCALHOST}:{free_port()},{LOCALHOST}:{free_port()}/{SERVICE}"
+    reason = "no sentinel names the primary of delayq"
+    with closing(make(url, timeout=0.5)) as store, pytest.raises(StoreUnavailable, match=reason):
         store.run(commands.layout(16))
-    store.close()
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_a_service_that_no_sentinel_knows_is_told(sentinels: SentinelsUnderTest, make: Any) -> None:
-    store = make(sentinels.url.replace(f"/{SERVICE}/", "/strange/"))
-    with pytest.raises(StoreUnavailable, match="the primary of strange, they do not know it"):
+    url = sentinels.url.replace(f"/{SERVICE}/", "/strange/")
+    reason = "the primary of strange, they do not know it"
+    with closing(make(url)) as store, pytest.raises(StoreUnavailable, match=reason):
         store.run(commands.layout(16))
-    store.close()
 
 
 @pytest.fixture(params=["plain", "tls"], scope="module")
@@ -84,14 +85,13 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_sentinels_and_servers_are_asked_as_different_users(guarded: GuardedGroup, make: Any) -> None:
-    store = make(guarded.url)
-    assert works(store)
-    assert store.run(checks.server()).role == "master"
-    before = guarded.sentinel.sees()["port"]
-    eventually(guarded.sentinel.fail_over, "the replica is good enough", seconds=60)
-    eventually(lambda: guarded.sentinel.sees()["port"] != before, "another one is primary", seconds=60)
-    eventually(lambda: works(store) and port_of(store) == guarded.primary.port, "the store is there", seconds=60)
-    store.close()
+    with closing(make(guarded.url)) as store:
+        assert works(store)
+        assert store.run(checks.server()).role == "master"
+        before = guarded.sentinel.sees()["port"]
+        eventually(guarded.sentinel.fail_over, "the replica is good enough", seconds=60)
+        eventually(lambda: guarded.sentinel.sees()["port"] != before, "another one is primary", seconds=60)
+        eventually(lambda: works(store) and port_of(store) == guarded.primary.port, "the store is there", seconds=60)
     eventually(lambda: guarded.primary.replicas == 1, "the old primary follows", seconds=60)
 
 
@@ -102,10 +102,8 @@ def test_a_wrong_password_is_told_whosever_it_is(guarded: GuardedGroup, make: An
         (GuardedGroup.SERVERS, "wrong", "no sentinel names the primary of delayq: .*(WRONGPASS|invalid username)"),
         ("wrong", GuardedGroup.ASKER, "refused the credentials"),
     ):
-        store = make(guarded.url_with(servers, asker))
-        with pytest.raises(StoreError, match=reason):
+        with closing(make(guarded.url_with(servers, asker))) as store, pytest.raises(StoreError, match=reason):
             store.run(commands.layout(16))
-        store.close()
 
 
 @pytest.mark.slow

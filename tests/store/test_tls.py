@@ -60,7 +60,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 def settings_of(guarded: Guarded, **given: str) -> Settings:
     url = f"{guarded.place}?{guarded.files}"
-    return load_settings(**({"redis_url": url, "redis_user": "delayq", "redis_password": PASSWORD} | given))
+    own = {"redis_url": url, "redis_user": "delayq", "redis_password": PASSWORD, "redis_timeout": "20s"}
+    return load_settings(**(own | given))
 
 
 @pytest.mark.slow

@@ -66,6 +66,7 @@ async def test_asyncio_refuses_it_as_well(lax: EmbeddedServer) -> None:
     assert names(lax) == []
 
 
+@pytest.mark.slow
 def test_it_is_taken_as_soon_as_it_is_set_right(lax: EmbeddedServer) -> None:
     with Client(lax.url) as client, closing(Member(lax).admin) as admin:
         with pytest.raises(ConfigError):

@@ -287,6 +287,7 @@ def run(server: ServerUnderTest, examples: int, drawn: int = 0) -> None:
         store.close()
 
 
+@pytest.mark.slow
 def test_every_client_is_told_the_truth_while_queues_are_resharded(valkey: ServerUnderTest) -> None:
     run(valkey, examples=200)
 
@@ -313,6 +314,7 @@ def search(server: ServerUnderTest, mutant: Mutant) -> None:
     run(server, examples=2_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_the_machine_fails_without_a_rule_of_the_scripts(
     mutant: Mutant, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ SEEDS = int(os.environ.get("DELAYQ_TEST_SEEDS", "50"))
 FURTHER = 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_everything_ends_and_in_order_with_one_owner_that_lives_on(valkey: ServerUnderTest, seed: int) -> None:
     live(valkey.url, seed)
@@ -61,6 +62,7 @@ def _search(url: str, seeds: tuple[int, ...]) -> None:
         live(url, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_random_life_fails_without_a_rule(
     valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: str

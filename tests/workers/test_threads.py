@@ -223,6 +223,7 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
     assert world.records() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "name"),
     [
