@@ -16,7 +16,7 @@ from coordinator.zookeeper.access import OPEN, Access
 from coordinator.zookeeper.membership import Entry, decode, fault_of, taking_part
 from coordinator.zookeeper.node_entry import OwnEntry
 from coordinator.zookeeper.owner_znodes import OwnerZnodes
-from coordinator.zookeeper.session import Node, Session
+from coordinator.zookeeper.session import Session, Znode
 from delayq.clock import Clock
 from delayq.errors import ConfigError
 from delayq.store.connect.store import Store
@@ -317,6 +317,6 @@ class ZooKeeperCoordinator:
         entries = {paths[path]: decode(node.data) for path, node in found.items()}
         return entries, frozenset(paths[path] for path, node in found.items() if node.ours)
 
-    def _read_owners(self, session: Session) -> dict[int, Node]:
+    def _read_owners(self, session: Session) -> dict[int, Znode]:
         paths = {self._owned.path(queue): queue for queue in self._queues}
         return {paths[path]: node for path, node in session.read(paths).items()}

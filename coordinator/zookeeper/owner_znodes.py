@@ -10,7 +10,7 @@ import structlog
 
 from coordinator.epoch import Claim, draw_owner, epoch_text
 from coordinator.errors import CoordinatorError
-from coordinator.zookeeper.session import Node, Session, Watch
+from coordinator.zookeeper.session import Session, Watch, Znode
 from delayq.clock import Clock
 from delayq.store import commands
 from delayq.store.connect.store import Store
@@ -144,7 +144,7 @@ class OwnerZnodes:
         with self._lock:
             self._stale |= self._held
 
-    def tidy(self, session: Session, seen: Mapping[int, Node], assigned: frozenset[int]) -> bool:
+    def tidy(self, session: Session, seen: Mapping[int, Znode], assigned: frozenset[int]) -> bool:
         """Let go what is ours and nobody works on, and find what is held without a znode; True if there was such.
 
         `seen` may be outdated by a claim or a release meanwhile, so what looks odd is looked at again.
@@ -167,7 +167,7 @@ class OwnerZnodes:
                         self._stale.add(queue)
         return found
 
-    def _own(self, session: Session, queue: int, anew: bool, gone: Watch) -> Node | None:
+    def _own(self, session: Session, queue: int, anew: bool, gone: Watch) -> Znode | None:
         """Our owner znode, made if there is none. One that was made although its reply was lost is found here too."""
         path = self.path(queue)
         if anew:

@@ -28,7 +28,7 @@ from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.zookeeper.access import OPEN, Access
 from delayq.errors import ConfigError
 
-__all__ = ["Node", "Session", "Watch"]
+__all__ = ["Session", "Watch", "Znode"]
 
 #: Called with kazoo's event, in a thread of kazoo's: it must not block.
 Watch = Callable[[Any], None]
@@ -38,7 +38,7 @@ _kazoo_log = logging.getLogger("delayq.kazoo")
 _kazoo_log.addHandler(logging.NullHandler())
 
 
-class Node(msgspec.Struct, frozen=True):
+class Znode(msgspec.Struct, frozen=True):
     """A znode: what is in it, the transaction that made it, whether it is this very session's, how often it was written."""
 
     data: bytes
@@ -160,21 +160,21 @@ class Session:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def create(self, path: str, data: bytes) -> Node | None:
+    def create(self, path: str, data: bytes) -> Znode | None:
         """Make an ephemeral znode, and those above it; None if there is one already."""
         try:
             asked = self._kazoo().create_async(path, data, ephemeral=True, makepath=True, include_data=True)
             _, stat = self._do(asked, NodeExistsError)
         except NodeExistsError:
             return None
-        return Node(data, stat.czxid, True, stat.version)
+        return Znode(data, stat.czxid, True, stat.version)
 
-    def look(self, path: str, watch: Watch | None = None) -> Node | None:
+    def look(self, path: str, watch: Watch | None = None) -> Znode | None:
         """The znode, without what is in it; None if there is none. `watch` is called once, when that changes."""
         stat = self._do(self._kazoo().exists_async(path, watch=watch))
         return None if stat is None else self._node(b"", stat)
 
-    def read(self, paths: Iterable[str], watch: Watch | None = None) -> dict[str, Node]:
+    def read(self, paths: Iterable[str], watch: Watch | None = None) -> dict[str, Znode]:
         """The znodes that there are among these, asked for all at once."""
         asked = [(path, self._kazoo().get_async(path, watch=watch)) for path in paths]
         found = {}
@@ -196,7 +196,7 @@ class Session:
         with suppress(NoNodeError):
             self._do(self._kazoo().set_async(path, data), NoNodeError)
 
-    def keep(self, path: str, data: bytes, before: Node | None) -> bool:
+    def keep(self, path: str, data: bytes, before: Znode | None) -> bool:
         """Put data into a znode that outlives this session; False if it is not any more what was read `before`."""
         try:
             if before is None:
@@ -212,9 +212,9 @@ class Session:
         with suppress(NoNodeError):
             self._do(self._kazoo().delete_async(path), NoNodeError)
 
-    def _node(self, data: bytes, stat: Any) -> Node:
+    def _node(self, data: bytes, stat: Any) -> Znode:
         mine = self._client.client_id
-        return Node(data, stat.czxid, mine is not None and stat.ephemeralOwner == mine[0], stat.version)
+        return Znode(data, stat.czxid, mine is not None and stat.ephemeralOwner == mine[0], stat.version)
 
     def _kazoo(self) -> KazooClient:
         """The client. Without a connection it would keep a call until it has one, and the caller waiting."""

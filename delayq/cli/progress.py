@@ -6,12 +6,12 @@ from typing import Any, Self, TextIO
 
 from delayq.text.output import visible
 
-__all__ = ["Bar", "Line"]
+__all__ = ["Bar", "TransientLine"]
 
 _CLEAR = "\r\x1b[2K"
 
 
-class Line:
+class TransientLine:
     """A line that is written over and over, and gone at the end; nothing where there is no terminal."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -29,7 +29,7 @@ def check_server(store: Store) -> Iterator[Check]:
     yield _check_memory(server, store.run(plain("INFO", "memory", read=_machine_memory)))
 
 
-def _check_version(server: checks.Server) -> Check:
+def _check_version(server: checks.ServerSettings) -> Check:
     text = f"{server.name} {server.version}"
     if server.primaries > 1:
         text += f", {server.primaries} primaries (what follows is said of the worst)"
@@ -42,7 +42,7 @@ def _check_version(server: checks.Server) -> Check:
     return Check("server", OK, text)
 
 
-def _check_aof(server: checks.Server) -> Check:
+def _check_aof(server: checks.ServerSettings) -> Check:
     if server.aof is None:
         return Check("aof", WARN, "the server does not say whether it keeps an append-only file", "ask who runs it")
     if not server.aof:
@@ -59,7 +59,7 @@ def _check_aof(server: checks.Server) -> Check:
     return Check("aof", OK, "the append-only file is on")
 
 
-def _check_eviction(server: checks.Server) -> Check:
+def _check_eviction(server: checks.ServerSettings) -> Check:
     if server.policy not in (None, "noeviction"):
         text = f"maxmemory-policy is {server.policy}, which lets Redis throw messages away"
         mend = "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file"
@@ -72,7 +72,7 @@ def _machine_memory(reply: Any) -> int:
     return int(info.get("total_system_memory", 0))
 
 
-def _check_memory(server: checks.Server, machine: int) -> Check:
+def _check_memory(server: checks.ServerSettings, machine: int) -> Check:
     used, limit = server.used_memory, server.max_memory or machine
     if not limit:
         return Check("memory", OK, f"{_size(used)} used")

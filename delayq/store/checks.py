@@ -12,7 +12,7 @@ from delayq.store.commands import Command, every, rewritten
 from delayq.store.connect.durability import believable
 from delayq.store.scripts import stopped_when_full
 
-__all__ = ["Disk", "Server", "complaints", "questions", "refuse", "refuse_fsync", "server", "told", "weakest"]
+__all__ = ["Disk", "ServerSettings", "complaints", "questions", "refuse", "refuse_fsync", "server", "told", "weakest"]
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         return self.errors > self.good
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a server that matter; None where it does not say. Of a cluster: the worst of its primaries."""
 
     name: str
@@ -56,12 +56,12 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     appendfsync: str | None = None  # when the append-only file is synced; None: not asked, or the user may not ask
 
 
-def server() -> Command[Server]:
+def server() -> Command[ServerSettings]:
     """Ask a server for its settings; of a cluster, every primary."""
     return every("INFO", read=lambda replies: weakest([_read(reply) for reply in replies]))
 
 
-def weakest(servers: list[Server]) -> Server:
+def weakest(servers: list[ServerSettings]) -> ServerSettings:
     """What can be relied on: of each setting the worst that any of the servers has."""
     first, *others = sorted(servers, key=_age)
     if not others:
@@ -78,7 +78,7 @@ def weakest(servers: list[Server]) -> Server:
     )  # fmt: skip
 
 
-def _age(server: Server) -> tuple[bool, list[int]]:
+def _age(server: ServerSettings) -> tuple[bool, list[int]]:
     return server.name == "valkey", [int(part) for part in server.version.split(".") if part.isdigit()]
 
 
@@ -86,7 +86,7 @@ def _worst(values: list[bool | None]) -> bool | None:
     return False if False in values else None if None in values else True
 
 
-def _read(reply: Any) -> Server:
+def _read(reply: Any) -> ServerSettings:
     info: dict[str, str] = {}
     if isinstance(reply, dict):
         info = {str(name): str(value) for name, value in reply.items()}
@@ -97,7 +97,7 @@ def _read(reply: Any) -> Server:
                 info[name] = value
     name = info.get("server_name", "redis")
     version = info.get(f"{name}_version", info.get("redis_version", "unknown"))
-    return Server(
+    return ServerSettings(
         name=name, version=version, aof=info["aof_enabled"] == "1" if "aof_enabled" in info else None,
         policy=info.get("maxmemory_policy"), max_memory=int(info["maxmemory"]) if "maxmemory" in info else None,
         used_memory=int(info.get("used_memory", 0)), role=info.get("role", "unknown"),
@@ -119,7 +119,7 @@ def _disk(info: Mapping[str, str]) -> Disk:
     )
 
 
-def complaints(server: Server, min_replicas: int = 0, fsync: str = "") -> list[str]:
+def complaints(server: ServerSettings, min_replicas: int = 0, fsync: str = "") -> list[str]:
     """What is wrong with a server, a sentence each; the empty list if nothing is.
 
     `min_replicas` and `fsync` are what DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC promise.
@@ -160,17 +160,17 @@ def complaints(server: Server, min_replicas: int = 0, fsync: str = "") -> list[s
     return found
 
 
-def _file(server: Server) -> str:
+def _file(server: ServerSettings) -> str:
     if server.aof is None:
         return f"the server does not say whether it keeps an append-only file{_where(server)}"
     return f"the append-only file is off{_where(server)}"
 
 
-def _where(server: Server) -> str:
+def _where(server: ServerSettings) -> str:
     return f" on one of the {server.primaries} primaries at least" if server.primaries > 1 else ""
 
 
-def refuse(server: Server) -> None:
+def refuse(server: ServerSettings) -> None:
     """Raise ConfigError for a server that would lose messages, or scripts that a full one would stop.
 
     API, workers, clients and the command line alike ask this before they change anything.
@@ -191,7 +191,7 @@ def questions(fsync: str) -> list[Command[Any]]:
     return [server(), rewritten(), _appendfsync()] if fsync == "always" else [server(), rewritten()]
 
 
-def told(answers: list[Any]) -> Server:
+def told(answers: list[Any]) -> ServerSettings:
     """The server of the answers to `questions`; raises StoreError."""
     found, good, *more = answers
     for answer in answers:
@@ -201,7 +201,7 @@ def told(answers: list[Any]) -> Server:
         good = {}
     policy = more[0] if more and isinstance(more[0], str) else None
     disks = tuple(msgspec.structs.replace(disk, good=good.get(disk.run_id, 0)) for disk in found.disks)
-    server: Server = msgspec.structs.replace(found, appendfsync=policy, disks=disks)
+    server: ServerSettings = msgspec.structs.replace(found, appendfsync=policy, disks=disks)
     return server
 
 
@@ -215,7 +215,7 @@ def _appendfsync() -> Command[str]:
     return every("CONFIG", "GET", "appendfsync", read=read)
 
 
-def refuse_fsync(server: Server) -> None:
+def refuse_fsync(server: ServerSettings) -> None:
     """Raise ConfigError if a server cannot keep DELAYQ_FSYNC=always."""
     if server.aof is not True:
         raise ConfigError(f"DELAYQ_FSYNC=always needs the append-only file, but {_file(server)}")

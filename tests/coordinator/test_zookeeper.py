@@ -13,7 +13,7 @@ import structlog
 from coordinator import CoordinatorError, epoch_text
 from coordinator.zookeeper.coordinator import REREAD
 from coordinator.zookeeper.node_entry import OwnEntry
-from coordinator.zookeeper.session import Node, Session, Watch
+from coordinator.zookeeper.session import Session, Watch, Znode
 from delayq.clock import SystemClock
 from delayq.errors import ConfigError, StoreUnavailable
 from delayq.store import commands
@@ -517,7 +517,7 @@ def test_starts_that_two_nodes_count_at_once_are_both_counted(
     real = Session.read
     raced: list[Player] = []
 
-    def read(self: Session, paths: Iterable[str], watch: Watch | None = None) -> dict[str, Node]:
+    def read(self: Session, paths: Iterable[str], watch: Watch | None = None) -> dict[str, Znode]:
         asked = list(paths)
         found = real(self, asked, watch)
         if asked == [f"{nodes.root}/starts"] and not raced:

@@ -8,7 +8,7 @@ from delayq.store import checks
 from delayq.store.connect.store import Store
 from tests.support.servers import ServerUnderTest
 
-GOOD = checks.Server(
+GOOD = checks.ServerSettings(
     name="valkey",
     version="9.1.2",
     aof=True,

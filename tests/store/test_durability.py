@@ -334,7 +334,7 @@ def test_a_user_who_may_not_ask_is_told_which_right_is_missing(client: Callable[
         admin.close()
 
 
-GOOD = checks.Server(
+GOOD = checks.ServerSettings(
     name="redis", version="7.0.15", aof=True, policy="noeviction", max_memory=0, used_memory=1, role="master",
     loading=False, replicas=2,
 )  # fmt: skip

@@ -21,7 +21,7 @@ from delayq import AsyncClient, Client, Conflict, Message
 from delayq.config import Settings, load_settings
 from delayq.embedded.processes import LOCALHOST
 from delayq.routes import Route
-from delayq.spark.rows.sameness import same_message
+from delayq.spark.rows.records import same_message
 from delayq.store.commands import Traced
 from delayq.targets import Result
 from delayq.targets.webhook.target import WebhookTarget

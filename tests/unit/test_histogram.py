@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from delayq.spark.jobs.histogram import MOST, SHOWN, Histogram
+from delayq.spark.jobs.histogram import MOST, SHOWN, DueHistogram
 
 DAY = 86_400_000
 
 
-def filled(dues: list[int]) -> Histogram:
-    made = Histogram()
+def filled(dues: list[int]) -> DueHistogram:
+    made = DueHistogram()
     for due in dues:
         made.add(due)
     return made
@@ -21,7 +21,7 @@ def test_dues_of_some_seconds_are_counted_by_the_second() -> None:
 
 
 def test_nothing_has_no_rows() -> None:
-    assert Histogram().rows() == []
+    assert DueHistogram().rows() == []
 
 
 @pytest.mark.parametrize("span", [1, 60_000, DAY, 400 * DAY, 115_000 * DAY])

@@ -44,7 +44,7 @@ class Watch:
         self._next = self._looked_at = clock.monotonic()
         self.alarms: dict[str, str] = {}
         self.stats: Sequence[QueueStats] = ()
-        self.server: checks.Server | None = None
+        self.server: checks.ServerSettings | None = None
         self.missing = 0
         self.parked = 0
         self.backlogs: dict[str, int] = {}  # of the fullest stream of each route

@@ -10,7 +10,7 @@ import typer
 from delayq.care.undo_run import Undone
 from delayq.care.undo_run import undo as steps_of
 from delayq.cli.options import AsJson, BadUse, RedisUrl, connect
-from delayq.cli.progress import Line
+from delayq.cli.progress import TransientLine
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import RUN_PROPERTY, Message
 from delayq.text.output import Output, say
@@ -37,7 +37,7 @@ def undo(
         except InvalidMessage as error:
             raise BadUse(f"RUN: {error.reason}") from None
         try:
-            with Line(sys.stderr) as line:
+            with TransientLine(sys.stderr) as line:
                 for step in steps_of(client.store, context, run):
                     undone = step.undone
                     of = f"{step.looked:,} of {step.total:,} messages"

@@ -18,16 +18,16 @@ from delayq.codec import CONTENT, encode
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
 from delayq.message import Limits, Message, State
-from delayq.spark.jobs.histogram import Histogram
+from delayq.spark.jobs.histogram import DueHistogram
 from delayq.spark.options import WriteOptions, zone
+from delayq.spark.rows.records import same_message
 from delayq.spark.rows.rows import messages_of
-from delayq.spark.rows.sameness import same_message
 from delayq.spark.writing.counts import Counts
 from delayq.spark.writing.handed import Handed
 from delayq.spark.writing.sending import reason_of
 from delayq.spark.writing.task import windows
 from delayq.store import checks, commands
-from delayq.store.checks import Server
+from delayq.store.checks import ServerSettings
 from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.connect.store import Store
@@ -50,7 +50,7 @@ class Forecast(msgspec.Struct, kw_only=True):
     """
 
     counts: Counts = msgspec.field(default_factory=Counts)
-    dues: Histogram = msgspec.field(default_factory=Histogram)
+    dues: DueHistogram = msgspec.field(default_factory=DueHistogram)
     records: int = 0
     ids: int = 0
     keys: int = 0
@@ -84,7 +84,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
 
 def room(store: Store) -> Room:
     """Ask the server; raises StoreError."""
-    found: Server = store.run(checks.server())
+    found: ServerSettings = store.run(checks.server())
     return Room(
         server=found.name, used=found.used_memory, most=found.max_memory or 0, primaries=max(1, found.primaries)
     )

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Histogram"]
+__all__ = ["DueHistogram"]
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 #: Widths of steps in ms; each is a whole number of those before it, so that fine counts can be put together.
@@ -18,7 +18,7 @@ MOST: Final = 1_000
 SHOWN: Final = 30
 
 
-class Histogram(msgspec.Struct):
+class DueHistogram(msgspec.Struct):
     """Messages by the step that their due lies in, numbered from the epoch on."""
 
     width: int = WIDTHS[0]
@@ -31,7 +31,7 @@ class Histogram(msgspec.Struct):
         while len(self.counts) > MOST:
             self._widen()
 
-    def merge(self, other: Histogram) -> None:
+    def merge(self, other: DueHistogram) -> None:
         """Count what another one has counted."""
         while self.width < other.width:
             self._widen()
@@ -47,7 +47,7 @@ class Histogram(msgspec.Struct):
 
     def rows(self) -> list[tuple[int, int]]:
         """The beginning (Unix ms) of each step and its count, from the first to the last; at most 30."""
-        shown = Histogram(self.width, dict(self.counts))
+        shown = DueHistogram(self.width, dict(self.counts))
         while shown.counts and max(shown.counts) - min(shown.counts) >= SHOWN:
             shown._widen()
         steps = range(min(shown.counts), max(shown.counts) + 1) if shown.counts else range(0)

@@ -1,4 +1,4 @@
-"""Messages that are there, as rows of a table."""
+"""Messages that are there: as rows of a table, and whether a row is one of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
-from delayq.codec import BODY_BYTES, BODY_JSON, Record
+from delayq.codec import BODY_BYTES, BODY_JSON, RELATIVE, Record, encode
+from delayq.message import RUN_PROPERTY, TRACEPARENT, Limits, Message
 from delayq.store.commands import Found
 
-__all__ = ["COLUMNS", "batch_of"]
+__all__ = ["COLUMNS", "batch_of", "same_message"]
 
 
 def _body(record: Record) -> str:
@@ -68,3 +70,26 @@ def batch_of(messages: Sequence[Found], schema: pa.Schema) -> pa.RecordBatch:
             values = [None if one.record is None else of_record(one.record) for one in messages]
         columns.append(pa.array(values, type=field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+_NO_LIMITS = Limits(body=2**40)
+
+
+def same_message(record: Record, row: Message) -> bool:
+    """Whether the message in the pool is what this row would have become, but for the run and the trace that scheduled it.
+
+    Also when its due was relative and the row has the absolute one that came of it, as what was exported does.
+    """
+    properties = dict(row.properties)
+    stored = record.properties
+    for name in (RUN_PROPERTY, TRACEPARENT):
+        properties.pop(name, None)
+        if name in stored:
+            properties[name] = stored[name]
+    if row.expect_date is None:
+        if not record.flags & RELATIVE:
+            return False
+    elif row.expect_date not in (record.first_asked, record.asked):
+        return False
+    content = encode(msgspec.structs.replace(row, properties=properties), _NO_LIMITS)
+    return bytes([content[0] & ~RELATIVE]) + content[1:] == bytes([record.flags & ~RELATIVE]) + record.content[1:]

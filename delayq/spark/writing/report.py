@@ -30,7 +30,7 @@ class Report(msgspec.Struct, frozen=True):
     running: Counts
 
 
-class _Line(msgspec.Struct, frozen=True):
+class _ReportLine(msgspec.Struct, frozen=True):
     job: str
     counts: Counts
     partition: int = -1
@@ -38,18 +38,18 @@ class _Line(msgspec.Struct, frozen=True):
 
 def begun_line(name: str, job: str) -> list[Command[Any]]:
     """A write begins."""
-    return [commands.report(name, "begun", msgspec.json.encode(_Line(job, Counts()))), commands.keep_report(name)]
+    return [commands.report(name, "begun", msgspec.json.encode(_ReportLine(job, Counts()))), commands.keep_report(name)]
 
 
 def task_line(name: str, job: str, partition: int, attempt: int, counts: Counts) -> list[Command[Any]]:
     """What one attempt of a task has done so far."""
-    line = msgspec.json.encode(_Line(job, counts, partition))
+    line = msgspec.json.encode(_ReportLine(job, counts, partition))
     return [commands.report(name, f"task {job} {partition} {attempt}", line), commands.keep_report(name)]
 
 
 def total_line(name: str, job: str, counts: Counts, batch: int | None = None) -> list[Command[Any]]:
     """What all tasks have done, in all (of a stream: in the micro-batch `batch`)."""
-    line = msgspec.json.encode(_Line(job, counts))
+    line = msgspec.json.encode(_ReportLine(job, counts))
     if batch is None:
         return [commands.report(name, "total", line), commands.keep_report(name)]
     old = f"batch {batch - KEPT_BATCHES}"
@@ -59,7 +59,7 @@ def total_line(name: str, job: str, counts: Counts, batch: int | None = None) ->
 def read_report(client: Client, name: str) -> Report:
     """How far the write is that reports under `name`; raises StoreError."""
     texts = client.store.run(commands.reported(name))
-    lines = {field: msgspec.json.decode(text, type=_Line) for field, text in texts.items()}
+    lines = {field: msgspec.json.decode(text, type=_ReportLine) for field, text in texts.items()}
     begun = lines.pop("begun", None)
     running: dict[int, Counts] = {}
     totals = [line.counts for field, line in lines.items() if field.startswith("batch ")]

@@ -16,8 +16,8 @@ from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreE
 from delayq.message import Message, State
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.column_encoder import plain_rows
+from delayq.spark.rows.records import same_message
 from delayq.spark.rows.rows import messages_of
-from delayq.spark.rows.sameness import same_message
 from delayq.spark.writing.retrying import Patience
 
 __all__ = ["Sender", "Sent", "reason_of"]

@@ -15,7 +15,7 @@ try:
 except ModuleNotFoundError:
     raise MissingExtra("a kafka target", "kafka") from None
 
-__all__ = ["Make", "Producing", "Sent"]
+__all__ = ["BatchReport", "Make", "Producing"]
 
 #: Makes a producer of its settings.
 Make = Callable[..., Producer]
@@ -38,7 +38,7 @@ def _librdkafka() -> logging.Logger:
     return logger
 
 
-class Sent:
+class BatchReport:
     """What was reported of the messages of one batch; None where nothing was yet. One thread reports, one waits."""
 
     __slots__ = ("_done", "_seen", "_wanted", "errors", "reported")

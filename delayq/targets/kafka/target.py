@@ -12,7 +12,7 @@ from delayq.errors import ConfigError
 from delayq.message import TRACEPARENT
 from delayq.routes import Route
 from delayq.targets import OK, Delivery, Result
-from delayq.targets.kafka.producer import PURGE_SECONDS, Make, Producing, Sent
+from delayq.targets.kafka.producer import PURGE_SECONDS, BatchReport, Make, Producing
 from delayq.targets.kafka.settings import KafkaSettings, name_of, topic_refusal
 
 # Behind `kafka_producer`, which says which extra it takes if it is not there.
@@ -97,7 +97,7 @@ class KafkaTarget:
             for place in places:
                 results[place] = Result.unavailable("the target is closed")
             return ()
-        sent = Sent(len(batch))
+        sent = BatchReport(len(batch))
         down = producing.down
         try:
             taken = self._hand_over(producing, batch, places, sent, results)
@@ -124,7 +124,12 @@ class KafkaTarget:
         return doubtful
 
     def _hand_over(
-        self, producing: Producing, batch: Sequence[Delivery], places: Sequence[int], sent: Sent, results: list[Result]
+        self,
+        producing: Producing,
+        batch: Sequence[Delivery],
+        places: Sequence[int],
+        sent: BatchReport,
+        results: list[Result],
     ) -> Sequence[int]:
         """The places of those that the producer has taken; the results of the others are written down."""
         produce, report, topics = producing.produce, sent.report, self._topics

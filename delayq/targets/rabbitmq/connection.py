@@ -21,7 +21,7 @@ from delayq.targets.rabbitmq.batch import Batch
 from delayq.targets.rabbitmq.errors import words_of
 from delayq.targets.rabbitmq.publisher import Learned, Publisher
 
-__all__ = ["Link"]
+__all__ = ["BrokerConnection"]
 
 #: Channels that are kept open while nothing is sent over them.
 MOST_IDLE: Final = 64
@@ -30,7 +30,7 @@ FLUSH_STEP: Final = 0.02  # s
 CLOSED: Final = "the target is closed"
 
 
-class Link:
+class BrokerConnection:
     """The connection: made when it is wanted, kept by heartbeats while it is idle, made anew when it is lost."""
 
     def __init__(self, parameters: Sequence[pika.ConnectionParameters], name: str, clock: Clock) -> None:

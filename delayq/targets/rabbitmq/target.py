@@ -21,7 +21,7 @@ except ModuleNotFoundError:
 
 from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
-from delayq.targets.rabbitmq.connection import Link
+from delayq.targets.rabbitmq.connection import BrokerConnection
 from delayq.targets.rabbitmq.frames import SHORT, content_header, publish_method
 from delayq.targets.rabbitmq.passthrough import carried, way_of
 
@@ -80,7 +80,7 @@ class RabbitMQTarget:
         self._routing_key = options.routing_key
         self._ways: dict[str, tuple[str, str, bytes]] = {}
         self._prefix = options.property_prefix
-        self._link = Link(parameters, route.name, self._clock)
+        self._link = BrokerConnection(parameters, route.name, self._clock)
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
         """Publish a batch and wait for its confirms."""

@@ -9,7 +9,7 @@ from typing import Any
 from delayq.clock import Clock
 from delayq.targets import Delivery, Result
 from delayq.targets.rocketmq.client import Encoding, Message, MessageIds, MessageType
-from delayq.targets.rocketmq.proxy import Way
+from delayq.targets.rocketmq.proxy import TopicRoute
 from delayq.targets.rocketmq.rules import NO_BODY, OWN
 
 __all__ = ["Messages"]
@@ -25,7 +25,7 @@ class Messages:
         self._ids = MessageIds()
         self._host = socket.gethostname()
 
-    def make(self, one: Delivery, topic: str, way: Way) -> Any | Result:
+    def make(self, one: Delivery, topic: str, route: TopicRoute) -> Any | Result:
         """RocketMQ's message, or why it cannot be one of this topic."""
         properties = _properties(one)
         if isinstance(properties, Result):
@@ -46,7 +46,7 @@ class Messages:
         system.body_encoding = Encoding.IDENTITY
         system.born_timestamp.FromMilliseconds(now)
         system.born_host = self._host
-        group = self._group(one, topic, way, system.message_id)
+        group = self._group(one, topic, route, system.message_id)
         if isinstance(group, Result):
             return group
         system.message_type = MessageType.FIFO if group else MessageType.NORMAL
@@ -54,9 +54,9 @@ class Messages:
             system.message_group = group
         return message
 
-    def _group(self, one: Delivery, topic: str, way: Way, id: str) -> str | Result:
+    def _group(self, one: Delivery, topic: str, route: TopicRoute, id: str) -> str | Result:
         """The message group: the ordering key; in a topic of groups a message without a key is one by itself."""
-        types = way.types
+        types = route.types
         if one.ordering_key and self._groups:
             if types and MessageType.FIFO not in types:
                 return Result.unavailable(

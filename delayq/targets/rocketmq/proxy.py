@@ -25,7 +25,7 @@ from delayq.targets.rocketmq.client import (
 )
 from delayq.targets.rocketmq.verdicts import failed, judge
 
-__all__ = ["Call", "Proxies", "Way"]
+__all__ = ["Call", "Proxies", "TopicRoute"]
 
 #: ms after which a topic's route is asked for again.
 REFRESH: Final = 30_000
@@ -45,7 +45,7 @@ _OPTIONS: Final = [
 ]
 
 
-class Way(msgspec.Struct):
+class TopicRoute(msgspec.Struct):
     """Where a topic's messages go: its queues, the types of messages that it takes; asked for again after `until`."""
 
     queues: Any
@@ -53,11 +53,11 @@ class Way(msgspec.Struct):
     until: int
 
 
-class _Line:
+class Channel:
     """A channel to a proxy."""
 
     def __init__(self, channel: Any, now: int) -> None:
-        self.channel = channel
+        self.grpc = channel
         self.stub = MessagingServiceStub(channel)
         self.answered = now
         self.under_way = 0
@@ -67,7 +67,7 @@ class _Line:
 class Call(msgspec.Struct):
     """A request under way."""
 
-    line: Any
+    channel: Any
     future: Any
     since: int
 
@@ -82,25 +82,25 @@ class Proxies:
         self._id = ClientId().client_id
         self._signed: tuple[int, list[tuple[str, str]]] = (0, [])
         self._condition = threading.Condition()
-        self._lines: dict[str, _Line] = {}
-        self._retired: list[_Line] = []
-        self._ways: dict[str, Way] = {}
+        self._channels: dict[str, Channel] = {}
+        self._retired: list[Channel] = []
+        self._routes: dict[str, TopicRoute] = {}
         self._closed = False
 
     # -- routes --------------------------------------------------------------------------------------------------------
 
-    def way(self, topic: str, timeout: float) -> Way | None:
+    def route(self, topic: str, timeout: float) -> TopicRoute | None:
         """The topic's route, if it is known; an old one is asked for again meanwhile."""
         now = self._clock.monotonic()
         with self._condition:
-            way = self._ways.get(topic)
-            if way is None or way.until > now:
-                return way
-            way.until = now + REFRESH  # by one thread
+            route = self._routes.get(topic)
+            if route is None or route.until > now:
+                return route
+            route.until = now + REFRESH  # by one thread
         call = self.ask(topic, timeout)
         if not isinstance(call, Result):
             call.future.add_done_callback(lambda _: self.learn(topic, call, 0))
-        return way
+        return route
 
     def ask(self, topic: str, timeout: float) -> Call | Result:
         """Ask for the topic's route; `learn` waits for the answer."""
@@ -110,7 +110,7 @@ class Proxies:
         request.endpoints.CopyFrom(self._configuration.rpc_endpoints.endpoints)
         return self._call(self._configuration.rpc_endpoints, lambda stub: stub.QueryRoute, request, timeout)
 
-    def learn(self, topic: str, call: Call, timeout: float) -> Way | Result:
+    def learn(self, topic: str, call: Call, timeout: float) -> TopicRoute | Result:
         """The route that was asked for, or why there is none."""
         answer = self._answer(call, timeout)
         if isinstance(answer, Result):
@@ -120,21 +120,21 @@ class Proxies:
         writable = [one for one in queues.message_queues if one.is_writable() and one.is_master_broker()]
         if verdict is not OK or not writable:
             with self._condition:
-                self._ways.pop(topic, None)
+                self._routes.pop(topic, None)
             reason = verdict.reason or f"topic {topic} has no queue that can be written to"
             return verdict if verdict.outcome == "rejected" else Result.unavailable(reason)
         types = frozenset(kind for one in writable for kind in one.accept_message_types)
-        way = Way(QueueSelector.producer_queue_selector(queues), types, self._clock.monotonic() + REFRESH)
+        route = TopicRoute(QueueSelector.producer_queue_selector(queues), types, self._clock.monotonic() + REFRESH)
         with self._condition:
-            if len(self._ways) >= MOST_ROUTES:  # topics come from outside: bounded
-                self._ways.clear()
-            self._ways[topic] = way
-        return way
+            if len(self._routes) >= MOST_ROUTES:  # topics come from outside: bounded
+                self._routes.clear()
+            self._routes[topic] = route
+        return route
 
     def forget(self, topic: str) -> None:
         """Ask for the topic's route before the next send."""
         with self._condition:
-            self._ways.pop(topic, None)
+            self._routes.pop(topic, None)
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -151,42 +151,42 @@ class Proxies:
         self, queue: Any, request: SendMessageRequest, timeout: float, accept: frozenset[int], *, several: bool
     ) -> Result:
         """Send and wait for the answer, in the caller's thread: gRPC needs no other one for it."""
-        line = self._take(queue.endpoints, timeout)
-        if isinstance(line, Result):
-            return line
+        channel = self._take(queue.endpoints, timeout)
+        if isinstance(channel, Result):
+            return channel
         since = self._clock.monotonic()
         answer = self._hear(
-            line, since, lambda: line.stub.SendMessage(request, timeout=timeout, metadata=self._metadata())
+            channel, since, lambda: channel.stub.SendMessage(request, timeout=timeout, metadata=self._metadata())
         )
         return answer if isinstance(answer, Result) else judge(answer.status, accept, several=several)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _take(self, where: Any, timeout: float) -> _Line | Result:
+    def _take(self, where: Any, timeout: float) -> Channel | Result:
         """The channel to a proxy, with one call more under way, of which `_done` is to be told."""
         if timeout <= 0:
             return Result.unavailable(f"{where}: no time was left to send it")
         with self._condition:
             if self._closed:
                 return Result.unavailable(f"{where}: the target is closed")
-            line = self._lines.get(where.facade)
-            if line is None:
+            channel = self._channels.get(where.facade)
+            if channel is None:
                 now = self._clock.monotonic()
-                line = self._lines[where.facade] = _Line(self._connect(target_of(where.endpoints)), now)
-            line.under_way += 1
-        return line
+                channel = self._channels[where.facade] = Channel(self._connect(target_of(where.endpoints)), now)
+            channel.under_way += 1
+        return channel
 
     def _call(self, where: Any, method: Callable[[Any], Any], request: Any, timeout: float) -> Call | Result:
-        line = self._take(where, timeout)
-        if isinstance(line, Result):
-            return line
+        channel = self._take(where, timeout)
+        if isinstance(channel, Result):
+            return channel
         since = self._clock.monotonic()
         try:
-            future = method(line.stub).future(request, timeout=timeout, metadata=self._metadata())
+            future = method(channel.stub).future(request, timeout=timeout, metadata=self._metadata())
         except BaseException:
-            self._done(line, answered=False)
+            self._done(channel, answered=False)
             raise
-        return Call(line, future, since)
+        return Call(channel, future, since)
 
     def _metadata(self) -> list[tuple[str, str]]:
         """Who asks, signed. A signature is for a second; so that of one is used again within it."""
@@ -202,11 +202,11 @@ class Proxies:
 
     def _answer(self, call: Call, timeout: float) -> Any:
         """The answer, or what went wrong."""
-        answer = self._hear(call.line, call.since, lambda: call.future.result(timeout=max(0.0, timeout) + GUARD))
+        answer = self._hear(call.channel, call.since, lambda: call.future.result(timeout=max(0.0, timeout) + GUARD))
         call.future.cancel()  # does nothing to one that has ended
         return answer
 
-    def _hear(self, line: _Line, since: int, wait: Callable[[], Any]) -> Any:
+    def _hear(self, channel: Channel, since: int, wait: Callable[[], Any]) -> Any:
         """What `wait` returns, or what went wrong; the call has ended then."""
         where = str(self._configuration.rpc_endpoints)
         answered = lost = False
@@ -220,40 +220,40 @@ class Proxies:
         except (grpc.FutureTimeoutError, grpc.FutureCancelledError):
             return Result.unknown(f"{where}: no answer")
         finally:
-            self._done(line, answered=answered, lost_since=since if lost else None)
+            self._done(channel, answered=answered, lost_since=since if lost else None)
 
-    def _done(self, line: _Line, *, answered: bool, lost_since: int | None = None) -> None:
+    def _done(self, channel: Channel, *, answered: bool, lost_since: int | None = None) -> None:
         """A call has ended. A channel that has answered nothing while one timed out is not used again.
 
         Its connection may be dead without a word, and would be taken for a good one until the system gives it up.
         """
         with self._condition:
-            line.under_way -= 1
+            channel.under_way -= 1
             if answered:
-                line.answered = self._clock.monotonic()
-            if lost_since is not None and line.answered <= lost_since and not line.retired:
-                line.retired = True
-                self._lines = {target: one for target, one in self._lines.items() if one is not line}
-                self._retired.append(line)
+                channel.answered = self._clock.monotonic()
+            if lost_since is not None and channel.answered <= lost_since and not channel.retired:
+                channel.retired = True
+                self._channels = {target: one for target, one in self._channels.items() if one is not channel}
+                self._retired.append(channel)
             over = [one for one in self._retired if one.under_way == 0]
             self._retired = [one for one in self._retired if one.under_way]
             self._condition.notify_all()
         for one in over:
-            one.channel.close()
+            one.grpc.close()
 
     def close(self) -> None:
         """Wait for the sends under way, at most `LAST_SENDS`, and close the channels."""
         end = self._clock.monotonic() + LAST_SENDS
         with self._condition:
             self._closed = True
-            while any(line.under_way for line in (*self._lines.values(), *self._retired)):
+            while any(channel.under_way for channel in (*self._channels.values(), *self._retired)):
                 left = end - self._clock.monotonic()
                 if left <= 0 or not self._clock.wait(self._condition, left):
                     break
-            lines = [*self._lines.values(), *self._retired]
-            self._lines, self._retired = {}, []
-        for line in lines:
-            line.channel.close()
+            channels = [*self._channels.values(), *self._retired]
+            self._channels, self._retired = {}, []
+        for channel in channels:
+            channel.grpc.close()
 
 
 def target_of(endpoints: Any) -> str:

@@ -17,7 +17,7 @@ from delayq.secrets import revealed
 from delayq.targets import Delivery, Result
 from delayq.targets.rocketmq.client import ClientConfiguration, Credentials, SendMessageRequest, grpc
 from delayq.targets.rocketmq.message import Messages
-from delayq.targets.rocketmq.proxy import Call, Proxies, Way
+from delayq.targets.rocketmq.proxy import Call, Proxies, TopicRoute
 from delayq.targets.rocketmq.rules import topic_of
 from delayq.targets.rocketmq.verdicts import ACCEPTABLE
 from delayq.urls import split_url
@@ -93,16 +93,16 @@ class RocketMQTarget:
         deadline = self._clock.monotonic() + int(timeout * 1000)
         topics = [self.topic_of(one.topic) for one in batch]
         results = [_NOT_SENT] * len(batch)
-        known: dict[str, Way] = {}
+        known: dict[str, TopicRoute] = {}
         asked: dict[str, Call | Result] = {}
         for topic in set(topics):
-            way = self._proxies.way(topic, self._left(deadline))
-            if way is None:
+            route = self._proxies.route(topic, self._left(deadline))
+            if route is None:
                 asked[topic] = self._proxies.ask(topic, self._left(deadline))
             else:
-                known[topic] = way
+                known[topic] = route
         sent = self._begin(batch, topics, known, results, deadline, wait=not asked)
-        learnt: dict[str, Way] = {}
+        learnt: dict[str, TopicRoute] = {}
         for topic, call in asked.items():  # meanwhile the others are on their way
             found = self._learn(topic, call, deadline)
             if isinstance(found, Result):
@@ -121,24 +121,24 @@ class RocketMQTarget:
     def _left(self, deadline: int) -> float:
         return (deadline - self._clock.monotonic()) / 1000
 
-    def _learn(self, topic: str, call: Call | Result, deadline: int) -> Way | Result:
+    def _learn(self, topic: str, call: Call | Result, deadline: int) -> TopicRoute | Result:
         return call if isinstance(call, Result) else self._proxies.learn(topic, call, self._left(deadline))
 
     def _begin(
-        self, batch: Sequence[Delivery], topics: Sequence[str], ways: Mapping[str, Way],
+        self, batch: Sequence[Delivery], topics: Sequence[str], routes: Mapping[str, TopicRoute],
         results: list[Result], deadline: int, *, wait: bool,
     ) -> list[_Request]:  # fmt: skip
-        """Send the messages of topics whose way is known; what cannot be sent has its result at once.
+        """Send the messages of topics whose route is known; what cannot be sent has its result at once.
 
         With `wait` the last request is waited for, while the others are on their way.
         """
         requests: list[_Request] = []
         together: dict[str, _Request] = {}
         for place, (one, topic) in enumerate(zip(batch, topics, strict=True)):
-            way = ways.get(topic)
-            if way is None:
+            route = routes.get(topic)
+            if route is None:
                 continue
-            message = self._messages.make(one, topic, way)
+            message = self._messages.make(one, topic, route)
             if isinstance(message, Result):
                 results[place] = message
                 continue
@@ -155,13 +155,13 @@ class RocketMQTarget:
                 open.messages.append(message)
                 open.bytes += size
         for request in requests:
-            self._post(request, topics[request.places[0]], ways, deadline, wait=wait and request is requests[-1])
+            self._post(request, topics[request.places[0]], routes, deadline, wait=wait and request is requests[-1])
         return requests
 
     def _post(
-        self, request: _Request, topic: str, ways: Mapping[str, Way], deadline: int, *, wait: bool = False
+        self, request: _Request, topic: str, routes: Mapping[str, TopicRoute], deadline: int, *, wait: bool = False
     ) -> None:  # fmt: skip
-        queues = ways[topic].queues
+        queues = routes[topic].queues
         group = request.messages[0].system_properties.message_group
         queue = queues.select_queue_by_hash_key(group) if group else queues.select_next_queue()
         asked = SendMessageRequest(messages=request.messages)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from delayq.clock import Clock
 from delayq.errors import MissingExtra
-from delayq.targets.webhook.egress import Address, Endpoint
+from delayq.targets.webhook.egress import Endpoint, ResolvedAddress
 
 try:
     import httpcore2
@@ -79,7 +79,7 @@ class Wire(httpcore2.NetworkStream):
 class Connection:
     """A connection to one address."""
 
-    def __init__(self, address: Address, wire: Wire, origin: httpcore2.Origin) -> None:
+    def __init__(self, address: ResolvedAddress, wire: Wire, origin: httpcore2.Origin) -> None:
         self.address = address
         self.wire = wire
         self.http = httpcore2.HTTP11Connection(origin, wire)
@@ -98,7 +98,7 @@ class Connections:
         self._idle: list[Connection] = []
         self._closed = False
 
-    def take(self, addresses: Sequence[Address], deadline: int, connect_timeout: int) -> Connection:
+    def take(self, addresses: Sequence[ResolvedAddress], deadline: int, connect_timeout: int) -> Connection:
         """A connection to one of these addresses, kept or new; raises OSError.
 
         A new one may take `connect_timeout` ms for each address, until `deadline` (monotonic ms).
@@ -120,7 +120,7 @@ class Connections:
             return Connection(address, Wire(sock, self._clock, deadline), self.origin)
         raise error
 
-    def _kept(self, addresses: Sequence[Address]) -> Connection | None:
+    def _kept(self, addresses: Sequence[ResolvedAddress]) -> Connection | None:
         now = self._clock.monotonic()
         found = None
         with self._lock:
@@ -135,7 +135,7 @@ class Connections:
                     one.http.close()
         return found
 
-    def _connect(self, address: Address, timeout: float) -> socket.socket:
+    def _connect(self, address: ResolvedAddress, timeout: float) -> socket.socket:
         sock = socket.socket(address.family, socket.SOCK_STREAM)
         try:
             sock.settimeout(timeout)

@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-__all__ = ["Address", "Egress", "Endpoint", "Refused", "endpoint_of"]
+__all__ = ["Egress", "Endpoint", "Refused", "ResolvedAddress", "endpoint_of"]
 
 #: Nothing else is public: not ::1, fc00::/7, fe80::/10, nor IPv4 in IPv6 (::ffff:0:0/96, 64:ff9b::/96).
 PUBLIC_6: Final = IPv6Network("2000::/3")
@@ -62,7 +62,7 @@ class Endpoint(NamedTuple):
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
 
 
-class Address(NamedTuple):
+class ResolvedAddress(NamedTuple):
     """An address that a name has; `sockaddr` is what a socket of the family connects to."""
 
     family: int
@@ -129,7 +129,7 @@ class Egress:
             else:
                 self._suffixes.append(f".{bare}")
 
-    def addresses(self, endpoint: Endpoint, timeout: float) -> list[Address]:
+    def addresses(self, endpoint: Endpoint, timeout: float) -> list[ResolvedAddress]:
         """All addresses of the endpoint. Raises Refused if one of them may not be, OSError if there are none.
 
         The system's resolver cannot be stopped: after `timeout` seconds it is left behind.
@@ -161,24 +161,24 @@ def _not_public(ip: IPv4Address | IPv6Address) -> str:
     return "loopback" if ip.is_loopback else "multicast" if ip.is_multicast else "not of 2000::/3"
 
 
-def literal(endpoint: Endpoint) -> list[Address]:
+def literal(endpoint: Endpoint) -> list[ResolvedAddress]:
     """The address if the host is one, without asking anybody."""
     try:
         version = ip_address(endpoint.host).version
     except ValueError:
         return []
     if version == 6:
-        return [Address(socket.AF_INET6, (endpoint.host, endpoint.port, 0, 0))]
-    return [Address(socket.AF_INET, (endpoint.host, endpoint.port))]
+        return [ResolvedAddress(socket.AF_INET6, (endpoint.host, endpoint.port, 0, 0))]
+    return [ResolvedAddress(socket.AF_INET, (endpoint.host, endpoint.port))]
 
 
-def _resolve(endpoint: Endpoint, timeout: float) -> list[Address]:
-    answers: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
+def _resolve(endpoint: Endpoint, timeout: float) -> list[ResolvedAddress]:
+    answers: queue.SimpleQueue[list[ResolvedAddress] | OSError] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
             found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-            answers.put([Address(family, sockaddr) for family, _, _, _, sockaddr in found])
+            answers.put([ResolvedAddress(family, sockaddr) for family, _, _, _, sockaddr in found])
         except (OSError, UnicodeError) as error:
             answers.put(error if isinstance(error, OSError) else OSError(str(error)))
 
