@@ -1,6 +1,9 @@
 """Scheduling in bulk: `Client.schedule_many` of one process over a list of messages due within a day.
 
 The limit is `redis-cli --pipe` with HSET and ZADD of the same messages, and a ZADD more of each that has a key.
+
+One by one, each call waits for its answer: CPU time of the client alone, beside redis-py's own `evalsha` of a script that
+makes the HSET and the ZADD of such a message.
 """
 
 from __future__ import annotations
@@ -8,16 +11,17 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.load import feeder
-from benchmarks.load.messages import DAY, QUEUES, make, spread
-from benchmarks.results import Figure, paired
+from benchmarks.load.messages import DAY, QUEUES, TOPICS, make, spread
+from benchmarks.results import Figure, Pair, paired
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server, server_for
 from delayq import Client, Message, Scheduled
@@ -29,6 +33,11 @@ GOALS = {0: 0.9, 1: 0.7}
 _KEYS = {0: "plain", 1: "one business key"}
 #: Where there is no redis-cli, this feeder measures the limit, so it must not be slower.
 FEEDER = "the limit's socket feeder, beside redis-cli"
+ONE_BY_ONE = "Client.schedule beside a bare EVALSHA, client CPU"
+#: How many calls are measured at a time, and how often in a run.
+CALLS: Final = 1_000
+STRETCHES: Final = 5
+BARE_SCRIPT: Final = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])"
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
@@ -53,7 +62,30 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
                 FEEDER, scale.runs, partial(measure_limit, path, messages), partial(_by_socket, path, messages)
             )
             figures.append(paired(FEEDER, "messages/s", pairs, goal=0.95))
+    pairs = _one_by_one(scale)
+    figures.append(paired(ONE_BY_ONE, "µs a call", pairs, goal=2.0, at_most=True))
     return figures, details
+
+
+def _one_by_one(scale: Scale) -> list[Pair]:
+    message = Message(topic=TOPICS[0], delay_time=DAY, body="x" * 200)
+    content = limit.record(message)
+    with server_for(scale) as running, Client(running.url) as client, closing(connect(running.url)) as bare:
+        sha = bare.script_load(BARE_SCRIPT)
+
+        def cpu(call: Callable[[int], object]) -> float:
+            call(0)
+            began = time.process_time()
+            for number in range(CALLS):
+                call(number)
+            return (time.process_time() - began) / CALLS * 1e6
+
+        def evalsha(number: int) -> object:
+            return bare.evalsha(sha, 2, "delayq:{bare}:pool", "delayq:{bare}:queue", f"id {number}", content, number)
+
+        return in_pairs(
+            ONE_BY_ONE, scale.runs * STRETCHES, partial(cpu, evalsha), partial(cpu, lambda _: client.schedule(message))
+        )
 
 
 def measure_limit(path: Path, messages: list[Message]) -> float:
