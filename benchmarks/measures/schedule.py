@@ -2,8 +2,8 @@
 
 The limit is `redis-cli --pipe` with HSET and ZADD of the same messages, and a ZADD more of each that has a key.
 
-One by one, each call waits for its answer: CPU time of the client alone, beside redis-py's own `evalsha` of a script that
-makes the HSET and the ZADD of such a message.
+Beside that, what one call of the script takes that schedules one message, CPU of the server in packets of 100 calls. It is
+set beside a script of the least that there is to do, HSET and ZADD, with the same KEYS and ARGV.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +21,17 @@ from typing import Any, Final
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.load import feeder
-from benchmarks.load.messages import DAY, QUEUES, TOPICS, make, spread
-from benchmarks.results import Figure, Pair, paired
+from benchmarks.load.messages import DAY, LIMITS, QUEUES, make, spread
+from benchmarks.results import LEFT_OUT, Figure, paired
 from benchmarks.running import limit
-from benchmarks.running.processes import connect, server, server_for
+from benchmarks.running.processes import connect, server, server_for, with_jemalloc
 from delayq import Client, Message, Scheduled
+from delayq.codec import due_head, encode
+from delayq.ids import new_id
+from delayq.store.commands import Command, schedule
 from delayq.store.keys import queue_keys
+from delayq.store.scripts import load
+from testbed.errors import ServerMissing
 
 __all__ = ["accepted", "measure_limit", "run", "schedule_all"]
 
@@ -33,11 +39,13 @@ GOALS = {0: 0.9, 1: 0.7}
 _KEYS = {0: "plain", 1: "one business key"}
 #: Where there is no redis-cli, this feeder measures the limit, so it must not be slower.
 FEEDER = "the limit's socket feeder, beside redis-cli"
-ONE_BY_ONE = "Client.schedule beside a bare EVALSHA, client CPU"
-#: How many calls are measured at a time, and how often in a run.
-CALLS: Final = 1_000
-STRETCHES: Final = 5
-BARE_SCRIPT: Final = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])"
+ONE: Final = "one schedule script beside a minimal HSET + ZADD script, server CPU"
+_JEMALLOC: Final = f"{ONE}, with jemalloc"
+_MOST_TIMES: Final = 2.5
+_MINIMAL: Final = """#!lua
+redis.call('HSET', KEYS[3], ARGV[6], ARGV[7])
+redis.call('ZADD', KEYS[2], ARGV[8], ARGV[6])
+return {}"""
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
@@ -62,30 +70,13 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
                 FEEDER, scale.runs, partial(measure_limit, path, messages), partial(_by_socket, path, messages)
             )
             figures.append(paired(FEEDER, "messages/s", pairs, goal=0.95))
-    pairs = _one_by_one(scale)
-    figures.append(paired(ONE_BY_ONE, "µs a call", pairs, goal=2.0, at_most=True))
+    if not scale.redis_url:
+        figures.append(_one_script(ONE, scale))
+        try:
+            figures.append(_one_script(_JEMALLOC, scale, with_jemalloc()))
+        except ServerMissing as error:
+            details[LEFT_OUT] = {_JEMALLOC: str(error)}
     return figures, details
-
-
-def _one_by_one(scale: Scale) -> list[Pair]:
-    message = Message(topic=TOPICS[0], delay_time=DAY, body="x" * 200)
-    content = limit.record(message)
-    with server_for(scale) as running, Client(running.url) as client, closing(connect(running.url)) as bare:
-        sha = bare.script_load(BARE_SCRIPT)
-
-        def cpu(call: Callable[[int], object]) -> float:
-            call(0)
-            began = time.process_time()
-            for number in range(CALLS):
-                call(number)
-            return (time.process_time() - began) / CALLS * 1e6
-
-        def evalsha(number: int) -> object:
-            return bare.evalsha(sha, 2, "delayq:{bare}:pool", "delayq:{bare}:queue", f"id {number}", content, number)
-
-        return in_pairs(
-            ONE_BY_ONE, scale.runs * STRETCHES, partial(cpu, evalsha), partial(cpu, lambda _: client.schedule(message))
-        )
 
 
 def measure_limit(path: Path, messages: list[Message]) -> float:
@@ -137,3 +128,33 @@ def _by_socket(path: Path, messages: list[Message]) -> float:
         began = time.perf_counter()
         feeder.feed(running.port, path, _replies(messages))
         return len(messages) / (time.perf_counter() - began)
+
+
+def _one_script(what: str, scale: Scale, binary: Path | None = None) -> Figure:
+    commands = list(_one_by_one(scale.messages // 50))
+    scripts = {"limit": _MINIMAL, "ours": load("schedule").text}
+    measures = {name: partial(_server_cost, text, commands, binary) for name, text in scripts.items()}
+    pairs = in_pairs(what, 2 * scale.runs + 1, measures["limit"], measures["ours"], swap=True)
+    return paired(what, "µs a call", pairs, goal=_MOST_TIMES, at_most=True)
+
+
+def _one_by_one(count: int) -> Iterator[Command[Any]]:
+    """Commands that schedule a message each, all in one queue; the last argument is its due again: a deadline to ours."""
+    for message in make(count, spread(int(now()) + DAY, DAY)):
+        due = message.expect_date or 0
+        command = schedule(queue_keys(0), "a", [new_id()], [encode(message, LIMITS, due_head(due))])
+        yield replace(command, args=(*command.args, due))
+
+
+def _server_cost(script: str, commands: Sequence[Command[Any]], binary: Path | None) -> float:
+    """CPU µs that the server takes for one call."""
+    with server(binary=binary) as running, closing(connect(running.url)) as connection:
+        sha = connection.script_load(script)
+        meter = CpuMeter(server=running.pid)
+        for first in range(0, len(commands), 100):
+            calls = connection.pipeline(transaction=False)
+            for command in commands[first : first + 100]:
+                calls.evalsha(sha, len(command.keys), *command.keys, *command.args)
+            calls.execute()
+        meter.end(len(commands))
+        return meter.each()["server"]

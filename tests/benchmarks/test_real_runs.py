@@ -31,6 +31,7 @@ def test_schedule_measures_both_kinds_of_messages() -> None:
     figures, details = schedule.run(Scale(True))
     assert [figure.goal for figure in figures][:2] == [0.9, 0.7]
     assert all(figure.ratio and figure.ratio > 0 for figure in figures)
+    assert schedule.ONE in [figure.name for figure in figures if figure.at_most]
     assert details["plain, CPU µs a message"][0].keys() == {"client", "server"}
 
 

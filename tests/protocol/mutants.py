@@ -98,9 +98,9 @@ MUTANTS = (
         (
             (
                 "schedule",
-                "wake(state, ARGV[2], earliest)",
+                "wake(state, ARGV[2], earliest, known[2], known[3])",
                 "if tonumber(redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]) == earliest then "
-                "wake(state, ARGV[2], earliest) end",
+                "wake(state, ARGV[2], earliest, known[2], known[3]) end",
             ),
         ),
         seed=11,
@@ -139,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         "an ended id that stands for any content",
-        (("schedule", "digest ~= digest_of(sub(body, 15), sub(body, 1, 13))", "false"),),
+        (("schedule", "digest ~= digest_of(content, asked)", "false"),),
     ),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -30,7 +31,8 @@ Arg = bytes | str | int
 MOVED: Final = "moved"
 
 
-class Command(msgspec.Struct, Generic[T], frozen=True):
+@dataclass(frozen=True, slots=True)
+class Command(Generic[T]):
     """One call to Redis: a script by name, or (`script` empty) a plain command in `args`."""
 
     script: str

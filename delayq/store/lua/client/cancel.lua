@@ -7,7 +7,7 @@
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @include clock deadline record rights final life closed
+-- @include clock deadline record index rights final forget life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead = KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])

@@ -5,7 +5,7 @@
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @include clock deadline record rights final closed
+-- @include clock deadline record index rights final forget closed
 local state, pool, attempts, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local dead, reasons, final = KEYS[5], KEYS[6], KEYS[7]
 local now = earlier(state, clock(ARGV[1]))

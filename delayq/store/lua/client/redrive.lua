@@ -21,7 +21,7 @@ for _, id in ipairs(allowed_ids(pool, 3)) do
   elseif not fields(record) then
     answer[#answer + 1] = 'corrupt'
   else
-    generation = generation or next_generation(state)
+    generation = generation or generation_of(redis.call('HINCRBY', state, 'generation', 1))
     local mark = string.byte(record, MARK) - 48
     local content = string.sub(record, FLAGS)
     if mark % 2 == 0 then
@@ -37,6 +37,6 @@ for _, id in ipairs(allowed_ids(pool, 3)) do
   end
 end
 if generation then
-  wake(state, ARGV[2], now)
+  wake(state, ARGV[2], now, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
 end
 return answer

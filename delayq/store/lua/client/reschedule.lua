@@ -41,10 +41,11 @@ if mark % 2 == 0 then
   content = content .. string.sub(record, ASKED, 20) -- what was asked first: a repeated schedule compares with it
 end
 local remembered = mark >= 2 or due - now < tonumber(ARGV[4])
-record = next_generation(state) .. string.format('%013.0f', due) .. (remembered and 3 or 1) .. content
+local generation = generation_of(redis.call('HINCRBY', state, 'generation', 1))
+record = generation .. string.format('%013.0f', due) .. (remembered and 3 or 1) .. content
 redis.call('ZREM', queue, ticket)
 redis.call('HSET', pool, id, record)
 redis.call('ZADD', queue, digits(due), ticket_of(id, record))
 redis.call('HINCRBY', state, 'rescheduled', 1)
-wake(state, ARGV[2], due)
+wake(state, ARGV[2], due, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
 return { 'scheduled', digits(due) }

@@ -9,119 +9,117 @@
 --          'conflict' (by another call; without a due if that one's was delivered), 'cancelled', 'removed_in_flight' or
 --          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout)
 -- @promise
--- @include clock deadline record content generation wake final
+-- @include clock deadline record generation wake
 local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
-local window, short = tonumber(ARGV[3]), tonumber(ARGV[4])
+local soon = now + ARGV[4]
 local kinds = ARGV[5]
 local count = #kinds
-local sub, byte, find = string.sub, string.byte, string.find
+local sub, find = string.sub, string.find
 
-local closed = redis.call('HGET', state, 'closed')
+local known = redis.call('HMGET', state, 'closed', 'sleep_until', 'watermark', 'generation', 'scheduled')
 local stored = redis.call('HMGET', pool, unpack(ARGV, 6, 5 + count))
-local ends = redis.call('EXISTS', final) == 1 and redis.call('ZMSCORE', final, unpack(ARGV, 6, 5 + count))
+local any_ended = count == 1 or redis.call('EXISTS', final) == 1
+local ends = any_ended and redis.call('ZMSCORE', final, unpack(ARGV, 6, 5 + count)) or {}
 
--- Whether a stored record was made by the same call: its content, and its first asked due unless it is relative.
-local function same_call(record, content, relative, asked)
-  if not fields(record) then
-    return false -- it is damaged
-  end
-  local before, first_asked = first_call(record)
-  if before ~= content and untraced(before) ~= untraced(content) then
-    return false
-  end
-  return relative or tonumber(first_asked) == asked
-end
-
-local by_both = ends and earlier(state, now)
 local answer = { digits(now) }
-local function say(i, status, due)
-  local n = #answer
-  answer[n + 1], answer[n + 2], answer[n + 3] = i - 1, status, due
-end
-
-local generation, behind_id -- made with the first new message: a repeated call changes nothing
-local records, tickets, members, fresh = {}, {}, {}, {}
-local earliest, soon = math.huge, now + short
-
--- What is neither new, absolute, of an id made here, nor far enough ahead: the body and score to store, or nil.
-local function weigh(i, id, body, kind)
-  local given = kind < 97
-  local relative = kind == 114 or kind == 82
-  local asked = find(body, '^%d%d%d%d%d%d%d%d%d%d%d%d%d') and tonumber(sub(body, 1, 13))
-  local due = asked and (relative and now + asked or asked)
-  if not due or due >= 1e13 then
-    return say(i, 'invalid', '')
-  end
-  local record = stored[i] or fresh[id]
-  if record then
-    local status = 'conflict'
-    if same_call(record, sub(body, 15), relative, asked) then
-      status = redis.call('ZSCORE', dead, id) and 'dead' or 'live'
-    end
-    return say(i, status, sub(record, ASKED, 20))
-  end
-  local how, _, digest = ending(ends and ends[i], by_both, window)
-  if how == FORWARDED and digest ~= digest_of(sub(body, 15), sub(body, 1, 13)) then
-    return say(i, 'conflict', '')
-  elseif how then
-    return say(i, ENDS[how], '')
-  end
-  if closed then
-    return say(i, 'moved', '')
-  end
-  if due < now and (kind == 112 or kind == 80) then
-    return say(i, 'past', '')
-  end
-  generation = generation or next_generation(state)
-  local moved = due < now
-  if moved then
-    due = now
-  end
-  local mark = (moved and 1 or 0) + ((given or due < soon) and 2 or 0)
-  body = string.format('%013.0f', due) .. mark .. sub(body, 15)
-  if moved then
-    body = body .. string.format('%013.0f', asked)
-  end
-  fresh[id] = generation .. body
-  return body, due
-end
-
-local n, m = 0, 0
-local outlived = {} -- ids that ended before the window: forgetting them later must not take the new message's member
+local records, tickets = { '', '' }, { '', '' } -- with room for the one message that most calls have
+local made, members = {}, {}
+local outlived -- ids that ended before the window: forgetting them later must not take the new message's member
+local n, m, earliest = 0, 0, math.huge
+local weigh, number, generation, behind_id
 for i = 1, count do
-  local id, body = ARGV[5 + i], ARGV[5 + count + i]
-  local kind = byte(kinds, i)
-  local due = tonumber(sub(body, 1, 13))
-  if closed or kind ~= 97 or not due or due < soon or due >= 1e13 or stored[i] or (ends and ends[i]) then
-    body, due = weigh(i, id, body, kind)
+  local id, body, kind = ARGV[5 + i], ARGV[5 + count + i], byte(kinds, i)
+  local text = sub(body, 1, 13)
+  local due = tonumber(text)
+  local given, relative = kind < 97, kind == 114 or kind == 82
+  local as_it_is = kind == 97 and due and due >= soon -- then the body is what is stored
+  if not as_it_is then
+    due = find(text, '^%d%d%d%d%d%d%d%d%d%d%d%d%d$') and (relative and now + due or due)
   end
-  if body then
-    if not behind_id then
-      generation = generation or next_generation(state)
+  local status, told, behind
+  if not due or due < now or due >= 1e13 or known[1] or stored[i] or ends[i] or made[id] then
+    -- It may not be new. What only such messages need is made here: making a function takes time, in each call.
+    if not weigh then
+      -- @include content final
+      local by_both, window = earlier(state, now), tonumber(ARGV[3])
+
+      -- Whether a stored record was made by the same call: its content, and its first asked due unless it is relative.
+      local function same_call(record, content, kind, asked)
+        if not fields(record) then
+          return false -- it is damaged
+        end
+        local before, first_asked = first_call(record)
+        if before ~= content and untraced(before) ~= untraced(content) then
+          return false
+        end
+        return kind == 114 or kind == 82 or tonumber(first_asked) == asked
+      end
+
+      -- Status and due of what is not made; or nil, and what stands behind the body if it is moved to now.
+      weigh = function(id, kind, due, content, asked, record, score)
+        if not due or due >= 1e13 then
+          return 'invalid', ''
+        end
+        if record then
+          local status = 'conflict'
+          if same_call(record, content, kind, tonumber(asked)) then
+            status = redis.call('ZSCORE', dead, id) and 'dead' or 'live'
+          end
+          return status, sub(record, ASKED, 20)
+        end
+        local how, _, digest = ending(score, by_both, window)
+        if how == FORWARDED and digest ~= digest_of(content, asked) then
+          return 'conflict', ''
+        elseif how then
+          return ENDS[how], ''
+        elseif known[1] then
+          return 'moved', ''
+        elseif due < now then
+          if kind == 112 or kind == 80 then
+            return 'past', ''
+          end
+          return nil, nil, asked
+        end
+      end
+    end
+    status, told, behind = weigh(id, kind, due, sub(body, 15), text, stored[i] or made[id], ends[i])
+  end
+  if status then
+    local last = #answer
+    answer[last + 1], answer[last + 2], answer[last + 3] = i - 1, status, told
+  else
+    if not generation then
+      number = (known[4] or 0) + 1
+      generation = generation_of(number)
       behind_id = '\0' .. generation
     end
-    records[n + 1], records[n + 2] = id, generation .. body
-    tickets[n + 1], tickets[n + 2] = sub(body, 1, 13), id .. behind_id
+    if behind or not as_it_is then
+      due = math.max(due, now)
+      text = string.format('%013.0f', due)
+      local mark = (behind and 1 or 0) + ((given or due < soon) and 2 or 0)
+      body = text .. mark .. sub(body, 15) .. (behind or '')
+    end
+    local record = generation .. body
+    if not as_it_is then
+      made[id] = record
+    end
+    records[n + 1], records[n + 2] = id, record
+    tickets[n + 1], tickets[n + 2] = text, id .. behind_id
     n = n + 2
-    local topic, tags, ordering, options, k1, k2 = byte(body, 16, 21)
-    if ordering > 0 and kind < 97 then
+    local ordering, _, high, low = byte(record, ORDERING, ORDERING + 3)
+    if ordering > 0 and given then
+      -- @include index
       members[m + 1], members[m + 2] = '0', asked_member(id)
       m = m + 2
-      if ends and ends[i] then
+      if ends[i] then
+        outlived = outlived or {}
         outlived[#outlived + 1] = id
       end
     end
-    if k1 + k2 > 0 then
-      local start = 29 + topic + tags + ordering + options
-      local keys = sub(body, start, start + k1 * 256 + k2 - 1)
-      if find(keys, ' ', 1, true) then
-        for key in string.gmatch(keys, '[^ ]+') do
-          members[m + 1], members[m + 2] = '0', key .. '\0' .. id
-          m = m + 2
-        end
-      else
-        members[m + 1], members[m + 2] = '0', keys .. '\0' .. id
+    if high + low > 0 then
+      for key in string.gmatch(keys_of(record), '[^ ]+') do
+        members[m + 1], members[m + 2] = '0', key .. '\0' .. id
         m = m + 2
       end
     end
@@ -131,16 +129,16 @@ for i = 1, count do
   end
 end
 
-if n > 0 then
+if generation then
   redis.call('HSET', pool, unpack(records))
   redis.call('ZADD', queue, unpack(tickets))
   for first = 1, m, 2000 do
     redis.call('ZADD', index, unpack(members, first, math.min(first + 1999, m)))
   end
-  if #outlived > 0 then
+  if outlived then
     redis.call('ZREM', final, unpack(outlived))
   end
-  redis.call('HINCRBY', state, 'scheduled', n / 2)
-  wake(state, ARGV[2], earliest)
+  redis.call('HSET', state, 'generation', number, 'scheduled', (known[5] or 0) + n / 2)
+  wake(state, ARGV[2], earliest, known[2], known[3])
 end
 return answer

@@ -1,13 +1,16 @@
 -- ms and the µs within it; `given` is the time that a test hands in, or ''.
-local time -- stands still while a script runs
+local milli, micro -- stand still while a script runs
 local function clock(given)
   if given ~= '' then
     return tonumber(given), 0
   end
-  time = time or redis.call('TIME')
-  local micro = tonumber(time[2])
-  local milli = math.floor(micro / 1000)
-  return tonumber(time[1]) * 1000 + milli, micro - milli * 1000
+  if not milli then
+    local time = redis.call('TIME')
+    local micros = tonumber(time[2])
+    micro = micros % 1000
+    milli = time[1] * 1000 + (micros - micro) / 1000
+  end
+  return milli, micro
 end
 
 local function digits(number)

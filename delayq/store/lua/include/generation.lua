@@ -1,12 +1,11 @@
--- The next generation of this queue: 7 digits of base 64, one for all that a script writes.
-local DIGITS = '0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz'
-local function next_generation(state)
-  local number = redis.call('HINCRBY', state, 'generation', 1)
+-- Generations of a queue are numbered; each is 7 digits of base 64, one for all that a script writes.
+local function generation_of(number)
+  local digits = '0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz'
   local text = ''
-  for _ = 1, 7 do
-    local digit = number % 64 + 1
-    text = string.sub(DIGITS, digit, digit) .. text
-    number = math.floor(number / 64)
+  while number > 0 do
+    local digit = number % 64
+    text = string.sub(digits, digit + 1, digit + 1) .. text
+    number = (number - digit) / 64
   end
-  return text
+  return string.sub('000000' .. text, -7)
 end

@@ -1,6 +1,6 @@
 -- A record is sliced by the offsets of codec.py, counted from 1 here.
 local byte = string.byte
-local GENERATION, ASKED, MARK, FLAGS, FIELDS = 7, 8, 21, 22, 36
+local GENERATION, ASKED, MARK, FLAGS, LENGTHS, ORDERING, FIELDS = 7, 8, 21, 22, 23, 25, 36
 
 -- Where each field ends (topic, tags, ordering key, options, keys, properties, body), mark and flags; nil if it is
 -- cut short.
@@ -27,18 +27,9 @@ local function ticket_of(id, record)
   return id .. '\0' .. string.sub(record, 1, GENERATION)
 end
 
--- The members of the index of business keys that belong to `id`, appended to `members`.
-local function add_key_members(members, keys, id)
-  for key in string.gmatch(keys, '[^ ]+') do
-    members[#members + 1] = key .. '\0' .. id
-  end
-end
-
-local function key_members(record, id)
-  local members = {}
-  local _, _, _, d, e = fields(record)
-  if d and e > d then
-    add_key_members(members, string.sub(record, d + 1, e), id)
-  end
-  return members
+-- The business keys of a record that is whole, a space between two.
+local function keys_of(record)
+  local topic, tags, ordering, options, high, low = byte(record, LENGTHS, LENGTHS + 5)
+  local start = FIELDS + topic + tags + ordering + options
+  return string.sub(record, start, start + high * 256 + low - 1)
 end

@@ -1,12 +1,9 @@
 -- Wake the pull job if `due` is earlier than what it sleeps for, or not after what it has pulled.
 -- What is in flight stays the head of the queue, so 'became the head' would not do.
-local function wake(state, channel, due)
-  local known = redis.call('HMGET', state, 'sleep_until', 'watermark')
-  local sleep_until = tonumber(known[1] or '') or math.huge
-  local watermark = tonumber(known[2] or '') or -1
-  if due < sleep_until then
+local function wake(state, channel, due, sleep_until, watermark)
+  if due < (tonumber(sleep_until or '') or math.huge) then
     redis.call('HSET', state, 'sleep_until', string.format('%.0f', due))
-  elseif due > watermark then
+  elseif due > (tonumber(watermark or '') or -1) then
     return
   end
   redis.call('PUBLISH', channel, string.format('%.0f', due))

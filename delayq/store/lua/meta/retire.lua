@@ -4,7 +4,7 @@
 -- ARGV: now, window of final
 -- Returns: 1 | 0
 -- @flags allow-oom
--- @include clock final
+-- @include clock index final forget
 local state, queue, pool, final, dead, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 if redis.call('HGET', state, 'closed') ~= '1' or redis.call('EXISTS', queue, pool, dead) > 0 then
   return 0

@@ -13,7 +13,7 @@
 --          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull}
 -- @flags allow-oom
 -- @empties
--- @include clock record content sound final fence
+-- @include clock record content sound index final forget fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled',
