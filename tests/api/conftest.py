@@ -63,7 +63,7 @@ async def on_a_socket(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
 
 @pytest.fixture
 def settings(valkey: ServerUnderTest) -> Settings:
-    return load_settings(redis_url=valkey.url)
+    return load_settings(redis_url=valkey.url, redis_timeout=20_000)  # no test of this one is about a slow Redis
 
 
 @pytest.fixture

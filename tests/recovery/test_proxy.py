@@ -115,7 +115,8 @@ def test_no_thread_stays_behind(valkey: ServerUnderTest) -> None:
             client.ping()
         proxy.refuse()
         proxy.heal()
-        clients[0].ping()
+        clients.append(connect(proxy))  # the others hear at some time that they were cut
+        clients[-1].ping()
         assert len(set(threading.enumerate()) - before) <= 2 * 11 + 1
     for client in clients:
         client.close()
