@@ -26,7 +26,6 @@ __all__ = ["EmbeddedServer", "EmbeddedServerError"]
 # Time without any answer; the time that a server says it is loading its data does not count.
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
-# A full server refuses what is new; it never drops what it has.
 # The wheel's Valkey uses glibc's malloc, which by default is slow at freeing what was stored at random, and gives
 # memory back to the system only to ask for it again. Other C libraries ignore this.
 _TUNABLES = {
@@ -36,6 +35,7 @@ _TUNABLES = {
     "top_pad": 1024 * 1024,
 }
 _MALLOC = {"GLIBC_TUNABLES": ":".join(f"glibc.malloc.{name}={value}" for name, value in _TUNABLES.items())}
+# A full server refuses what is new; it never drops what it has.
 _FIXED = ["--daemonize", "no", "--appendfsync", "everysec", "--maxmemory-policy", "noeviction"]
 
 

@@ -1,1 +1,1 @@
-"""What a worker tells about itself: metrics, health, log lines."""
+"""What a worker tells about itself: metrics and health."""
