@@ -51,6 +51,14 @@ def test_the_protocol_says_what_each_script_is_for(name: str) -> None:
     assert name in {word for heading in headings for word in re.split(r", | and ", heading)}
 
 
+def test_the_protocol_names_the_scripts_whose_answers_are_promises() -> None:
+    text = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    section = text.split("\n### barrier, and waiting for replicas or the disk\n")[1].split("\n### ")[0]
+    among = re.search(r"`@promise` \(([^)]*)\)", section)
+    assert among is not None
+    assert set(re.findall(r"`(\w+)`", among[1])) == {name for name in scripts.NAMES if scripts.load(name).promise}
+
+
 def test_the_protocol_says_what_each_state_is() -> None:
     text = (DOCS / "protocol.md").read_text(encoding="utf-8")
     states = [value for name, value in vars(State).items() if name.isupper()]
