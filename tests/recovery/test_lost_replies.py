@@ -67,16 +67,6 @@ def test_an_unknown_outcome_can_be_repeated_with_the_same_id(troubled: Client, p
     assert pending(troubled) == 1
 
 
-def test_a_batch_whose_replies_were_lost_makes_each_message_once(troubled: Client, proxy: FaultProxy) -> None:
-    proxy.drop_reply("schedule", times=3)
-    messages = [Message(topic="t", delay_time=60_000, body=str(number)) for number in range(4_000)]
-    outcomes = troubled.schedule_many(messages)
-    ids = {outcome.id for outcome in outcomes if isinstance(outcome, Scheduled)}
-    failed = [outcome for outcome in outcomes if isinstance(outcome, StoreUnavailable)]
-    assert len(ids) + len(failed) == 4_000
-    assert len(ids) <= pending(troubled) <= 4_000
-
-
 @pytest.mark.parametrize("cut", [100, 1_000, 5_000, 20_000, 60_000])
 def test_a_batch_that_was_cut_in_the_middle_can_be_repeated(troubled: Client, proxy: FaultProxy, cut: int) -> None:
     messages = [Message(topic="t", delay_time=60_000, id=f"order-{number}") for number in range(1_500)]
@@ -137,32 +127,6 @@ def test_a_redrive_whose_reply_was_lost_schedules_once(
 
 
 # -- a node --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("times", [1, 2, 5])
-def test_a_pull_whose_reply_was_lost_neither_loses_nor_repeats(
-    node: RunningNode, client: Client, proxy: FaultProxy, target: MemoryTarget, valkey: ServerUnderTest, times: int
-) -> None:
-    proxy.drop_reply("pull", times)
-    ids = schedule_all(client, "m.t", 50), schedule_all(client, "s", 50)
-    target.wait_for_ids(ids[0])
-    eventually(lambda: pending(client) == 0, "everything is delivered")
-    assert proxy.dropped == ["pull"] * times
-    assert sorted(target.ids) == sorted(ids[0])
-    assert sorted(stream_ids(valkey, "s")) == sorted(ids[1])
-
-
-@pytest.mark.parametrize("times", [1, 2, 5])
-def test_an_ack_whose_reply_was_lost_is_repeated_and_nothing_is_sent_again(
-    node: RunningNode, client: Client, proxy: FaultProxy, target: MemoryTarget, times: int
-) -> None:
-    proxy.drop_reply("ack", times)
-    ids = schedule_all(client, "m.t", 50)
-    target.wait_for_ids(ids)
-    eventually(lambda: not proxy.armed, "the replies were lost")
-    eventually(lambda: pending(client) == 0, "everything is acked")
-    assert sorted(target.ids) == sorted(ids)
-    assert sum(stats.counters["forwarded"] for stats in client.stats()) == 50
 
 
 def test_a_retry_whose_reply_was_lost_burns_no_attempt_twice(
