@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.results import LEFT_OUT, NAMES, ROOT, Environment, Figure, Result, load, number, save
+from benchmarks.results import LEFT_OUT, NAMES, NOTES, ROOT, Environment, Figure, Result, load, number, save
 
 __all__ = ["ROOT", "publishable", "render", "text"]
 
@@ -101,8 +101,11 @@ def _section(result: Result) -> str:
     about = (importlib.import_module(f"benchmarks.measures.{result.name}").__doc__ or "").strip()
     head = ("", "measured", "limit", "ratio", "runs", "goal", "")
     disturbed = f"{result.disturbance}\n\n" if result.disturbance else ""
-    left_out = "".join(f"Left out, {what}: {why}\n\n" for what, why in result.details.get(LEFT_OUT, {}).items())
-    return f"## {result.name}\n\n{about}\n\n{disturbed}{left_out}{_table(head, map(_row, result.figures))}"
+    told = [f"Left out, {what}: {why}" for what, why in result.details.get(LEFT_OUT, {}).items()]
+    if notes := result.details.get(NOTES):
+        told.append(" ".join(notes))
+    before = "".join(f"{sentence}\n\n" for sentence in told)
+    return f"## {result.name}\n\n{about}\n\n{disturbed}{before}{_table(head, map(_row, result.figures))}"
 
 
 def _row(figure: Figure) -> tuple[str, ...]:

@@ -20,19 +20,21 @@ from delayq.store import checks
 from delayq.store.connect.store import Store
 
 __all__ = [
-    "LEFT_OUT", "NAMES", "STOLEN", "Environment", "Figure", "Pair", "Result", "environment", "load", "medians", "number",
-    "paired", "percentile", "save", "single",
+    "LEFT_OUT", "NAMES", "NOTES", "STOLEN", "Environment", "Figure", "Pair", "Result", "environment", "load", "medians",
+    "number", "paired", "percentile", "save", "single",
 ]  # fmt: skip
 
 #: The benchmarks, in the order in which `all` runs them.
 NAMES: Final = (
     "schedule", "http", "access", "drain", "steady", "lateness", "burst", "growth", "memory", "idle", "failover", "scale",
-    "targets", "spark",
+    "targets", "spark", "peers",
 )  # fmt: skip
 #: The detail that tells which share of the CPU time the host gave to other machines.
 STOLEN: Final = "CPU time stolen by the host"
 #: The detail that tells what this machine could not measure, and why.
 LEFT_OUT: Final = "left out"
+#: The detail that has sentences to be told with the figures.
+NOTES: Final = "notes"
 _TOLD_FROM: Final = 0.03
 ROOT: Final = Path(__file__).resolve().parent.parent
 

@@ -1,7 +1,7 @@
 """Who owns which queue.
 
 Redis decides (the highest epoch wins); a coordinator only spreads the work. `local` gives one node all queues,
-`coordinator.zookeeper` (imported by itself: it needs kazoo) spreads them over all live nodes.
+`zookeeper` spreads them over all live nodes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,22 @@ from typing import Final, Protocol
 from coordinator.epoch import Claim, epoch_text
 from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.local import LocalCoordinator
+from delayq.clock import Clock
+from delayq.config import Settings
+from delayq.store import commands
+from delayq.store.commands import Meta
+from delayq.store.connect.store import Store
 
 __all__ = [
-    "REDIS_AWAY", "Claim", "Coordinator", "CoordinatorError", "CoordinatorRefused", "LocalCoordinator", "epoch_text",
-]  # fmt: skip
+    "REDIS_AWAY",
+    "Claim",
+    "Coordinator",
+    "CoordinatorError",
+    "CoordinatorRefused",
+    "LocalCoordinator",
+    "coordinator_for",
+    "epoch_text",
+]
 
 #: How long Redis has to be out of a node's reach, or its clock behind, before others are given its queues (ms).
 REDIS_AWAY: Final = 5_000
@@ -63,3 +75,26 @@ class Coordinator(Protocol):
 
     def stop(self) -> None:
         """Leave."""
+
+
+def coordinator_for(settings: Settings, store: Store, meta: Meta, clock: Clock) -> Coordinator:
+    """ZooKeeper's if DELAYQ_ZOOKEEPER names one, else all queues for this node. Raises ConfigError."""
+    queues = [queue for layout in meta.layouts for queue in layout.numbers]
+    if not settings.zookeeper:
+        return LocalCoordinator(store, queues, meta.era, clock)
+    # Only now, for it imports kazoo, which a node alone does not need.
+    from coordinator.zookeeper import ZooKeeperCoordinator
+    from coordinator.zookeeper.access import access_of
+
+    return ZooKeeperCoordinator(
+        settings.zookeeper,
+        settings.node,
+        queues=queues,
+        store=store,
+        clock=clock,
+        read_era=lambda: store.run(commands.era()),
+        root=settings.zookeeper_root,
+        session_timeout=settings.session_timeout,
+        address=settings.address,
+        access=access_of(settings),
+    )

@@ -21,8 +21,8 @@ PARALLEL = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
 #: Which tests an option of ./dev test chooses, as pytest's -m says it.
 MARKS = {"--fast": "not slow and not long", "--long": "long"}
 BENCHMARKS = (
-    "schedule, http, access, drain, steady, lateness, burst, growth, memory, idle, failover, scale, targets, spark "
-    "or all"
+    "schedule, http, access, drain, steady, lateness, burst, growth, memory, idle, failover, scale, targets, spark, "
+    "peers or all"
 )
 
 

@@ -1,4 +1,4 @@
-"""Programs that run in Node.js, fetched from the npm registry: a folder beside this file pins them and what they need.
+"""Programs that run in Node.js, fetched from the npm registry: a folder of the checkout pins each and what it needs.
 
 Its package-lock.json has the version and the SHA-512 of each package; npm refuses what differs. No package's scripts
 run.
@@ -18,8 +18,12 @@ from testbed.errors import ServerMissing
 
 __all__ = ["FOLDERS", "fetch", "find"]
 
+_ROOT: Final = Path(__file__).resolve().parent.parent
 #: The folders with the pins, by the program's name.
-FOLDERS: Final = {"openapi-typescript": Path(__file__).parent / "openapi-typescript"}
+FOLDERS: Final = {
+    "openapi-typescript": _ROOT / "testbed" / "openapi-typescript",
+    "bullmq": _ROOT / "benchmarks" / "peers" / "bullmq",
+}
 _PINS: Final = ("package.json", "package-lock.json")
 _SECONDS: Final = 180.0
 

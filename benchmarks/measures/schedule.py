@@ -4,6 +4,9 @@ The limit is `redis-cli --pipe` with HSET and ZADD of the same messages, and a Z
 
 Beside that, what one call of the script takes that schedules one message, CPU of the server in packets of 100 calls. It is
 set beside a script of the least that there is to do, HSET and ZADD, with the same KEYS and ARGV.
+
+One by one, each call waits for its answer: CPU time of the client alone, beside redis-py's own `evalsha` of a script that
+makes the HSET and the ZADD of such a message.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -21,8 +24,8 @@ from typing import Any, Final
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.load import feeder
-from benchmarks.load.messages import DAY, LIMITS, QUEUES, make, spread
-from benchmarks.results import LEFT_OUT, Figure, paired
+from benchmarks.load.messages import DAY, LIMITS, QUEUES, TOPICS, make, spread
+from benchmarks.results import LEFT_OUT, Figure, Pair, paired
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server, server_for, with_jemalloc
 from delayq import Client, Message, Scheduled
@@ -46,6 +49,11 @@ _MINIMAL: Final = """#!lua
 redis.call('HSET', KEYS[3], ARGV[6], ARGV[7])
 redis.call('ZADD', KEYS[2], ARGV[8], ARGV[6])
 return {}"""
+ONE_BY_ONE = "Client.schedule beside a bare EVALSHA, client CPU"
+#: How many calls are measured at a time, and how often in a run.
+CALLS: Final = 1_000
+STRETCHES: Final = 5
+BARE_SCRIPT: Final = "redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])"
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
@@ -76,7 +84,30 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             figures.append(_one_script(_JEMALLOC, scale, with_jemalloc()))
         except ServerMissing as error:
             details[LEFT_OUT] = {_JEMALLOC: str(error)}
+    pairs = _one_by_one(scale)
+    figures.append(paired(ONE_BY_ONE, "µs a call", pairs, goal=2.0, at_most=True))
     return figures, details
+
+
+def _one_by_one(scale: Scale) -> list[Pair]:
+    message = Message(topic=TOPICS[0], delay_time=DAY, body="x" * 200)
+    content = limit.record(message)
+    with server_for(scale) as running, Client(running.url) as client, closing(connect(running.url)) as bare:
+        sha = bare.script_load(BARE_SCRIPT)
+
+        def cpu(call: Callable[[int], object]) -> float:
+            call(0)
+            began = time.process_time()
+            for number in range(CALLS):
+                call(number)
+            return (time.process_time() - began) / CALLS * 1e6
+
+        def evalsha(number: int) -> object:
+            return bare.evalsha(sha, 2, "delayq:{bare}:pool", "delayq:{bare}:queue", f"id {number}", content, number)
+
+        return in_pairs(
+            ONE_BY_ONE, scale.runs * STRETCHES, partial(cpu, evalsha), partial(cpu, lambda _: client.schedule(message))
+        )
 
 
 def measure_limit(path: Path, messages: list[Message]) -> float:
@@ -131,14 +162,14 @@ def _by_socket(path: Path, messages: list[Message]) -> float:
 
 
 def _one_script(what: str, scale: Scale, binary: Path | None = None) -> Figure:
-    commands = list(_one_by_one(scale.messages // 50))
+    commands = list(_single_calls(scale.messages // 50))
     scripts = {"limit": _MINIMAL, "ours": load("schedule").text}
     measures = {name: partial(_server_cost, text, commands, binary) for name, text in scripts.items()}
     pairs = in_pairs(what, 2 * scale.runs + 1, measures["limit"], measures["ours"], swap=True)
     return paired(what, "µs a call", pairs, goal=_MOST_TIMES, at_most=True)
 
 
-def _one_by_one(count: int) -> Iterator[Command[Any]]:
+def _single_calls(count: int) -> Iterator[Command[Any]]:
     """Commands that schedule a message each, all in one queue; the last argument is its due again: a deadline to ours."""
     for message in make(count, spread(int(now()) + DAY, DAY)):
         due = message.expect_date or 0

@@ -23,7 +23,18 @@ from delayq.embedded.processes import die_with_parent, free_port
 from delayq.store.keys import queue_keys
 from testbed.errors import ServerMissing
 
-__all__ = ["Process", "api", "connect", "http_service", "python", "server", "server_for", "with_jemalloc", "worker"]
+__all__ = [
+    "Process",
+    "api",
+    "connect",
+    "http_service",
+    "program",
+    "python",
+    "server",
+    "server_for",
+    "with_jemalloc",
+    "worker",
+]
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 START_SECONDS: Final = 20
@@ -63,14 +74,14 @@ def with_jemalloc() -> Path:
 
 
 class Process:
-    """A Python of ours, and what it says."""
+    """A program of ours, and what it says."""
 
-    def __init__(self, log: IO[str], *arguments: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, log: IO[str], *words: str, settings: Mapping[str, str]) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
         self._log = log
-        self._command = " ".join(arguments)
+        self._command = " ".join((Path(words[0]).name, *words[1:]))
         self._popen = subprocess.Popen(
-            die_with_parent([sys.executable, *arguments]), cwd=ROOT, env=clean | dict(settings),
+            die_with_parent(list(words)), cwd=ROOT, env=clean | dict(settings),
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
 
@@ -92,7 +103,7 @@ class Process:
     def check(self) -> None:
         """Raise BenchmarkError if it has ended."""
         if self._popen.poll() is not None:
-            raise BenchmarkError(f"python {self._command} ended with {self._popen.returncode}: {self.said()}")
+            raise BenchmarkError(f"{self._command} ended with {self._popen.returncode}: {self.said()}")
 
     def wait(self, seconds: float) -> None:
         """Wait for its end; anything but 0 is a BenchmarkError."""
@@ -100,7 +111,7 @@ class Process:
             if self._popen.wait(seconds) == 0:
                 return
         except subprocess.TimeoutExpired:
-            raise BenchmarkError(f"python {self._command} did not end within {seconds:.0f} s") from None
+            raise BenchmarkError(f"{self._command} did not end within {seconds:.0f} s") from None
         self.check()
 
     def stop(self) -> None:
@@ -116,9 +127,16 @@ class Process:
 
 @contextmanager
 def python(*arguments: str, **settings: str) -> Iterator[Process]:
-    """A Python in its own process, with these settings and none of the caller's DELAYQ_*."""
+    """A Python in its own process."""
+    with program(sys.executable, *arguments, **settings) as process:
+        yield process
+
+
+@contextmanager
+def program(*words: str, **settings: str) -> Iterator[Process]:
+    """A program in its own process, with these settings and none of the caller's DELAYQ_*."""
     with tempfile.TemporaryFile("w+", errors="replace") as log:
-        process = Process(log, *arguments, settings=settings)
+        process = Process(log, *words, settings=settings)
         try:
             yield process
         finally:

@@ -26,7 +26,9 @@ def check_password(store: Store) -> Check:
     finally:
         stranger.close()
     if all(_is_loopback(host) for host in address.hosts(store.url)):
-        return Check("password", OK, "it takes no password; it is reached here by the loopback address")
+        return Check(
+            "password", OK, "it takes no password; it is reached here by the loopback address or a Unix socket"
+        )
     text = "nobody needs a password: whoever reaches this Redis reads and changes everything"
     mend = "give it a user with the rights that docs/operations.md lists, and turn its default user off"
     return Check("password", WARN, text, mend)

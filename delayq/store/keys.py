@@ -7,8 +7,8 @@ never used again: each layout goes on counting behind the last one, so layouts s
 from __future__ import annotations
 
 import binascii
+import os
 import re
-import secrets
 from functools import lru_cache
 from typing import Final
 
@@ -105,4 +105,4 @@ class Layout(msgspec.Struct, frozen=True):
     @staticmethod
     def random_suffix() -> str:
         """A suffix that messages of one batch may share, so that one script takes them all."""
-        return f".{secrets.randbelow(65536):04x}"
+        return f".{os.urandom(2).hex()}"

@@ -151,9 +151,11 @@ def test_the_lines_to_paste_are_those_of_the_readme_and_show_a_message(up: Up) -
     pasted = ["bash", "-c", f"{schedule}\nexec {tail}"]
     with subprocess.Popen(pasted, stdout=subprocess.PIPE, text=True, env=env) as watching:
         assert watching.stdout is not None
-        identity = watching.stdout.readline().split("\t")[0]
-        _, _, arrived, _, body = watching.stdout.readline().rstrip("\n").split("\t")
-        watching.terminate()
+        try:
+            identity = watching.stdout.readline().split("\t")[0]
+            _, _, arrived, _, body = watching.stdout.readline().rstrip("\n").split("\t")
+        finally:
+            watching.terminate()  # tail has no end, and the block waits for one
     assert (arrived, body) == (identity, "world")
 
 

@@ -1,4 +1,4 @@
-"""A RabbitMQ that is away, mute, out of memory, or lets nobody in; a broker of these tests' own."""
+"""A RabbitMQ that is away, mute, out of memory, or lets nobody in; it is the one that all tests share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
 from testbed.rabbitmq import RabbitMQ
-from tests.support.amqp import amqp, real_rabbitmq
+from tests.support.amqp import amqp
 from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually
 from tests.targets.conftest import Rabbits
@@ -22,15 +22,9 @@ pytestmark = pytest.mark.slow
 TIMEOUT = 30.0
 
 
-@pytest.fixture(scope="module")
-def own() -> Iterator[RabbitMQ]:
-    with real_rabbitmq() as server:
-        yield server
-
-
 @pytest.fixture
-def queue(own: RabbitMQ) -> str:
-    with amqp(own) as other:
+def queue(rabbitmq: RabbitMQ) -> str:
+    with amqp(rabbitmq) as other:
         return other.queue()
 
 
@@ -47,44 +41,46 @@ def names_of_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate()}
 
 
-def test_a_broker_that_was_killed_is_found_again(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
-    target = rabbits(own.url)
+def test_a_broker_that_was_killed_is_found_again(rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(rabbitmq.url)
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
-    own.kill()
+    rabbitmq.kill()
     try:
         for _ in range(2):
             (result,) = target.send([delivery("b", topic=queue)], TIMEOUT)
             assert result.outcome in ("unavailable", "unknown")
         assert result.outcome == "unavailable" and "refused" in result.reason.lower()
     finally:
-        own.start()
-    with amqp(own) as other:
+        rabbitmq.start()
+    with amqp(rabbitmq) as other:
         other.queue(queue)  # one that was only just made may not be on the broker's disk
     eventually(lambda: target.send([delivery("c", topic=queue)], TIMEOUT)[0].outcome == "ok", "it takes messages again")
-    with amqp(own) as other:  # with the queue its first message may be gone, but not what came after it
+    with amqp(rabbitmq) as other:  # with the queue its first message may be gone, but not what came after it
         assert other.ids(queue, 1)[-1] == "c"
 
 
 def test_a_message_without_a_confirm_is_unknown_and_the_next_is_not_sent(
-    own: RabbitMQ, queue: str, rabbits: Rabbits
+    rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits
 ) -> None:
-    target = rabbits(own.url, connectTimeout=500)
+    target = rabbits(rabbitmq.url, connectTimeout=500)
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
-    with paused(own):
+    with paused(rabbitmq):
         results = target.send([delivery("b", topic=queue), delivery("c", topic=queue)], 1.0)
         assert [(result.outcome, result.reason) for result in results] == [("unknown", "no answer in time")] * 2
         for _ in range(2):  # it is asked first whether it is there
             (result,) = target.send([delivery("d", topic=queue)], 1.0)
             assert result.outcome == "unavailable" and "connection" in result.reason
     eventually(lambda: target.send([delivery("e", topic=queue)], TIMEOUT)[0].outcome == "ok", "it takes messages again")
-    with amqp(own) as other:
+    with amqp(rabbitmq) as other:
         assert set(other.ids(queue, 2)) - {"b", "c"} == {"a", "e"}
 
 
-def test_a_broker_out_of_memory_takes_nothing_and_nobody_hangs(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
-    target = rabbits(own.url)
+def test_a_broker_out_of_memory_takes_nothing_and_nobody_hangs(
+    rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits
+) -> None:
+    target = rabbits(rabbitmq.url)
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
-    own.block()
+    rabbitmq.block()
     try:
         # Far longer than this test may take: what it has to show is that none of these sends waits for so long.
         refused = eventually(
@@ -110,59 +106,61 @@ def test_a_broker_out_of_memory_takes_nothing_and_nobody_hangs(own: RabbitMQ, qu
             thread.join(TIMEOUT)
         assert told == ["unavailable"] * 40
     finally:
-        own.unblock()
+        rabbitmq.unblock()
     eventually(lambda: target.send([delivery("z", topic=queue)], TIMEOUT)[0].outcome == "ok", "it takes messages again")
-    with amqp(own) as other:
+    with amqp(rabbitmq) as other:
         assert not {"d"} & set(other.ids(queue, 2))
 
 
-def test_a_wrong_password_is_no_fault_of_the_message(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
-    target = rabbits(own.url.replace(":guest@", ":canary-word@"))
+def test_a_wrong_password_is_no_fault_of_the_message(rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(rabbitmq.url.replace(":guest@", ":canary-word@"))
     (result,) = target.send([delivery("a", topic=queue)], TIMEOUT)
     assert result.outcome == "unavailable"
     assert "403" in result.reason and "ACCESS_REFUSED" in result.reason
     assert "canary" not in result.reason
 
 
-def test_a_virtual_host_that_is_not_there_is_no_fault_of_the_message(own: RabbitMQ, rabbits: Rabbits) -> None:
-    (result,) = rabbits(own.url.replace("%2F", "nowhere")).send([delivery("a")], TIMEOUT)
+def test_a_virtual_host_that_is_not_there_is_no_fault_of_the_message(rabbitmq: RabbitMQ, rabbits: Rabbits) -> None:
+    (result,) = rabbits(rabbitmq.url.replace("%2F", "nowhere")).send([delivery("a")], TIMEOUT)
     assert result.outcome == "unavailable" and "nowhere" in result.reason
 
 
 def test_the_password_may_stand_in_the_environment(
-    own: RabbitMQ, queue: str, rabbits: Rabbits, monkeypatch: pytest.MonkeyPatch
+    rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RABBIT_PASSWORD", "guest")
-    url = own.url.replace("guest:guest@", "")
+    url = rabbitmq.url.replace("guest:guest@", "")
     target = rabbits(url, user="guest", password="env:RABBIT_PASSWORD")
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
 
 
-def test_a_right_that_was_taken_away_is_no_fault_of_the_message(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
-    own.control("add_user", "carol", "word")
-    own.control("set_permissions", "carol", ".*", ".*", ".*")
-    target = rabbits(own.url.replace("guest:guest@", "carol:word@"))
+def test_a_right_that_was_taken_away_is_no_fault_of_the_message(
+    rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits
+) -> None:
+    rabbitmq.control("add_user", "carol", "word")
+    rabbitmq.control("set_permissions", "carol", ".*", ".*", ".*")
+    target = rabbits(rabbitmq.url.replace("guest:guest@", "carol:word@"))
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
-    own.control("set_permissions", "carol", "", "", "")
-    own.control("close_all_user_connections", "carol", "test")  # a channel keeps what it was allowed for a while
+    rabbitmq.control("set_permissions", "carol", "", "", "")
+    rabbitmq.control("close_all_user_connections", "carol", "test")  # a channel keeps what it was allowed for a while
     refused = eventually(
         lambda: [one for one in target.send([delivery("b", topic=queue)] * 2, TIMEOUT) if "403" in one.reason],
         "refused",
     )
     assert {one.outcome for one in refused} == {"unavailable"} and "ACCESS_REFUSED" in refused[0].reason
-    own.control("set_permissions", "carol", ".*", ".*", ".*")
+    rabbitmq.control("set_permissions", "carol", ".*", ".*", ".*")
     eventually(lambda: target.send([delivery("c", topic=queue)], TIMEOUT)[0].outcome == "ok", "it may again")
 
 
-def test_of_several_hosts_one_that_is_there_is_found(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
-    target = rabbits(own.url.replace("@", f"@{LOCALHOST}:{free_port()},"))
+def test_of_several_hosts_one_that_is_there_is_found(rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(rabbitmq.url.replace("@", f"@{LOCALHOST}:{free_port()},"))
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
 
 
-def test_a_connection_that_the_broker_closed_is_made_anew(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
-    target = rabbits(own.url)
+def test_a_connection_that_the_broker_closed_is_made_anew(rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(rabbitmq.url)
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
-    own.control("close_all_connections", "test")
+    rabbitmq.control("close_all_connections", "test")
     eventually(lambda: target.send([delivery("b", topic=queue)], TIMEOUT)[0].outcome == "ok", "it is made anew")
 
 
@@ -176,10 +174,10 @@ def test_one_who_accepts_and_says_nothing_is_unavailable(rabbits: Rabbits) -> No
 
 
 def test_closing_ends_the_thread_and_what_comes_after_is_unavailable(
-    own: RabbitMQ, queue: str, rabbits: Rabbits, caplog: pytest.LogCaptureFixture
+    rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        target = rabbits(own.url)
+        target = rabbits(rabbitmq.url)
         assert (
             outcomes(target.send([delivery(str(number), topic=queue) for number in range(500)], TIMEOUT))
             == ["ok"] * 500
@@ -191,16 +189,16 @@ def test_closing_ends_the_thread_and_what_comes_after_is_unavailable(
         (result,) = target.send([delivery("late", topic=queue)], TIMEOUT)
     assert (result.outcome, result.reason) == ("unavailable", "the target is closed")
     assert [record for record in caplog.records if record.name.startswith("pika")] == []
-    with amqp(own) as other:
+    with amqp(rabbitmq) as other:
         assert other.ids(queue, 500) == [str(number) for number in range(500)]
 
 
-def test_closing_lets_what_is_on_its_way_arrive(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
-    target = rabbits(own.url)
+def test_closing_lets_what_is_on_its_way_arrive(rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(rabbitmq.url)
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
     told: list[str] = []
     batch = [delivery(str(number), b"x" * 10_000, topic=queue) for number in range(500)]
-    with paused(own):  # so that it is on its way for certain
+    with paused(rabbitmq):  # so that it is on its way for certain
         sending = threading.Thread(target=lambda: told.extend(outcomes(target.send(batch, TIMEOUT))), daemon=True)
         sending.start()
         link = target._link
@@ -210,14 +208,14 @@ def test_closing_lets_what_is_on_its_way_arrive(own: RabbitMQ, queue: str, rabbi
     closing.join(TIMEOUT)
     sending.join(TIMEOUT)
     assert told == ["ok"] * 500
-    with amqp(own) as other:
+    with amqp(rabbitmq) as other:
         assert other.ids(queue, 501)[-1] == "499"
 
 
-def test_closing_does_not_wait_for_a_broker_that_says_nothing(own: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
-    target = rabbits(own.url)
+def test_closing_does_not_wait_for_a_broker_that_says_nothing(rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+    target = rabbits(rabbitmq.url)
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
-    with paused(own):
+    with paused(rabbitmq):
         target.close()
         assert "rabbitmq-rabbits" not in names_of_threads()
 

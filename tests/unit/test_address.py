@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.errors import ConfigError
-from delayq.store.connect.address import CLUSTER, SENTINEL, SINGLE, Address, parse, without_secrets
+from delayq.store.connect.address import CLUSTER, SENTINEL, SINGLE, Address, parse, without_secrets, without_user
 
 
 @pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock", "redis://[::1]:6379/0"])
@@ -47,6 +47,18 @@ def test_what_is_shown_of_a_url_holds_no_secret(url: str, shown: str) -> None:
     assert without_secrets(url) == shown
 
 
+@pytest.mark.parametrize(
+    ("url", "without"),
+    [
+        ("redis://me:word@h:1/2?password=word&db=3", "redis://h:1/2?db=3"),
+        ("unix://me:word@/run/redis.sock?db=1", "unix:///run/redis.sock?db=1"),
+        ("unix:///run/redis.sock?password=word", "unix:///run/redis.sock"),
+    ],
+)
+def test_the_url_for_one_who_has_no_name_and_password(url: str, without: str) -> None:
+    assert without_user(url) == without
+
+
 def test_a_cluster_names_some_of_its_servers() -> None:
     found = parse("rediss+cluster://one,[::1]:7001/?ssl_cert_reqs=none")
     assert (found.kind, found.nodes, found.tls) == (CLUSTER, (("one", 6379), ("::1", 7001)), True)
@@ -62,6 +74,10 @@ def test_a_cluster_names_some_of_its_servers() -> None:
         ("redis+cluster://a:1", "redis://a:1", False),
         ("redis+sentinel://a/x", "redis+sentinel://user:word@a/x/0", True),
         ("redis+sentinel://a/x", "redis+sentinel://a/y", False),
+        ("redis://h?db=1", "redis://h/1", True),
+        ("unix:///a%20b", "unix://me:word@/a b?db=0", True),
+        ("unix:///a", "unix:///b", False),
+        ("unix:///a?db=1", "unix:///a", False),
     ],
 )
 def test_two_urls_that_name_the_same_data(one: str, other: str, same: bool) -> None:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused
-from coordinator.choice import coordinator_for
-from coordinator.zookeeper.access import access_of
+from coordinator import Claim, Coordinator, CoordinatorError, CoordinatorRefused, coordinator_for
 from delayq.client.session import DEFAULT_QUEUES, check_layouts
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings
@@ -81,6 +79,8 @@ class Node:
         )
         self.routes: Routes = settings.route_table()
         if settings.zookeeper:
+            from coordinator.zookeeper.access import access_of
+
             access_of(settings)  # what is wrong with it is told before Redis is waited for
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self._clock)

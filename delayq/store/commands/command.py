@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -31,8 +30,7 @@ Arg = bytes | str | int
 MOVED: Final = "moved"
 
 
-@dataclass(frozen=True, slots=True)
-class Command(Generic[T]):
+class Command(msgspec.Struct, Generic[T], frozen=True):
     """One call to Redis: a script by name, or (`script` empty) a plain command in `args`."""
 
     script: str

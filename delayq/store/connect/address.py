@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import msgspec
 
@@ -58,7 +58,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind != SINGLE:
             return (self.kind, sorted(self.nodes), self.service, self.db)
         parts = urlsplit(self.url)
-        return (self.kind, parts.hostname, parts.port or 6379, parts.path.strip("/") or "0")
+        (db,) = parse_qs(parts.query).get("db", [""])
+        if parts.scheme == "unix":
+            return (self.kind, unquote(parts.path), db or "0")
+        return (self.kind, parts.hostname, parts.port or 6379, db or parts.path.strip("/") or "0")
 
 
 def parse(url: str) -> Address:
@@ -122,7 +125,8 @@ def without_user(url: str) -> str:
     """The URL for one who has no name and password with the servers (those for sentinels stay)."""
     parts = split_url(url)
     query = "&".join(one for one in parts.query.split("&") if one.partition("=")[0] not in ("username", "password"))
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query))
+    without = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return f"{without}?{query}" if query else without
 
 
 def hosts(url: str) -> list[str]:

@@ -21,9 +21,11 @@ class AsyncPool:
 
     async def take(self) -> Connection:
         """An idle connection, or a new one; raises what redis-py does."""
-        with suppress(IndexError):
-            return self._idle.pop()
-        return await self.connect()  # not within, where an error would no longer know its own cause
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = None
+        return connection or await self.connect()  # not within, where an error would no longer know its own cause
 
     async def connect(self) -> Connection:
         """A new connection; raises what redis-py does."""

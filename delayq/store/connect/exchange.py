@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 import redis
 
 from delayq.errors import NotDone, StoreError, StoreFull, StoreUnavailable
 from delayq.store import scripts
-from delayq.store.commands import Arg, Command
+from delayq.store.commands import Command
 from delayq.store.connect.options import packed
 from delayq.store.connect.peer import Peer, late_by
 
@@ -89,18 +89,15 @@ def deposed(reply: Any) -> bool:
 
 def pack(command: Command[Any], flags: bool, peer: Peer) -> bytes:
     """The command as it is sent."""
-    return packed(*_words_of(command, flags, peer))
-
-
-def _words_of(command: Command[Any], flags: bool, peer: Peer) -> tuple[Any, ...]:
-    if not command.script:
-        return tuple(command.args)
-    script = scripts.load(command.script, flags)
-    args: Sequence[Arg] = (*command.args, peer.deadline()) if script.promise else command.args
-    if command.script in peer.loaded:
-        return ("EVALSHA", script.sha, len(command.keys), *command.keys, *args)
-    peer.loaded.add(command.script)  # the server keeps what it was given whole
-    return ("EVAL", script.text, len(command.keys), *command.keys, *args)
+    name, keys, args = command.script, command.keys, command.args
+    if not name:
+        return packed(*args)
+    script = scripts.load(name, flags)
+    deadline = (peer.deadline(),) if script.promise else ()
+    if name in peer.loaded:
+        return packed("EVALSHA", script.sha, len(keys), *keys, *args, *deadline)
+    peer.loaded.add(name)  # the server keeps what it was given whole
+    return packed("EVAL", script.text, len(keys), *keys, *args, *deadline)
 
 
 def as_not_done(error: Exception) -> StoreError:
@@ -261,5 +258,7 @@ def all_good(answers: Iterable[T | StoreError]) -> list[T]:
 
 
 def single(answers: list[T | StoreError]) -> T:
-    (answer,) = all_good(answers)
+    (answer,) = answers
+    if isinstance(answer, StoreError):
+        raise answer
     return answer

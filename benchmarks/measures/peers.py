@@ -1,0 +1,177 @@
+"""delayq beside other delay queues: asynq, BullMQ and beanstalkd, each as far as this machine has what it takes.
+
+A limit is what the peer reached, in turn with delayq on the same cores; a ratio above 1 is good for rates, one below 1 for
+lateness, CPU and memory. Each peer is driven by its own client, in its own language, and set up as its documentation says:
+asynq (Go) shares one client, has 64 at work, and looks for what is due every 100 ms (unless told, 5 s); BullMQ (Node.js)
+has 64 at work and removes what is completed; beanstalkd, by its Go client, has a connection a caller and 16 that take. Those
+on Redis have the same server as delayq, with AOF (everysec), and beanstalkd its log, with an fsync a second.
+
+One by one: each message by a call that is waited for. 64 at once: 64 callers, in one process. Bulk: 500 by one call. Drain: a
+backlog falls due at one moment, and is taken and acknowledged, of delayq by a consumer group. At 1,000/s: an open loop with
+delays of 1 to 3 whole seconds; lateness is that at the consumer, CPU that of all but the producer, memory what the server
+has resident more of each pending message.
+
+What is theirs: asynq and beanstalkd take whole seconds (asynq, which cuts the fraction off, hands messages over up to one
+early), so neither keeps an order by the ms; beanstalkd is one process in C that keeps messages in its own memory and knows no
+way to find or cancel one by its key, to delay it twice or to fail over; asynq's and BullMQ's clients are compiled, where
+delayq's is Python.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from benchmarks.errors import TooLate
+from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress, rss
+from benchmarks.peers import OURS, PEERS, Peer, said
+from benchmarks.results import LEFT_OUT, NOTES, Figure, Pair, paired
+from testbed.errors import ServerMissing
+
+__all__ = ["GOALS", "better", "figures_of", "run", "whole_second"]
+
+CALLERS: Final = 64
+TOGETHER: Final = 500
+RATE: Final = 1_000
+#: s after which as many messages come as go.
+STEADY: Final = 4.5
+#: Messages a second that every peer can schedule with 64 callers.
+PACE: Final = 4_000
+SPARE_MS: Final = 4_000
+#: Their ratios' goals, by figure and peer.
+GOALS: Final = {
+    ("one by one", "asynq"): 0.7,
+    ("64 at once", "asynq"): 1.2,
+    ("drain", "beanstalkd"): 1.0,
+    ("lateness p50", "beanstalkd"): 1.0,
+    ("lateness p99", "beanstalkd"): 1.0,
+}
+#: What is measured, its unit, and whether less is better.
+KINDS: Final = {
+    "one by one": ("messages/s", False),
+    "64 at once": ("messages/s", False),
+    "bulk": ("messages/s", False),
+    "drain": ("messages/s", False),
+    "lateness p50": ("ms", True),
+    "lateness p99": ("ms", True),
+    "CPU": ("µs a message", True),
+    "memory": ("B a message", True),
+}
+
+
+#: What was found, by its kind.
+Found = dict[str, float]
+
+
+def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    """Measure beside every peer that this machine has; raises ServerMissing if there is none."""
+    peers, left_out = [OURS], {}
+    for name, find in PEERS.items():
+        try:
+            peers.append(find())
+        except ServerMissing as error:
+            progress(f"{name} is left out: {error}")
+            left_out[name] = str(error)
+    if len(peers) == 1:
+        raise ServerMissing(next(iter(left_out.values())))
+    measures: dict[str, Callable[[Peer], Found]] = {
+        "one by one": partial(_one_by_one, 1_000 if scale.quick else 10_000),
+        "at once": partial(_at_once, 10_000 if scale.quick else 50_000),
+        "drain": partial(_drain, 10_000 if scale.quick else 50_000),
+        "steady": partial(_steady, 3.0 if scale.quick else 15.0),
+    }
+    rounds: list[dict[str, Found]] = [{} for _ in range(scale.runs)]
+    for what, measure in measures.items():
+        turns = {peer.name: partial(measure, peer) for peer in peers}
+        for merged, found in zip(rounds, in_turns(f"peers, {what}", scale.runs, turns, swap=True), strict=True):
+            for name, one in found.items():
+                merged.setdefault(name, {}).update(one)
+    figures = list(figures_of(rounds))
+    versions = ", ".join(f"{peer.name} {peer.version}" for peer in peers[1:])
+    notes = [f"Peers: {versions}.", *_early(rounds), *better(figures)]
+    return figures, {LEFT_OUT: left_out, NOTES: notes, "rounds": rounds}
+
+
+def figures_of(rounds: Sequence[dict[str, Found]]) -> Iterator[Figure]:
+    """delayq beside each of the others, kind by kind."""
+    for kind, (unit, less) in KINDS.items():
+        for peer in rounds[0]:
+            if peer == OURS.name or kind not in rounds[0][peer]:
+                continue
+            pairs = [Pair(found[OURS.name][kind], found[peer][kind]) for found in rounds]
+            if min(pair.limit for pair in pairs) <= 0:  # it was early: there is no ratio
+                continue
+            yield paired(f"{kind}, beside {peer}", unit, pairs, goal=GOALS.get((kind, peer)), at_most=less)
+
+
+def _early(rounds: Sequence[dict[str, Found]]) -> Iterator[str]:
+    for peer in rounds[0]:
+        if share := statistics.median(found[peer]["early"] for found in rounds):
+            yield f"{peer} handed {share:.0%} of the messages at {RATE:,}/s over early."
+
+
+def better(figures: Sequence[Figure]) -> Iterator[str]:
+    """A sentence for each figure in which a peer is better."""
+    for figure in figures:
+        kind, _, peer = figure.name.partition(", beside ")
+        less = KINDS[kind][1]
+        if figure.ratio is not None and (figure.ratio > 1 if less else figure.ratio < 1):
+            yield f"{peer} is better in {kind}."
+
+
+def _one_by_one(count: int, peer: Peer) -> Found:
+    with peer.serving() as serving:
+        return {"one by one": peer.do("schedule", serving, count, 1)["rate"]}
+
+
+def _at_once(count: int, peer: Peer) -> Found:
+    with peer.serving() as serving:
+        peer.do("schedule", serving, 1_000, CALLERS)
+        before = rss(serving.server)
+        found = {"64 at once": peer.do("schedule", serving, count, CALLERS)["rate"]}
+        time.sleep(1.5)  # the buffers of the log are written
+        found["memory"] = (rss(serving.server) - before) / count
+        if peer.bulk:
+            found["bulk"] = peer.do("bulk", serving, count, TOGETHER)["rate"]
+        return found
+
+
+def whole_second(moment: float) -> int:
+    """The next one: nobody's due is cut off."""
+    return 1_000 * math.ceil(moment / 1_000)
+
+
+def _drain(count: int, peer: Peer) -> Found:
+    with peer.serving() as serving:
+        moment = whole_second(now() + 1_000 * count / PACE + SPARE_MS)
+        peer.do("backlog", serving, count, moment)
+        if now() > moment - SPARE_MS / 2:
+            raise TooLate(f"{peer.name} took longer than expected to schedule; is the machine busy with other things?")
+        return {"drain": count / peer.do("consume", serving, count, moment + peer.slack)["seconds"]}
+
+
+def _steady(seconds: float, peer: Peer) -> Found:
+    count = int(RATE * (STEADY + seconds + 1))
+    with peer.serving() as serving, peer.doing("consume", serving, count, now()) as consumer:
+        time.sleep(1.5)  # it is there
+        with peer.doing("produce", serving, count, RATE) as producer:
+            time.sleep(STEADY)
+            began = time.monotonic()
+            meter = CpuMeter(server=serving.server, consumer=consumer.pid, **serving.others)
+            time.sleep(seconds)
+            meter.end(int(RATE * (time.monotonic() - began)))
+            producer.wait(30)
+        consumer.wait(30)
+        found = said(consumer)
+    cpu = meter.each()
+    progress(f"peers: {peer.name} at {RATE:,}/s: {cpu}, {found}")
+    return {
+        "CPU": sum(cpu.values()),
+        "lateness p50": found["p50"],
+        "lateness p99": found["p99"],
+        "early": found["early"] / count,
+    }

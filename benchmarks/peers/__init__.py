@@ -1,0 +1,164 @@
+"""Other delay queues beside delayq: a program for each, whose words and answers are those of go/main.go."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.harness import wait_for
+from benchmarks.running.processes import Process, program, server, worker
+from delayq.embedded.processes import LOCALHOST, free_port
+from testbed import node
+from testbed.errors import ServerMissing
+
+__all__ = ["OURS", "PEERS", "Peer", "Serving", "said"]
+
+FOLDER: Final = Path(__file__).parent
+BUILD: Final = FOLDER.parent.parent / "build" / "peers"
+BUILD_SECONDS: Final = 300.0
+START_SECONDS: Final = 10.0
+#: ms between two fsyncs of beanstalkd's log: as often as Redis has it with everysec.
+FSYNC_MS: Final = 1_000
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """A running peer: its HOST:PORT, its server's process, and others that deliveries take."""
+
+    address: str
+    server: int
+    others: dict[str, int] = {}
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """One of those that are measured.
+
+    `command` are the first words of its program; with `bulk` it can schedule many messages by one call. `slack` is by how
+    many ms a message may fall due too late, because it takes whole seconds.
+    """
+
+    name: str
+    version: str
+    command: tuple[str, ...]
+    serving: Callable[[], AbstractContextManager[Serving]]
+    bulk: bool = False
+    slack: int = 0
+    settings: dict[str, str] = {}
+
+    @contextmanager
+    def doing(self, action: str, serving: Serving, count: int, number: float) -> Iterator[Process]:
+        """Its program, while it does something."""
+        words = (action, serving.address, str(count), f"{number:.0f}")
+        with program(*self.command, *words, **self.settings) as process:
+            yield process
+
+    def do(self, action: str, serving: Serving, count: int, number: float, seconds: float = 300.0) -> dict[str, float]:
+        """Let its program do something; what it found."""
+        with self.doing(action, serving, count, number) as process:
+            process.wait(seconds)
+            return said(process)
+
+
+def said(process: Process) -> dict[str, float]:
+    """What a program has printed last."""
+    text = process.said()
+    for line in reversed(text.splitlines()):
+        try:
+            return msgspec.json.decode(line, type=dict[str, float])
+        except msgspec.MsgspecError:
+            continue
+    raise BenchmarkError(f"the program of a peer says:\n{text}")
+
+
+@contextmanager
+def _redis() -> Iterator[Serving]:
+    with server() as running:
+        yield Serving(f"{LOCALHOST}:{running.port}", running.pid or 0)
+
+
+@contextmanager
+def _delayq() -> Iterator[Serving]:
+    with server() as running, worker(running.url) as process:
+        yield Serving(f"{LOCALHOST}:{running.port}", running.pid or 0, {"worker": process.pid})
+
+
+@contextmanager
+def _beanstalkd() -> Iterator[Serving]:
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder:
+        words = ("-l", LOCALHOST, "-p", str(port), "-b", folder, "-f", str(FSYNC_MS))
+        with program(_beanstalkd_program(), *words) as process:
+
+            def answers() -> bool:
+                process.check()
+                with closing(socket.socket()) as probe:
+                    return probe.connect_ex((LOCALHOST, port)) == 0
+
+            wait_for("beanstalkd", answers, seconds=START_SECONDS)
+            yield Serving(f"{LOCALHOST}:{port}", process.pid)
+
+
+def _beanstalkd_program() -> str:
+    found = shutil.which("beanstalkd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if found is None:
+        raise ServerMissing("there is no beanstalkd: Debian and Ubuntu have it, apt-get install beanstalkd")
+    return found
+
+
+def _go() -> str:
+    """The program in go/, built anew where it has changed."""
+    go = shutil.which("go")
+    if go is None:
+        raise ServerMissing(
+            "its client is built with Go 1.24 or newer, and there is none: install it (https://go.dev/dl)"
+        )
+    built = BUILD / "peers"
+    try:
+        ran = subprocess.run(
+            [go, "build", "-mod=readonly", "-o", str(built), "."],
+            cwd=FOLDER / "go", capture_output=True, text=True, timeout=BUILD_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ServerMissing(f"its client was not built within {BUILD_SECONDS:.0f} s") from None
+    if ran.returncode:
+        raise ServerMissing(f"its client could not be built: {ran.stderr.strip().splitlines()[-1]}")
+    return str(built)
+
+
+def _pinned(module: str) -> str:
+    found = re.search(rf"{re.escape(module)} v(\S+)", (FOLDER / "go" / "go.mod").read_text())
+    assert found is not None
+    return found.group(1)
+
+
+def _asynq() -> Peer:
+    return Peer("asynq", _pinned("github.com/hibiken/asynq"), (_go(), "asynq"), _redis)
+
+
+def _bullmq() -> Peer:
+    modules = node.fetch("bullmq") / "node_modules"
+    version = json.loads((FOLDER / "bullmq" / "package.json").read_text())["dependencies"]["bullmq"]
+    command = (shutil.which("node") or "node", str(FOLDER / "bullmq" / "peer.cjs"))
+    return Peer("BullMQ", version, command, _redis, bulk=True, settings={"NODE_PATH": str(modules)})
+
+
+def _beanstalkd_peer() -> Peer:
+    told = subprocess.run([_beanstalkd_program(), "-v"], capture_output=True, text=True, check=False).stdout
+    return Peer("beanstalkd", told.split()[-1], (_go(), "beanstalkd"), _beanstalkd, slack=1_000)
+
+
+#: Finds each of the others, or raises ServerMissing.
+PEERS: Final[dict[str, Callable[[], Peer]]] = {"asynq": _asynq, "BullMQ": _bullmq, "beanstalkd": _beanstalkd_peer}
+OURS: Final = Peer("delayq", "", (sys.executable, "-m", "benchmarks.peers.ours"), _delayq, bulk=True)

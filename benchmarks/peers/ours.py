@@ -1,0 +1,147 @@
+"""delayq's program among those of its peers: the same words, the same answers; see go/main.go.
+
+One caller is `Client`, several are tasks of one event loop with an `AsyncClient`. What is consumed is read from the topic's
+stream by a consumer group, which acknowledges it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final
+
+import msgspec
+import redis
+
+from benchmarks.harness import now
+from benchmarks.load.messages import DAY
+from benchmarks.measures.schedule import schedule_all
+from benchmarks.results import percentile
+from delayq import AsyncClient, Client, Message
+
+__all__ = ["main"]
+
+TOPIC: Final = "bench"
+GROUP: Final = "consumers"
+TOGETHER: Final = 500
+#: What the others have in a message's body.
+BODY: Final = ("order customer courier restaurant address payment " * 4)[:200]
+PRODUCERS: Final = 16
+
+
+def _message(delay: float) -> Message:
+    return Message(topic=TOPIC, body=BODY, delay_time=int(delay))
+
+
+def schedule(url: str, count: int, callers: int) -> dict[str, float]:
+    """Each message by a call of its own."""
+    if callers > 1:
+        return asyncio.run(_at_once(url, count, callers))
+    with Client(url) as client:
+        client.context()
+        began = time.perf_counter()
+        for _ in range(count):
+            client.schedule(_message(DAY))
+        return {"rate": count / (time.perf_counter() - began)}
+
+
+async def _at_once(url: str, count: int, callers: int) -> dict[str, float]:
+    left = iter(range(count))
+
+    async def caller(client: AsyncClient) -> None:
+        for _ in left:
+            await client.schedule(_message(DAY))
+
+    async with AsyncClient(url) as client:
+        await client.context()
+        began = time.perf_counter()
+        await asyncio.gather(*(caller(client) for _ in range(callers)))
+        return {"rate": count / (time.perf_counter() - began)}
+
+
+def bulk(url: str, count: int, together: int) -> dict[str, float]:
+    """So many messages by one call."""
+    with Client(url) as client:
+        client.context()
+        began = time.perf_counter()
+        for first in range(0, count, together):
+            schedule_all(client, [_message(DAY) for _ in range(min(together, count - first))])
+        return {"rate": count / (time.perf_counter() - began)}
+
+
+def backlog(url: str, count: int, moment: int) -> dict[str, float]:
+    """Messages that fall due together."""
+    with Client(url) as client:
+        schedule_all(client, (Message(topic=TOPIC, body=BODY, expect_date=moment) for _ in range(count)))
+    return {}
+
+
+def produce(url: str, count: int, rate: int) -> dict[str, float]:
+    """In an open loop."""
+    return asyncio.run(_produce(url, count, rate))
+
+
+async def _produce(url: str, count: int, rate: int) -> dict[str, float]:
+    late = 0.0
+    sent: asyncio.Queue[int] = asyncio.Queue()
+
+    async def producer(client: AsyncClient) -> None:
+        while await sent.get() < count:
+            await client.schedule(_message(1_000 * random.randint(1, 3)))
+
+    async with AsyncClient(url) as client, asyncio.TaskGroup() as producers:
+        await client.context()
+        for _ in range(PRODUCERS):
+            producers.create_task(producer(client))
+        start = time.perf_counter()
+        for number in range(count):
+            wait = start + number / rate - time.perf_counter()
+            await asyncio.sleep(max(0.0, wait))
+            late = max(late, -wait)
+            sent.put_nowait(number)
+        for _ in range(PRODUCERS):
+            sent.put_nowait(count)
+    return {"late": 1_000 * late}
+
+
+def consume(url: str, count: int, moment: int) -> dict[str, float]:
+    """As one consumer of a group."""
+    late: list[float] = []
+    with closing(redis.Redis.from_url(url, protocol=2)) as connection:
+        connection.xgroup_create(TOPIC, GROUP, id="0", mkstream=True)
+        while len(late) < count:
+            for due in _taken(connection):
+                late.append(now() - due)
+    seconds = (now() - moment) / 1_000
+    late.sort()
+    return {
+        "seconds": seconds,
+        "early": sum(one < 0 for one in late),
+        "p50": percentile(late, 50),
+        "p99": percentile(late, 99),
+    }
+
+
+def _taken(connection: Any) -> Iterator[int]:
+    found = connection.xreadgroup(GROUP, "one", {TOPIC: ">"}, count=TOGETHER, block=5_000)
+    for topic, entries in found or ():
+        yield from (int(fields[b"due"]) for _, fields in entries)
+        connection.xack(topic, GROUP, *(id for id, _ in entries))
+
+
+ACTIONS: Final = {"schedule": schedule, "bulk": bulk, "backlog": backlog, "produce": produce, "consume": consume}
+
+
+def main() -> None:
+    """Do what the words say; print what was found."""
+    action, address, count, number = sys.argv[1:]
+    found = ACTIONS[action](f"redis://{address}", int(count), int(number))
+    print(msgspec.json.encode(found).decode())
+
+
+if __name__ == "__main__":
+    main()

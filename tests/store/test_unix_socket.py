@@ -1,0 +1,99 @@
+"""The embedded server's Unix socket, and everything that talks to Redis by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import redis
+
+from delayq import AsyncClient, Client, Message
+from delayq.embedded import EmbeddedServer
+from delayq.errors import StoreUnavailable
+from delayq.store.connect.store import Store
+from delayq.store.connect.wakes import Wakes
+from tests.support.service import Service
+from tests.support.waiting import eventually
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(data_dir=tmp_path / "da ta") as running:
+        yield running
+
+
+def path_of(server: EmbeddedServer) -> Path:
+    return Path(unquote(urlsplit(server.socket_url).path))
+
+
+def test_nobody_else_may_enter_its_folder(server: EmbeddedServer) -> None:
+    path = path_of(server)
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_it_is_the_same_server_and_the_same_socket_after_a_crash(server: EmbeddedServer) -> None:
+    with Client(server.socket_url) as client:
+        assert client.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
+        server.kill()
+        with pytest.raises(StoreUnavailable):
+            client.schedule(Message(topic="t", delay_time=HOUR, id="b"))
+        server.start()
+        assert client.schedule(Message(topic="t", delay_time=HOUR, id="b")).created
+    with Client(server.url) as client:
+        assert [found and found.id for found in client.get_many(["a", "b"])] == ["a", "b"]
+
+
+def test_a_data_folder_with_a_long_name_has_its_socket_elsewhere(tmp_path: Path) -> None:
+    with EmbeddedServer(data_dir=tmp_path / ("x" * 100)) as server:
+        path = path_of(server)
+        assert tmp_path not in path.parents
+        with redis.Redis.from_url(server.socket_url) as client:
+            assert client.ping()
+    assert not path.parent.exists()
+
+
+async def test_asyncio_talks_by_it(server: EmbeddedServer) -> None:
+    async with AsyncClient(server.socket_url) as client:
+        assert (await client.schedule(Message(topic="t", delay_time=HOUR, id="a"))).created
+        assert sum(one.scheduled for one in await client.stats()) == 1
+
+
+def test_wakes_are_heard_by_it(server: EmbeddedServer) -> None:
+    store = Store(server.socket_url)
+    wakes = Wakes(store.connect)
+    wakes.connect(["one"])
+    assert wakes.receive(5) == ("", b"")
+    with redis.Redis.from_url(server.url) as admin:
+        admin.publish("one", "1")
+    assert wakes.receive(5) == ("one", b"1")
+    wakes.close()
+    store.close()
+
+
+@pytest.mark.slow
+def test_api_worker_and_command_line_work_by_it(server: EmbeddedServer, tmp_path: Path) -> None:
+    with Service(tmp_path, server.socket_url, workers=1, queues="2") as service:
+        for number in range(8):
+            assert service.schedule("now", id=f"now-{number}", delayTime=20).status_code == 201
+        with redis.Redis.from_url(server.url) as admin:
+            eventually(lambda: admin.xlen("now") == 8, "all came", seconds=30)
+        command = [sys.executable, "-c", "from delayq.cli import main; main()", "doctor", "--json"]
+        doctor = subprocess.run(
+            command,
+            env={**os.environ, "DELAYQ_REDIS_URL": server.socket_url},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = {one["name"]: one for one in json.loads(doctor.stdout)["checks"]}
+        assert "a Unix socket" in found["password"]["text"]
