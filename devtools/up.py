@@ -90,15 +90,16 @@ class Up(NamedTuple):
 def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen) -> Up:
     api_port = _port(options.api_port, API_PORT, "--api-port")
     redis_url, data = options.redis_url, None
+    own_url = redis_url  # of the processes that are started here
     if not redis_url:
         server = _server(options)
-        redis_url, data = server.url, server.data_dir
+        redis_url, own_url, data = server.url, server.socket_url, server.data_dir
         supervisor.start(Valkey(server))
         if not supervisor.wait_until(server.answers, LOAD_SECONDS):
             raise GaveUp(f"Valkey does not answer; its log ends:\n{server.log_tail()}")
     env = {
         **os.environ,
-        "DELAYQ_REDIS_URL": redis_url,
+        "DELAYQ_REDIS_URL": own_url,
         "DELAYQ_API_HOST": LOCALHOST,
         "DELAYQ_API_PORT": str(api_port),
     }
