@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks NAME [--quick] [--json FILE]`, or `./dev bench`."""
+"""The command line: `python -m benchmarks NAME [--quick] [--json FILE | --beside CHECKOUT]`, or `./dev bench`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import report
+from benchmarks.beside import beside
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, StealMeter, progress, warn_if_busy
 from benchmarks.results import NAMES, STOLEN, Result, environment, save
@@ -45,7 +46,14 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         help=f"measure delayq on this Redis, group behind sentinels or Redis Cluster, which must not know delayq yet; "
         f"for {', '.join(ANYWHERE)}. The limit stays that of a fresh server here",
     )  # fmt: skip
+    parser.add_argument(
+        "--beside", type=Path, metavar="CHECKOUT",
+        help="measure this checkout and that one in turns, and tell only their ratios, here by there",
+    )  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="how often, with --beside (3)")
     given = parser.parse_args(arguments)
+    if given.beside and (given.name == "all" or given.redis_url or given.json or given.rounds < 1):
+        parser.error("--beside goes with one benchmark, on servers of its own, and tells what it finds")
     if given.redis_url and given.name not in ANYWHERE:
         parser.error(f"--redis-url goes with {', '.join(ANYWHERE)}")
     return given
@@ -82,6 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results: list[Result] = []
     warn_if_busy()
     try:
+        if given.beside:
+            found = beside(given.name, given.beside.resolve(), given.rounds, quick=given.quick)
+            print("\n".join(figure.line() for figure in found))
+            return 0
         for name in NAMES if given.name == "all" else [given.name]:
             results.append(measure(name, Scale(given.quick, given.redis_url)))
             if target is not None:

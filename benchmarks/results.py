@@ -73,8 +73,12 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the goal was reached; None without a goal."""
         if self.goal is None:
             return None
-        measured = self.value if self.ratio is None else self.ratio
-        return measured <= self.goal if self.at_most else measured >= self.goal
+        return self.measured <= self.goal if self.at_most else self.measured >= self.goal
+
+    @property
+    def measured(self) -> float:
+        """What a goal is for."""
+        return self.value if self.ratio is None else self.ratio
 
     @property
     def goal_text(self) -> str:

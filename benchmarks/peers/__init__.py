@@ -61,7 +61,7 @@ class Peer(msgspec.Struct, frozen=True):
     def doing(self, action: str, serving: Serving, count: int, number: float) -> Iterator[Process]:
         """Its program, while it does something."""
         words = (action, serving.address, str(count), f"{number:.0f}")
-        with program(*self.command, *words, **self.settings) as process:
+        with program((*self.command, *words), self.settings) as process:
             yield process
 
     def do(self, action: str, serving: Serving, count: int, number: float, seconds: float = 300.0) -> dict[str, float]:
@@ -98,8 +98,8 @@ def _delayq() -> Iterator[Serving]:
 def _beanstalkd() -> Iterator[Serving]:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder:
-        words = ("-l", LOCALHOST, "-p", str(port), "-b", folder, "-f", str(FSYNC_MS))
-        with program(_beanstalkd_program(), *words) as process:
+        words = (_beanstalkd_program(), "-l", LOCALHOST, "-p", str(port), "-b", folder, "-f", str(FSYNC_MS))
+        with program(words) as process:
 
             def answers() -> bool:
                 process.check()

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -76,12 +76,12 @@ def with_jemalloc() -> Path:
 class Process:
     """A program of ours, and what it says."""
 
-    def __init__(self, log: IO[str], *words: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, log: IO[str], words: Sequence[str], settings: Mapping[str, str], cwd: Path) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
         self._log = log
         self._command = " ".join((Path(words[0]).name, *words[1:]))
         self._popen = subprocess.Popen(
-            die_with_parent(list(words)), cwd=ROOT, env=clean | dict(settings),
+            die_with_parent(list(words)), cwd=cwd, env=clean | dict(settings),
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
 
@@ -128,15 +128,15 @@ class Process:
 @contextmanager
 def python(*arguments: str, **settings: str) -> Iterator[Process]:
     """A Python in its own process."""
-    with program(sys.executable, *arguments, **settings) as process:
+    with program((sys.executable, *arguments), settings) as process:
         yield process
 
 
 @contextmanager
-def program(*words: str, **settings: str) -> Iterator[Process]:
+def program(words: Sequence[str], settings: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Iterator[Process]:
     """A program in its own process, with these settings and none of the caller's DELAYQ_*."""
     with tempfile.TemporaryFile("w+", errors="replace") as log:
-        process = Process(log, *words, settings=settings)
+        process = Process(log, words, settings or {}, cwd)
         try:
             yield process
         finally:

@@ -98,7 +98,7 @@ def test_versions_are_those_that_are_pinned(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_program_that_says_something_else_has_failed() -> None:
-    with program("echo", "no figures") as process:
+    with program(("echo", "no figures")) as process:
         process.wait(10)
         with pytest.raises(BenchmarkError, match="no figures"):
             peers.said(process)

@@ -1,0 +1,63 @@
+"""A benchmark of this checkout and of another one, in turns: what changed from one commit to the next.
+
+The other checkout runs its own benchmark of that name by its own .venv. Figures of the same name are set side by side, and
+where a figure has a limit their ratios to it; what is told is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.errors import BenchmarkError
+from benchmarks.harness import in_turns
+from benchmarks.results import ROOT, Figure, Pair, Result, load, paired
+from benchmarks.running.processes import program
+
+__all__ = ["beside", "figures_beside"]
+
+SECONDS = 3_600.0
+
+
+def beside(name: str, other: Path, rounds: int, *, quick: bool) -> list[Figure]:
+    """Measure both, so often; the other's figures stand as limits."""
+    python = other / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise BenchmarkError(f"{other} is no checkout with a .venv: run ./dev there once")
+    measures = {
+        "there": partial(_run, str(python), other, name, quick),
+        "here": partial(_run, sys.executable, ROOT, name, quick),
+    }
+    found = in_turns(f"{name}, here and in {other}", rounds, measures, swap=True)
+    return figures_beside([one["here"] for one in found], [one["there"] for one in found])
+
+
+def figures_beside(here: Sequence[Result], there: Sequence[Result]) -> list[Figure]:
+    """Of whatever both have found in every round, and was not zero there."""
+    ours, theirs = list(map(_found, here)), list(map(_found, there))
+    return [
+        paired(name, unit, [Pair(one[name, unit], other[name, unit]) for one, other in zip(ours, theirs, strict=True)])
+        for name, unit in ours[0]
+        if all((name, unit) in one for one in ours) and all(one.get((name, unit)) for one in theirs)
+    ]
+
+
+def _found(result: Result) -> dict[tuple[str, str], float]:
+    """By name and unit: what goals are for, and all parts."""
+    found = {}
+    for figure in result.figures:
+        found[figure.name, figure.unit if figure.ratio is None else "× its limit"] = figure.measured
+        found |= {(f"… {part}", f"in {figure.name}"): value for part, value in figure.parts.items()}
+    return found
+
+
+def _run(python: str, checkout: Path, name: str, quick: bool) -> Result:
+    with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder:
+        file = Path(folder) / "found.json"
+        words = (python, "-m", "benchmarks", name, "--json", str(file), *(["--quick"] if quick else []))
+        with program(words, cwd=checkout) as process:
+            process.wait(SECONDS)
+        return load(file)[0]
