@@ -16,10 +16,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
@@ -174,7 +175,7 @@ def _single_calls(count: int) -> Iterator[Command[Any]]:
     for message in make(count, spread(int(now()) + DAY, DAY)):
         due = message.expect_date or 0
         command = schedule(queue_keys(0), "a", [new_id()], [encode(message, LIMITS, due_head(due))])
-        yield replace(command, args=(*command.args, due))
+        yield msgspec.structs.replace(command, args=(*command.args, due))
 
 
 def _server_cost(script: str, commands: Sequence[Command[Any]], binary: Path | None) -> float:
