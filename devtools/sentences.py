@@ -17,7 +17,6 @@ SENTENCES: Final[Mapping[str, str]] = {
     "api_stopped": "has stopped",
     "api_stopping": "finishes the requests that are under way",
     "appended_spans_failed": "could not make the spans of what was appended",
-    "appending_failed": "a transaction failed, a pull looks again: {error}",
     "changed_failed": "could not take notice of a change of the assignment",
     "circuit_closed": "the circuit closed: the target takes messages again",
     "circuit_open": "the circuit opened, only probes are sent: {reason}",
