@@ -22,10 +22,10 @@ _COMPOSE: Final = re.compile(r"tests/deploy/test_compose_\w+\.py")
 
 #: Fixtures that start what takes long. Who uses one is long.
 STARTED: Final = frozenset({"kafka", "rabbitmq", "rocketmq", "spark"})
-#: What else is long: Spark's clusters, brokers of one's own, the image, the chart, the stack, chaos and soak, and whether
-#: the state machine fails as it should.
+#: What else is long: commands that start a Spark, its clusters, brokers of one's own, the image, the chart, the stack, chaos
+#: and soak, and whether the state machine fails as it should.
 LONG: Final = (
-    r"tests/backfill/test_(own_spark|standalone|submit)\.py",
+    r"tests/backfill/test_(?!local)\w+\.py",
     r"tests/bridges/test_rabbitmq_bridge\.py",
     r"tests/chaos/test_(commandline|negative_controls)\.py",
     r"tests/deploy/test_(chart|compose|image_build)\w*\.py",
