@@ -35,11 +35,28 @@ import msgspec
 from delayq.errors import InvalidMessage
 from delayq.message import TRACEPARENT, Limits, Message, check_topic
 
-__all__ = ["CorruptRecord", "Record", "due_head", "encode"]
+__all__ = [
+    "LENGTH_BYTES",
+    "UNMARKED",
+    "CorruptRecord",
+    "Record",
+    "around_body_length",
+    "due_head",
+    "encode",
+    "record_length",
+]
 
 RELATIVE, KEYED, EXPIRES, BODY_BYTES, BODY_JSON = 1, 2, 4, 16, 32
 
+#: The mark that a client gives: the script puts another one there.
+UNMARKED: Final = b"0"
+_DUE_HEAD: Final = b"%013d" + UNMARKED
+#: How long the length of a body is.
+LENGTH_BYTES: Final = 4
+
 CONTENT: Final = 21
+_PROPERTIES_LENGTH: Final = 28
+_BODY_LENGTH: Final = 31
 HEADER: Final = 35
 DUE_DIGITS: Final = 13
 
@@ -57,7 +74,7 @@ class CorruptRecord(Exception):
 
 def due_head(ms: int) -> bytes:
     """What stands before the content for the schedule script: the due or the delay, and an empty mark."""
-    return b"%013d0" % ms
+    return _DUE_HEAD % ms
 
 
 def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
@@ -100,6 +117,16 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
         len(payload),
     )  # fmt: skip
     return b"".join((head, lengths, topic, tags, ordering_key, options, keys, properties, payload))
+
+
+def record_length(content: bytes) -> int:
+    """How many bytes the record of this content has, as it is first written."""
+    return CONTENT + len(content)
+
+
+def around_body_length(content: bytes) -> tuple[bytes, bytes]:
+    """What stands in a content before the length of its body, and what behind that: so others of its kind can be made."""
+    return content[: _BODY_LENGTH - CONTENT], content[HEADER - CONTENT :]
 
 
 def _json(body: Any) -> bytes:
@@ -178,7 +205,10 @@ class Record:
     scripts that append to streams look at the same things, so that both agree on what is corrupt.
     """
 
-    __slots__ = ("_at", "_raw", "asked", "flags", "generation", "mark", "topic")
+    __slots__ = (
+        "_body_end", "_keys_end", "_options_end", "_ordering_end", "_properties_end", "_raw", "_tags_end", "_topic_end",
+        "asked", "flags", "generation", "mark", "topic",
+    )  # fmt: skip
 
     def __init__(self, raw: bytes) -> None:
         try:
@@ -191,27 +221,27 @@ class Record:
             self.mark = mark[0] - 48
         except Exception as error:
             raise CorruptRecord(f"a record of {len(raw)} bytes has no valid header") from error
-        a = HEADER + topic
-        b = a + tags
-        c = b + ordering
-        d = c + options
-        e = d + keys
-        f = e + (high << 16) + low
-        self._at = (a, b, c, d, e, f, f + body)
+        self._topic_end = topic_end = HEADER + topic
+        self._tags_end = tags_end = topic_end + tags
+        self._ordering_end = ordering_end = tags_end + ordering
+        self._options_end = options_end = ordering_end + options
+        self._keys_end = keys_end = options_end + keys
+        self._properties_end = properties_end = keys_end + (high << 16) + low
+        self._body_end = body_end = properties_end + body
         self._raw = raw
         if not 0 <= self.mark <= 3:
             raise CorruptRecord(f"its mark is {mark!r}")
-        if len(raw) != f + body + (DUE_DIGITS if self.mark & 1 else 0):
+        if len(raw) != body_end + (DUE_DIGITS if self.mark & 1 else 0):
             raise CorruptRecord(f"a record of {len(raw)} bytes is cut short or has more than it says")
-        if self.mark & 1 and not raw[f + body :].isdigit():
+        if self.mark & 1 and not raw[body_end:].isdigit():
             raise CorruptRecord("the due first asked for is no number")
-        self._check_flags(ordering, raw[c:d])
+        self._check_flags(ordering, raw[ordering_end:options_end])
         try:
-            self.topic = _topic(raw[HEADER:a])
-            if not raw[a:e].isascii():
-                for start, stop in ((a, b), (b, c), (d, e)):
+            self.topic = _topic(raw[HEADER:topic_end])
+            if not raw[topic_end:keys_end].isascii():
+                for start, stop in ((topic_end, tags_end), (tags_end, ordering_end), (options_end, keys_end)):
                     raw[start:stop].decode()
-            if f > e and not _properties_fit(raw, e, f):
+            if properties_end > keys_end and not _properties_fit(raw, keys_end, properties_end):
                 raise CorruptRecord("its properties are damaged")
         except ValueError as error:  # UnicodeDecodeError is one
             raise CorruptRecord(str(error)) from None
@@ -231,17 +261,17 @@ class Record:
     @property
     def tags(self) -> str:
         """RocketMQ's tag, or ''."""
-        return self._raw[self._at[0] : self._at[1]].decode()
+        return self._raw[self._topic_end : self._tags_end].decode()
 
     @property
     def ordering_key(self) -> str:
         """The ordering key, or ''."""
-        return self._raw[self._at[1] : self._at[2]].decode()
+        return self._raw[self._tags_end : self._ordering_end].decode()
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The business keys."""
-        return tuple(self._raw[self._at[3] : self._at[4]].decode().split())
+        return tuple(self._raw[self._options_end : self._keys_end].decode().split())
 
     @property
     def max_attempts(self) -> int | None:
@@ -254,13 +284,13 @@ class Record:
         return self._option(1)
 
     def _option(self, index: int) -> int | None:
-        options = self._raw[self._at[2] : self._at[3]]
+        options = self._raw[self._ordering_end : self._options_end]
         return int(text) if options and (text := options.split(b",")[index]) else None
 
     @property
     def properties(self) -> dict[str, str]:
         """The properties, sorted by name."""
-        at, end = self._at[4], self._at[5]
+        at, end = self._keys_end, self._properties_end
         if at == end:
             return {}  # most have none
         texts = [text.decode() for text in _texts(self._raw, at, end)]
@@ -269,7 +299,7 @@ class Record:
     @property
     def traceparent(self) -> str:
         """The trace that it was scheduled in, as W3C writes it, or ''."""
-        at, end = self._at[4], self._at[5]
+        at, end = self._keys_end, self._properties_end
         if at == end or self._raw.find(_TRACEPARENT, at, end) < 0:
             return ""
         return self.properties.get(TRACEPARENT, "")
@@ -277,7 +307,7 @@ class Record:
     @property
     def payload(self) -> bytes:
         """The body's bytes, as a target gets them."""
-        return self._raw[self._at[5] : self._at[6]]
+        return self._raw[self._properties_end : self._body_end]
 
     @property
     def content_type(self) -> str:
@@ -304,12 +334,12 @@ class Record:
     @property
     def content(self) -> bytes:
         """What two calls have in common that are the same call, but for the due."""
-        return self._raw[CONTENT : self._at[6]]
+        return self._raw[CONTENT : self._body_end]
 
     @property
     def first_asked(self) -> int:
         """The due that was asked for first, before it was moved."""
-        return int(self._raw[self._at[6] :]) if self.mark & 1 else self.asked
+        return int(self._raw[self._body_end :]) if self.mark & 1 else self.asked
 
     @property
     def digest(self) -> int:
@@ -320,14 +350,15 @@ class Record:
 
     def _untraced(self) -> bytes:
         """The content without the trace that it was scheduled in, and without the length of its properties."""
-        raw, at = self._raw, self._at
-        properties = raw[at[4] : at[5]]
+        raw, keys_end, properties_end = self._raw, self._keys_end, self._properties_end
+        properties = raw[keys_end:properties_end]
         if _TRACEPARENT in properties:
-            texts = list(_texts(raw, at[4], at[5]))
+            texts = list(_texts(raw, keys_end, properties_end))
             pairs = zip(texts[::2], texts[1::2], strict=True)
             kept = [text for pair in pairs if pair[0] != _TRACEPARENT for text in pair]
             properties = b"".join([part for text in kept for part in (_TWO.pack(len(text)), text)])
-        return raw[CONTENT : CONTENT + 7] + raw[CONTENT + 10 : at[4]] + properties + raw[at[5] : at[6]]
+        body = raw[properties_end : self._body_end]
+        return raw[CONTENT:_PROPERTIES_LENGTH] + raw[_BODY_LENGTH:keys_end] + properties + body
 
     @property
     def keyed(self) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from delayq.client.clients import Client
 from delayq.client.operations import Scheduled, look_for_whole
 from delayq.client.schedule import level_delay, whole_id
-from delayq.codec import CONTENT, encode
+from delayq.codec import encode, record_length
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
 from delayq.message import Limits, Message, State
@@ -181,7 +181,7 @@ def _count(
         assert outcome.due is not None
         counts.scheduled += 1
         found.dues.add(outcome.due)
-        found.records += CONTENT + len(encode(row, limits))
+        found.records += record_length(encode(row, limits))
         found.ids += 2 * max(0, len(outcome.id) - _ID_LENGTH)
         found.keys += len(row.keys)
 

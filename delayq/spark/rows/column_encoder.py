@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from delayq.client.placement import CHUNK
 from delayq.client.plan import Context
 from delayq.client.schedule import Ready
-from delayq.codec import CONTENT, HEADER, encode
+from delayq.codec import LENGTH_BYTES, UNMARKED, around_body_length, encode
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, RUN_PROPERTY, Message
 from delayq.spark.options import WriteOptions
@@ -33,8 +33,6 @@ SMALL: Final = 4_096
 #: From here on (2001) a due has all its digits.
 _OLD: Final = 10**12
 _ID: Final = r"\A[A-Za-z0-9._:-]{1,128}\z"
-_LENGTHS: Final = HEADER - CONTENT
-_LENGTH: Final = 4
 
 
 class Plain(NamedTuple):
@@ -153,18 +151,18 @@ def _heads(
         if context.routes.reads_body(topic):  # each row may be another case
             good.append(None)
             continue
-        head = encode(message, context.limits, b"0")  # the mark, as in `due_head`
         good.append(len(before))
-        before.append(head[: 1 + _LENGTHS - _LENGTH])
-        after.append(head[1 + _LENGTHS :])
+        head, tail = around_body_length(encode(message, context.limits))
+        before.append(UNMARKED + head)
+        after.append(tail)
     codes = pa.array(good, pa.int32()).take(pairs.indices)
     return codes, pa.array(before, pa.binary()), pa.array(after, pa.binary())
 
 
 def _lengths(payload: pa.Array) -> pa.Array:
-    """The lengths of bodies, in 4 bytes each."""
+    """The lengths of bodies, as the codec has them."""
     numbers = pc.binary_length(payload).to_numpy(zero_copy_only=False).astype(">u4")
-    kind = pa.binary(_LENGTH)
+    kind = pa.binary(LENGTH_BYTES)
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers.tobytes())]).cast(pa.binary())
 
 

@@ -25,7 +25,7 @@ for _, id in ipairs(allowed_ids(pool, 3)) do
     local mark = string.byte(record, MARK) - 48
     local content = string.sub(record, FLAGS)
     if mark % 2 == 0 then
-      content = content .. string.sub(record, ASKED, 20)
+      content = content .. string.sub(record, ASKED, MARK - 1)
     end
     record = generation .. string.format('%013.0f', now) .. (mark >= 2 and 3 or 1) .. content
     redis.call('HSET', pool, id, record)

@@ -33,12 +33,12 @@ if score <= floor_of_certainty(state, now) or redis.call('HEXISTS', attempts, id
   return { 'in_flight' }
 end
 local mark = (byte(record, MARK) or 48) - 48 -- one that is cut short stays so, and becomes a dead letter at its due
-if mark % 2 == 1 and score == due and tonumber(string.sub(record, ASKED, 20)) == due then
+if mark % 2 == 1 and score == due and tonumber(string.sub(record, ASKED, MARK - 1)) == due then
   return { 'scheduled', digits(due) } -- the same call again
 end
 local content = string.sub(record, FLAGS)
 if mark % 2 == 0 then
-  content = content .. string.sub(record, ASKED, 20) -- what was asked first: a repeated schedule compares with it
+  content = content .. string.sub(record, ASKED, MARK - 1) -- what was asked first: a repeated schedule compares with it
 end
 local remembered = mark >= 2 or due - now < tonumber(ARGV[4])
 local generation = generation_of(redis.call('HINCRBY', state, 'generation', 1))

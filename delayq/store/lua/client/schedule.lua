@@ -16,6 +16,7 @@ local soon = now + ARGV[4]
 local kinds = ARGV[5]
 local count = #kinds
 local sub, find = string.sub, string.find
+local CONTENT = DUE_DIGITS + 2 -- where it begins in a body, behind the due and a mark
 
 local known = redis.call('HMGET', state, 'closed', 'sleep_until', 'watermark', 'generation', 'scheduled')
 local stored = redis.call('HMGET', pool, unpack(ARGV, 6, 5 + count))
@@ -30,7 +31,7 @@ local n, m, earliest = 0, 0, math.huge
 local weigh, number, generation, behind_id
 for i = 1, count do
   local id, body, kind = ARGV[5 + i], ARGV[5 + count + i], byte(kinds, i)
-  local text = sub(body, 1, 13)
+  local text = sub(body, 1, DUE_DIGITS)
   local due = tonumber(text)
   local given, relative = kind < 97, kind == 114 or kind == 82
   local as_it_is = kind == 97 and due and due >= soon -- then the body is what is stored
@@ -41,7 +42,7 @@ for i = 1, count do
   if not due or due < now or due >= 1e13 or known[1] or stored[i] or ends[i] or made[id] then
     -- It may not be new. What only such messages need is made here: making a function takes time, in each call.
     if not weigh then
-      -- @include content final
+      -- @include properties content final
       local by_both, window = earlier(state, now), tonumber(ARGV[3])
 
       -- Whether a stored record was made by the same call: its content, and its first asked due unless it is relative.
@@ -66,7 +67,7 @@ for i = 1, count do
           if same_call(record, content, kind, tonumber(asked)) then
             status = redis.call('ZSCORE', dead, id) and 'dead' or 'live'
           end
-          return status, sub(record, ASKED, 20)
+          return status, sub(record, ASKED, MARK - 1)
         end
         local how, _, digest = ending(score, by_both, window)
         if how == FORWARDED and digest ~= digest_of(content, asked) then
@@ -83,7 +84,7 @@ for i = 1, count do
         end
       end
     end
-    status, told, behind = weigh(id, kind, due, sub(body, 15), text, stored[i] or made[id], ends[i])
+    status, told, behind = weigh(id, kind, due, sub(body, CONTENT), text, stored[i] or made[id], ends[i])
   end
   if status then
     local last = #answer
@@ -98,7 +99,7 @@ for i = 1, count do
       due = math.max(due, now)
       text = string.format('%013.0f', due)
       local mark = (behind and 1 or 0) + ((given or due < soon) and 2 or 0)
-      body = text .. mark .. sub(body, 15) .. (behind or '')
+      body = text .. mark .. sub(body, CONTENT) .. (behind or '')
     end
     local record = generation .. body
     if not as_it_is then
@@ -107,7 +108,7 @@ for i = 1, count do
     records[n + 1], records[n + 2] = id, record
     tickets[n + 1], tickets[n + 2] = text, id .. behind_id
     n = n + 2
-    local ordering, _, high, low = byte(record, ORDERING, ORDERING + 3)
+    local ordering, _, high, low = byte(record, ORDERING_LENGTH, ORDERING_LENGTH + 3)
     if ordering > 0 and given then
       -- @include index
       members[m + 1], members[m + 2] = '0', asked_member(id)

@@ -1,25 +1,26 @@
--- A content without the trace that it was scheduled in (and without the length of its properties): the same call,
+-- A content is a record from its flags on: what stands at FLAGS there is the first byte here.
+-- The content without the trace that it was scheduled in (and without the length of its properties): the same call,
 -- repeated, comes from another span.
 local function untraced(content)
+  local before = string.sub(content, 1, PROPERTIES_LENGTH - FLAGS)
+  local body_length = BODY_LENGTH - FLAGS + 1
   if not string.find(content, 'traceparent', 1, true) then
-    return string.sub(content, 1, 7) .. string.sub(content, 11)
+    return before .. string.sub(content, body_length)
   end
-  local topic, tags, ordering, options, k1, k2, p1, p2, p3 = byte(content, 2, 10)
+  local topic, tags, ordering, options, k1, k2, p1, p2, p3 = byte(content, TOPIC_LENGTH - FLAGS + 1, body_length - 1)
   if not p3 then
     return content -- it is damaged
   end
-  local at = 15 + topic + tags + ordering + options + k1 * 256 + k2
+  local at = FIELDS - FLAGS + 1 + topic + tags + ordering + options + k1 * 256 + k2
   local stop = at + p1 * 65536 + p2 * 256 + p3
-  local kept = { string.sub(content, 1, 7), string.sub(content, 11, at - 1) }
+  local kept = { before, string.sub(content, body_length, at - 1) }
   while at < stop do
-    local h, l = byte(content, at, at + 1)
-    local value = l and at + 2 + h * 256 + l or #content
-    local vh, vl = byte(content, value, value + 1)
-    if not vl then
+    local name, value = text_at(content, at)
+    local _, behind = text_at(content, value or #content)
+    if not behind then
       return content -- so is this
     end
-    local behind = value + 2 + vh * 256 + vl
-    if string.sub(content, at + 2, value - 1) ~= 'traceparent' then
+    if name ~= 'traceparent' then
       kept[#kept + 1] = string.sub(content, at, behind - 1)
     end
     at = behind
@@ -38,6 +39,8 @@ end
 
 -- Of a record: its content, and the due first asked for.
 local function first_call(record)
-  local moved = byte(record, MARK) % 2 == 1
-  return string.sub(record, FLAGS, moved and -14 or -1), moved and string.sub(record, -13) or string.sub(record, ASKED, 20)
+  if byte(record, MARK) % 2 == 0 then
+    return string.sub(record, FLAGS), string.sub(record, ASKED, MARK - 1)
+  end
+  return string.sub(record, FLAGS, -1 - DUE_DIGITS), string.sub(record, -DUE_DIGITS)
 end

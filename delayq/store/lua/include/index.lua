@@ -13,9 +13,9 @@ end
 
 local function key_members(record, id)
   local members = {}
-  local _, _, _, d, e = fields(record)
-  if d and e > d then
-    add_key_members(members, string.sub(record, d + 1, e), id)
+  local _, _, _, options_end, keys_end = fields(record)
+  if options_end and keys_end > options_end then
+    add_key_members(members, string.sub(record, options_end + 1, keys_end), id)
   end
   return members
 end

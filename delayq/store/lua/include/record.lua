@@ -1,26 +1,29 @@
--- A record is sliced by the offsets of codec.py, counted from 1 here.
+-- A record is sliced by the offsets of codec.py, counted from 1 here: how long a generation is, and where the asked due, the mark,
+-- the flags, the lengths (of the topic, the ordering key, the properties, the body) and the fields themselves begin.
 local byte = string.byte
-local GENERATION, ASKED, MARK, FLAGS, LENGTHS, ORDERING, FIELDS = 7, 8, 21, 22, 23, 25, 36
+local GENERATION, ASKED, MARK, FLAGS = 7, 8, 21, 22
+local TOPIC_LENGTH, ORDERING_LENGTH, PROPERTIES_LENGTH, BODY_LENGTH, FIELDS = 23, 25, 29, 32, 36
+local DUE_DIGITS = 13
 
 -- Where each field ends (topic, tags, ordering key, options, keys, properties, body), mark and flags; nil if it is
 -- cut short.
 local function fields(record)
-  local mark, flags, topic, tags, ordering, options, k1, k2, p1, p2, p3, b1, b2, b3, b4 = byte(record, MARK, 35)
+  local mark, flags, topic, tags, ordering, options, k1, k2, p1, p2, p3, b1, b2, b3, b4 = byte(record, MARK, FIELDS - 1)
   if not b4 then
     return nil
   end
-  local a = FIELDS - 1 + topic
-  local b = a + tags
-  local c = b + ordering
-  local d = c + options
-  local e = d + k1 * 256 + k2
-  local f = e + p1 * 65536 + p2 * 256 + p3
-  local g = f + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
+  local topic_end = FIELDS - 1 + topic
+  local tags_end = topic_end + tags
+  local ordering_end = tags_end + ordering
+  local options_end = ordering_end + options
+  local keys_end = options_end + k1 * 256 + k2
+  local properties_end = keys_end + p1 * 65536 + p2 * 256 + p3
+  local body_end = properties_end + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
   mark = mark - 48
-  if mark < 0 or mark > 3 or g + mark % 2 * 13 ~= #record then
+  if mark < 0 or mark > 3 or body_end + mark % 2 * DUE_DIGITS ~= #record then
     return nil
   end
-  return a, b, c, d, e, f, g, mark, flags
+  return topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags
 end
 
 local function ticket_of(id, record)
@@ -29,7 +32,7 @@ end
 
 -- The business keys of a record that is whole, a space between two.
 local function keys_of(record)
-  local topic, tags, ordering, options, high, low = byte(record, LENGTHS, LENGTHS + 5)
+  local topic, tags, ordering, options, high, low = byte(record, TOPIC_LENGTH, PROPERTIES_LENGTH - 1)
   local start = FIELDS + topic + tags + ordering + options
   return string.sub(record, start, start + high * 256 + low - 1)
 end

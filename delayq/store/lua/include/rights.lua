@@ -13,8 +13,8 @@ local function allowed_ids(pool, first)
     local id = ARGV[first + i]
     local record = limited and redis.call('HGET', pool, id)
     if record then
-      local last = fields(record)
-      if not last or string.sub(record, FIELDS, last) ~= ARGV[first + count + i] then
+      local topic_end = fields(record)
+      if not topic_end or string.sub(record, FIELDS, topic_end) ~= ARGV[first + count + i] then
         id = ''
       end
     end

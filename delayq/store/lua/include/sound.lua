@@ -48,40 +48,42 @@ local function is_topic(topic)
 end
 
 -- Whether the properties are names and values to the last byte.
-local function properties_fit(record, e, f)
-  local at, texts = e + 1, 0
-  while at < f do
-    local high, low = byte(record, at, at + 1)
-    local behind = at + 2 + high * 256 + low
-    if not is_text(sub(record, at + 2, behind - 1)) then
+local function properties_fit(record, keys_end, properties_end)
+  local at, texts = keys_end + 1, 0
+  while at < properties_end do
+    local text, behind = text_at(record, at)
+    if not is_text(text) then
       return false
     end
     at = behind
     texts = texts + 1
   end
-  return at == f + 1 and texts % 2 == 0
+  return at == properties_end + 1 and texts % 2 == 0
 end
 
 -- Whether the rest of a record is sound, whose topic is.
-local function is_sound(record, a, b, c, d, e, f, g, mark, flags)
+local function is_sound(record, topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags)
   local body = flags - flags % 16
-  if flags % 16 > 7 or (body ~= 0 and body ~= 16 and body ~= 32) or (flags % 4 > 1) ~= (c > b) then
+  local keyed = ordering_end > tags_end
+  if flags % 16 > 7 or (body ~= 0 and body ~= 16 and body ~= 32) or (flags % 4 > 1) ~= keyed then
     return false
   end
   local expires = flags % 8 > 3
-  if d > c or expires then
-    local after = match(sub(record, c + 1, d), '^[0-9]*,([0-9]*)$')
+  if options_end > ordering_end or expires then
+    local after = match(sub(record, ordering_end + 1, options_end), '^[0-9]*,([0-9]*)$')
     if not after or expires ~= (after ~= '') then
       return false
     end
   end
-  if f > e and not properties_fit(record, e, f) then
+  if properties_end > keys_end and not properties_fit(record, keys_end, properties_end) then
     return false
   end
-  if e > a and find(sub(record, a + 1, e), '[\128-\255]') then
-    if not (is_text(sub(record, a + 1, b)) and is_text(sub(record, b + 1, c)) and is_text(sub(record, d + 1, e))) then
+  if keys_end > topic_end and find(sub(record, topic_end + 1, keys_end), '[\128-\255]') then
+    local tags, ordering = sub(record, topic_end + 1, tags_end), sub(record, tags_end + 1, ordering_end)
+    if not (is_text(tags) and is_text(ordering) and is_text(sub(record, options_end + 1, keys_end))) then
       return false
     end
   end
-  return not find(sub(record, ASKED, 20), '[^0-9]') and (mark % 2 == 0 or not find(sub(record, g + 1), '[^0-9]'))
+  local moved = mark % 2 == 1
+  return not find(sub(record, ASKED, MARK - 1), '[^0-9]') and not (moved and find(sub(record, body_end + 1), '[^0-9]'))
 end

@@ -22,11 +22,11 @@ local function stands(id, ticket)
 end
 for i = 1, #page[2], 2 do
   local id, record = page[2][i], page[2][i + 1]
-  if #record >= FIELDS - 1 and not string.find(string.sub(record, ASKED, 20), '[^0-9]') then
+  if #record >= FIELDS - 1 and not string.find(string.sub(record, ASKED, MARK - 1), '[^0-9]') then
     local ticket = ticket_of(id, record)
     if not stands(id, ticket) then
       redis.call('HSETNX', attempts, id, '0') -- it may have been in flight
-      redis.call('ZADD', queue, tonumber(string.sub(record, ASKED, 20)), ticket)
+      redis.call('ZADD', queue, tonumber(string.sub(record, ASKED, MARK - 1)), ticket)
       answer[2] = answer[2] + 1
     end
   elseif not redis.call('ZSCORE', dead, id) then

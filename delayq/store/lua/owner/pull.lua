@@ -13,7 +13,7 @@
 --          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull}
 -- @flags allow-oom
 -- @empties
--- @include clock record content sound index final forget fence
+-- @include clock record properties content sound index final forget fence
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled',
@@ -69,7 +69,7 @@ if due_count > 0 then
 end
 local pcall, refused = redis.pcall, {}
 -- Append a message that has properties, or whose stream is trimmed: the entry, or its error; its traceparent if wanted.
-local function append(stream, trim, id, topic, tags, keys, body, due, attempt, record, e, f)
+local function append(stream, trim, id, topic, tags, keys, body, due, attempt, record, keys_end, properties_end)
   local entry = { 'XADD', stream }
   if trim then
     entry[3], entry[4], entry[5] = 'MAXLEN', '~', trim
@@ -78,19 +78,16 @@ local function append(stream, trim, id, topic, tags, keys, body, due, attempt, r
     'attempt', attempt }) do
     entry[#entry + 1] = value
   end
-  local at, trace = e + 1, nil
-  while at <= f do
-    local h, l = byte(record, at, at + 1)
-    local value_at = at + 2 + h * 256 + l
-    local vh, vl = byte(record, value_at, value_at + 1)
-    local stop = value_at + 2 + vh * 256 + vl
-    local name = 'p:' .. sub(record, at + 2, value_at - 1)
-    entry[#entry + 1] = name
-    entry[#entry + 1] = sub(record, value_at + 2, stop - 1)
-    if traced and name == 'p:traceparent' then
-      trace = entry[#entry]
+  local at, trace = keys_end + 1, nil
+  while at <= properties_end do
+    local name, value_at = text_at(record, at)
+    local value, behind = text_at(record, value_at)
+    local n = #entry
+    entry[n + 1], entry[n + 2] = 'p:' .. name, value
+    if traced and name == 'traceparent' then
+      trace = value
     end
-    at = stop
+    at = behind
   end
   return pcall(unpack(entry)), trace
 end
@@ -144,14 +141,15 @@ for i = 1, due_count do
   if not record or sub(record, 1, GENERATION) ~= sub(entries[i], -7) then
     orphans = orphans + 1 -- a ticket without its record
   else
-    local a, b, c, d, e, f, g, mark, flags = fields(record)
-    local topic = a and sub(record, FIELDS, a)
-    local stream = a and streams[topic]
+    local topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags = fields(record)
+    local topic = topic_end and sub(record, FIELDS, topic_end)
+    local stream = topic and streams[topic]
     -- Returned as corrupt if it is: an error here, after the first XADD, would append that again at every pull.
-    if stream == nil and a and not is_topic(topic) or stream and not is_sound(record, a, b, c, d, e, f, g, mark, flags) then
-      a, stream = nil, nil
+    if stream == nil and topic and not is_topic(topic) or stream and not is_sound(record, topic_end, tags_end, ordering_end,
+      options_end, keys_end, properties_end, body_end, mark, flags) then
+      topic, stream = nil, nil
     end
-    if a and stream == nil and unlisted == 'unknown' then
+    if topic and stream == nil and unlisted == 'unknown' then
       unknown[1] = topic
       break
     end
@@ -161,17 +159,17 @@ for i = 1, due_count do
       break
     end
     local due
-    if fresh and c and c > b then
+    if fresh and topic_end and ordering_end > tags_end then
       full = false -- one with an ordering key stays for the backlog
       kept = kept + 1
       stays[i] = true
     else
       local expired = false
       if stream then
-        due = sub(record, ASKED, 20)
+        due = sub(record, ASKED, MARK - 1)
         if due < earliest or due > latest or flags % 8 > 3 then -- rare: looked at as a number
           local asked = tonumber(due)
-          local after = flags % 8 > 3 and tonumber(match(sub(record, c + 1, d), ',([0-9]+)$'))
+          local after = flags % 8 > 3 and tonumber(match(sub(record, ordering_end + 1, options_end), ',([0-9]+)$'))
           expired = after and now >= asked + after
           due = digits(asked) -- without the zeros before it
         end
@@ -187,13 +185,15 @@ for i = 1, due_count do
       elseif due then
         local tries = attempts[at]
         local attempt = tries and digits((tonumber(tries) or 0) + 1) or '1'
-        local tags, keys, body = sub(record, a + 1, b), e > d and sub(record, d + 1, e) or '', sub(record, f + 1, g)
+        local tags, body = sub(record, topic_end + 1, tags_end), sub(record, properties_end + 1, body_end)
+        local keys = keys_end > options_end and sub(record, options_end + 1, keys_end) or ''
         local trim, entry, trace = trims[topic], nil, nil
-        if f == e and not trim then
+        if properties_end == keys_end and not trim then
           entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', keys, 'body', body,
             'due', due, 'attempt', attempt)
         else
-          entry, trace = append(stream, trim, id, topic, tags, keys, body, due, attempt, record, e, f)
+          entry, trace = append(stream, trim, id, topic, tags, keys, body, due, attempt, record, keys_end,
+            properties_end)
         end
         if not entry.err then
           appended = appended + 1
@@ -202,7 +202,7 @@ for i = 1, due_count do
             local n = #traces
             traces[n + 1], traces[n + 2], traces[n + 3], traces[n + 4] = id, topic, attempt, trace
           end
-          if e > d then
+          if keys ~= '' then
             add_key_members(members, keys, id)
           end
           if mark > 1 then
@@ -241,8 +241,8 @@ if unknown[1] then
   local seen = { [unknown[1]] = true }
   for at = looked - chunk + 1, #records do
     local record = records[at]
-    local a = record and fields(record)
-    local topic = a and sub(record, FIELDS, a)
+    local topic_end = record and fields(record)
+    local topic = topic_end and sub(record, FIELDS, topic_end)
     if topic and streams[topic] == nil and not seen[topic] and is_topic(topic) then
       seen[topic] = true
       unknown[#unknown + 1] = topic

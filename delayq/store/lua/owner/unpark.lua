@@ -6,7 +6,7 @@
 -- Returns: {'fenced'} or {'ok', turn of the set now, due and ticket of the lowest one still parked ('' '' '' = none)}
 -- @flags allow-oom
 -- @empties
--- @include fence turn
+-- @include record fence turn
 local state, queue, pool, parked, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 if fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1]) then
   return { 'fenced' }
@@ -15,8 +15,9 @@ local field = 'parked:' .. ARGV[2]
 local most, begin = tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local function lives(ticket)
-  local record = redis.call('HGET', pool, string.sub(ticket, 1, -9))
-  return record and string.sub(record, 1, 7) == string.sub(ticket, -7)
+  local id = string.sub(ticket, 1, -9)
+  local record = redis.call('HGET', pool, id)
+  return record and ticket_of(id, record) == ticket
 end
 
 local function drop_cancelled()

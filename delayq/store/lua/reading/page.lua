@@ -67,7 +67,7 @@ for first = 1, count, 100 do
     local ticket, record = entries[i * 2 - 1], records[i - first + 1]
     -- A ticket without its record is one of a message that is gone.
     if record and string.sub(record, 1, GENERATION) == string.sub(ticket, -7) then
-      local length = byte(record, 23) or 0
+      local length = byte(record, TOPIC_LENGTH) or 0
       if topic == '' or string.sub(record, FIELDS, FIELDS - 1 + length) == topic then
         local n = #answer
         answer[n + 1], answer[n + 2], answer[n + 3] = ticket, entries[i * 2], record

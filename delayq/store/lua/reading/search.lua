@@ -3,7 +3,7 @@
 -- ARGV: cursor, how many to look at, the property's name, its value
 -- Returns: {next cursor ('0' = done), how many were looked at, the bytes of their records, then the ids}
 -- @flags no-writes
--- @include record
+-- @include record properties
 local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
 local function text(value)
   return string.char(math.floor(#value / 256), #value % 256) .. value
@@ -14,18 +14,18 @@ local function carries(record)
   if not string.find(record, wanted, 1, true) then
     return false -- nearly all that are of no interest
   end
-  local _, _, _, _, at, last = fields(record)
-  while at and at < last do
-    if string.sub(record, at + 1, at + #wanted) == wanted then
+  local _, _, _, _, keys_end, properties_end = fields(record)
+  local at = (keys_end or 0) + 1
+  while at <= (properties_end or 0) do
+    if string.sub(record, at, at + #wanted - 1) == wanted then
       return true
     end
-    for _ = 1, 2 do -- behind the name, then behind the value
-      local high, low = byte(record, at + 1, at + 2)
-      if not low then
-        return false -- damaged
-      end
-      at = at + 2 + high * 256 + low
+    local _, value = text_at(record, at)
+    local _, behind = text_at(record, value or #record)
+    if not behind then
+      return false -- damaged
     end
+    at = behind
   end
   return false
 end
