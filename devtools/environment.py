@@ -85,7 +85,7 @@ def _install(venv: Path, extras: set[str]) -> None:
     _say(f"installing delayq[{','.join(sorted(extras))}] into .venv; the first time this takes a minute")
     python = str(_python(venv))
     pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
-    options = [] if uv else ["--disable-pip-version-check"]
+    options = [] if uv else ["--disable-pip-version-check", "--progress-bar=off"]
     if not sys.stderr.isatty():
         options.append("--quiet")
     if uv:
