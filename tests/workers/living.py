@@ -25,7 +25,7 @@ from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
 from workers.queue.policy import Policy
 from workers.sending.backoff import Backoff
-from workers.sending.message import InFlightMessage, Stage
+from workers.sending.message import LOOK_AGAIN, InFlightMessage, Stage
 
 __all__ = ["live"]
 
@@ -137,6 +137,7 @@ class Life:
     keep: list[InFlightMessage] = field(default_factory=list)
     step: int = 0
     snapshot: Snapshot | None = None
+    removed: dict[str, tuple[int, bool]] = field(default_factory=dict)  # by a cancel: when, and whether for certain
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -196,8 +197,9 @@ class Life:
         elif self.alive:
             one = self.alive[dice.choice(list(self.alive))]
             if kind < 0.85:
-                if self.world.cancel(one.id) in ("cancelled", "in_flight"):
+                if (answer := self.world.cancel(one.id)) in ("cancelled", "in_flight"):
                     del self.alive[one.id]
+                    self.removed[one.id] = self.world.elapsed, answer == "cancelled"
             elif self.world.reschedule(one.id, now + 30)[0] == "scheduled":
                 self.alive[one.id] = Known(one.id, one.key, one.route, now + 30, self.step, one.arrived)
 
@@ -239,6 +241,7 @@ class Life:
         self.faulty.late.clear()
         now = self.alive
         self.alive = copy.deepcopy(to.alive)
+        self.removed = {id: removed for id, removed in self.removed.items() if id not in self.alive}
         for id, one in self.alive.items():
             one.arrived = one.arrived or id in self.arrived
             one.fair = id in now and now[id].fair and before.get(id) == to.places.get(id)
@@ -267,6 +270,7 @@ class Life:
         for name, one in self.hand.forwarders.items():
             for held in one.on_submit[sent[name] :]:
                 self.keep.append(held)
+                self.check_cancel(held)
                 self.check_order(held)
         self.check_books()
         return pause
@@ -294,6 +298,14 @@ class Life:
 
     # -- what was promised -------------------------------------------------------------------------------------------
 
+    def check_cancel(self, held: InFlightMessage) -> None:
+        assert held.score <= self.world.now, f"{held.id} is sent early"
+        at, certain = self.removed.get(held.id, (self.world.elapsed, False))
+        assert not certain, f"{held.id} is sent after it was cancelled for certain"
+        assert self.world.elapsed - at <= LOOK_AGAIN, f"{held.id} is sent long after a cancel removed it"
+        moved = self.alive.get(held.id)
+        assert moved is None or not moved.fair or self.world.now >= moved.due, f"{held.id} is sent before its new due"
+
     def check_order(self, held: InFlightMessage) -> None:
         sent = self.alive.get(held.id)
         if sent is None or not sent.key or sent.arrived:
@@ -311,10 +323,11 @@ class Life:
         """What the owner counts and knows is what there is, in each share of the window, each lane, each parked set."""
         job, work = self.hand.job, self.hand.job.in_flight
         messages = work.messages.values()
-        assert work.size == sum(message.size for message in messages)
+        assert work._size == sum(message.size for message in messages)
         for name, share in work.shares.items():
             own = [message for message in messages if message.route is share.forwarder.route]
-            assert share.bytes == sum(message.size for message in own), f"bytes are left counted for {name}"
+            taken = sum(message.size for message in own if message.stage is not Stage.PARKING)
+            assert share.bytes == taken, f"bytes are left counted for {name}"
             unheard = sum(len(batch) for batch, _ in job._inbox if batch[0].route is share.forwarder.route)
             assert share.sending == len(self.hand.forwarders[name].outbox) + unheard
             waiting = [message for message in own if message.stage is Stage.WAITING]

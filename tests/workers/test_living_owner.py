@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from delayq.store.commands import Now
+from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.living import live
 from workers.queue.in_flight import InFlight
+from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.tenure import Incarnation
+from workers.queue.settlement import Settlement, Step
+from workers.queue.share import Share
+from workers.queue.tenure import Incarnation, Tenure
+from workers.sending.message import InFlightMessage, Stage
 
 SEEDS = int(os.environ.get("DELAYQ_TEST_SEEDS", "50"))
 #: Lives in which a mutant is looked for when the seeds that are known to show it show it no more.
@@ -44,14 +50,71 @@ def _believe_the_answer_alone(self: InFlight, name: str, answer: Any) -> None:
         self.rewind(due)
 
 
+def _forget_lanes(self: InFlight, message: InFlightMessage) -> None:
+    self._forget(message)
+    self.rewind(message.score)
+
+
+def _stay_before_what_was_dropped(self: InFlight, message: InFlightMessage) -> None:
+    for one in self._lanes.clear_from(message):
+        self._forget(one)
+
+
+def _leave_bytes_counted(self: InFlight, message: InFlightMessage) -> None:
+    self._messages.pop(message.ticket, None)
+
+
+def _take_for_sent(self: InFlight, batch: Sequence[InFlightMessage]) -> None:
+    self.sent(batch, [OK] * len(batch), 0)
+
+
+def _hear_nobody_behind(self: Lanes, message: InFlightMessage) -> list[InFlightMessage]:
+    self.leave(message)
+    return [message]
+
+
+_steps = Settlement.steps
+
+
+def _tell_once(self: Settlement, tenure: Tenure, now: Now) -> list[Step]:
+    steps = _steps(self, tenure, now)
+    self._untold = {known: [] for known in self._untold}
+    return steps
+
+
+def _let_nobody_follow(self: InFlight, message: InFlightMessage, now: int) -> None:
+    self._lanes.leave(message)
+
+
+def _leave_what_waits(self: InFlight) -> None:
+    self._settlement.keep_acks_only()
+    self._lanes.clear()
+    for message in list(self._messages.values()):
+        if message.stage not in (Stage.WAITING, Stage.SENDING, Stage.ACKING):
+            self._drop(message)
+        elif message.record.keyed:
+            self._lanes.enter(message)
+    self.rewind(0)
+
+
 #: What is replaced by what; and seeds that show it.
 MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
-    "a reset that forgets what was parked": (InFlight, "reset", _forget_parked_sets, (1, 46, 31)),
-    "parked sets that are never found again": (ParkedSets, "found", lambda self, names, pending=(): None, (15, 35, 55)),
-    "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (1, 29, 55)),
-    "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (88, 296, 96, 142)),
-    "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (30, 38, 42)),
-    "missing tickets that are not looked for": (InFlight, "misses", lambda self, place, start: False, (10, 66, 98)),
+    "a reset that forgets what was parked": (InFlight, "reset", _forget_parked_sets, (0, 3, 5)),
+    "parked sets that are never found again": (ParkedSets, "found", lambda self, names, pending=(): None, (31, 45)),
+    "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (0, 1, 2)),
+    "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (20, 58)),
+    "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (0, 1, 2)),
+    "missing tickets that are not looked for": (InFlight, "misses", lambda self, place, start: False, (10, 13)),
+    "a message that is dropped and stays in its lane": (InFlight, "_drop", _forget_lanes, (0, 1, 2)),
+    "an offset that passes what was dropped": (InFlight, "_drop", _stay_before_what_was_dropped, (1, 2, 4)),
+    "bytes that stay counted": (InFlight, "_forget", _leave_bytes_counted, (0, 1, 2)),
+    "an ack for what was not sent": (InFlight, "not_sent", _take_for_sent, (0, 2, 5)),
+    "parking without those behind it": (Lanes, "clear_from", _hear_nobody_behind, (0, 1, 2)),
+    "telling Redis once, heard or not": (Settlement, "steps", _tell_once, (0, 1, 2)),
+    "a share that never gets its room back": (Share, "returned", lambda self, count: None, (0, 1, 2)),
+    "a key of which nobody follows": (InFlight, "_leave_lane", _let_nobody_follow, (0, 1, 2)),
+    "a reset that keeps what waits for room": (InFlight, "reset", _leave_what_waits, (0, 1, 2)),
+    "sending what has waited, whoever cancelled it": (InFlightMessage, "stale", lambda self, now: False, (38, 42)),
     "one incarnation for ever": (Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch), (50, 53, 7)),
 }
 

@@ -55,13 +55,13 @@ class InFlight:
         self._report = report
         self._messages: dict[bytes, InFlightMessage] = {}  # by ticket
         self._offset = Cursor()
-        self._size = 0
+        self._size = 0  # bytes of all of them
         self._lanes = Lanes()
         self._settlement = Settlement()
         self._pauses = 0  # of the process, when this tick began
         policy, shares = tenure.policy, len(tenure.forwarders) + 1
         self._shares = {
-            name: Share(forwarder, max(1, policy.window // shares), policy.window_bytes // shares, parked)
+            name: Share(forwarder, max(1, policy.window // shares), policy.window_bytes // shares, parked, self._lanes)
             for name, forwarder in tenure.forwarders.items()
         }
 
@@ -76,19 +76,15 @@ class InFlight:
         return MappingProxyType(self._messages)
 
     @property
-    def size(self) -> int:
-        """The bytes of all of it."""
-        return self._size
+    def room(self) -> int:
+        """How many messages more the window has room for."""
+        policy = self._tenure.policy
+        return max(0, policy.window - len(self._messages)) if self._size < policy.window_bytes else 0
 
     @property
     def shares(self) -> Mapping[str, Share]:
         """What each route that has a target has of it."""
         return MappingProxyType(self._shares)
-
-    @property
-    def offset(self) -> Head:
-        """Up to this place everything is in flight or gone."""
-        return self._offset.place
 
     @property
     def unread(self) -> bool:
@@ -147,10 +143,6 @@ class InFlight:
         """Whether more stood in the queue before a pull from this place (`start` tickets) than is in flight."""
         return start > sum(1 for one in self._messages.values() if one.place <= place)
 
-    def may_come_back(self, share: Share, most: int) -> int:
-        """How many messages that are parked for a target may come back now, at most so many."""
-        return share.may_come_back(most, self._lanes.count(share.name))
-
     def may_return_to_lane(self, name: str) -> bool:
         """Whether so few messages of a lane are in flight that parked ones may come back."""
         return self._lanes.low(name)
@@ -178,8 +170,8 @@ class InFlight:
         cursor.advance(pulled)
         # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
         keyed = not cursor.unread
-        ready: dict[str, list[InFlightMessage]] = {}
-        gates: dict[str, bool] = {}
+        ready: dict[Share, list[InFlightMessage]] = {}
+        gates: dict[Share, bool] = {}
         refused = {**self._refusals.reasons, **pulled.refused}
         for ticket, score, attempts, record in zip(
             pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
@@ -195,39 +187,36 @@ class InFlight:
             if message.record.keyed and not keyed:
                 continue
             message.route = self._tenure.routes.find(topic)
-            self._messages[ticket] = message
-            self._weigh(message, message.size)
-            self._sort(message, pulled.now, refused, gates, ready)
-        for name, batch in ready.items():
-            self._send(self._shares[name], batch)
+            self._add(message)
+            if self._goes(message, pulled.now, refused, gates):
+                message.stage = Stage.WAITING  # from now on, so that none of its key sets off beside it
+                ready.setdefault(self._share_of(message), []).append(message)
+        for share, batch in ready.items():
+            self._send(share, batch)
 
-    def _sort(
-        self, message: InFlightMessage, now: int, refused: Mapping[str, str], gates: dict[str, bool],
-        ready: dict[str, list[InFlightMessage]],
-    ) -> None:  # fmt: skip
+    def _goes(self, message: InFlightMessage, now: int, refused: Mapping[str, str], gates: dict[Share, bool]) -> bool:
+        """Whether it goes to its target now. It waits in its lane else, is to be settled, or was dropped."""
         way = sort(message, now, targets=self._shares, refused=refused, parked=self._parked, lanes=self._lanes)
         if way is Way.PULL_ANEW:
             self._drop(message)
-            return
+            return False
         if way is not Way.TO_TARGET:
             self._settle(message, way)
-            return
+            return False
         share = self._share_of(message)
-        assert share is not None
-        if share.name not in gates:
-            gates[share.name] = share.gate()
-        if not self._passes(message, share, gates[share.name]):
+        if share not in gates:
+            gates[share] = share.gate()
+        if not self._passes(message, share, gates[share]):
             if share.room_bytes < 0:
                 share.crowded([message])
             self._settle(message, Park(share.aside))
-        elif not message.record.keyed or self._lanes.enter(message):
-            message.stage = Stage.WAITING  # from now on, so that none of its key sets off beside it
-            ready.setdefault(share.name, []).append(message)
+            return False
+        return not message.record.keyed or self._lanes.enter(message)
 
     def _passes(self, message: InFlightMessage, share: Share, gate: bool) -> bool:
         """Whether it may go to its target now, or wait for its turn in its lane."""
         if gate:
-            return not (message.record.keyed and share.full_of_lanes(self._lanes.count(share.name)))
+            return not (message.record.keyed and share.full_of_lanes)
         message.probe = message.probe or share.takes_probe(message.id)
         return message.probe
 
@@ -284,7 +273,6 @@ class InFlight:
 
     def _returned(self, batch: Sequence[InFlightMessage]) -> Share:
         share = self._share_of(batch[0])
-        assert share is not None
         share.returned(len(batch))
         for message in batch:
             message.stage = Stage.PULLED  # so that it is pulled anew, should what follows fail
@@ -293,22 +281,17 @@ class InFlight:
     # -- told: Redis -------------------------------------------------------------------------------------------------
 
     def _settle(self, message: InFlightMessage, fate: Fate) -> None:
-        """Redis is to be told this. Those that wait behind a message in its lane are parked with it."""
+        """Redis is to be told this. What waits behind a message in its lane is parked with it."""
         if isinstance(fate, Park):
-            for one in (message, *self._lanes.behind(message)) if message.record.keyed else (message,):
-                self._lanes.leave(one)
-                self._park(one, fate)
+            for one in self._lanes.clear_from(message):
+                self._parked.expect(fate.name, one.place)  # from now on whatever comes after it has to wait behind it
+                self._weigh(one, -one.size)
+                one.stage = Stage.PARKING
+                self._settlement.add(one, fate)
             return
         if isinstance(fate, Retry):
             message.pause = fate.pause
         message.stage = Stage.ACKING if isinstance(fate, Ack) else Stage.SETTLING
-        self._settlement.add(message, fate)
-
-    def _park(self, message: InFlightMessage, fate: Park) -> None:
-        """From now on whatever comes after it has to wait behind it."""
-        self._parked.expect(fate.name, message.place)
-        self._weigh_parking(message, fate.name, message.size)
-        message.stage = Stage.SETTLING
         self._settlement.add(message, fate)
 
     def steps(self, now: Now) -> list[Step]:
@@ -333,7 +316,6 @@ class InFlight:
         if step.fate is Park:
             self.observe_set(step.name, answer)
             for message in messages:
-                self._weigh_parking(message, step.name, -message.size)
                 self._forget(message)
             return False
         for (message, fate), status in zip(step.told, answer, strict=True):
@@ -383,7 +365,7 @@ class InFlight:
     def stop_sending(self, *, fenced: bool) -> None:
         """What is not being sent stays in the queue for the next owner; what was confirmed is acked."""
         if fenced:
-            self._keep_acks_only()
+            self._settlement.keep_acks_only()
         for share in self._shares.values():
             for message in share.waiting:
                 message.stage = Stage.PULLED
@@ -395,7 +377,7 @@ class InFlight:
         What was about to be parked may be parked already: its set stays known.
         """
         self.stop_sending(fenced=True)
-        self._lanes = Lanes()
+        self._lanes.clear()
         for message in list(self._messages.values()):
             if message.stage not in (Stage.SENDING, Stage.ACKING):
                 self._drop(message)
@@ -409,15 +391,9 @@ class InFlight:
             self._pauses = pauses
             self.reset()
 
-    def _keep_acks_only(self) -> None:
-        self._settlement.keep_acks_only()
-        for share in self._shares.values():
-            share.bytes_to_park = 0
-
     def _drop(self, message: InFlightMessage) -> None:
         """Forget a message that was not settled, and those behind it in its lane: they are pulled anew, in order."""
-        for one in (message, *self._lanes.behind(message)) if message.record.keyed else (message,):
-            self._lanes.leave(one)
+        for one in self._lanes.clear_from(message):
             self._forget(one)
             self.rewind(one.score)
 
@@ -432,7 +408,6 @@ class InFlight:
         if following is None:
             return
         share = self._share_of(following)
-        assert share is not None
         if following.stale(now):
             self._drop(following)  # it may have been cancelled meanwhile
         elif following.expired(now):
@@ -448,20 +423,23 @@ class InFlight:
         """Whether it is still this very one that is in flight."""
         return self._messages.get(message.ticket) is message
 
+    def _add(self, message: InFlightMessage) -> None:
+        self._messages[message.ticket] = message
+        self._size += message.size
+        self._weigh(message, message.size)
+
     def _forget(self, message: InFlightMessage) -> None:
         if self._has(message):
             del self._messages[message.ticket]
-            self._weigh(message, -message.size)
+            self._size -= message.size
+            if message.stage is not Stage.PARKING:
+                self._weigh(message, -message.size)
 
     def _weigh(self, message: InFlightMessage, size: int) -> None:
-        self._size += size
-        if (share := self._share_of(message)) is not None:
+        if message.route is not None and (share := self._shares.get(message.route.name)) is not None:
             share.bytes += size
 
-    def _weigh_parking(self, message: InFlightMessage, name: str, size: int) -> None:
-        share = self._share_of(message)
-        if share is not None and name == share.aside:
-            share.bytes_to_park += size
-
-    def _share_of(self, message: InFlightMessage) -> Share | None:
-        return self._shares.get(message.route.name) if message.route is not None else None
+    def _share_of(self, message: InFlightMessage) -> Share:
+        """Of a message that goes to a target."""
+        assert message.route is not None
+        return self._shares[message.route.name]

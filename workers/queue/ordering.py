@@ -27,6 +27,11 @@ class Lanes:
         self._lanes: dict[str, list[InFlightMessage]] = {}
         self._of_route: dict[str, int] = {}
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._lanes.clear()
+        self._of_route.clear()
+
     @staticmethod
     def name(message: InFlightMessage) -> str:
         """The name of its lane, and of the set where those are parked for which the lane has no place.
@@ -57,10 +62,16 @@ class Lanes:
         insort(lane, message, lo=int(first_stays), key=_place)
         return lane[0] is message and message.stage is Stage.PULLED
 
-    def behind(self, message: InFlightMessage) -> list[InFlightMessage]:
-        """Those that wait behind the message in its lane."""
-        lane = self._lanes.get(self.name(message), [])
-        return lane[lane.index(message) + 1 :] if message in lane else []
+    def clear_from(self, message: InFlightMessage) -> list[InFlightMessage]:
+        """The message, and those that wait behind it; all of them leave."""
+        cleared = [message]
+        if message.record.keyed:
+            lane = self._lanes.get(self.name(message), [])
+            if message in lane:
+                cleared = lane[lane.index(message) :]
+                for one in cleared:
+                    self.leave(one)
+        return cleared
 
     def leave(self, message: InFlightMessage) -> InFlightMessage | None:
         """Give up the place; the one that may go now, if any."""

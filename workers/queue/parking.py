@@ -57,7 +57,7 @@ class Parking:
     def commands(self) -> list[tuple[_Name, Command[Parked | None]]]:
         """What to run now."""
         parked = self._parked
-        self._refusals.returned(parked)
+        self._refusals.forget_returned(parked)
         wanted: dict[_Name, tuple[int, float]] = {}
         for name in parked:
             if name.startswith("t:") and parked.turn(name):
@@ -86,7 +86,7 @@ class Parking:
     def _call_back_for(self, share: Share, wanted: dict[_Name, tuple[int, float]]) -> None:
         name, probing = share.aside, share.broken
         ramp = RAMP_FROM if probing else self._ramp.get(name, RAMP_FROM)
-        if limit := self._in_flight.may_come_back(share, ramp):
+        if limit := share.may_come_back(ramp):
             wanted[name] = limit, self._begin(name) if probing else 0.0
             self._ramp[name] = ramp if probing else min(RAMP_TO, 2 * ramp)
 
@@ -105,7 +105,7 @@ class Parking:
         if answer.head is None:
             self._ramp.pop(name, None)
             self._probed.pop(name, None)
-            self._refusals.returned(self._parked)
+            self._refusals.forget_returned(self._parked)
             if name == NO_ROUTE:
                 self._unrouted = False
         elif name in self._looking and turn not in ("", answer.turn):

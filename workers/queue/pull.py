@@ -141,18 +141,15 @@ class Pulling:
             return False
 
     def _pull(self, now: Now, fresh: Cursor | None = None) -> Pull:
-        in_flight, policy = self._in_flight, self._policy
+        in_flight = self._in_flight
         look = self._ramp.look(self._clock.monotonic(), self._look)
-        room = min(look, policy.window - len(in_flight))
-        if in_flight.size >= policy.window_bytes:
-            room = 0
         listed = fresh is None and self._clock.monotonic() >= self._rescan_at
         if listed:
             self._parked.ask()
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
         return Pull(start, fresh, commands.pull(
             self._keys, self._tenure.incarnation.name, offset=due, behind=behind,
-            held=in_flight.last_at_offset() if fresh is None else b"", room=max(0, room), look=look,
+            held=in_flight.last_at_offset() if fresh is None else b"", room=min(look, in_flight.room), look=look,
             fresh=fresh is not None, known=self._topics.known(), unlisted_general=self._topics.unlisted_general,
             node_now=self._clock.now(), now=now, retention=self._tenure.retention, traced=self._spans is not None,
             listed=listed,

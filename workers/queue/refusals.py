@@ -67,7 +67,7 @@ class Refusals:
         """Whether a stream refuses for which messages are parked in this set, and none of the set takes them again."""
         return name not in self._returning and any(name in self._sets_of(topic) for topic in self.reasons)
 
-    def returned(self, parked: ParkedSets) -> None:
+    def forget_returned(self, parked: ParkedSets) -> None:
         """Of sets that are not parked any more, all has come back."""
         self._returning = {name for name in self._returning if name in parked}
 

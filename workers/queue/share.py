@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets, of_route
 from workers.sending.forwarder import STALL, Forwarder
 from workers.sending.message import InFlightMessage
@@ -17,17 +18,17 @@ __all__ = ["Share"]
 class Share:
     """At most so many messages on their way, of at most so many bytes. `InFlight` moves what is counted here."""
 
-    def __init__(self, forwarder: Forwarder, most: int, most_bytes: int, parked: ParkedSets) -> None:
+    def __init__(self, forwarder: Forwarder, most: int, most_bytes: int, parked: ParkedSets, lanes: Lanes) -> None:
         self.name = forwarder.route.name
         self.aside = of_route(self.name)  # the set in which its messages are parked
         self.forwarder = forwarder
         self.waiting: list[InFlightMessage] = []  # for room, in order
         self.sending = 0
-        self.bytes = 0  # of all that is in flight
-        self.bytes_to_park = 0  # of those that are about to be parked, and take nothing any more
+        self.bytes = 0  # of what is in flight, but for what is about to be parked
         self._most = most
         self._most_bytes = most_bytes
         self._parked = parked
+        self._lanes = lanes
         self.waiting_since: int | None = None  # monotonic ms
         self._typical = 1  # bytes of a message, by the last that found no room
         self._crowd = 0  # bytes that were in flight beside messages that did not fit in
@@ -43,7 +44,7 @@ class Share:
     @property
     def room_bytes(self) -> int:
         """How many bytes more may be in flight; below 0 if there are too many."""
-        return self._most_bytes - self.bytes + self.bytes_to_park
+        return self._most_bytes - self.bytes
 
     @property
     def stuck(self) -> bool:
@@ -53,8 +54,10 @@ class Share:
         waited = self.forwarder.waited(self.waiting_since)
         return self.forwarder.stalled or self.aside in self._parked or waited > STALL
 
-    def full_of_lanes(self, count: int) -> bool:
-        """Whether so many messages in lanes are enough: they fill the window no less than what is being sent."""
+    @property
+    def full_of_lanes(self) -> bool:
+        """Whether the lanes have enough: what waits in them fills the window no less than what is being sent."""
+        count = self._lanes.count(self.name)
         return count > 0 and (count >= self._most or self.room_bytes < 0)
 
     def _fitting(self, batch: Sequence[InFlightMessage]) -> int:
@@ -65,7 +68,7 @@ class Share:
             beyond -= batch[count].size
         return count if count or self.sending else 1
 
-    def may_come_back(self, most: int, in_lanes: int) -> int:
+    def may_come_back(self, most: int) -> int:
         """How many parked messages may come back now, at most so many."""
         if self.waiting:
             return 0
@@ -74,12 +77,12 @@ class Share:
             if permit := self.forwarder.circuit.permit():
                 self._probes = permit
             return permit
-        if 0 < self._crowd <= self.bytes - self.bytes_to_park or self.forwarder.stalled:
+        if 0 < self._crowd <= self.bytes or self.forwarder.stalled:
             return 0
         heavy = self.room_bytes // self._typical
         if not self.sending:
             heavy = max(1, heavy)
-        return max(0, min(most, self.room, self._most - in_lanes, heavy))
+        return max(0, min(most, self.room, self._most - self._lanes.count(self.name), heavy))
 
     # -- the circuit -------------------------------------------------------------------------------------------------
 
@@ -134,7 +137,7 @@ class Share:
         """
         size = sum(message.size for message in batch)
         self._typical = size // len(batch)
-        self._crowd = self.bytes - self.bytes_to_park - size
+        self._crowd = self.bytes - size
 
     def returned(self, count: int) -> None:
         """So many are no longer being sent."""

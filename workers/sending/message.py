@@ -21,7 +21,8 @@ class Stage(Enum):
     WAITING = "waiting"  # for room at its forwarder
     SENDING = "sending"
     ACKING = "acking"  # it was forwarded, and Redis has yet to be told
-    SETTLING = "settling"  # Redis has yet to be told that it is retried, buried or parked
+    SETTLING = "settling"  # Redis has yet to be told that it is retried or buried
+    PARKING = "parking"  # the same: that it is set aside; it takes nothing of its route's share any more
     BACKING_OFF = "backing off"  # with an ordering key: its failure was counted, and it keeps its place
 
 
