@@ -16,8 +16,6 @@ from delayq.spark.writing.counts import Counts
 from delayq.store.commands import plain
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 ROWS: Final = 6_000
 FAR: Final = 2_000_000_000_000
 #: Slow enough that the middle of it is met.

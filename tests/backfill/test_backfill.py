@@ -13,8 +13,6 @@ from delayq import Message
 from delayq.cli import main
 from tests.cli.conftest import Cli, Given
 
-pytestmark = pytest.mark.slow
-
 HOUR = 3_600_000
 #: Of an order: the options that make a message of it.
 ORDERS = ("--topic", "orders.unpaid", "--id-column", "nr", "--expect-date-column", "due_at", "--map", "text=body")

@@ -14,8 +14,6 @@ from tests.cli.conftest import Cli, Given
 
 __all__ = ["orders"]
 
-pytestmark = pytest.mark.slow
-
 SCHEMA = "id string, topic string, body string, expect_date bigint"
 
 

@@ -25,7 +25,7 @@ from delayq.store.keys import report_key
 from tests.support.spark import HOSTS, environment, standalone
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 PARTS: Final = 6
 PART_ROWS: Final = 2_000

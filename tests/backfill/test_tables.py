@@ -11,9 +11,6 @@ import pytest
 from delayq.errors import ConfigError
 from delayq.spark.rows.tables import Table, mapped, read
 
-pytestmark = pytest.mark.slow
-
-
 HOURS_OF_TOKYO = 9 * 3_600_000
 
 

@@ -18,8 +18,6 @@ from tests.deploy.rendering import Objects, of_kind, render
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 #: A release with keys, routes, a reader and a topic for its test; what KEDA asks for is in `keda`.
 GIVEN = (
     "--set", "redis.existingSecret=redis,api.keys.existingSecret=keys,reader.existingSecret=reader",

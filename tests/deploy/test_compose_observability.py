@@ -17,7 +17,7 @@ from tests.deploy.compose import ROOT
 from tests.deploy.stack import LISTENS, Stack
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 OBSERVABILITY = ROOT / "observability"
 RULES = [

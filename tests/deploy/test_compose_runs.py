@@ -10,7 +10,7 @@ from delayq.spark.session import check_java
 from tests.deploy.stack import Stack
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_message_is_scheduled_at_one_api_and_delivered_as_the_other_knows(stack: Stack) -> None:

@@ -20,7 +20,7 @@ from tests.deploy.test_image import PROJECT, SERVICES
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 #: What redis-py asks for below Python 3.11.3, which the stand-in of the base has and the base has not.
 OF_THE_STAND_IN = {"async-timeout"}

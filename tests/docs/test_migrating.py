@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from delayq.config import load_settings
 from delayq.targets import register_target
 from delayq.targets.rabbitmq.target import RabbitMQTarget
@@ -20,8 +18,6 @@ from tests.support.amqp import amqp
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "migrating-from-rabbitmq-delayed.md"
 DECLARE, ROUTES, BRIDGE, PRODUCER, DIRECT = (

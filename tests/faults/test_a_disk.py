@@ -138,7 +138,7 @@ def test_a2_what_a_redis_that_was_killed_while_its_disk_hung_has_lost_is_told(tm
             redis.start()
             if lost := set(accepted) - still_there(redis, accepted):
                 lost_at_all += len(lost)
-                eventually(lambda told=told: history.went_back > told, "the loss is told", seconds=5)  # type: ignore[misc]  # a default binds it
+                eventually(lambda told=told: history.went_back > told, "the loss is told")  # type: ignore[misc]  # a default binds it
                 break
     assert lost_at_all  # or Redis wrote before each kill, and there was nothing to see
 

@@ -22,7 +22,6 @@ def test_where_there_is_none_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
         RabbitMQ().start()
 
 
-@pytest.mark.slow
 def test_it_keeps_its_messages_over_a_kill_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with real_rabbitmq(data_dir=tmp_path / "data") as server:
         port, names = server.port, int(server._environment["ERL_EPMD_PORT"])
@@ -41,7 +40,6 @@ def test_it_keeps_its_messages_over_a_kill_and_leaves_nothing_behind(tmp_path: P
     assert (tmp_path / "data").exists()
 
 
-@pytest.mark.slow
 def test_another_one_goes_on_with_its_data_and_a_temporary_one_has_none(tmp_path: Path) -> None:
     with real_rabbitmq(data_dir=tmp_path / "data") as server, amqp(server) as one:
         queue = one.queue()
@@ -54,7 +52,6 @@ def test_another_one_goes_on_with_its_data_and_a_temporary_one_has_none(tmp_path
     assert not folder.exists()
 
 
-@pytest.mark.slow
 def test_what_it_cannot_start_with_it_tells_from_its_log(tmp_path: Path) -> None:
     with (
         pytest.raises(ServerError, match=r"RabbitMQ ended at once; .*rabbitmq\.log ends:"),

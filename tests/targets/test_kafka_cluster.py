@@ -18,8 +18,6 @@ from tests.support.running import running
 from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter, make_topic
 
-pytestmark = pytest.mark.slow
-
 SECONDS = 60.0
 SHORT = 4.0  # a time-out that is to pass
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}

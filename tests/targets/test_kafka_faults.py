@@ -20,8 +20,6 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter
 
-pytestmark = pytest.mark.slow
-
 SECONDS = 60.0
 SHORT = 3.0  # a time-out that is to pass
 

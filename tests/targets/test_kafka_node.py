@@ -18,8 +18,6 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter, consume
 
-pytestmark = pytest.mark.slow
-
 SECONDS = 60.0
 
 

@@ -16,8 +16,6 @@ from tests.support.deliveries import delivery, outcomes
 from tests.targets.adapters import Seen
 from tests.targets.adapters.kafka import KafkaAdapter, consume
 
-pytestmark = pytest.mark.slow
-
 SECONDS = 30.0
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-import pytest
-
 from delayq.routes import Route
 from delayq.targets.kafka.target import KafkaTarget
 from testbed.kafka import PASSWORD, USER, Kafka
 from tests.support.certificates import Authority
 from tests.support.deliveries import delivery, outcomes
 from tests.targets.adapters.kafka import KafkaAdapter
-
-pytestmark = pytest.mark.slow
 
 SECONDS = 60.0
 SHORT = 4.0  # a time-out that is to pass

@@ -18,8 +18,6 @@ from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(autouse=True)
 def known() -> None:

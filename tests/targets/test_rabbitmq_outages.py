@@ -17,8 +17,6 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually
 from tests.targets.conftest import Rabbits
 
-pytestmark = pytest.mark.slow
-
 TIMEOUT = 30.0
 
 

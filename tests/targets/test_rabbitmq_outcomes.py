@@ -15,8 +15,6 @@ from tests.support.deliveries import delivery, outcomes
 from tests.targets.adapters.rabbitmq import RabbitMQAdapter
 from tests.targets.conftest import Rabbits
 
-pytestmark = pytest.mark.slow
-
 TIMEOUT = 30.0
 
 

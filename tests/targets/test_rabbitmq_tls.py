@@ -14,8 +14,6 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import certificate
 from tests.targets.conftest import Rabbits
 
-pytestmark = pytest.mark.slow
-
 TIMEOUT = 30.0
 
 

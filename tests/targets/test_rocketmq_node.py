@@ -19,8 +19,6 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.targets.adapters.rocketmq import Consumer, seen
 
-pytestmark = pytest.mark.slow
-
 SECONDS = 60.0
 
 
