@@ -1,4 +1,4 @@
-"""Load for an HTTP service: wrk where there is one, else a sender in Python on many connections."""
+"""Load for an HTTP service: wrk where there is one, else a sender in Python on many connections; or at an even rate."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from benchmarks.errors import BenchmarkError
+from benchmarks.results import percentile
 from benchmarks.running.processes import ROOT
 
-__all__ = ["Load", "has_wrk", "post"]
+__all__ = ["Load", "Paced", "has_wrk", "paced", "post"]
 
 _WRK_SCRIPT: Final = """
 local bodies, turn = {}, 0
@@ -50,6 +51,14 @@ class Load(msgspec.Struct, frozen=True):
     connections: int
     seconds: float
     key: str = ""
+
+
+class Paced(msgspec.Struct, frozen=True):
+    """Answers a second, and ms from the moment at which a request was to be sent to its answer."""
+
+    rate: float
+    p50: float
+    p99: float
 
 
 def has_wrk() -> bool:
@@ -81,15 +90,24 @@ def read_wrk(said: str) -> float:
 
 
 def _python(load: Load) -> float:
-    """In a process of its own: this one may hold a million messages."""
-    words = [load.url, str(load.bodies), str(load.connections), str(load.seconds), load.key]
+    return float(_sender(load))
+
+
+def paced(load: Load, rate: int) -> Paced:
+    """POST at an even rate, whatever becomes of the answers; what finds no free connection is late."""
+    return msgspec.json.decode(_sender(load, str(rate)), type=Paced)
+
+
+def _sender(load: Load, *more: str) -> str:
+    """What the sender prints, in a process of its own: this one may hold a million messages."""
+    words = [load.url, str(load.bodies), str(load.connections), str(load.seconds), load.key, *more]
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.load.http_load", *words],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if ran.returncode != 0:
         raise BenchmarkError(f"the sender says: {ran.stderr}")
-    return float(ran.stdout)
+    return ran.stdout
 
 
 class _Connection:
@@ -115,11 +133,8 @@ class _Connection:
 
 def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float, key: str = "") -> float:
     """What `post` does, in Python."""
-    host, port, path = _parts(url)
-    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-    head += f"Authorization: Bearer {key}\r\nContent-Length: " if key else "Content-Length: "
-    requests = [b"%b%d\r\n\r\n%b" % (head.encode(), len(body), body) for body in bodies]
-    turns = itertools.cycle(requests)
+    host, port, _ = _parts(url)
+    turns = _requests(url, bodies, key)
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
         began, answered = time.perf_counter(), 0
         for _ in range(connections):
@@ -134,6 +149,40 @@ def send(url: str, bodies: Sequence[bytes], connections: int, seconds: float, ke
     return answered / elapsed
 
 
+def _requests(url: str, bodies: Sequence[bytes], key: str) -> Iterator[bytes]:
+    """The bodies' requests in turn and again."""
+    host, _, path = _parts(url)
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: Bearer {key}\r\nContent-Length: " if key else "Content-Length: "
+    return itertools.cycle([b"%b%d\r\n\r\n%b" % (head.encode(), len(body), body) for body in bodies])
+
+
+def send_paced(url: str, bodies: Sequence[bytes], connections: int, seconds: float, key: str, rate: int) -> Paced:
+    """What `paced` does."""
+    host, port, _ = _parts(url)
+    turns = _requests(url, bodies, key)
+    took: list[float] = []
+    asked: dict[_Connection, float] = {}  # when it was to be sent
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
+        free = [_Connection(opened.enter_context(socket.create_connection((host, port)))) for _ in range(connections)]
+        for one in free:
+            selector.register(one.socket, selectors.EVENT_READ, one)
+        began, sent, count = time.perf_counter(), 0, int(rate * seconds)
+        while len(took) < count:
+            while free and sent < count and (moment := began + sent / rate) <= time.perf_counter():
+                asked[one := free.pop()] = moment
+                one.socket.sendall(next(turns))
+                sent += 1
+            wait = began + sent / rate - time.perf_counter() if free and sent < count else 1
+            for ready, _ in selector.select(max(0.0, wait)):
+                if ready.data.whole_answer():
+                    took.append(1_000 * (time.perf_counter() - asked.pop(ready.data)))
+                    free.append(ready.data)
+        elapsed = time.perf_counter() - began
+    took.sort()
+    return Paced(count / elapsed, percentile(took, 50), percentile(took, 99))
+
+
 def _parts(url: str) -> tuple[str, int, str]:
     found = re.fullmatch(r"http://([^:/]+):(\d+)(/.*)", url)
     if found is None:
@@ -142,9 +191,14 @@ def _parts(url: str) -> tuple[str, int, str]:
 
 
 def main() -> None:
-    """URL, file of bodies, connections, seconds, key or ''; prints answers a second."""
-    url, bodies, connections, seconds, key = sys.argv[1:]
-    print(send(url, Path(bodies).read_bytes().splitlines(), int(connections), float(seconds), key))
+    """URL, file of bodies, connections, seconds, key or '', a rate or nothing; prints answers a second, or `Paced`."""
+    url, path, connections, seconds, key, *rate = sys.argv[1:]
+    bodies = Path(path).read_bytes().splitlines()
+    if rate:
+        found = send_paced(url, bodies, int(connections), float(seconds), key, int(rate[0]))
+        print(msgspec.json.encode(found).decode())
+    else:
+        print(send(url, bodies, int(connections), float(seconds), key))
 
 
 if __name__ == "__main__":

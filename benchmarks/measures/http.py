@@ -1,13 +1,14 @@
 """Scheduling over HTTP: one API process, kept connections, each waiting for its answer.
 
 Batches of 100 messages are set beside the limit of scheduling. Single messages are set beside an endpoint of FastAPI
-and Pydantic that takes the same payload and does nothing, under the same server with the same settings.
+and Pydantic that takes the same payload and does nothing, under the same server with the same settings: on 64 connections,
+and on one, a request after the other. At 1,000/s they come in an open loop on 16 connections, and it is CPU time that counts.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +16,10 @@ import msgspec
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
-from benchmarks.load.http_load import Load, post
+from benchmarks.load.http_load import Load, Paced, paced, post
 from benchmarks.load.messages import DAY, make, spread
 from benchmarks.measures.schedule import measure_limit
-from benchmarks.results import Figure, paired
+from benchmarks.results import Figure, paired, single
 from benchmarks.running import limit
 from benchmarks.running.processes import api, http_service, server_for
 from delayq import Client, Message
@@ -29,6 +30,11 @@ __all__ = ["measure", "messages_of", "payload", "run", "write_lines"]
 BATCH: Final = 100
 BATCH_CONNECTIONS: Final = 16
 SINGLE_CONNECTIONS: Final = 64
+RATE: Final = 1_000
+RATE_CONNECTIONS: Final = 16
+#: CPU µs a request: of the API, and of API and Redis.
+RATE_US: Final = 300
+ALONE_US: Final = 450
 GOALS: Final = {"batches of 100": 0.5, "single messages": 1.5}
 
 
@@ -41,9 +47,13 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         messages = messages_of(scale.messages, keys=0)
         limit.write_schedule(folder / "commands", messages)
         _write_batches(folder / "batches", messages[:20_000])
+        bodies = folder / "singles"
+        write_lines(bodies, map(payload, messages_of(5_000, keys=1)))
         figures = [
             _batches(scale, folder, messages, seconds, details),
-            _singles(scale, folder, seconds, details),
+            _singles(scale, bodies, seconds, details),
+            *_one_after_the_other(scale, bodies, seconds),
+            _at_a_rate(scale, bodies, seconds),
         ]
     return figures, details
 
@@ -66,17 +76,47 @@ def _batches(scale: Scale, folder: Path, messages: list[Message], seconds: float
     return paired("batches of 100", "messages/s", pairs, goal=GOALS["batches of 100"])
 
 
-def _singles(scale: Scale, folder: Path, seconds: float, details: dict[str, Any]) -> Figure:
+def _singles(scale: Scale, bodies: Path, seconds: float, details: dict[str, Any]) -> Figure:
     costs: list[dict[str, float]] = []
-    bodies = folder / "singles"
-    write_lines(bodies, map(payload, messages_of(5_000, keys=1)))
 
     def ours() -> float:
         return measure(scale, "/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
 
-    pairs = in_pairs("http, single messages", scale.runs, lambda: _empty(bodies, seconds), ours)
+    pairs = in_pairs(
+        "http, single messages", scale.runs, lambda: _empty(bodies, SINGLE_CONNECTIONS, seconds), ours
+    )  # fmt: skip
     details["single messages, CPU µs a message"] = costs
     return paired("single messages", "requests/s", pairs, goal=GOALS["single messages"])
+
+
+def _one_after_the_other(scale: Scale, bodies: Path, seconds: float) -> list[Figure]:
+    costs: list[dict[str, float]] = []
+    pairs = in_pairs(
+        "http, one after the other", scale.runs, lambda: _empty(bodies, 1, seconds),
+        lambda: measure(scale, "/v1/messages", bodies, 1, seconds, each=1, costs=costs),
+    )  # fmt: skip
+    both = [sum(cost.values()) for cost in costs]
+    return [
+        paired("one request after the other", "requests/s", pairs),
+        single("one request after the other, API and Redis", "µs a request", both, goal=ALONE_US, parts=costs),
+    ]
+
+
+def _at_a_rate(scale: Scale, bodies: Path, seconds: float) -> Figure:
+    costs: list[dict[str, float]] = []
+    parts: list[dict[str, float]] = []
+    for number in range(1, scale.runs + 1):
+        progress(f"http, single messages at {RATE:,}/s, run {number}")
+        found: list[Paced] = []
+
+        def send(load: Load, found: list[Paced] = found) -> float:
+            found.append(paced(load, RATE))
+            return found[-1].rate
+
+        measure(scale, "/v1/messages", bodies, RATE_CONNECTIONS, seconds, each=1, costs=costs, send=send)
+        parts.append({"Redis": costs[-1].get("server", 0), "ms p50": found[-1].p50, "ms p99": found[-1].p99})
+    name = f"single messages at {RATE:,}/s, API"
+    return single(name, "µs a request", [cost["api"] for cost in costs], goal=RATE_US, parts=parts)
 
 
 def payload(message: Message) -> dict[str, Any]:
@@ -100,15 +140,15 @@ def write_lines(path: Path, values: Any) -> None:
 
 def measure(
     scale: Scale, path: str, bodies: Path, connections: int, seconds: float, *, each: int,
-    costs: list[dict[str, float]],
+    costs: list[dict[str, float]], send: Callable[[Load], float] = post,
 ) -> float:  # fmt: skip
-    """Requests/s of the API, which is asked by POST; what each message cost is added to `costs`."""
+    """Requests/s of the API, which `send` asks by POST; what each message cost is added to `costs`."""
     with server_for(scale) as running, api(running.url) as (process, port):
         url = f"http://127.0.0.1:{port}{path}"
         post(Load(url, bodies, connections, 1))  # warm up
         before = _scheduled(running.url)
         meter = CpuMeter(api=process.pid, server=running.pid)
-        rate = post(Load(url, bodies, connections, seconds))
+        rate = send(Load(url, bodies, connections, seconds))
         scheduled = _scheduled(running.url) - before
         # wrk's rate is over its own time, which is a little longer than asked for.
         if scheduled < 0.95 * rate * seconds * each:
@@ -123,9 +163,9 @@ def _scheduled(url: str) -> int:
         return sum(queue.counters["scheduled"] for queue in client.stats())
 
 
-def _empty(bodies: Path, seconds: float) -> float:
+def _empty(bodies: Path, connections: int, seconds: float) -> float:
     port = free_port()
     with http_service("/readyz", "-m", "benchmarks.running.empty_api", str(port), port=port):
         url = f"http://127.0.0.1:{port}/v1/messages"
-        post(Load(url, bodies, SINGLE_CONNECTIONS, 1))
-        return post(Load(url, bodies, SINGLE_CONNECTIONS, seconds))
+        post(Load(url, bodies, connections, 1))
+        return post(Load(url, bodies, connections, seconds))

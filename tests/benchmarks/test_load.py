@@ -12,7 +12,7 @@ import hiredis
 import pytest
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.load.http_load import read_wrk, send
+from benchmarks.load.http_load import Load, paced, read_wrk, send
 from benchmarks.load.messages import BODY_BYTES, DAY, QUEUES, make, spread
 from benchmarks.load.producer import Plan, batches
 from benchmarks.running import limit
@@ -145,3 +145,13 @@ def test_the_python_sender_counts_answers_on_all_its_connections() -> None:
 def test_the_python_sender_does_not_overlook_failures() -> None:
     with service(503) as (url, _), pytest.raises(BenchmarkError, match="503"):
         send(url, [b"{}"], 1, 0.2)
+
+
+def test_a_paced_sender_keeps_its_rate_and_tells_how_long_answers_took(tmp_path: Path) -> None:
+    (tmp_path / "bodies").write_bytes(b'{"a":1}\n{"b":2}\n')
+    with service(201) as (url, bodies):
+        found = paced(Load(url, tmp_path / "bodies", 4, 0.5), 100)
+    assert len(bodies) == 50
+    assert set(bodies) == {b'{"a":1}', b'{"b":2}'}
+    assert 0 < found.p50 <= found.p99
+    assert found.rate <= 110  # it never runs ahead
