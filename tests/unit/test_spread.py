@@ -11,7 +11,7 @@ import redis
 from delayq.errors import NotDone, NotDurable, StoreError, StoreUnavailable
 from delayq.store import commands, scripts
 from delayq.store.commands import Command, every, plain
-from delayq.store.connect.cluster_exchange import PAUSES, Lane, Spread, Way
+from delayq.store.connect.cluster_exchange import PAUSES, PrimaryLink, Routed, Spread
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.peer import Peer
 from delayq.store.connect.slots import SlotMap, slot_of
@@ -43,23 +43,23 @@ class Wire:
         self.slots = slots()
         self.spread = Spread(wanted, self.slots, durability)
         self.durability = durability
-        self.sent: list[tuple[tuple[str, int], Way]] = []
+        self.sent: list[tuple[tuple[str, int], Routed]] = []
 
     def round(self, *unreachable: tuple[str, int]) -> list[tuple[tuple[str, int], int]]:
         self.sent = []
-        for node, way in self.spread.to_send():
+        for node, routed in self.spread.to_send():
             if node in unreachable:
-                self.spread.unreachable(node, way, redis.exceptions.ConnectionError("refused"))
+                self.spread.unreachable(node, routed, redis.exceptions.ConnectionError("refused"))
                 continue
-            self.sent.append((node, way))
-            self.lane(node).packed(way)
-        return [(node, way.place) for node, way in self.sent]
+            self.sent.append((node, routed))
+            self.link(node).packed(routed)
+        return [(node, routed.place) for node, routed in self.sent]
 
-    def lane(self, node: tuple[str, int]) -> Lane:
-        return self.spread.lanes.setdefault(node, Lane(node, None, Peer(2), True, self.durability))
+    def link(self, node: tuple[str, int]) -> PrimaryLink:
+        return self.spread.links.setdefault(node, PrimaryLink(node, None, Peer(2), True, self.durability))
 
     def reply(self, node: tuple[str, int], reply: Any) -> bytes | None:
-        return self.spread.answered(self.lane(node), reply)
+        return self.spread.answered(self.link(node), reply)
 
 
 def test_the_slot_of_a_key_is_that_of_its_hash_tag() -> None:
@@ -103,7 +103,7 @@ def test_a_slot_under_way_is_asked_for_once_and_not_remembered() -> None:
     wire.reply(A, redis.exceptions.AskError(f"{slot_of(key)} b:2"))
     assert wire.spread.next_round() == 0.0
     wire.round()
-    assert wire.sent == [(B, Way(0, wire.sent[0][1].command, B, True))]
+    assert wire.sent == [(B, Routed(0, wire.sent[0][1].command, B, True))]
     assert (wire.slots.node_of(key), wire.spread.stale) == (A, False)
 
 
@@ -146,7 +146,7 @@ def test_a_lost_script_is_sent_whole_at_once() -> None:
     wire = Wire([command])
     wire.round()
     ((node, _),) = wire.sent
-    wire.lane(node).peer.loaded.add("stats")
+    wire.link(node).peer.loaded.add("stats")
     again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
     assert again is not None
     assert scripts.load("stats").text.encode() in again
@@ -166,7 +166,7 @@ def test_what_was_not_answered_on_a_broken_connection_is_sent_once_more_and_then
     wire.round()
     wire.reply(B, b"fine")
     for waits in (True, False):
-        wire.spread.lost(wire.lane(A), redis.exceptions.ConnectionError("reset"))
+        wire.spread.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
         assert wire.spread.waiting is waits
         wire.spread.next_round()
         wire.round()
@@ -178,7 +178,7 @@ def test_what_was_not_answered_on_a_broken_connection_is_sent_once_more_and_then
 def test_after_a_time_out_nothing_is_repeated() -> None:
     wire = Wire([get(key_on(A))])
     wire.round()
-    wire.spread.lost(wire.lane(A), redis.exceptions.TimeoutError("slow"))
+    wire.spread.lost(wire.link(A), redis.exceptions.TimeoutError("slow"))
     assert not wire.spread.waiting
     assert [type(answer) for answer in wire.spread.result()] == [StoreUnavailable]
 
@@ -206,9 +206,9 @@ def test_what_an_owner_sent_to_a_server_that_broke_is_not_sent_again_nor_what_st
     wire = Wire([pull, get(key_on(A)), pull])
     sending = wire.spread.to_send()
     for _ in range(2):
-        node, way = next(sending)
-        wire.lane(node).packed(way)
-    wire.spread.lost(wire.lane(A), redis.exceptions.ConnectionError("reset"))
+        node, routed = next(sending)
+        wire.link(node).packed(routed)
+    wire.spread.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
     assert list(sending) == []
     assert wire.spread.next_round() == 0.0
     assert wire.round() == [(A, 1)]  # the caller's is repeated
@@ -230,14 +230,14 @@ def cancelled(count: int, *, replicas: int) -> list[Any]:
     """Cancel something on one primary, and let so many replicas have it; the answers."""
     wire = Wire([cancel(3)] * count, DURABILITY)
     wire.round()
-    (node,) = wire.spread.lanes
-    lane = wire.lane(node)
-    assert lane.barriers()
+    (node,) = wire.spread.links
+    link = wire.link(node)
+    assert link.barriers()
     for _ in range(count):
         wire.reply(node, [b"cancelled"])
     wire.reply(node, b"ok")
     wire.reply(node, replicas)
-    assert not lane.barriers()
+    assert not link.barriers()
     return wire.spread.result()
 
 
@@ -252,15 +252,15 @@ def test_a_change_that_too_few_replicas_have_is_unknown() -> None:
 def test_what_was_sent_once_more_behind_the_barrier_needs_another_one() -> None:
     wire = Wire([cancel(3)], DURABILITY)
     wire.round()
-    (node,) = wire.spread.lanes
-    lane = wire.lane(node)
-    assert lane.barriers()
+    (node,) = wire.spread.links
+    link = wire.link(node)
+    assert link.barriers()
     again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
     assert again is not None
     assert scripts.load("cancel").text.encode() in again
     for reply in (b"ok", 1, [b"cancelled"]):
         wire.reply(node, reply)
-    second = lane.barriers()
+    second = link.barriers()
     assert [scripts.load("barrier").sha in str(second), "WAIT" in str(second)] == [True, True]
     for reply in (b"ok", 1):
         wire.reply(node, reply)
@@ -270,21 +270,21 @@ def test_what_was_sent_once_more_behind_the_barrier_needs_another_one() -> None:
 def test_what_was_answered_on_a_connection_that_broke_before_the_barrier_is_unknown() -> None:
     wire = Wire([cancel(3)], DURABILITY)
     wire.round()
-    (node,) = wire.spread.lanes
+    (node,) = wire.spread.links
     wire.reply(node, [b"cancelled"])
-    wire.spread.lost(wire.lane(node), redis.exceptions.ConnectionError("reset"))
+    wire.spread.lost(wire.link(node), redis.exceptions.ConnectionError("reset"))
     assert [type(answer) for answer in wire.spread.result()] == [NotDurable]
 
 
 def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
     wire = Wire([cancel(3)], DURABILITY)
     wire.round()
-    (node,) = wire.spread.lanes
+    (node,) = wire.spread.links
     elsewhere = B if node == A else A
     wire.reply(node, redis.exceptions.MovedError(f"{slot_of(queue_keys(3).state)} {elsewhere[0]}:{elsewhere[1]}"))
     wire.spread.next_round()
     assert wire.round() == [(elsewhere, 0)]
-    assert wire.lane(elsewhere).barriers()
+    assert wire.link(elsewhere).barriers()
     for reply in ([b"cancelled"], b"ok", 1):
         wire.reply(elsewhere, reply)
     assert wire.spread.result() == [["cancelled"]]
@@ -293,5 +293,5 @@ def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
 def test_what_only_reads_waits_for_nobody() -> None:
     wire = Wire([commands.find(queue_keys(3), "key", 10)], DURABILITY)
     wire.round()
-    (node,) = wire.spread.lanes
-    assert not wire.lane(node).barriers()
+    (node,) = wire.spread.links
+    assert not wire.link(node).barriers()

@@ -11,7 +11,7 @@ from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.async_pool import AsyncPool
 from delayq.store.connect.async_sentinel import ask
-from delayq.store.connect.cluster_exchange import Lane, Spread, Way, nobody
+from delayq.store.connect.cluster_exchange import PrimaryLink, Routed, Spread, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.event_loop import Connection, Semaphore, Server, pause
 from delayq.store.connect.exchange import FAULTS
@@ -74,62 +74,62 @@ class AsyncCluster:
                 await self._refresh(spread.trouble)
             return spread.result()
         finally:
-            for lane in spread.lanes.values():
-                if lane.waiting:
-                    await lane.connection.close()
+            for link in spread.links.values():
+                if link.waiting:
+                    await link.connection.close()
                 else:
-                    self._pool(lane.node).give(lane.connection)
+                    self._pool(link.node).give(link.connection)
             self._free.release()
 
     async def _round(self, spread: Spread) -> None:
-        for node, way in spread.to_send():
-            lane = spread.lanes.get(node) or await self._open(spread, node, way)
-            if lane is None:
+        for node, routed in spread.to_send():
+            link = spread.links.get(node) or await self._open(spread, node, routed)
+            if link is None:
                 continue
             try:
-                for packed in lane.to_send(way):
-                    await lane.connection.send(packed)
-                    while lane.full:
-                        await self._receive(spread, lane)
+                for packed in link.to_send(routed):
+                    await link.connection.send(packed)
+                    while link.full:
+                        await self._receive(spread, link)
             except FAULTS as error:
-                await self._lose(spread, lane, error)
+                await self._lose(spread, link, error)
         for _ in range(BARRIERS if spread.durability is not None else 1):
             await self._each(spread, self._send_barriers)
             await self._each(spread, self._drain)
 
-    async def _each(self, spread: Spread, step: Callable[[Spread, Lane], Awaitable[None]]) -> None:
-        for lane in list(spread.lanes.values()):
+    async def _each(self, spread: Spread, step: Callable[[Spread, PrimaryLink], Awaitable[None]]) -> None:
+        for link in list(spread.links.values()):
             try:
-                await step(spread, lane)
+                await step(spread, link)
             except FAULTS as error:
-                await self._lose(spread, lane, error)
+                await self._lose(spread, link, error)
 
-    async def _send_barriers(self, _spread: Spread, lane: Lane) -> None:
-        if packed := lane.barriers():
-            await lane.connection.send(packed)
+    async def _send_barriers(self, _spread: Spread, link: PrimaryLink) -> None:
+        if packed := link.barriers():
+            await link.connection.send(packed)
 
-    async def _drain(self, spread: Spread, lane: Lane) -> None:
-        while lane.waiting:
-            await self._receive(spread, lane)
+    async def _drain(self, spread: Spread, link: PrimaryLink) -> None:
+        while link.waiting:
+            await self._receive(spread, link)
 
-    async def _open(self, spread: Spread, node: Node, way: Way) -> Lane | None:
+    async def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
         pool = self._pool(node)
         try:
             connection = await pool.take()
         except FAULTS as error:
-            spread.unreachable(node, way, error)
+            spread.unreachable(node, routed, error)
             return None
-        lane = spread.lanes[node] = Lane(node, connection, pool.peer, self._flags, spread.durability)
-        return lane
+        link = spread.links[node] = PrimaryLink(node, connection, pool.peer, self._flags, spread.durability)
+        return link
 
-    async def _lose(self, spread: Spread, lane: Lane, error: Exception) -> None:
-        await lane.connection.close()
-        await self._pool(lane.node).drop_idle()
-        spread.lost(lane, error)
+    async def _lose(self, spread: Spread, link: PrimaryLink, error: Exception) -> None:
+        await link.connection.close()
+        await self._pool(link.node).drop_idle()
+        spread.lost(link, error)
 
-    async def _receive(self, spread: Spread, lane: Lane) -> None:
-        if (again := spread.answered(lane, await lane.connection.receive())) is not None:
-            await lane.connection.send(again)
+    async def _receive(self, spread: Spread, link: PrimaryLink) -> None:
+        if (again := spread.answered(link, await link.connection.receive())) is not None:
+            await link.connection.send(again)
 
     async def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:
         """Ask the servers one by one who serves which slot, those in trouble last; the last error if none knows."""

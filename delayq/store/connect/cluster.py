@@ -10,7 +10,7 @@ from typing import Any
 from delayq.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
-from delayq.store.connect.cluster_exchange import Lane, Spread, Way, nobody
+from delayq.store.connect.cluster_exchange import PrimaryLink, Routed, Spread, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.exchange import FAULTS
 from delayq.store.connect.peer import Peer
@@ -75,62 +75,62 @@ class Cluster:
                 self._refresh(spread.trouble)
             return spread.result()
         finally:
-            for lane in spread.lanes.values():
-                if lane.waiting:
-                    lane.connection.close()
+            for link in spread.links.values():
+                if link.waiting:
+                    link.connection.close()
                 else:
-                    self._pool(lane.node).give(lane.connection)
+                    self._pool(link.node).give(link.connection)
             self._free.release()
 
     def _round(self, spread: Spread) -> None:
-        for node, way in spread.to_send():
-            lane = spread.lanes.get(node) or self._open(spread, node, way)
-            if lane is None:
+        for node, routed in spread.to_send():
+            link = spread.links.get(node) or self._open(spread, node, routed)
+            if link is None:
                 continue
             try:
-                for packed in lane.to_send(way):
-                    lane.connection.send(packed)
-                    while lane.full:
-                        self._receive(spread, lane)
+                for packed in link.to_send(routed):
+                    link.connection.send(packed)
+                    while link.full:
+                        self._receive(spread, link)
             except FAULTS as error:
-                self._lose(spread, lane, error)
+                self._lose(spread, link, error)
         for _ in range(BARRIERS if spread.durability is not None else 1):
             self._each(spread, self._send_barriers)
             self._each(spread, self._drain)
 
-    def _each(self, spread: Spread, step: Callable[[Spread, Lane], None]) -> None:
-        for lane in list(spread.lanes.values()):
+    def _each(self, spread: Spread, step: Callable[[Spread, PrimaryLink], None]) -> None:
+        for link in list(spread.links.values()):
             try:
-                step(spread, lane)
+                step(spread, link)
             except FAULTS as error:
-                self._lose(spread, lane, error)
+                self._lose(spread, link, error)
 
-    def _send_barriers(self, _spread: Spread, lane: Lane) -> None:
-        if packed := lane.barriers():
-            lane.connection.send(packed)
+    def _send_barriers(self, _spread: Spread, link: PrimaryLink) -> None:
+        if packed := link.barriers():
+            link.connection.send(packed)
 
-    def _drain(self, spread: Spread, lane: Lane) -> None:
-        while lane.waiting:
-            self._receive(spread, lane)
+    def _drain(self, spread: Spread, link: PrimaryLink) -> None:
+        while link.waiting:
+            self._receive(spread, link)
 
-    def _open(self, spread: Spread, node: Node, way: Way) -> Lane | None:
+    def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
         pool = self._pool(node)
         try:
             connection = pool.take()
         except FAULTS as error:
-            spread.unreachable(node, way, error)
+            spread.unreachable(node, routed, error)
             return None
-        lane = spread.lanes[node] = Lane(node, connection, pool.peer, self._flags, spread.durability)
-        return lane
+        link = spread.links[node] = PrimaryLink(node, connection, pool.peer, self._flags, spread.durability)
+        return link
 
-    def _lose(self, spread: Spread, lane: Lane, error: Exception) -> None:
-        lane.connection.close()
-        self._pool(lane.node).drop_idle()
-        spread.lost(lane, error)
+    def _lose(self, spread: Spread, link: PrimaryLink, error: Exception) -> None:
+        link.connection.close()
+        self._pool(link.node).drop_idle()
+        spread.lost(link, error)
 
-    def _receive(self, spread: Spread, lane: Lane) -> None:
-        if (again := spread.answered(lane, lane.connection.receive())) is not None:
-            lane.connection.send(again)
+    def _receive(self, spread: Spread, link: PrimaryLink) -> None:
+        if (again := spread.answered(link, link.connection.receive())) is not None:
+            link.connection.send(again)
 
     def _refresh(self, trouble: Set[Node] = frozenset()) -> Exception | None:
         """Ask the servers one by one who serves which slot, those in trouble last; the last error if none knows."""

@@ -36,14 +36,14 @@ from delayq.store.connect.exchange import (
 from delayq.store.connect.peer import Peer, late_by
 from delayq.store.connect.slots import SlotMap, key_of
 
-__all__ = ["PAUSES", "Lane", "Spread", "Way", "nobody"]
+__all__ = ["PAUSES", "PrimaryLink", "Routed", "Spread", "nobody"]
 
 #: Before each further round, in seconds, if a server has to come round first.
 PAUSES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 ASKING: Final[Command[None]] = plain("ASKING", read=lambda _: None)
 
 
-class Way(NamedTuple):
+class Routed(NamedTuple):
     """A command, its place among the answers, and where a server sent it."""
 
     place: int
@@ -52,7 +52,7 @@ class Way(NamedTuple):
     asking: bool = False
 
 
-class Lane:
+class PrimaryLink:
     """One connection to one primary while a spread runs: what was sent there and is not answered."""
 
     def __init__(self, node: Node, connection: Any, peer: Peer, flags: bool, durability: Durability | None) -> None:
@@ -60,9 +60,9 @@ class Lane:
         self.connection = connection
         self.peer = peer
         self._flags = flags
-        self.pending: Way | None = None  # is to be sent next, once the clock is known
+        self.pending: Routed | None = None  # is to be sent next, once the clock is known
         self._question: Command[None] | None = None  # of the clock, and not answered
-        self.waiting: deque[tuple[Way, int]] = deque()
+        self.waiting: deque[tuple[Routed, int]] = deque()
         self.barrier = Barrier(durability) if durability is not None else None
         self._bytes = 0
 
@@ -71,54 +71,54 @@ class Lane:
         """Whether replies are to be read before more is sent: a deadline takes the clock of the server."""
         return self._question is not None or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
 
-    def to_send(self, way: Way) -> Iterator[bytes]:
+    def to_send(self, routed: Routed) -> Iterator[bytes]:
         """The command, and before it the question of the clock if its deadline takes that."""
-        self.pending = way
-        if promises(way.command) and self.peer.stale:
+        self.pending = routed
+        if promises(routed.command) and self.peer.stale:
             self._question = self.peer.ask()
-            yield self.packed(Way(NO_PLACE, self._question))
+            yield self.packed(Routed(NO_PLACE, self._question))
         self.pending = None
-        yield self.packed(way)
+        yield self.packed(routed)
 
-    def packed(self, way: Way) -> bytes:
+    def packed(self, routed: Routed) -> bytes:
         """A command as it is sent now."""
-        asking = self.packed(Way(NO_PLACE, ASKING)) if way.asking else b""
-        packed = pack(way.command, self._flags, self.peer)
-        self.waiting.append((way, len(packed)))
+        asking = self.packed(Routed(NO_PLACE, ASKING)) if routed.asking else b""
+        packed = pack(routed.command, self._flags, self.peer)
+        self.waiting.append((routed, len(packed)))
         self._bytes += len(packed)
         if self.barrier is not None:
-            self.barrier.sent(way.command)
+            self.barrier.sent(routed.command)
         return asking + packed
 
-    def take(self) -> Way:
+    def take(self) -> Routed:
         """The command whose reply has come."""
-        way, size = self.waiting.popleft()
+        routed, size = self.waiting.popleft()
         self._bytes -= size
-        if way.command is self._question:
+        if routed.command is self._question:
             self._question = None
-        return way
+        return routed
 
     def barriers(self) -> bytes:
         """What has to follow the changes sent so far."""
         if self.barrier is None or not self.barrier.needed:
             return b""
-        return b"".join(self.packed(Way(NO_PLACE, command)) for command in self.barrier.commands())
+        return b"".join(self.packed(Routed(NO_PLACE, command)) for command in self.barrier.commands())
 
 
 class Spread:
-    """Commands on their way, their answers in order, and the lanes in use."""
+    """Commands on their way, their answers in order, and the links in use."""
 
     def __init__(self, commands: Iterable[Command[Any]], slots: SlotMap, durability: Durability | None) -> None:
         self.answers: list[Any] = []
-        self.lanes: dict[Node, Lane] = {}
+        self.links: dict[Node, PrimaryLink] = {}
         self.down: dict[Node, Exception] = {}  # could not be reached in this round
         self.trouble: set[Node] = set()  # are asked last for the map
         self.stale = False  # the map has to be asked for
         self.durability = durability
         self._slots = slots
         self._commands = iter(commands)
-        self._next: list[tuple[Way, Exception]] = []
-        self._again: deque[Way] = deque()
+        self._next: list[tuple[Routed, Exception]] = []
+        self._again: deque[Routed] = deque()
         self._patient = False
         self._rounds = 0
         self._repeated: set[int] = set()  # were sent to a server that broke before it answered them
@@ -128,123 +128,123 @@ class Spread:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def to_send(self) -> Iterator[tuple[Node, Way]]:
+    def to_send(self) -> Iterator[tuple[Node, Routed]]:
         """What goes where in this round."""
         while self._again:
             yield from self._route(self._again.popleft())
         for command in self._commands:
             self.answers.append(UNANSWERED)
-            yield from self._route(Way(len(self.answers) - 1, command))
+            yield from self._route(Routed(len(self.answers) - 1, command))
 
-    def _route(self, way: Way) -> Iterator[tuple[Node, Way]]:
-        if way.command.keys is EVERY and way.node is None:
+    def _route(self, routed: Routed) -> Iterator[tuple[Node, Routed]]:
+        if routed.command.keys is EVERY and routed.node is None:
             replies: dict[Node, Any] = {}
             for primary in self._slots.primaries:
-                yield from self._route(way._replace(command=self._part(way, primary, replies), node=primary))
+                yield from self._route(routed._replace(command=self._part(routed, primary, replies), node=primary))
             return
-        if once(way.command) and (unheard := self._unheard.get(way.command.keys[0])) is not None:
-            self.answers[way.place] = as_not_done(unheard)
+        if once(routed.command) and (unheard := self._unheard.get(routed.command.keys[0])) is not None:
+            self.answers[routed.place] = as_not_done(unheard)
             return
-        node = way.node or self._slots.node_of(key_of(way.command))
+        node = routed.node or self._slots.node_of(key_of(routed.command))
         if node is None:
             nobody = redis.exceptions.ClusterDownError("CLUSTERDOWN no primary is known for this slot")
-            self._bounce(way, nobody, patient=True)
+            self._bounce(routed, nobody, patient=True)
         elif node in self.down:
-            self._bounce(way, self.down[node], patient=True)
+            self._bounce(routed, self.down[node], patient=True)
         else:
-            yield node, way
+            yield node, routed
 
-    def _part(self, way: Way, node: Node, replies: dict[Node, Any]) -> Command[Any]:
+    def _part(self, routed: Routed, node: Node, replies: dict[Node, Any]) -> Command[Any]:
         """One primary's part of a command for all of them: the last reply to come completes it."""
         everyone = len(self._slots.primaries)
 
         def read(reply: Any) -> Any:
             replies[node] = reply
-            if isinstance(self.answers[way.place], StoreError):
-                return self.answers[way.place]  # another one failed
-            return way.command.read(Replies(list(replies.values()))) if len(replies) == everyone else UNANSWERED
+            if isinstance(self.answers[routed.place], StoreError):
+                return self.answers[routed.place]  # another one failed
+            return routed.command.read(Replies(list(replies.values()))) if len(replies) == everyone else UNANSWERED
 
-        return Command("", EVERY, way.command.args, read)
+        return Command("", EVERY, routed.command.args, read)
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def answered(self, lane: Lane, reply: Any) -> bytes | None:
-        """The next reply of a lane has come: what is to be sent there at once because of it, if anything."""
-        way = lane.take()
+    def answered(self, link: PrimaryLink, reply: Any) -> bytes | None:
+        """The next reply of a link has come: what is to be sent there at once because of it, if anything."""
+        routed = link.take()
         if isinstance(reply, Exception):
-            again = self._refused(lane, way, reply)
-            return lane.packed(again) if again is not None else None
-        answer = read_reply(way.command, reply)
-        if way.place != NO_PLACE:
-            self.answers[way.place] = answer
-            if lane.barrier is not None:
-                lane.barrier.answered(way.place, way.command)
+            again = self._refused(link, routed, reply)
+            return link.packed(again) if again is not None else None
+        answer = read_reply(routed.command, reply)
+        if routed.place != NO_PLACE:
+            self.answers[routed.place] = answer
+            if link.barrier is not None:
+                link.barrier.answered(routed.place, routed.command)
         return None
 
-    def _refused(self, lane: Lane, way: Way, error: Exception) -> Way | None:
+    def _refused(self, link: PrimaryLink, routed: Routed, error: Exception) -> Routed | None:
         if isinstance(error, redis.exceptions.NoScriptError):
-            lane.peer.loaded.discard(way.command.script)
-            return way
-        if way.place == NO_PLACE:
+            link.peer.loaded.discard(routed.command.script)
+            return routed
+        if routed.place == NO_PLACE:
             return None
         if (time := late_by(error)) is not None:
-            lane.peer.learn(time)
-            if way.place not in self._late:
-                self._late.add(way.place)
-                return way
+            link.peer.learn(time)
+            if routed.place not in self._late:
+                self._late.add(routed.place)
+                return routed
         if isinstance(error, redis.exceptions.AskError):  # MOVED, too
-            node = (error.host or lane.node[0], error.port)
+            node = (error.host or link.node[0], error.port)
             moved = isinstance(error, redis.exceptions.MovedError)
             if moved:
                 self._slots.moved(error.slot_id, node)
                 self.stale = True
             # At first it goes there at once; servers that disagree for a moment are given time.
-            self._bounce(way._replace(node=node, asking=not moved), error, patient=self._rounds > 0)
+            self._bounce(routed._replace(node=node, asking=not moved), error, patient=self._rounds > 0)
         elif isinstance(error, PASSING_ERRORS) or str(error).startswith("NOREPLICAS"):
             self.stale = self.stale or not isinstance(error, redis.exceptions.TryAgainError)
-            self._bounce(way._replace(node=None, asking=False), error, patient=True)
+            self._bounce(routed._replace(node=None, asking=False), error, patient=True)
         else:
-            self.answers[way.place] = self._told(way, error)
+            self.answers[routed.place] = self._told(routed, error)
         return None
 
-    def _told(self, way: Way, error: Exception) -> StoreError:
+    def _told(self, routed: Routed, error: Exception) -> StoreError:
         """The error of a command that did not run now; but it may have, if it was sent before."""
-        return as_unknown(translate(error)) if way.place in self._repeated else as_not_done(error)
+        return as_unknown(translate(error)) if routed.place in self._repeated else as_not_done(error)
 
-    def unreachable(self, node: Node, way: Way, error: Exception) -> None:
+    def unreachable(self, node: Node, routed: Routed, error: Exception) -> None:
         """There is no connection to a server: nothing ran there."""
         self.stale = True
         self.trouble.add(node)
         self.down[node] = error
-        self._bounce(way._replace(node=None, asking=False), error, patient=True)
+        self._bounce(routed._replace(node=None, asking=False), error, patient=True)
 
-    def lost(self, lane: Lane, error: Exception) -> None:
-        """A lane broke: what it answered last may be lost, what it had not answered is unknown."""
-        self.lanes.pop(lane.node, None)
+    def lost(self, link: PrimaryLink, error: Exception) -> None:
+        """A link broke: what it answered last may be lost, what it had not answered is unknown."""
+        self.links.pop(link.node, None)
         self.stale = True
-        self.trouble.add(lane.node)
-        if lane.barrier is not None:
-            self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
-        lane.peer.forget()
-        if lane.pending is not None:  # only the question before it was sent
-            self._bounce(lane.pending._replace(node=None, asking=False), error, patient=False)
-        for way, _ in lane.waiting:
-            if way.place == NO_PLACE:
+        self.trouble.add(link.node)
+        if link.barrier is not None:
+            self._unknown.update(dict.fromkeys(link.barrier.uncovered, link.barrier.error()))
+        link.peer.forget()
+        if link.pending is not None:  # only the question before it was sent
+            self._bounce(link.pending._replace(node=None, asking=False), error, patient=False)
+        for routed, _ in link.waiting:
+            if routed.place == NO_PLACE:
                 continue
-            if once(way.command):
-                self.answers[way.place] = self._unheard[way.command.keys[0]] = translate(error)
-            elif broken(error) and way.place not in self._repeated:
-                self._repeated.add(way.place)
-                self._bounce(way._replace(node=None, asking=False), error, patient=False)
+            if once(routed.command):
+                self.answers[routed.place] = self._unheard[routed.command.keys[0]] = translate(error)
+            elif broken(error) and routed.place not in self._repeated:
+                self._repeated.add(routed.place)
+                self._bounce(routed._replace(node=None, asking=False), error, patient=False)
             else:
-                self.answers[way.place] = translate(error)
-        lane.waiting.clear()
+                self.answers[routed.place] = translate(error)
+        link.waiting.clear()
 
-    def _bounce(self, way: Way, error: Exception, *, patient: bool) -> None:
-        if way.command.keys is EVERY and self._slots.primaries:  # no other server can answer for this one
-            self.answers[way.place] = translate(error)
+    def _bounce(self, routed: Routed, error: Exception, *, patient: bool) -> None:
+        if routed.command.keys is EVERY and self._slots.primaries:  # no other server can answer for this one
+            self.answers[routed.place] = translate(error)
             return
-        self._next.append((way, error))
+        self._next.append((routed, error))
         self._patient = self._patient or patient
 
     # -- rounds ------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class Spread:
             return None
         pause = PAUSES[self._rounds] if self._patient else 0.0
         self._rounds += 1
-        self._again.extend(way for way, _ in sorted(self._next, key=lambda one: one[0].place))
+        self._again.extend(routed for routed, _ in sorted(self._next, key=lambda one: one[0].place))
         self._next.clear()
         self.down.clear()
         self._patient = False
@@ -268,13 +268,13 @@ class Spread:
 
     def result(self) -> list[Any]:
         """The answers, when all is over; what still bounces gets its last error."""
-        for way, error in self._next:
+        for routed, error in self._next:
             astray = isinstance(error, redis.exceptions.AskError)
             told = StoreUnavailable(f"the cluster sent it astray: {error}") if astray else error
-            self.answers[way.place] = self._told(way, told)
-        for lane in self.lanes.values():
-            if lane.barrier is not None:
-                self._unknown.update(dict.fromkeys(lane.barrier.uncovered, lane.barrier.error()))
+            self.answers[routed.place] = self._told(routed, told)
+        for link in self.links.values():
+            if link.barrier is not None:
+                self._unknown.update(dict.fromkeys(link.barrier.uncovered, link.barrier.error()))
         for index, unknown in self._unknown.items():
             if not isinstance(self.answers[index], StoreError):
                 self.answers[index] = unknown
