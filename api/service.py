@@ -11,13 +11,11 @@ import msgspec
 from api.asgi import Request
 from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
-from api.group_commit import GroupCommit
 from api.metrics import Metrics
 from api.readiness import Readiness
 from api.wire.problems import Answer
 from delayq import AsyncClient, Settings
 from delayq.client import operations
-from delayq.client.clients import scheduling_of
 from delayq.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -29,18 +27,17 @@ encode = msgspec.json.Encoder().encode
 
 
 class Service:
-    """One API process: its client of the store, the messages on their way there, and its numbers."""
+    """One API process: its client of the store, and its numbers."""
 
     def __init__(self, settings: Settings, tracer_provider: TracerProvider | None = None) -> None:
         self.settings = settings
         self.limits = settings.limits()
         self.tracer_provider = tracer_provider
-        self.scheduling = scheduling_of(tracer_provider, self.limits)
-        self.client = AsyncClient(settings=settings)
+        self.client = AsyncClient(settings=settings, tracer_provider=tracer_provider)
         self.metrics = Metrics()
         self.readiness = Readiness(self.client, settings)
-        self.group = GroupCommit(self.client.schedule_many, self.metrics.flushes)
-        self.metrics.waiting = lambda: self.group.waiting
+        self.client.group.taken = self.metrics.flushes.add
+        self.metrics.waiting = lambda: self.client.group.waiting
         self.clock = SystemClock()
         self.door = Door(settings, self.clock)
         self.metrics.keys_stale = lambda: bool(self.door.stale)
@@ -52,7 +49,6 @@ class Service:
 
     async def close(self) -> None:
         """Let what is on its way arrive, then close the connections."""
-        await self.group.close()
         await self.client.close()
 
 

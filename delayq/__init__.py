@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delayq.client.clients import AsyncClient, Client
+    from delayq.client.async_client import AsyncClient
+    from delayq.client.client import Client
     from delayq.client.operations import Cancelled, Rescheduled, Scheduled
     from delayq.config import Settings
     from delayq.errors import (
@@ -52,9 +53,9 @@ __all__ = [
 #: Where each of them is. A module is imported when its name is first asked for, since what talks to Redis takes longer
 #: to import than many a command of the command line to run.
 _PLACES = {
-    "AsyncClient": "delayq.client.clients",
+    "AsyncClient": "delayq.client.async_client",
     "Cancelled": "delayq.client.operations",
-    "Client": "delayq.client.clients",
+    "Client": "delayq.client.client",
     "ConfigError": "delayq.errors",
     "Conflict": "delayq.errors",
     "DelayqError": "delayq.errors",

@@ -17,7 +17,7 @@ from api.wire.problems import Answer, Problem
 from api.wire.render import scheduled_out
 from api.wire.requests import BatchIn, MessageIn, PartsIn, message_of
 from api.wire.responses import BatchOut, ItemOut, ScheduledOut
-from delayq import DelayqError, InvalidMessage, Message, Scheduled
+from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError
 from delayq.times import format_instant
 
 __all__ = ["OPERATIONS"]
@@ -48,19 +48,18 @@ async def schedule(service: Service, request: Request) -> Answer:
     message = caller.takes(message_of(decode(_message, raw)))
     if caller.quota is not None and not await service.quotas.take(caller, 1):
         raise service.quotas.full(caller)
-    if service.scheduling is None:
-        outcome = await service.group.schedule(message, len(raw))
-    else:
-        with service.scheduling.span() as span:
-            (outcome,) = span.ended([await service.group.schedule(span.mark(message), len(raw))])
+    if service.client.group.full:
+        detail = "Too much waits for Redis, and this message was not taken. Repeat later, or send batches."
+        raise Problem("overloaded", detail)
     counts = service.metrics.scheduled
-    if isinstance(outcome, Scheduled):
-        created = outcome.created
-        counts["created" if created else "repeated"] += 1
-        return Answer(201 if created else 200, encode(scheduled_out(outcome)))
-    problem = problems.problem_of(outcome)
-    counts[problem.kind] += 1
-    raise problem
+    try:
+        scheduled = await service.client.schedule(message)
+    except (InvalidMessage, Conflict, StoreError) as error:
+        problem = problems.problem_of(error)
+        counts[problem.kind] += 1
+        raise problem from None
+    counts["created" if scheduled.created else "repeated"] += 1
+    return Answer(201 if scheduled.created else 200, encode(scheduled_out(scheduled)))
 
 
 @OPERATIONS.add(
@@ -95,11 +94,8 @@ async def schedule_batch(service: Service, request: Request) -> Answer:
         refused.update(dict.fromkeys(good[room:], service.quotas.full(caller)))
         del messages[room:]
     outcomes: list[Outcome] = []
-    if messages and service.scheduling is None:
+    if messages:
         outcomes += await service.client.schedule_many(messages)
-    elif messages and service.scheduling is not None:
-        with service.scheduling.span() as span:
-            outcomes += span.ended([*await service.client.schedule_many(map(span.mark, messages))])
     for index, refusal in sorted(refused.items(), key=lambda one: one[0]):  # in ascending order each comes to its place
         outcomes.insert(index, refusal)
     return _answer_batch(service, outcomes)

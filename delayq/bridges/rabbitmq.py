@@ -18,7 +18,7 @@ import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from delayq.bridges.amqp_messages import Reader
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.client.schedule import Scheduled
 from delayq.clock import Clock
 from delayq.errors import ConfigError, Conflict, DelayqError, InvalidMessage, StoreError

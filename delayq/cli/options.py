@@ -14,7 +14,7 @@ from delayq.errors import DelayqError
 from delayq.times import parse_duration, parse_instant
 
 if TYPE_CHECKING:
-    from delayq.client.clients import Client
+    from delayq.client.client import Client
     from delayq.config import Settings
 
 __all__ = [
@@ -66,7 +66,7 @@ def settings_of(redis_url: str | None) -> Settings:
 
 def connect(redis_url: str | None) -> Client:
     """A client of the Redis that was named; raises ConfigError."""
-    from delayq.client.clients import Client  # with what talks to Redis, which not every command does
+    from delayq.client.client import Client  # with what talks to Redis, which not every command does
 
     return Client(settings=settings_of(redis_url))
 

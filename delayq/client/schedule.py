@@ -170,7 +170,7 @@ def schedule_ready(context: Context, given: Iterable[Ready], *, refuse_past: boo
     outcomes: dict[int, Outcome] = {}
     batches: list[_Batch] = []
     answers = yield _commands(_ready_batches(given, "P" if refuse_past else "A"), batches, context.retention)
-    moved = _place_others(batches, answers, outcomes)
+    moved = _place(batches, answers, outcomes, others_only=True)
     yield from _schedule_moved(context, moved, outcomes)
     return outcomes
 
@@ -258,31 +258,31 @@ def _regroup(moved: list[_Moved], places: list[int | StoreError], outcomes: _Out
     return batches
 
 
-def _place(batches: list[_Batch], answers: list[Any], outcomes: _Outcomes) -> list[_Moved]:
-    """Put every outcome where its message stands in the call; those that are to be asked for elsewhere."""
-    for batch, answer in zip(batches, answers, strict=True):
-        if isinstance(answer, Answers):
-            queue, now = batch.queue, answer.now
-            for kind, id, (index, when) in zip(batch.kinds, batch.ids, batch.places, strict=True):
-                absolute = kind in "aApP"
-                outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
-    return _place_others(batches, answers, outcomes)
+def _place(
+    batches: list[_Batch], answers: list[Any], outcomes: _Outcomes, *, others_only: bool = False
+) -> list[_Moved]:
+    """Put every outcome where its message stands in the call; those that are to be asked for elsewhere.
 
-
-def _place_others(batches: list[_Batch], answers: list[Any], outcomes: _Outcomes) -> list[_Moved]:
-    """The same, but for those that were scheduled just so."""
+    With `others_only`, not of those that were scheduled just so.
+    """
     moved: list[_Moved] = []
     for batch, answer in zip(batches, answers, strict=True):
+        queue = batch.queue
         if isinstance(answer, StoreError):
             for id, (index, _) in zip(batch.ids, batch.places, strict=True):
                 outcomes[index] = answer.about(id)
             continue
+        if not others_only:
+            now = answer.now
+            for kind, id, (index, when) in zip(batch.kinds, batch.ids, batch.places, strict=True):
+                absolute = kind in "aApP"
+                outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
         for position, (status, due) in answer.others.items():
             (index, when), id = batch.places[position], batch.ids[position]
             if status == MOVED:
-                moved.append(_Moved(batch.queue, batch.kinds[position], id, batch.bodies[position], index, when))
+                moved.append(_Moved(queue, batch.kinds[position], id, batch.bodies[position], index, when))
             else:
-                outcomes[index] = _outcome(id, batch.queue, status, due)
+                outcomes[index] = _outcome(id, queue, status, due)
     return moved
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from delayq.client import operations
 from delayq.client.plan import Context
@@ -11,14 +11,19 @@ from delayq.client.schedule import Encoded, Outcome, encode_all, schedule_encode
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings, load_settings
 from delayq.errors import InvalidMessage, LayoutMismatch, StoreError
-from delayq.message import Message
+from delayq.message import Limits, Message
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import LAYOUT_VERSION, Meta, Retention
 from delayq.store.keys import Layout
 from delayq.store.layouts import Layouts
 
-__all__ = ["DEFAULT_QUEUES", "Agreement", "check_layouts"]
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from delayq.telemetry.tracing import Scheduling
+
+__all__ = ["DEFAULT_QUEUES", "Agreement", "check_layouts", "spans_by"]
 
 DEFAULT_QUEUES: Final = 16
 #: While there is more than one layout, the list is read again after so many ms, to learn which are gone.
@@ -31,6 +36,15 @@ def check_layouts(meta: Meta, wanted: int | None) -> None:
         raise LayoutMismatch(f"this Redis has layout version {meta.version}, this delayq has {LAYOUT_VERSION}")
     if wanted is not None and wanted not in [layout.queues for layout in meta.layouts]:
         raise LayoutMismatch(f"this Redis has {meta.queues} queues, DELAYQ_QUEUES says {wanted}; unset it")
+
+
+def spans_by(provider: TracerProvider | None, limits: Limits) -> Scheduling | None:
+    """What makes the spans of calls that schedule; None without a provider."""
+    if provider is None:
+        return None
+    from delayq.telemetry.tracing import Scheduling  # an extra, and not needed without a provider
+
+    return Scheduling(provider, limits)
 
 
 class Agreement:

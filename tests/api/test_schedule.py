@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from delayq.client import group_commit
 from delayq.config import Settings
 from delayq.times import parse_instant
 from tests.api.conftest import Serving, Worker, bring_into
@@ -219,6 +220,17 @@ async def test_many_single_calls_at_once_each_get_their_own_outcome(api: httpx2.
     answers = await asyncio.gather(*[post(api, **message) for _, message in calls])
     assert [answer.status_code for answer in answers] == [status for status, _ in calls]
     assert (await api.get("/v1/stats")).json()["depth"] == 62
+
+
+async def test_a_message_is_refused_while_too_much_waits(
+    api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "WAITING", 0)
+    answer = await post(api, id="a")
+    assert (answer.status_code, answer.json()["type"]) == (503, "urn:delayq:problem:overloaded")
+    assert answer.headers["retry-after"] == "1"
+    monkeypatch.undo()
+    assert (await api.get("/v1/messages/a")).status_code == 404
 
 
 async def test_a_topic_without_a_route_is_refused_with_the_field(settings: Settings, asgi: Serving) -> None:

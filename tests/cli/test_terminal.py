@@ -105,7 +105,7 @@ SLOW = {
     "delayq.bridges", "delayq.doctor", "delayq.spark", "delayq.store.connect.async_store", "httpcore2", "kazoo",
     "opentelemetry.sdk.trace", "pika", "pyarrow", "pyspark", "rich", "yaml",
 }  # fmt: skip
-OF_REDIS = {"asyncio", "delayq.client.clients", "pydantic_settings", "redis"}
+OF_REDIS = {"asyncio", "delayq.client.client", "pydantic_settings", "redis"}
 
 
 @pytest.mark.slow

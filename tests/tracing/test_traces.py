@@ -257,7 +257,7 @@ async def test_an_api_that_makes_spans_has_the_documentation_too(
 
 def test_where_traces_are_off_nothing_of_them_is_loaded() -> None:
     loaded = "{'delayq.telemetry.tracing', 'workers.sending.spans', 'opentelemetry.sdk.trace'} & set(sys.modules)"
-    code = f"import sys, workers.__main__, delayq.client.clients; print({loaded})"
+    code = f"import sys, workers.__main__, delayq.client.client; print({loaded})"
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.strip() == "set()"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.client.operations import Scheduled
 from delayq.client.session import LOOK_EVERY
 from delayq.message import Message

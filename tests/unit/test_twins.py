@@ -13,7 +13,7 @@ import pytest
 
 from devtools import unasync
 
-MOST: Final = 170
+MOST: Final = 60
 PRODUCT: Final = ("api", "coordinator", "delayq", "workers")
 
 

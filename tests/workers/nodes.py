@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.config import Settings, load_settings
 from delayq.testing import MemoryTarget, register_memory_target
 from tests.support.waiting import eventually

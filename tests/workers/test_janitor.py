@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.message import Message
 from delayq.store import commands, queue_keys
 from delayq.store.commands import plain

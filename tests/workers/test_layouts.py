@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.message import Message
 from delayq.store import commands
 from delayq.store.commands import Command, Retention, plain

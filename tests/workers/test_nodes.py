@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.client.operations import Scheduled
 from delayq.errors import LayoutMismatch
 from delayq.message import Message

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.client.operations import Scheduled
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer

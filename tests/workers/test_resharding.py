@@ -18,7 +18,7 @@ import httpx2
 import pytest
 import redis
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.client.operations import Cancelled, Scheduled
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer

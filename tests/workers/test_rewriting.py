@@ -13,7 +13,7 @@ import pytest
 import redis
 import structlog
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.embedded import EmbeddedServer
 from delayq.store import checks
 from delayq.store.checks import Disk

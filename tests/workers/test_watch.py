@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.message import Message
 from delayq.store import queue_keys
 from delayq.testing import ManualClock

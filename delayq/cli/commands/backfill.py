@@ -12,7 +12,7 @@ from delayq.cli import tables
 from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
 from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
 from delayq.cli.progress import Bar
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.config import Settings
 from delayq.errors import MissingExtra
 from delayq.text.output import Output, say

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.clock import SystemClock
 from delayq.text.output import Output, say
 

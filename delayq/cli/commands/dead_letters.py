@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from delayq.cli.options import AsJson, BadUse, Ids, RedisUrl, connect, moment, option
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.doctor import redis_now
 from delayq.errors import StoreError
 from delayq.text.output import Output, say

@@ -6,7 +6,7 @@ import sys
 from typing import Annotated, Final
 
 from delayq.cli.options import AsJson, BadUse, RedisUrl, connect, option
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.nodes import era_of
 from delayq.store import commands
 from delayq.text.output import Output, say

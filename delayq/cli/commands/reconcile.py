@@ -10,7 +10,7 @@ from delayq.cli import tables
 from delayq.cli.commands.backfill import schedule_rows
 from delayq.cli.forecast import counts_rows, counts_shape
 from delayq.cli.options import AsJson, RedisUrl, option, settings_of
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.text.output import Output, say
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.client.operations import Scheduled, look_for_whole
 from delayq.client.schedule import level_delay, whole_id
 from delayq.codec import encode, record_length

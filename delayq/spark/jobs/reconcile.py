@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.client.schedule import whole_id
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import Limits, Message

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.clock import Clock, SystemClock
 from delayq.errors import DelayqError, StoreError
 from delayq.spark.source import DefaultSource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.config import Settings
 from delayq.routes import Routes
 

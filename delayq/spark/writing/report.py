@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.spark.writing.counts import Counts
 from delayq.store import commands
 from delayq.store.commands import Command

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.client.operations import Scheduled
 from delayq.client.schedule import schedule_ready
 from delayq.clock import Clock

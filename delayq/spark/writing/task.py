@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from delayq.client.clients import Client
+from delayq.client.client import Client
 from delayq.client.operations import Scheduled
 from delayq.clock import Clock, SystemClock
 from delayq.errors import DelayqError, PastDue

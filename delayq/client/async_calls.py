@@ -1,0 +1,217 @@
+"""The calls of a client: each agrees with Redis on what holds, then has the store run a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from delayq.client import operations
+from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
+from delayq.client.operations import Cancelled, Rescheduled
+from delayq.client.plan import Context, Plan
+from delayq.client.route_states import RouteState
+from delayq.client.schedule import Encoded, Outcome, Scheduled, schedule_encoded
+from delayq.client.session import Agreement, spans_by
+from delayq.clock import Clock
+from delayq.config import Settings
+from delayq.errors import DelayqError, InvalidMessage, StoreError
+from delayq.message import Message
+from delayq.nodes import NodeLine
+from delayq.routes import Routes
+from delayq.store import commands
+from delayq.store.commands import Found, QueueStats
+from delayq.store.connect.async_store import AsyncStore
+from delayq.store.connect.exchange import single
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["AsyncCalls"]
+
+T = TypeVar("T")
+
+
+class AsyncCalls:
+    """What a client can do; each call by itself."""
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        tracer_provider: TracerProvider | None = None,
+        routes: Routes | None = None,
+    ) -> None:
+        self._setup = Agreement(redis_url, settings, clock, routes)
+        self.store = AsyncStore(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
+        self._spans = spans_by(tracer_provider, self._setup.limits)
+        self._context: Context | None = None
+        self._reading: Context | None = None
+
+    async def context(self) -> Context:
+        """The layouts and limits in force for changes, agreed with Redis at the first one.
+
+        Raises ConfigError for a Redis that would lose messages: nothing is written to it.
+        """
+        if self._context is None:
+            durability = await self._run(operations.durability(self._setup.settings))
+            self._context = self._setup.context(await self.store.run(self._setup.layout_command))
+            self.store.durability = durability
+        else:
+            await self._keep_up(self._context)
+        return self._context
+
+    async def reading(self) -> Context:
+        """As `context`, for reading: nothing is asked of the Redis, and nothing written, not even its first layout."""
+        found = self._context or self._reading
+        if found is None:
+            meta = await self.store.run(commands.meta())
+            if meta is None:
+                return self._setup.unused()
+            found = self._reading = self._setup.context(meta)
+        await self._keep_up(found)
+        return found
+
+    async def _keep_up(self, context: Context) -> None:
+        if self._setup.outdated(context.layouts):
+            self._setup.take(context.layouts, await self.store.run_many([self._setup.listed]))
+
+    async def _run(self, plan: Plan[T]) -> T:
+        try:
+            wanted = next(plan)
+            while True:
+                wanted = plan.send(await self.store.run_many(wanted))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def run(self, make: Callable[[Context], Plan[T]]) -> T:
+        """Run a plan that is not among the methods here, such as `delayq.client.schedule.schedule_ready`."""
+        return await self._run(make(await self.context()))
+
+    async def read(self, make: Callable[[Context], Plan[T]]) -> T:
+        """Run a plan that changes nothing."""
+        return await self._run(make(await self.reading()))
+
+    async def schedule(self, message: Message) -> Scheduled:
+        """Schedule one message; raises InvalidMessage, Conflict or StoreError."""
+        if self._spans is None:
+            outcome = await self._schedule_one(message)
+        else:
+            with self._spans.span() as span:
+                (outcome,) = span.ended([await self._schedule_one(span.mark(message))])
+        if isinstance(outcome, DelayqError):
+            raise outcome
+        return outcome
+
+    async def _schedule_one(self, message: Message) -> Outcome:
+        (given,) = self._setup.encoded((message,))
+        return given if isinstance(given, InvalidMessage) else await self._send_one(given)
+
+    async def _send_one(self, given: Encoded) -> Outcome:
+        (outcome,) = await self._send((given,))
+        return outcome
+
+    async def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Outcome]:
+        """Schedule any number of messages: in order, what became of each. A bad one never stops the others.
+
+        With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
+        """
+        if self._spans is None:
+            return await self._send(self._setup.encoded(messages, refuse_past=refuse_past))
+        with self._spans.span() as span:
+            return span.ended(await self._send(self._setup.encoded(map(span.mark, messages), refuse_past=refuse_past)))
+
+    async def _send(self, given: Iterable[Encoded | InvalidMessage]) -> list[Outcome]:
+        try:
+            context = await self.context()
+        except StoreError as error:
+            return self._setup.unreachable(given, error)
+        return await self._run(schedule_encoded(context, given))
+
+    async def cancel(self, id: str) -> Cancelled:
+        """Cancel one message."""
+        cancelled: Cancelled = single(await self.cancel_many((id,)))
+        return cancelled
+
+    async def cancel_many(self, ids: Sequence[str]) -> list[Cancelled | Any]:
+        """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
+        return await self._run(operations.cancel(await self.context(), ids))
+
+    async def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
+        """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
+        return await self._run(operations.cancel_by_key(await self.context(), key))
+
+    async def reschedule(
+        self,
+        id: str,
+        *,
+        delay_time: int | None = None,
+        expect_date: int | None = None,
+        delay_level: int | None = None,
+    ) -> Rescheduled:
+        """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
+        spec = self._setup.spec(delay_time, expect_date, delay_level)
+        return await self._run(operations.reschedule(await self.context(), id, spec))
+
+    async def get(self, id: str) -> Found | None:
+        """What is known of one id."""
+        return (await self.get_many((id,)))[0]
+
+    async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
+        """What is known of ids, in order."""
+        return await self._run(operations.get(await self.reading(), ids))
+
+    async def find(self, key: str) -> list[Found]:
+        """The messages that carry a business key and have not ended, by due."""
+        return await self._run(operations.find(await self.reading(), key))
+
+    async def stats(self) -> list[QueueStats]:
+        """The figures of every queue."""
+        return await self._run(operations.stats(await self.reading()))
+
+    async def dead_letters(
+        self,
+        limit: int = 100,
+        token: str | None = None,
+        *,
+        newest: bool = False,
+        topic: str = "",
+        reason: str = "",
+        since: int | None = None,
+        until: int | None = None,
+    ) -> DeadLetterPage:
+        """A page of dead letters by the time of their death, the oldest first unless `newest`.
+
+        `topic` is a pattern with `*` and `?`, `reason` a part of the reason; they died from `since` on and before
+        `until` (Unix ms). With either of the first two a page may have fewer than `limit`, or none, and not be the last.
+        """
+        wanted = Wanted(newest=newest, topic=topic, reason=reason, since=since, until=until)
+        return await self._run(dead_letters(await self.reading(), limit, token, wanted))
+
+    async def redrive(self, ids: Sequence[str]) -> list[Any]:
+        """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
+        return await self._run(operations.redrive(await self.context(), ids))
+
+    async def discard(self, id: str) -> bool:
+        """Delete a dead letter for good; False if it is none."""
+        return await self._run(operations.discard(await self.context(), id))
+
+    async def nodes(self) -> dict[str, NodeLine]:
+        """The nodes by name, as their lines tell of them."""
+        return await self._run(operations.nodes(await self.reading()))
+
+    async def routes(self) -> list[RouteState]:
+        """The routes, their circuits as live workers tell of them, and how much is parked for each."""
+        return await self._run(operations.routes(await self.reading()))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

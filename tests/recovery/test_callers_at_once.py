@@ -1,0 +1,92 @@
+"""Many callers of an `AsyncClient` at once, whose messages share their way, while Redis is lost in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from delayq import AsyncClient, Client, Conflict, Message, Settings, StoreUnavailable
+from delayq.client.operations import Scheduled
+from tests.recovery.conftest import pending
+from tests.support.nodes import QUEUES
+from tests.support.proxy import FaultProxy
+from tests.support.servers import ServerUnderTest
+
+Clients = Callable[..., Client]
+
+CALLERS = 64
+ROUNDS = 8
+
+
+def message(caller: int, number: int, body: str = "x") -> Message:
+    return Message(topic="t", id=f"m{caller}-{number}", body=body, delay_time=3_600_000)
+
+
+@pytest.mark.parametrize("fault", ["reset", "refuse", "reply"])
+async def test_each_caller_is_told_the_truth_of_its_own_message(
+    proxy: FaultProxy, valkey: ServerUnderTest, clients: Clients, fault: str
+) -> None:
+    direct = clients(valkey.url)
+    direct.schedule(message(7, 5, "another"))
+    half, hurt = asyncio.Event(), asyncio.Event()
+    made = 0
+
+    async with AsyncClient(proxy.url, settings=Settings(queues=QUEUES, redis_timeout=500)) as client:
+        sizes: list[int] = []
+        client.group.taken = sizes.append
+
+        async def schedule(one: Message) -> Scheduled | Conflict:
+            while True:
+                try:
+                    return await client.schedule(one)
+                except Conflict as error:
+                    return error
+                except StoreUnavailable:
+                    hurt.set()
+                    await asyncio.sleep(0.01)
+
+        async def call(caller: int) -> list[Scheduled | Conflict]:
+            nonlocal made
+            told = []
+            for number in range(ROUNDS):
+                made += 1
+                if made == CALLERS * ROUNDS // 2:
+                    half.set()
+                told.append(await schedule(message(caller, number)))
+            return told
+
+        callers = [asyncio.create_task(call(caller)) for caller in range(CALLERS)]
+        await half.wait()
+        if fault == "reset":
+            proxy.reset()
+        elif fault == "reply":
+            proxy.drop_reply("schedule", times=3)
+        else:
+            proxy.refuse()
+        callers[3].cancel()
+        if fault == "refuse":
+            await hurt.wait()
+            proxy.heal()
+        told = await asyncio.gather(*callers, return_exceptions=True)
+        assert max(sizes) > CALLERS // 2
+        assert client.group.waiting == 0
+
+    assert isinstance(told[3], asyncio.CancelledError)
+    wanted = [(caller, number) for caller in range(CALLERS) for number in range(ROUNDS)]
+    found = dict(zip(wanted, direct.get_many([f"m{caller}-{number}" for caller, number in wanted]), strict=True))
+    for caller, number in wanted:
+        there = found[caller, number]
+        if caller == 3:
+            continue
+        answers = told[caller]
+        assert isinstance(answers, list)
+        if (caller, number) == (7, 5):
+            assert isinstance(answers[number], Conflict)
+        else:
+            assert there is not None
+            answer = answers[number]
+            assert isinstance(answer, Scheduled)
+            assert (answer.id, answer.due) == (there.id, there.due)
+    assert pending(direct) == len([one for one in found.values() if one is not None])
