@@ -11,7 +11,6 @@ from delayq.store.commands import Command, Parked
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import NO_ROUTE, ParkedSets
 from workers.queue.refusals import Refusals
-from workers.queue.share import Share
 from workers.queue.tenure import Tenure
 
 __all__ = ["Parking"]
@@ -80,11 +79,10 @@ class Parking:
         if share is None:
             if self._all_return(name):
                 wanted[name] = RAMP_TO, 0.0
-        elif not self._in_flight.unread:  # what came back and was not pulled yet takes room too
-            self._call_back_for(share, wanted)
-
-    def _call_back_for(self, share: Share, wanted: dict[_Name, tuple[int, float]]) -> None:
-        name, probing = share.aside, share.broken
+            return
+        if self._in_flight.unread:
+            return  # what came back and was not pulled yet takes room too
+        probing = share.broken
         ramp = RAMP_FROM if probing else self._ramp.get(name, RAMP_FROM)
         if limit := share.may_come_back(ramp):
             wanted[name] = limit, self._begin(name) if probing else 0.0

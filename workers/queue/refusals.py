@@ -23,6 +23,7 @@ log = structlog.get_logger()
 class _Refusal(msgspec.Struct):
     """Why a stream takes nothing (None: it takes messages again), and when to ask it (monotonic ms)."""
 
+    name: str  # of the set in which its route's messages are parked
     reason: str | None
     ask_at: int
     pause: int
@@ -47,7 +48,8 @@ class Refusals:
         pause = FIRST_PAUSE if known is None else min(LONGEST_PAUSE, 2 * known.pause)
         if known is None or known.reason is None:
             log.error("stream_refuses", topic=topic, error=reason)
-        self._topics[topic] = _Refusal(reason, now + pause, pause)
+        route = self._routes.find(topic)
+        self._topics[topic] = _Refusal(of_route(route.name if route is not None else ""), reason, now + pause, pause)
 
     def to_ask(self, now: int) -> list[str]:
         """The topics whose streams are to be asked now. What was found well for long is forgotten."""
@@ -60,17 +62,15 @@ class Refusals:
         """Its stream takes messages again: what is parked for its route comes back."""
         one = self._topics[topic]
         one.reason, one.ask_at = None, now + 2 * LONGEST_PAUSE
-        self._returning.update(self._sets_of(topic))
+        self._returning.add(one.name)
         log.warning("stream_takes", topic=topic)
 
     def keep_parked(self, name: str) -> bool:
         """Whether a stream refuses for which messages are parked in this set, and none of the set takes them again."""
-        return name not in self._returning and any(name in self._sets_of(topic) for topic in self.reasons)
+        return name not in self._returning and any(
+            one.reason is not None and one.name == name for one in self._topics.values()
+        )
 
     def forget_returned(self, parked: ParkedSets) -> None:
         """Of sets that are not parked any more, all has come back."""
         self._returning = {name for name in self._returning if name in parked}
-
-    def _sets_of(self, topic: str) -> tuple[str, ...]:
-        route = self._routes.find(topic)
-        return (of_route(route.name),) if route is not None else ()

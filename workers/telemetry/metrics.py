@@ -79,8 +79,8 @@ class Metrics:
         """Forwarded messages left the queue."""
         self._acked.inc(len(messages))
         with self._lock:
-            for held in messages:
-                self._lateness.add(max(0, now - held.record.asked) / 1000)
+            for message in messages:
+                self._lateness.add(max(0, now - message.record.asked) / 1000)
 
     def watch(self, node: Node) -> None:
         """Ask the node for what is looked at, not counted."""
