@@ -2,29 +2,43 @@
 
 The producer, the worker and a consumer that blocks on the topic's stream are processes of their own. Lateness is the
 time between a message's due and its arrival at the consumer; how late its stream entry was made is told beside it.
+With a million messages pending besides, which fall due in two days, it is measured in turn with none. The highest rate is
+the last of a ladder whose p99 is within 10 ms; each step is 1.25 times the one before, and counts if one of two tries does.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.harness import CpuMeter, Scale, now, progress
+from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.load.consumer import Arrival, arrivals
+from benchmarks.load.messages import DAY, make, spread
 from benchmarks.load.producer import Plan
-from benchmarks.results import Figure, percentile, single
+from benchmarks.measures.schedule import schedule_all
+from benchmarks.results import Figure, paired, percentile, single
 from benchmarks.running.processes import Process, python, server_for, worker
+from delayq import Client
 
-__all__ = ["GOALS", "Lateness", "Traffic", "lateness", "measure", "run"]
+__all__ = ["GOALS", "Lateness", "Traffic", "highest", "lateness", "measure", "run"]
 
 DELAYS: Final = (500, 3000)
 WARM_UP: Final = 4.0
+RATE: Final = 1_000
 GOALS: Final = {1000: {"p50": 0.8, "p99": 3.0}, 5000: {"p99": 6.0}}
+#: Messages pending besides, and how much later p99 may be with them.
+PENDING: Final = 1_000_000
+PENDING_TIMES: Final = 1.2
+#: The ladder's first rate, its p99 in ms, and the goal.
+LOWEST: Final = 4_000
+STEP: Final = 1.25
+HIGHEST_MS: Final = 10.0
+HIGHEST: Final = 10_000
 PERCENTILES: Final = {"p50": 50, "p90": 90, "p99": 99, "p99.9": 99.9, "max": 100}
 
 
@@ -97,17 +111,55 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         ]
         figures.append(single(f"{name}, early", "messages", [late.early for late in found], goal=0))
         details[name] = [msgspec.to_builtins(late) | more for late, more in runs]
+    figures.append(_with_pending(scale))
+    if not scale.quick:
+        figures.append(highest(lambda rate: measure(scale, rate, 8.0, 1)[0].consumer["p99"]))
     return figures, details
 
 
-def measure(scale: Scale, rate: int, seconds: float, number: int) -> tuple[Lateness, dict[str, Any]]:
-    """Lateness at one rate, and what else is worth knowing."""
+def _with_pending(scale: Scale) -> Figure:
+    """p99 with many pending, beside that without."""
+    seconds, many = (4.0, PENDING // 10) if scale.quick else (20.0, PENDING)
+
+    def p99(pending: int) -> float:
+        return measure(scale, RATE, seconds, 1, pending)[0].consumer["p99"]
+
+    pairs = in_pairs(f"lateness with {many:,} pending", scale.runs, lambda: p99(0), lambda: p99(many), swap=True)
+    name = f"at {RATE:,}/s with {many:,} pending, p99 beside that without"
+    return paired(name, "ms", pairs, goal=PENDING_TIMES, at_most=True)
+
+
+def highest(p99: Callable[[int], float]) -> Figure:
+    """The highest rate of the ladder up to which p99 was within its bound."""
+    rate = reached = 0.0
+    parts: dict[str, float] = {}
+    while rate == reached:
+        reached, rate = rate, rate * STEP or LOWEST
+        for _ in range(2):
+            try:
+                parts[f"p99 at {rate:,.0f}/s"] = late = p99(int(rate))
+            except BenchmarkError as error:  # the producer or the consumer cannot keep up
+                progress(f"lateness at {rate:,.0f}/s: {error}")
+                continue
+            if late <= HIGHEST_MS:
+                reached = rate
+                break
+    name = f"highest steady rate with a p99 of {HIGHEST_MS:g} ms"
+    return single(name, "messages/s", [reached], goal=HIGHEST, at_most=False, parts=[parts])
+
+
+def measure(
+    scale: Scale, rate: int, seconds: float, number: int, pending: int = 0
+) -> tuple[Lateness, dict[str, Any]]:  # fmt: skip
+    """Lateness at one rate, with so many pending besides, and what else is worth knowing."""
     progress(f"lateness at {rate:,}/s for {seconds:.0f} s, run {number}")
     with (
         tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
         server_for(scale, rewrites=True) as running,
         worker(running.url) as process,
     ):
+        with Client(running.url) as client:
+            schedule_all(client, make(pending, spread(int(now()) + 2 * DAY, DAY)))
         start = now() + 2000
         plan = Plan(running.url, ("order.cancel",), rate, start, WARM_UP + seconds, DELAYS)
         with Traffic(plan, Path(folder)) as traffic:

@@ -11,7 +11,7 @@ from benchmarks.harness import Scale, in_pairs
 from benchmarks.load.consumer import Arrival
 from benchmarks.measures.growth import Growth
 from benchmarks.measures.idle import is_request
-from benchmarks.measures.lateness import lateness
+from benchmarks.measures.lateness import highest, lateness
 from benchmarks.measures.targets import _seconds
 from benchmarks.results import Figure, Pair, load, paired, percentile, save, single
 from tests.benchmarks.samples import result
@@ -78,6 +78,22 @@ def test_lateness_is_told_for_consumer_and_entry_and_counts_what_came_early() ->
     assert found.consumer["max"] == 2.0
     assert found.entry["max"] == 1
     assert (found.early, found.count) == (1, 3)
+
+
+def test_the_highest_rate_is_the_last_one_in_time_and_each_has_two_tries() -> None:
+    tried: list[int] = []
+
+    def p99(rate: int) -> float:
+        tried.append(rate)
+        if rate > 6_000:
+            raise BenchmarkError("the consumer did not see all")
+        return 50.0 if tried == [4_000, 5_000] else rate / 1_000
+
+    figure = highest(p99)
+    assert tried == [4_000, 5_000, 5_000, 6_250, 6_250]
+    assert (figure.value, figure.goal_text, figure.reached) == (5_000, "≥ 10000 messages/s", False)
+    assert figure.parts == {"p99 at 4,000/s": 4.0, "p99 at 5,000/s": 5.0}
+    assert highest(lambda rate: 11.0).value == 0
 
 
 def test_no_lateness_is_told_of_no_messages() -> None:
