@@ -115,6 +115,25 @@ def test_long_tests_run_where_an_option_or_a_path_asks_for_them(line: str, chose
     assert command[3 + len(commandline.PARALLEL) :] == [word.format(here=tmp_path) for word in chosen]
 
 
+def commands_of(page: str) -> list[str]:
+    """What a page or a script runs of ./dev, each on a line of its own, without the remark behind it."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^ *(?:timeout [^.]*)?(\./dev [^#\n]*?) *(?:#.*)?$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_the_commands_of_the_pages_are_understood(page: str) -> None:
+    assert commands_of(page)
+    for command in commands_of(page):
+        commandline.plan(command.split()[1:], str(ROOT))
+
+
+def test_ci_runs_the_tests_as_the_pages_say_and_none_twice() -> None:
+    tests = [command for command in commands_of(".ci/run") if command.startswith("./dev test")]
+    assert tests == ["./dev test", "./dev test --long"]
+    assert "./dev test" in commands_of("README.md") and set(tests) <= set(commands_of("CONTRIBUTING.md"))
+
+
 def test_what_is_left_out_is_said() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m"]
     here = str(ROOT / "tests" / "soak")
