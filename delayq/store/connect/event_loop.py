@@ -13,6 +13,9 @@ from delayq.store.connect.options import CHUNK, MISSING, connection_options, rea
 
 __all__ = ["Connection", "Semaphore", "Server", "pause"]
 
+#: Bytes that may wait in a transport; with more a send waits, too.
+UNSENT: Final = 64 * 1024
+
 
 class _ClosedAtOnce(redis.asyncio.connection.AbstractConnection):
     """Closes without a goodbye, also where redis-py closes by itself: a login was refused, a send was cancelled.
@@ -83,9 +86,10 @@ class Connection:
         """Send commands."""
         writer = self._made._writer
         try:
-            async with asyncio.timeout(self._timeout):
-                writer.write(packed)
-                await writer.drain()
+            writer.write(packed)
+            if writer.transport.get_write_buffer_size() > UNSENT:
+                async with asyncio.timeout(self._timeout):
+                    await writer.drain()
         except RuntimeError as error:  # how uvloop tells that the server has closed it while it was idle
             raise redis.exceptions.ConnectionError(str(error)) from None
 
