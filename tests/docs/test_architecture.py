@@ -51,6 +51,7 @@ def test_the_plan_fits_on_one_screen() -> None:
     lines = PLAN.splitlines()
     assert len(lines) <= 45
     assert max(map(len, lines)) <= 120
+    assert len({len(line) for line in lines if line[:1] in tuple("┌│└") and line[-1:] in tuple("┐│┘")}) == 1
 
 
 def test_the_floors_are_those_of_the_import_contracts() -> None:
