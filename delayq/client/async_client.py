@@ -15,13 +15,13 @@ class AsyncClient(AsyncCalls):
     """`Client` for asyncio: the same operations, to be awaited on one event loop.
 
     Calls of `schedule` that are made at the same time share their way to Redis, and each is told what became of its own
-    message; one that is alone does not wait. Where 10,000 of them wait, further ones raise NotDone.
+    message; one that is alone does not wait. Where too much waits, or for too long, they raise NotDone.
     """
 
     @cached_property
     def group(self) -> GroupCommit:
         """What gathers them."""
-        return GroupCommit(self._send)
+        return GroupCommit(self._send, self._setup.settings.redis_timeout / 1000)
 
     async def _send_one(self, given: Encoded) -> Outcome:
         return await self.group.add(given)

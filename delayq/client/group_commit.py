@@ -27,15 +27,18 @@ WAITING_BYTES: Final = 64 * 1024 * 1024
 class _Waiting(NamedTuple):
     encoded: Encoded
     outcome: asyncio.Future[Outcome]
+    until: float  # by the clock of the loop
 
 
 class GroupCommit:
     """Gathers messages while a trip to Redis is under way; the next trip takes all of them.
 
-    `taken` is told of each trip how many messages it takes along.
+    One that has waited for longer than `timeout`, in seconds, is not sent any more: its outcome is NotDone. `taken` is told
+    of each trip how many messages it takes along.
     """
 
-    def __init__(self, send: Callable[[Sequence[Encoded]], Awaitable[Sequence[Outcome]]]) -> None:
+    def __init__(self, send: Callable[[Sequence[Encoded]], Awaitable[Sequence[Outcome]]], timeout: float) -> None:
+        self._timeout = timeout
         self.taken: Callable[[int], object] = lambda _count: None
         self._send = send
         self._waiting: deque[_Waiting] = deque()
@@ -63,7 +66,8 @@ class GroupCommit:
         """
         if self.full:
             raise NotDone("too much waits for Redis, and this message was not taken; schedule many of them by one call")
-        one = _Waiting(encoded, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        one = _Waiting(encoded, loop.create_future(), loop.time() + self._timeout)
         if self._under_way:
             self._waiting.append(one)
             self._bytes += len(encoded.body)
@@ -122,14 +126,19 @@ class GroupCommit:
             self._end()
 
     def _take(self) -> list[_Waiting]:
-        """What the next trip takes along; a message whose caller has given up stays here."""
+        """What the next trip takes along; a message that has waited too long, or whose caller has given up, stays here."""
         group: list[_Waiting] = []
         size = 0
+        now = asyncio.get_running_loop().time()
         while self._waiting and len(group) < MOST and size < MOST_BYTES:
             one = self._pop()
-            if not one.outcome.done():
-                group.append(one)
-                size += len(one.encoded.body)
+            if one.outcome.done():
+                continue
+            if one.until < now:
+                one.outcome.set_result(NotDone("Redis takes so long for others that this message was not sent in time"))
+                continue
+            group.append(one)
+            size += len(one.encoded.body)
         return group
 
     def _pop(self) -> _Waiting:

@@ -47,7 +47,7 @@ def redis() -> Redis:
 @pytest.fixture
 def group(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> GroupCommit:
     monkeypatch.setattr(group_commit, "LONG", 3_600)
-    return GroupCommit(redis.send)
+    return GroupCommit(redis.send, 3_600)
 
 
 def call(group: GroupCommit, id: str, size: int = 1) -> asyncio.Task[Outcome]:
@@ -170,6 +170,26 @@ async def test_what_waits_is_bounded_in_bytes(
     assert redis.trips[-1] == ["e"]
 
 
+async def test_a_call_that_has_waited_too_long_is_not_sent_any_more(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    monkeypatch.setattr(group_commit, "LONG", 3_600)
+    group = GroupCommit(redis.send, 2)
+    made = calls(group, "first", 1)
+    await settle()
+    made += calls(group, "early", 2)
+    await settle()
+    now = 1.5
+    made += calls(group, "late", 1)
+    await settle()
+    now = 2.1
+    await finish(redis, made)
+    assert redis.trips == [["first0"], ["late0"]]
+    assert [type(one.result()) for one in made] == [Scheduled, NotDone, NotDone, Scheduled]
+
+
 async def test_a_trip_that_fails_as_a_whole_fails_each_of_its_calls(group: GroupCommit, redis: Redis) -> None:
     redis.error = LayoutMismatch("another number of queues")
     made = calls(group, "a", 2)
@@ -238,7 +258,7 @@ async def test_closing_waits_for_what_is_on_its_way_and_what_waits(
 
 @pytest.mark.filterwarnings("error")
 def test_a_loop_that_ends_leaves_nothing_behind(redis: Redis) -> None:
-    group = GroupCommit(redis.send)
+    group = GroupCommit(redis.send, 3_600)
 
     async def stop_in_the_middle() -> None:
         calls(group, "a", 2)
