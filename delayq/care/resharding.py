@@ -69,7 +69,7 @@ def _list(store: Store, queues: int) -> tuple[Layout, ...]:
         if before and before[-1].queues == queues:  # another one did
             return before
         after = (*before, following(before, queues))
-        if store.run(commands.relist(before, after)) == after:
+        if store.run(commands.set_layouts(before, after)) == after:
             return after
     raise ConfigError(f"the layouts change all the time (they are {write_layouts(before)}); look who else reshards")
 

@@ -70,7 +70,7 @@ def _undo_queue(store: Store, context: Context, queue: int, run: str) -> Iterato
     total = store.run(plain("HLEN", keys.pool, read=int))
     looked, look, cursor = 0, LOOK[0], "0"
     while True:
-        found = store.run(commands.search(keys, cursor, look, RUN_PROPERTY, run))
+        found = store.run(commands.find_by_property(keys, cursor, look, RUN_PROPERTY, run))
         undone = Undone()
         for first in range(0, len(found.ids), CHUNK):
             undone += _cancel(store, context, keys, found.ids[first : first + CHUNK])

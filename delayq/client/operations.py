@@ -86,13 +86,13 @@ def cancel_by_key(
     """
     check_key(key, context.limits, "key")
     outcomes: list[Any] = []
-    pages = yield from every_queue(context, lambda keys: commands.find(keys, key, FIND_LIMIT))
+    pages = yield from every_queue(context, lambda keys: commands.find_by_key(keys, key, FIND_LIMIT))
     for _ in range(MOST_PAGES):
         outcomes += yield from each(context, sorted(id for page in pages.values() for id in page))
         full = {queue: page[-1] for queue, page in pages.items() if len(page) == FIND_LIMIT}
         if not full:
             break
-        answers = yield [commands.find(queue_keys(queue), key, FIND_LIMIT, id) for queue, id in full.items()]
+        answers = yield [commands.find_by_key(queue_keys(queue), key, FIND_LIMIT, id) for queue, id in full.items()]
         for answer in answers:
             if isinstance(answer, StoreError):
                 return [*outcomes, answer]
@@ -173,7 +173,7 @@ def _is_elsewhere(one: Found | None) -> bool:
 
 def _find_ids(context: Context, key: str) -> Plan[list[str]]:
     check_key(key, context.limits, "key")
-    pages = yield from every_queue(context, lambda keys: commands.find(keys, key, FIND_LIMIT))
+    pages = yield from every_queue(context, lambda keys: commands.find_by_key(keys, key, FIND_LIMIT))
     return sorted(id for page in pages.values() for id in page)
 
 

@@ -114,12 +114,12 @@ async def test_what_a_key_cancelled_before_a_page_could_not_be_read_is_told(
     settings: Settings, asgi: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: str
 ) -> None:
     monkeypatch.setattr(operations, "FIND_LIMIT", 2)
-    find = commands.find
+    find = commands.find_by_key
 
     def only_the_first(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
         return find(keys, key, limit) if not after else replace(find(keys, key, limit), keys=[keys.state])
 
-    monkeypatch.setattr(commands, "find", only_the_first)
+    monkeypatch.setattr(commands, "find_by_key", only_the_first)
     file = KeyFile(tmp_path / "keys.yaml")
     who = file.add("someone", {topics: SCOPES})
     async with asgi(file.settings(settings)) as api:

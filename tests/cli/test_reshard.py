@@ -99,7 +99,7 @@ def test_layouts_may_be_many_and_smaller(cli: Cli, given: Given) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", ["relist", "close"])
+@pytest.mark.parametrize("broken", ["set_layouts", "close"])
 def test_broken_off_anywhere_it_goes_on_where_it_was(
     cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
@@ -109,7 +109,7 @@ def test_broken_off_anywhere_it_goes_on_where_it_was(
         _die_behind(patch, broken)
         assert "died" in cli("reshard", "--queues", "64").sentence()
     assert listed(given) == "16 64@16"
-    assert sum(closed(given, range(16))) == (0 if broken == "relist" else 7)
+    assert sum(closed(given, range(16))) == (0 if broken == "set_layouts" else 7)
     for number in range(50):
         assert cli("schedule", "demo", "x", "--delay", "1h", "--id", f"m{number}").code == 0
     assert any(row[:2] == ["warn", "reshard"] for row in cli("doctor").rows)

@@ -86,7 +86,7 @@ def test_broken_off_it_says_how_far_it_came_and_can_be_done_again(
     cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given.client.schedule_many(many(500, "r1"))
-    search, calls = commands.search, []
+    search, calls = commands.find_by_property, []
 
     def dies(*args: object) -> object:
         calls.append(args)
@@ -95,7 +95,7 @@ def test_broken_off_it_says_how_far_it_came_and_can_be_done_again(
         return search(*args)  # type: ignore[arg-type]  # handed on as they came
 
     with monkeypatch.context() as patch:
-        patch.setattr(commands, "search", dies)
+        patch.setattr(commands, "find_by_property", dies)
         ran = cli("backfill", "undo", "r1", "--json")
     shape = json.loads(ran.out)
     assert ran.code == 2 and 0 < shape["cancelled"] < 500
@@ -107,13 +107,13 @@ def test_broken_off_it_says_how_far_it_came_and_can_be_done_again(
 def test_pages_are_small_where_messages_are_large(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
     given.client.schedule_many(many(400, "r1", size=100_000))
     looks = []
-    search = commands.search
+    search = commands.find_by_property
 
     def noted(keys: object, cursor: str, look: int, *rest: object) -> object:
         looks.append(look)
         return search(keys, cursor, look, *rest)  # type: ignore[arg-type]  # handed on as they came
 
-    monkeypatch.setattr(commands, "search", noted)
+    monkeypatch.setattr(commands, "find_by_property", noted)
     assert json.loads(cli("backfill", "undo", "r1", "--json").out)["cancelled"] == 400
     assert max(looks) <= 32
 

@@ -285,4 +285,4 @@ def _relisted() -> Any:
     from delayq.store import commands
     from delayq.store.keys import Layout
 
-    return commands.relist((Layout(QUEUES),), (Layout(QUEUES), Layout(2, QUEUES)))
+    return commands.set_layouts((Layout(QUEUES),), (Layout(QUEUES), Layout(2, QUEUES)))

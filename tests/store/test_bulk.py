@@ -14,7 +14,7 @@ def pages(q: Queue, most: int, **options: object) -> list[list[Found]]:
     found: list[list[Found]] = []
     after: tuple[int, bytes] | None = None
     while True:
-        page = q.run(commands.page(q.keys, after=after, most=most, now=10_000, **options))  # type: ignore[arg-type]
+        page = q.run(commands.list_pending(q.keys, after=after, most=most, now=10_000, **options))  # type: ignore[arg-type]
         found.append(page.messages)
         after = page.after
         if after is None:
@@ -37,10 +37,10 @@ def test_pages_have_each_message_once_by_due_and_equal_dues_by_id(q: Queue, most
 def test_a_page_goes_on_where_the_last_message_stood_that_is_gone_now(q: Queue) -> None:
     q.given(*(row(id, at=due) for id, due in DUES.items()))
     for gone, rest in (("b", ["c", "d", "e"]), ("d", ["e"]), ("a", ["c", "e"]), ("e", [])):
-        page = q.run(commands.page(q.keys, most=ids(pages(q, 100)).index(gone) + 1, now=10_000))
+        page = q.run(commands.list_pending(q.keys, most=ids(pages(q, 100)).index(gone) + 1, now=10_000))
         q.cancel(gone)
         assert page.after is not None
-        assert [one.id for one in q.run(commands.page(q.keys, after=page.after, now=10_000)).messages] == rest
+        assert [one.id for one in q.run(commands.list_pending(q.keys, after=page.after, now=10_000)).messages] == rest
 
 
 def test_many_of_one_due_are_paged_without_looking_at_those_before(q: Queue) -> None:
@@ -48,9 +48,9 @@ def test_many_of_one_due_are_paged_without_looking_at_those_before(q: Queue) -> 
     q.given(*(row(id, at=20_000) for id in names[:500]))
     q.given(*(row(id, at=20_000) for id in names[500:]))
     assert ids(pages(q, 64)) == names
-    page = q.run(commands.page(q.keys, most=700, now=10_000))
+    page = q.run(commands.list_pending(q.keys, most=700, now=10_000))
     q.cancel(names[699])
-    assert ids([q.run(commands.page(q.keys, after=page.after, most=1_000, now=10_000)).messages]) == names[700:]
+    assert ids([q.run(commands.list_pending(q.keys, after=page.after, most=1_000, now=10_000)).messages]) == names[700:]
 
 
 def test_a_page_begins_and_ends_where_it_is_told_and_has_one_topic(q: Queue) -> None:
@@ -89,7 +89,7 @@ def test_a_ticket_without_its_record_is_passed_over(q: Queue) -> None:
 
 def test_a_rate_is_shared_exactly_and_what_was_not_spent_is_not_saved_up(q: Queue) -> None:
     def spend(count: int, now: int) -> int:
-        return q.run(commands.spend("{0}job", 1_000, count, now=now))
+        return q.run(commands.take_rate("{0}job", 1_000, count, now=now))
 
     assert [spend(100, 10_000), spend(50, 10_000), spend(1, 10_100)] == [0, 100, 50]
     assert spend(10, 99_000) == 0

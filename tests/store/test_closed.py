@@ -80,12 +80,12 @@ def test_what_it_has_goes_on_as_before(closed: Queue) -> None:
 
 
 def test_an_open_queue_is_never_done_with(q: Queue) -> None:
-    assert not q.run(commands.retire(q.keys, now=q.now))
+    assert not q.run(commands.is_drained(q.keys, now=q.now))
 
 
 def test_it_is_done_with_when_it_holds_nothing_and_the_window_has_passed(closed: Queue) -> None:
     def done(now: int) -> bool:
-        return closed.run(commands.retire(closed.keys, now=now, retention=closed.retention))
+        return closed.run(commands.is_drained(closed.keys, now=now, retention=closed.retention))
 
     later = 20_000 + closed.retention.window
     assert not done(later)
@@ -105,17 +105,17 @@ def test_what_is_parked_keeps_it(closed: Queue) -> None:
     (one,) = taken(closed.pull(now=10_000))
     closed.park("t:away", one)
     closed.retention = Retention(window=1)
-    assert not closed.run(commands.retire(closed.keys, now=50_000, retention=closed.retention))
+    assert not closed.run(commands.is_drained(closed.keys, now=50_000, retention=closed.retention))
     closed.unpark("t:away")
     (one,) = taken(closed.pull(now=10_000))
     closed.ack(one)
-    assert closed.run(commands.retire(closed.keys, now=50_000, retention=closed.retention))
+    assert closed.run(commands.is_drained(closed.keys, now=50_000, retention=closed.retention))
 
 
 def test_many_endings_are_forgotten_step_by_step(q: Queue) -> None:
     q.admin.zadd(q.keys.final, {f"id-{number}": ended(number, FORWARDED) for number in range(5_000)})
     q.run(commands.close(q.keys))
-    done = [q.run(commands.retire(q.keys, now=10**12, retention=q.retention)) for _ in range(3)]
+    done = [q.run(commands.is_drained(q.keys, now=10**12, retention=q.retention)) for _ in range(3)]
     assert done == [False, False, True]
 
 
@@ -126,12 +126,12 @@ def test_layouts_are_listed_unless_somebody_else_did(q: Queue) -> None:
     one, two, three = (Layout(16),), (Layout(16), Layout(64, 16)), (Layout(64, 16),)
     assert q.run(commands.layouts()) == ()
     assert q.run(commands.layout(16)).layouts == one
-    assert q.run(commands.relist(one, two)) == two
-    assert q.run(commands.relist(one, (Layout(16), Layout(8, 16)))) == two
+    assert q.run(commands.set_layouts(one, two)) == two
+    assert q.run(commands.set_layouts(one, (Layout(16), Layout(8, 16)))) == two
     assert q.admin.hget(META, "layouts") == b"16 64@16"
     assert q.run(commands.layout(16)).layouts == two
     assert q.run(commands.layout(16)).queues == 64
-    assert q.run(commands.relist(two, three)) == three
+    assert q.run(commands.set_layouts(two, three)) == three
     assert q.run(commands.layouts()) == three
 
 

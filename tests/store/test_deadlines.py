@@ -31,7 +31,7 @@ CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
     "redrive": lambda q: commands.redrive(q.keys, ["dead"], now=q.now),
     "discard": lambda q: commands.discard(q.keys, ["dead"], now=q.now),
     "close": lambda q: commands.close(q.keys),
-    "relist": lambda q: commands.relist(ONE, TWO),
+    "set_layouts": lambda q: commands.set_layouts(ONE, TWO),
 }
 
 

@@ -223,7 +223,7 @@ def search(q: Queue, value: str, look: int = 1_000) -> list[str]:
     """The ids of all pages."""
     cursor, ids = "0", []
     while True:
-        page = q.run(commands.search(q.keys, cursor, look, "backfill", value))
+        page = q.run(commands.find_by_property(q.keys, cursor, look, "backfill", value))
         ids += page.ids
         cursor = page.cursor
         if cursor == "0":
@@ -264,7 +264,7 @@ def test_search_goes_through_a_large_pool_page_by_page(q: Queue) -> None:
     for first in range(0, 1_000, 500):
         rows = (row(f"m{n}", at=20_000, properties={"backfill": f"r{n % 2}"}) for n in range(first, first + 500))
         q.given(*rows)
-    page = q.run(commands.search(q.keys, "0", 10, "backfill", "r1"))
+    page = q.run(commands.find_by_property(q.keys, "0", 10, "backfill", "r1"))
     assert page.cursor != "0" and 10 <= page.looked < 1_000
     assert page.size >= 10 * page.looked
     assert len(search(q, "r1", look=100)) == 500

@@ -214,13 +214,13 @@ CASES: dict[str, dict[str, Case]] = {
         "ok": Case(after(dead, lambda q: commands.discard(q.keys, ["a", "nobody"], now=NOW))),
         "moved": Case(after(closed, lambda q: commands.discard(q.keys, ["a"], now=NOW))),
     },
-    "find": {"ok": Case(after(three, lambda q: commands.find(q.keys, "k", 10)))},
+    "find_by_key": {"ok": Case(after(three, lambda q: commands.find_by_key(q.keys, "k", 10)))},
     "forget_silent": {"ok": Case(silent)},
     "get": {"ok": Case(after(ended, lambda q: commands.get(q.keys, IDS, now=NOW)))},
-    "glance": {"ok": Case(lambda q: commands.glance(now=NOW))},
+    "time_and_layouts": {"ok": Case(lambda q: commands.time_and_layouts(now=NOW))},
     "layout": {"first": Case(lambda q: commands.layout(16))},
     "letters": {"ok": Case(after(ended, lambda q: commands.letters(q.keys, IDS)))},
-    "page": {"ok": Case(after(three, lambda q: commands.page(q.keys, now=NOW)))},
+    "list_pending": {"ok": Case(after(three, lambda q: commands.list_pending(q.keys, now=NOW)))},
     "park": {
         "ok and gone": Case(park),
         "nothing": Case(after(three, lambda q: commands.park(q.keys, EPOCH, "t:x", []))),
@@ -241,10 +241,12 @@ CASES: dict[str, dict[str, Case]] = {
         "ok": Case(after(dead, lambda q: commands.redrive(q.keys, ["a", "nobody"], now=NOW))),
         "moved": Case(after(closed, lambda q: commands.redrive(q.keys, ["a"], now=NOW))),
     },
-    "relist": {
-        "ok": Case(after(lambda q: q.run(commands.layout(16)), lambda q: commands.relist([Layout(16)], [Layout(32)]))),
+    "set_layouts": {
+        "ok": Case(
+            after(lambda q: q.run(commands.layout(16)), lambda q: commands.set_layouts([Layout(16)], [Layout(32)]))
+        ),
         "another list": Case(
-            after(lambda q: q.run(commands.layout(8)), lambda q: commands.relist([Layout(16)], [Layout(32)]))
+            after(lambda q: q.run(commands.layout(8)), lambda q: commands.set_layouts([Layout(16)], [Layout(32)]))
         ),
     },
     "repair": {"ok": Case(tickets_lost, answers=LOOKS)},
@@ -260,9 +262,9 @@ CASES: dict[str, dict[str, Case]] = {
         "moved": Case(after(closed, lambda q: commands.reschedule(q.keys, "a", "a30000", now=NOW))),
         "invalid": Case(lambda q: commands.reschedule(q.keys, "a", "a", now=NOW)),
     },
-    "retire": {
-        "done with": Case(after(closed, lambda q: commands.retire(q.keys, now=NOW))),
-        "not yet": Case(after(lambda q: (three(q), closed(q)), lambda q: commands.retire(q.keys, now=NOW))),
+    "is_drained": {
+        "done with": Case(after(closed, lambda q: commands.is_drained(q.keys, now=NOW))),
+        "not yet": Case(after(lambda q: (three(q), closed(q)), lambda q: commands.is_drained(q.keys, now=NOW))),
     },
     "retry": {
         "ok and gone": Case(retry),
@@ -275,10 +277,14 @@ CASES: dict[str, dict[str, Case]] = {
         "moved": Case(after(closed, scheduled)),
         "conflict": Case(after(three, lambda q: schedule_command(q.keys, row("a", at=NOW + 5, given=True), now=NOW))),
     },
-    "search": {"ok": Case(after(three, lambda q: commands.search(q.keys, "0", 10, "name", "value")))},
-    "spend": {
+    "find_by_property": {
+        "ok": Case(after(three, lambda q: commands.find_by_property(q.keys, "0", 10, "name", "value")))
+    },
+    "take_rate": {
         "ok": Case(
-            lambda q: commands.spend("job", 10, 5, now=NOW), "the job has to wait longer", "it is slower, never faster"
+            lambda q: commands.take_rate("job", 10, 5, now=NOW),
+            "the job has to wait longer",
+            "it is slower, never faster",
         )
     },
     "stats": {"ok": Case(after(ended, lambda q: commands.stats(q.keys, now=NOW)))},

@@ -284,7 +284,7 @@ class Queue:
         return found.state if found is not None else None
 
     def find(self, key: str, limit: int = 100, after: str = "") -> list[str]:
-        return self.run(commands.find(self.keys, key, limit, after))
+        return self.run(commands.find_by_key(self.keys, key, limit, after))
 
     def stats(self, now: int | None = None) -> QueueStats:
         return self.run(commands.stats(self.keys, now=self._at(now)))

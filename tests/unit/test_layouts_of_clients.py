@@ -24,7 +24,7 @@ HOUR = 3_600_000
 def list_64(store: Store) -> tuple[Layout, Layout]:
     """The reshard of an empty Redis, from 16 to 64 queues."""
     both = (Layout(16), Layout(64, 16))
-    assert store.run(commands.relist(both[:1], both)) == both
+    assert store.run(commands.set_layouts(both[:1], both)) == both
     for queue in both[0].numbers:
         store.run(commands.close(queue_keys(queue)))
     return both
@@ -39,7 +39,7 @@ def test_a_client_of_long_ago_goes_on_after_the_reshard_and_after_the_drop(valke
         assert [one.id for one in old.find("k")] == ["kept", "new"]
         with Client(valkey.url) as young:
             assert {one.result for one in young.cancel_many(["kept", "new"])} == {"cancelled"}
-        old.store.run(commands.relist(both, both[1:]))
+        old.store.run(commands.set_layouts(both, both[1:]))
         with Client(valkey.url) as last:
             late = last.schedule(Message(topic="t", body="x", delay_time=HOUR, id="late"))
         found = old.get("late")
@@ -55,7 +55,7 @@ def test_a_client_learns_after_a_while_which_layouts_are_gone(valkey: ServerUnde
         both = list_64(client.store)
         client.schedule(Message(topic="t", body="x", delay_time=HOUR, id="mine"))
         assert client.context().layouts.known == both
-        client.store.run(commands.relist(both, both[1:]))
+        client.store.run(commands.set_layouts(both, both[1:]))
         client.context()
         assert client.context().layouts.known == both
         clock.advance(LOOK_EVERY)

@@ -287,7 +287,7 @@ def test_a_first_page_that_cannot_be_read_cancels_nothing() -> None:
     server = Server(lambda command: lost if command.keys[0] == queue_keys(3).index else [])
     with pytest.raises(StoreUnavailable):
         server.run(operations.cancel_by_key(CONTEXT, "k"))
-    assert {command.script for command in server.asked} == {"", "find"}
+    assert {command.script for command in server.asked} == {"", "find_by_key"}
 
 
 @given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode()))

@@ -202,7 +202,7 @@ class Reshards(RuleBasedStateMachine):
     def list_another(self, queues: int) -> None:
         after = (*self.listed, following(self.listed, queues))
         if len(after) < 5:
-            assert self.store.run(commands.relist(self.listed, after)) == after
+            assert self.store.run(commands.set_layouts(self.listed, after)) == after
             self.listed = after
             self.open.update(after[-1].numbers)
 
@@ -302,8 +302,8 @@ MUTANTS = (
     Mutant("a reschedule that is not sent on", (("reschedule", NOT_HERE, "'not_found'"),)),
     Mutant("a redrive that is not sent on", (("redrive", NOT_HERE, "'not_found'"),), seed=9),
     Mutant("a discard that is not sent on", (("discard", NOT_HERE, "'not_found'"),)),
-    Mutant("dropping what holds messages", (("retire", "redis.call('EXISTS', queue, pool, dead) > 0", "false"),)),
-    Mutant("dropping what is open", (("retire", "redis.call('HGET', state, 'closed') ~= '1'", "false"),)),
+    Mutant("dropping what holds messages", (("is_drained", "redis.call('EXISTS', queue, pool, dead) > 0", "false"),)),
+    Mutant("dropping what is open", (("is_drained", "redis.call('HGET', state, 'closed') ~= '1'", "false"),)),
 )
 
 

@@ -291,7 +291,7 @@ def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
 
 
 def test_what_only_reads_waits_for_nobody() -> None:
-    wire = Wire([commands.find(queue_keys(3), "key", 10)], DURABILITY)
+    wire = Wire([commands.find_by_key(queue_keys(3), "key", 10)], DURABILITY)
     wire.round()
     (node,) = wire.spread.links
     assert not wire.link(node).barriers()

@@ -128,15 +128,15 @@ def test_every_look_at_it_and_every_change_of_it_copes_with_a_damaged_record(
         assert state_out(found).id == state_shape(found)["id"] == id
     paged, after = 0, None
     while True:
-        page = store.run(commands.page(keys, after=after, topic="g.t", most=100, now=now))
+        page = store.run(commands.list_pending(keys, after=after, topic="g.t", most=100, now=now))
         paged, after = paged + len(page.messages), page.after
         if after is None:
             break
     assert paged >= len(damaged)
     cursor = "0"
-    while (searched := store.run(commands.search(keys, cursor, 100, "traceparent", "x"))).cursor != "0":
+    while (searched := store.run(commands.find_by_property(keys, cursor, 100, "traceparent", "x"))).cursor != "0":
         cursor = searched.cursor
-    store.run(commands.find(keys, "order-1", 1_000))
+    store.run(commands.find_by_key(keys, "order-1", 1_000))
     for id in ids[::3]:
         assert world.reschedule(id, START + 60_000)[0] in ("scheduled", "parked")
         assert (

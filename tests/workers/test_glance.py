@@ -105,10 +105,10 @@ def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while(glance: Glance,
 
 def test_what_the_script_says(valkey: ServerUnderTest) -> None:
     store = Store(valkey.url)
-    assert store.run(commands.glance(now=7)) == (7, ()), "nobody has used it yet"
+    assert store.run(commands.time_and_layouts(now=7)) == (7, ()), "nobody has used it yet"
     store.run(commands.layout(16))
-    store.run(commands.relist(LISTED[:1], LISTED))
-    now, layouts = store.run(commands.glance())
+    store.run(commands.set_layouts(LISTED[:1], LISTED))
+    now, layouts = store.run(commands.time_and_layouts())
     assert layouts == LISTED
     assert abs(now - store.run(commands.redis_now())) < 60_000
     store.close()

@@ -43,7 +43,7 @@ class House:
         return self.store.run(commands.layouts())
 
     def reshard(self) -> None:
-        self.store.run(commands.relist([OLD], BOTH))
+        self.store.run(commands.set_layouts([OLD], BOTH))
         for queue in OLD.numbers:
             self.store.run(commands.close(queue_keys(queue)))
 
@@ -59,7 +59,7 @@ def test_a_layout_that_comes_is_told_once(house: House) -> None:
     watch = house.watch(OLD)
     house.look(watch)
     assert house.told == []
-    house.store.run(commands.relist([OLD], BOTH))
+    house.store.run(commands.set_layouts([OLD], BOTH))
     for _ in range(3):
         house.look(watch)
     assert house.told == [tuple(range(116))]
@@ -81,7 +81,7 @@ def test_an_empty_closed_layout_is_dropped_and_only_that(house: House) -> None:
 
 
 def test_a_layout_that_is_not_closed_everywhere_stays(house: House) -> None:
-    house.store.run(commands.relist([OLD], BOTH))
+    house.store.run(commands.set_layouts([OLD], BOTH))
     for queue in OLD.numbers[:-1]:
         house.store.run(commands.close(queue_keys(queue)))
     watch = house.watch(*BOTH)
@@ -115,7 +115,7 @@ def test_queues_that_are_done_with_are_not_asked_again(house: House, monkeypatch
 
     monkeypatch.setattr(house.store, "run_many", listening)
     house.look(watch)
-    assert [command.keys[0] for command in asked if command.script == "retire"] == [queue_keys(one.queue).state]
+    assert [command.keys[0] for command in asked if command.script == "is_drained"] == [queue_keys(one.queue).state]
 
 
 def test_two_nodes_may_drop_the_same_layout(house: House) -> None:
@@ -129,7 +129,7 @@ def test_of_three_layouts_the_one_in_the_middle_may_go_first(house: House) -> No
     house.client.schedule(Message(topic="t", delay_time=HOUR))
     house.reshard()
     third = Layout(4, 116)
-    house.store.run(commands.relist(BOTH, (*BOTH, third)))
+    house.store.run(commands.set_layouts(BOTH, (*BOTH, third)))
     for queue in NEW.numbers:
         house.store.run(commands.close(queue_keys(queue)))
     assert house.look(house.watch(*BOTH, third)) == (OLD, third)

@@ -183,4 +183,4 @@ def test_a_closed_queue_in_which_all_that_is_parked_was_cancelled_is_done_with_t
     hand.run(11_000, lambda held: AWAY)
     assert hand.forwarders["general"].circuit.open
     assert world.stats().parked_sets == ()
-    assert world.store.run(commands.retire(world.keys, now=world.now, retention=RETENTION))
+    assert world.store.run(commands.is_drained(world.keys, now=world.now, retention=RETENTION))

@@ -66,7 +66,7 @@ class LayoutWatch:
         while done < layout.queues:
             some = layout.numbers[done : done + step]
             answers = self._store.run_many(
-                commands.retire(queue_keys(queue), retention=self._retention) for queue in some
+                commands.is_drained(queue_keys(queue), retention=self._retention) for queue in some
             )
             for answer in answers:
                 if answer is not True:  # or an error: look again later
@@ -78,7 +78,7 @@ class LayoutWatch:
 
     def _drop(self, layout: Layout) -> None:
         rest = tuple(one for one in self._layouts if one != layout)
-        listed = self._store.run(commands.relist(self._layouts, rest))
+        listed = self._store.run(commands.set_layouts(self._layouts, rest))
         if listed == rest:
             log.info("layout_dropped", queues=layout.queues, first=layout.first)
         self._done.pop(layout, None)

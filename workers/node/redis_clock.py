@@ -44,7 +44,7 @@ class Glance:
             return ()
         self._next = before + self._every
         try:
-            theirs, layouts = self._store.run(commands.glance())
+            theirs, layouts = self._store.run(commands.time_and_layouts())
         except StoreError as error:
             if self.answers:  # since it was asked: that it was not asked for long before proves nothing
                 self.answers, self._away_since = False, before

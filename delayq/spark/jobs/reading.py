@@ -116,7 +116,7 @@ class MessageReader(DataSourceReader):
             for parked in ("", *stats.parked_sets):
                 after: tuple[int, bytes] | None = None
                 while True:
-                    command = commands.page(
+                    command = commands.list_pending(
                         keys, parked=parked, begin=options.due_from or 0, after=after, end=options.due_to,
                         topic=options.topic, most=options.page,
                     )  # fmt: skip

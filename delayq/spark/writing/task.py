@@ -170,7 +170,7 @@ class _Task:
     def _keep_to_rate(self, count: int) -> None:
         rate = self._options.rate
         if rate:
-            spend = commands.spend(self._options.run or self._job.id, rate, count)
+            spend = commands.take_rate(self._options.run or self._job.id, rate, count)
             wait = Patience(self._clock, self._options.retry_for).through(lambda: self._client.store.run(spend))
             pause(self._clock, wait)
 

@@ -11,7 +11,7 @@ from delayq.store.commands.command import Command, Now, plain
 from delayq.store.commands.reading import Found, found
 from delayq.store.keys import QueueKeys, rate_key, report_key
 
-__all__ = ["REPORT_KEPT", "Page", "keep_report", "page", "report", "reported", "spend", "unreport"]
+__all__ = ["REPORT_KEPT", "Page", "keep_report", "list_pending", "report", "reported", "take_rate", "unreport"]
 
 #: ms for which a report is kept after the last word of it.
 REPORT_KEPT: Final = 86_400_000
@@ -24,7 +24,7 @@ class Page(msgspec.Struct, frozen=True):
     after: tuple[int, bytes] | None
 
 
-def page(
+def list_pending(
     keys: QueueKeys,
     *,
     parked: str = "",
@@ -54,16 +54,16 @@ def page(
         return Page(messages, (int(reply[2]), reply[3]) if reply[2] else None)
 
     return Command(
-        "page",
+        "list_pending",
         (keys.state, keys.parked(parked) if parked else keys.queue, keys.pool, keys.attempts),
         (now, due, ticket, "" if end is None else end, topic, most, most_bytes),
         read,
     )
 
 
-def spend(job: str, rate: int, count: int, *, now: Now = "") -> Command[int]:
+def take_rate(job: str, rate: int, count: int, *, now: Now = "") -> Command[int]:
     """Spend `count` of the `rate` messages per second that the tasks of a job share: how many ms to wait first."""
-    return Command("spend", (rate_key(job),), (now, rate, count), int)
+    return Command("take_rate", (rate_key(job),), (now, rate, count), int)
 
 
 def report(name: str, field: str, line: bytes) -> Command[None]:

@@ -12,8 +12,25 @@ from delayq.store.keys import META, NODES, REWRITTEN, Layout, QueueKeys
 from delayq.store.layouts import read_layouts, write_layouts
 
 __all__ = [
-    "LAYOUT_VERSION", "Meta", "bump_era", "close", "era", "forget_node", "forget_silent", "glance", "layout", "layouts",
-    "meta", "nodes", "publish_node", "redis_now", "relist", "retire", "rewrite", "rewritten", "tell_rewritten",
+    "LAYOUT_VERSION",
+    "Meta",
+    "bump_era",
+    "close",
+    "era",
+    "forget_node",
+    "forget_silent",
+    "is_drained",
+    "layout",
+    "layouts",
+    "meta",
+    "nodes",
+    "publish_node",
+    "redis_now",
+    "rewrite",
+    "rewritten",
+    "set_layouts",
+    "tell_rewritten",
+    "time_and_layouts",
 ]  # fmt: skip
 
 LAYOUT_VERSION: Final = "2"
@@ -52,15 +69,15 @@ def layouts() -> Command[tuple[Layout, ...]]:
     return plain("HGET", META, "layouts", read=lambda reply: read_layouts((reply or b"").decode()))
 
 
-def glance(*, now: Now = "") -> Command[tuple[int, tuple[Layout, ...]]]:
+def time_and_layouts(*, now: Now = "") -> Command[tuple[int, tuple[Layout, ...]]]:
     """The time of Redis (Unix ms), and the layouts as they are listed now, in one question."""
-    return Command("glance", (META,), (now,), lambda reply: (int(reply[0]), read_layouts(reply[1].decode())))
+    return Command("time_and_layouts", (META,), (now,), lambda reply: (int(reply[0]), read_layouts(reply[1].decode())))
 
 
-def relist(before: Sequence[Layout], after: Sequence[Layout]) -> Command[tuple[Layout, ...]]:
+def set_layouts(before: Sequence[Layout], after: Sequence[Layout]) -> Command[tuple[Layout, ...]]:
     """List other layouts, if these are still those that are listed; what is listed now."""
     return Command(
-        "relist",
+        "set_layouts",
         (META,),
         (write_layouts(before), write_layouts(after)),
         lambda reply: read_layouts((reply or b"").decode()),
@@ -72,10 +89,10 @@ def close(keys: QueueKeys) -> Command[bool]:
     return Command("close", (keys.state,), (), bool)
 
 
-def retire(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTION) -> Command[bool]:
+def is_drained(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTION) -> Command[bool]:
     """Whether a closed queue holds and remembers nothing any more; ids that ended before the window are forgotten."""
     return Command(
-        "retire",
+        "is_drained",
         (keys.state, keys.queue, keys.pool, keys.final, keys.dead, keys.index),
         (now, retention.window),
         bool,

@@ -20,12 +20,12 @@ __all__ = [
     "asked",
     "count_key",
     "count_parked",
-    "find",
+    "find_by_key",
+    "find_by_property",
     "found",
     "get",
     "read_reason",
     "read_record",
-    "search",
     "stats",
     "write_off",
 ]
@@ -105,9 +105,9 @@ def read_reason(text: bytes) -> tuple[int, int, str]:
     return number(buried), number(tries), why.decode(errors="replace")
 
 
-def find(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
+def find_by_key(keys: QueueKeys, key: str, limit: int, after: str = "") -> Command[list[str]]:
     """The ids of up to `limit` messages of one queue that carry the business key, in order, from behind an id on."""
-    return Command("find", (keys.index,), (key, limit, after), texts)
+    return Command("find_by_key", (keys.index,), (key, limit, after), texts)
 
 
 def asked(keys: QueueKeys, ids: Sequence[str]) -> Command[list[list[str]]]:
@@ -127,10 +127,10 @@ class Searched(msgspec.Struct, frozen=True):
     ids: list[str]
 
 
-def search(keys: QueueKeys, cursor: str, look: int, name: str, value: str) -> Command[Searched]:
+def find_by_property(keys: QueueKeys, cursor: str, look: int, name: str, value: str) -> Command[Searched]:
     """The ids of the messages in a page of one queue's pool that carry a property."""
     return Command(
-        "search",
+        "find_by_property",
         (keys.pool,),
         (cursor, look, name, value),
         lambda reply: Searched(reply[0].decode(), reply[1], reply[2], texts(reply[3:])),
