@@ -18,6 +18,9 @@ class Clock(Protocol):
     def monotonic(self) -> int:
         """ms of a clock that never steps; only differences mean anything."""
 
+    def precise(self) -> float:
+        """As `monotonic`, with what is less than a ms."""
+
     def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
         """Wait on a held `condition`; False when the time-out passed first."""
 
@@ -32,6 +35,10 @@ class SystemClock:
     def monotonic(self) -> int:
         """ms of the machine's monotonic clock."""
         return time.monotonic_ns() // 1_000_000
+
+    def precise(self) -> float:
+        """ms of the machine's monotonic clock, with what is less than a ms."""
+        return time.monotonic_ns() / 1e6
 
     def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
         """Wait on a held `condition`; False when the time-out passed first."""

@@ -31,6 +31,10 @@ class ManualClock:
         with self._lock:
             return self._monotonic
 
+    def precise(self) -> float:
+        """As `monotonic`."""
+        return float(self.monotonic())
+
     def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
         """Wait on a held `condition` until it is notified or the clock was moved on; False when that was too far."""
         with self._lock:

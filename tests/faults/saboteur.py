@@ -54,10 +54,10 @@ def break_pulls(error: BaseException, every: int) -> None:
     """Let every so manieth pull raise, after Redis has answered it."""
     take, count = Pulling.take, itertools.count(1)
 
-    def broken(self: Pulling, *args: Any) -> bool:
+    def broken(self: Pulling, *args: Any) -> None:
         if next(count) % every == 0:
             raise error
-        return take(self, *args)
+        take(self, *args)
 
     setattr(Pulling, "take", broken)  # noqa: B010 - an assignment would have to keep the type
 

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import cast
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.support.waiting import eventually
 from tests.support.zookeeper import client
 from tests.workers.nodes import RunningNode, client_of, settings_for
 from workers.queue.pull_job import PullJob
+from workers.queue.puller import Puller
 
 pytestmark = pytest.mark.slow
 NODES = 20
@@ -90,30 +92,36 @@ def kill(thread: threading.Thread | None) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # that is the fault
-def test_c12_a_queue_whose_pull_thread_died_gets_another_under_a_greater_epoch(pair: Pair) -> None:
-    before = pair.jobs
-    for queue in (0, 5):
-        kill(before[queue]._thread)
-    eventually(lambda: not before[0].alive and not before[5].alive, "the threads are dead")
-    eventually(lambda: all(job.alive for job in pair.jobs.values()) and len(pair.jobs) == 8, "there are others")
-    assert {queue for queue, job in pair.jobs.items() if job.epoch > before[queue].epoch} == {0, 5}
+def test_c12_queues_whose_pull_thread_died_get_another_under_a_greater_epoch(pair: Pair) -> None:
+    before, of_one = pair.jobs, set(pair.nodes[0].node.jobs)
+    (puller,) = {cast(Puller, job._mover) for queue, job in before.items() if queue in of_one}
+    kill(puller._thread)
+    eventually(lambda: not puller.alive, "the thread is dead")
+    eventually(lambda: all(job.alive for job in pair.jobs.values()) and len(pair.jobs) == 8, "there is another")
+    assert {queue for queue, job in pair.jobs.items() if job.epoch > before[queue].epoch} == of_one
     pair.deliver("died")
 
 
-def test_c12_a_queue_whose_pull_thread_hangs_gets_another_and_the_old_one_is_fenced(
+def test_c12_queues_whose_pull_thread_hangs_get_another_and_the_old_jobs_are_fenced(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.node.ownership.STUCK", 4_000)
-    before, go_on = pair.jobs[3], threading.Event()
-    pulls = before._pulling.pulls
-    monkeypatch.setattr(before._pulling, "pulls", lambda now: pulls(now) if go_on.wait(60) else [])
+    monkeypatch.setattr("workers.queue.puller.HUNG", 3_000)
+    of_one = pair.nodes[0].node.jobs
+    before, go_on = dict(of_one), threading.Event()
+    first = min(before)
+    pulls = before[first]._pulling.pulls
+    monkeypatch.setattr(
+        before[first]._pulling, "pulls", lambda now, backlog: pulls(now, backlog=backlog) if go_on.wait(60) else []
+    )
     try:
-        eventually(lambda: 3 in pair.jobs and pair.jobs[3].epoch > before.epoch, "there is another")
+        eventually(lambda: len(pair.jobs) == 8 and all(pair.jobs[queue].epoch > job.epoch for queue, job in before.items()),
+                   "there are others", seconds=30)  # fmt: skip
         pair.deliver("hung")
-        assert before.alive
+        assert before[first].alive
     finally:
         go_on.set()
-    eventually(lambda: not before.alive, "the old one ends")
+    eventually(lambda: not any(job.alive for job in before.values()), "the old ones end")
 
 
 # -- C16 --------------------------------------------------------------------------------------------------------------

@@ -51,6 +51,9 @@ class NodeClock:
     def monotonic(self) -> int:
         return self._world.elapsed
 
+    def precise(self) -> float:
+        return float(self._world.elapsed)
+
     def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
         raise AssertionError("nothing waits in this world")
 
@@ -107,6 +110,13 @@ class Owner:
     @property
     def asleep(self) -> bool:
         return not self.woken and self.clock.monotonic() < self.sleeps_until
+
+
+def tick(job: PullJob, store: Store, *, backlog: bool = True) -> float:
+    """Both halves of a tick, whatever the job wants; the ms until it wants to look again."""
+    asked = job.ask(backlog=backlog)
+    job.take(store.run_many(asked) if asked else [])
+    return job.looks_at - job.ticked_at
 
 
 @dataclass
@@ -215,7 +225,7 @@ class World:
     def tick(self, owner: Owner) -> list[InFlightMessage]:
         """One tick; what it gave to the forwarder."""
         owner.forwarder.on_submit.clear()
-        pause = owner.job.tick()
+        pause = tick(owner.job, self.store)
         owner.woken = False
         owner.sleeps_until = self.elapsed + max(0, round(pause))
         return list(owner.forwarder.on_submit)

@@ -19,16 +19,9 @@ from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
-from workers.node import node
 
 pytestmark = pytest.mark.slow
 Clients = Callable[..., Client]
-
-
-@pytest.fixture
-def at_full_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue that was taken over is not pulled slowly at first: these backlogs would be gone by then."""
-    monkeypatch.setattr(node, "RAMP", 0)
 
 
 @pytest.mark.parametrize("who", ["worker", "server"])
@@ -59,7 +52,6 @@ def test_whoever_is_killed_in_the_middle_every_message_is_appended_exactly_once(
     assert left == 0
 
 
-@pytest.mark.usefixtures("at_full_pace")
 def test_replies_that_are_lost_double_nothing(
     valkey: ServerUnderTest, proxy: FaultProxy, target: MemoryTarget, clients: Clients
 ) -> None:
@@ -72,7 +64,6 @@ def test_replies_that_are_lost_double_nothing(
     assert sorted(stream_ids(valkey, "s")) == sorted(ids)
 
 
-@pytest.mark.usefixtures("at_full_pace")
 def test_what_is_cancelled_while_it_is_appended_is_either_or(
     real: ServerUnderTest, target: MemoryTarget, clients: Clients
 ) -> None:

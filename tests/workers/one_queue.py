@@ -5,7 +5,6 @@ The general routes' sends end when the test says how; a wake is passed to the ow
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from delayq.store import commands
 from delayq.store.commands import DeadLetter, QueueStats
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
-from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World
+from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World, tick
 from workers.queue.history import History
 from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
@@ -65,6 +64,7 @@ class Hand:
 
     def __init__(self, world: OneQueue, node: int, job: PullJob, forwarders: Mapping[str, ByHand]) -> None:
         self.world = world
+        self.store = world.store
         self.node = node
         self.job = job
         self.forwarders = forwarders
@@ -72,10 +72,10 @@ class Hand:
         self.pause = 0.0
         self.sent: list[str] = []
 
-    def tick(self) -> float:
+    def tick(self, *, backlog: bool = True) -> float:
         """One tick; the pause that it wants."""
         before = {name: len(one.on_submit) for name, one in self.forwarders.items()}
-        self.pause = self.job.tick()
+        self.pause = tick(self.job, self.store, backlog=backlog)
         for name, one in self.forwarders.items():
             self.sent += [held.id for held in one.on_submit[before[name] :]]
         return self.pause
@@ -140,7 +140,7 @@ class OneQueue(World):
 
     def take_over(
         self, node: int = 1, observer: Observer | None = None, spans: Spans | None = None,
-        turns: threading.Semaphore | None = None, history: History | None = None, pulse: Pulse | None = None,
+        history: History | None = None, pulse: Pulse | None = None,
     ) -> Hand:  # fmt: skip
         """A new owner on this node. Owners on other nodes do not know of it."""
         self.hands = [hand for hand in self.hands if hand.node != node]
@@ -153,9 +153,7 @@ class OneQueue(World):
             keys=self.keys, incarnation=Incarnation(claimed.epoch), store=self.store, clock=clock, policy=self.policy,
             retention=RETENTION, routes=self.routes, forwarders=forwarders, observer=observer, spans=spans,
         )  # fmt: skip
-        job = PullJob(
-            tenure, claimed.parked, topics, turns=turns, pulse=pulse, history=history, test_now=lambda: self.now
-        )
+        job = PullJob(tenure, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
         self.jobs.append(job)
         hand = Hand(self, node, job, forwarders)
         self.hands.append(hand)

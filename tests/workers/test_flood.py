@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from delayq.errors import StoreUnavailable
-from delayq.store.commands import Command
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
 from workers.queue.flood import FRESH_EVERY, LATE
+from workers.queue.pacing import LONGEST_WAIT
 from workers.queue.policy import Policy
-from workers.queue.pull import GROUPS, LONGEST_WAIT
 from workers.sending.backoff import Backoff
 
 SMALL = Policy(window=300, look=5, backoff=Backoff(100, 1_000))
@@ -56,38 +50,23 @@ def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(
     assert len(hand.sent) == len(set(hand.sent)) == 5
 
 
-def test_in_a_flood_a_queue_without_a_turn_pulls_nothing_unless_something_is_fresh(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripts: list[str] = []
-    run = Store.run_many
-
-    def noted(store: Store, commands: Sequence[Command[Any]], *rest: Any, **options: Any) -> Any:
-        scripts.extend(command.script for command in commands)
-        return run(store, commands, *rest, **options)
-
-    monkeypatch.setattr(Store, "run_many", noted)
+def test_in_a_flood_a_queue_whose_turn_it_is_not_pulls_what_is_fresh_and_nothing_else(worlds: Worlds) -> None:
     world = worlds(policy=SMALL)
     flood(world)
-    turns = threading.Semaphore(1)
-    hand = world.take_over(turns=turns)
+    hand = world.take_over()
     hand.tick()
-    assert hand.job.now() - START == 100
-    with turns:  # another queue's
-        for _ in range(3):
-            world.advance(FRESH_EVERY)
-            hand.tick()
-        scripts.clear()
-        for _ in range(3):
-            world.advance(FRESH_EVERY)
-            hand.tick()
-        assert "pull" not in scripts
-        world.add("fresh", topic="s.fresh", at=world.elapsed)
+    hand.tick()
+    before = world.stream("s.burst")
+    assert hand.job.in_backlog
+    for number in range(3):
+        world.add(f"fresh{number}", topic="s.fresh", at=world.elapsed)
         for _ in range(2):  # at the first one the topic is not known yet
             world.advance(FRESH_EVERY)
-            hand.tick()
-        assert scripts.count("pull") == 2
-        assert world.stream("s.fresh") == ["fresh"]
+            assert hand.job.presses
+            hand.tick(backlog=False)
+            assert not hand.job.presses
+        assert world.stream("s.fresh") == [f"fresh{other}" for other in range(number + 1)]
+    assert world.stream("s.burst") == before
     hand.run(100)
     assert len(world.stream("s.burst")) == 300
 
@@ -161,16 +140,16 @@ def test_with_nothing_to_do_the_wait_is_a_second_and_says_so_in_redis(world: One
     assert world.field("sleep_until") == "none"
 
 
-def test_idle_queues_look_in_groups_a_part_of_a_second_apart(worlds: Worlds) -> None:
-    looks = Counter[float]()
-    for number in range(16):
+def test_idle_queues_look_at_the_same_moment(worlds: Worlds) -> None:
+    ends = set()
+    for number in range(3):
         world = worlds()
         world.keys = queue_keys(number)
         hand = world.take_over()
+        world.advance(100 * number)
         hand.settle()
-        looks[hand.pause] += 1
-    first = min(looks)
-    assert looks == {first + LONGEST_WAIT * group // GROUPS: 16 // GROUPS for group in range(GROUPS)}
+        ends.add(world.elapsed + hand.pause)
+    assert ends == {LONGEST_WAIT}
 
 
 def test_the_wait_ends_when_the_next_message_is_due_and_says_so_in_redis(world: OneQueue) -> None:

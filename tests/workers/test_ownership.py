@@ -100,6 +100,11 @@ class Spread:
         """Nothing to leave."""
 
 
+def start(job: PullJob) -> None:
+    """Let somebody move it."""
+    cast(Job, job).start()
+
+
 class House:
     """An Ownership, with what it talks to."""
 
@@ -107,7 +112,7 @@ class House:
         self.clock = ManualClock()
         self.spread = Spread()
         self.made: list[Job] = []
-        self.ownership = Ownership(self.spread, self._make, self.clock, drain=DRAIN)
+        self.ownership = Ownership(self.spread, self._make, start, self.clock, drain=DRAIN)
 
     def _make(self, claim: Claim) -> PullJob:
         self.made.append(Job(claim, self.clock))
@@ -280,7 +285,7 @@ class SideBySide:
 
     def join(self) -> None:
         coordinator = LocalCoordinator(self.store, range(4), 0, self.clock)
-        self.ownerships.append(Ownership(coordinator, self._make, self.clock, drain=DRAIN))
+        self.ownerships.append(Ownership(coordinator, self._make, start, self.clock, drain=DRAIN))
 
     def _make(self, claim: Claim) -> PullJob:
         return cast(PullJob, Job(claim, self.clock))

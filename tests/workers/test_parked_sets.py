@@ -77,7 +77,7 @@ def test_what_was_parked_unheard_before_a_tick_failed_comes_back(world: OneQueue
         world.add(f"m{number}", at=world.elapsed + 1, ordering_key="k")
     world.advance(1)
     store.fault = "lost all"
-    hand.job.tick_whatever_happens()
+    hand.tick()
     store.fault = ""
     hand.job.in_flight.reset()
     world.advance(30_000)

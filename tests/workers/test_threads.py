@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any
 
 import pytest
@@ -22,14 +23,14 @@ from workers.node.wakes import WakeListener
 from workers.queue import in_flight
 from workers.queue.in_flight import InFlight
 from workers.queue.pull import Pulling
-from workers.queue.pull_job import PullJob
+from workers.queue.puller import Puller
 from workers.queue.settlement import Settlement
 from workers.sending.forwarder import GRACE, MOST_ABANDONED, Forwarder
 from workers.sending.message import InFlightMessage
 
 ROUTE = Route(name="memory", target="memory:")
 TIMEOUT = 1_000
-NAMES = {"pull-job-0", "wakes", "forwarder-memory"}
+NAMES = {"puller-0", "wakes", "forwarder-memory"}
 Reports = list[tuple[list[str], list[str]]]
 
 
@@ -176,7 +177,7 @@ def test_a_stopping_forwarder_sends_what_it_has_accepted(desks: Desks) -> None:
 
 
 def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken: Any, name: str) -> None:
-    """Let `name` raise once in the middle of everything, in the job's own loop; all arrive in the end."""
+    """Let `name` raise once in the middle of everything, in the loop of its puller; all arrive in the end."""
     hand = world.take_over()
     job, real, left = hand.job, getattr(broken, name), [1]
 
@@ -192,20 +193,6 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
         world.add(f"m{i:02}", at=i, ordering_key=f"k{i % 5}" if i % 2 else "")
     answered: list[str] = []
 
-    def wait(condition: threading.Condition, timeout_ms: float) -> bool:
-        world.advance(max(1, round(timeout_ms)))
-        return False
-
-    def tick(real_tick: Callable[[], float] = job.tick) -> float:
-        pause = real_tick()
-        if len(answered) >= 10:
-            armed.append(1)
-        if not world.records() or world.elapsed > 60_000:
-            job.stop()
-        return pause
-
-    for clock in [forwarder._clock for forwarder in hand.forwarders.values()]:
-        monkeypatch.setattr(clock, "wait", wait)
     real_submit = type(hand.forwarders["general"]).submit
     forwarder = hand.forwarders["general"]
 
@@ -216,8 +203,14 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
             forwarder.answer(0, OK)
 
     monkeypatch.setattr(forwarder, "submit", submit)
-    monkeypatch.setattr(job, "tick", tick)
-    job.run()
+    puller = Puller("puller", world.store, forwarder._clock)
+    puller.add(job)
+    while world.records() and world.elapsed < 60_000:
+        if len(answered) >= 10:
+            armed.append(1)
+        puller.round()
+        armed.clear()
+        world.advance(max(0, ceil(job.looks_at - world.elapsed)))
     assert not left
     assert set(answered) == {f"m{i:02}" for i in range(40)}
     assert world.records() == {}
@@ -239,30 +232,26 @@ def test_an_exception_in_a_tick_loses_nothing(
     assert "tick_failed" in "".join(capsys.readouterr())
 
 
-def test_pull_job_forwarder_and_listener_start_and_stop_from_several_threads_at_once(
-    valkey: ServerUnderTest, world: OneQueue
-) -> None:
+def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_once(valkey: ServerUnderTest) -> None:
     store = Store(valkey.url)
     try:
         for _ in range(5):
-            hand = world.take_over()
+            puller = Puller("puller-0", store, SystemClock())
             listener = WakeListener(store, [0], lambda queue, due: None)
             forwarder = Forwarder(ROUTE, MemoryTarget(), SystemClock(), threads=3, timeout=TIMEOUT)
-            hand.job._clock = SystemClock()
-            hand.job._test_now = None
             barrier = threading.Barrier(8)
             failed: list[BaseException] = []
 
             def start_and_stop(
-                job: PullJob = hand.job, listener: WakeListener = listener, forwarder: Forwarder = forwarder,
+                puller: Puller = puller, listener: WakeListener = listener, forwarder: Forwarder = forwarder,
                 barrier: threading.Barrier = barrier, failed: list[BaseException] = failed,
             ) -> None:  # fmt: skip
                 try:
                     barrier.wait(10)
-                    for one in (job, listener, forwarder):
+                    for one in (puller, listener, forwarder):
                         one.start()
                     barrier.wait(10)
-                    for one in (forwarder, listener, job):
+                    for one in (forwarder, listener, puller):
                         one.stop()
                         one.stop()
                 except BaseException as error:
@@ -274,7 +263,7 @@ def test_pull_job_forwarder_and_listener_start_and_stop_from_several_threads_at_
             for thread in threads:
                 thread.join(20)
             assert failed == []
-            assert hand.job.join(10_000)
+            assert puller.join(10_000)
             forwarder.join(10_000)
             listener.join(10_000)
             eventually(lambda: not {one.name for one in threading.enumerate()} & NAMES, "no thread is left")

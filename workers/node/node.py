@@ -30,6 +30,7 @@ from workers.node.wakes import WakeListener
 from workers.queue.history import History
 from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
+from workers.queue.puller import Pullers
 from workers.queue.tenure import Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
@@ -48,9 +49,7 @@ ROUND = 500
 SHORT_ROUND = 10  # while a queue is on its way to another node
 GLANCE_EVERY = 1_000  # where others can have the queues of a node that cannot reach Redis
 GLANCE_EVERY_ALONE = 2_000
-BACKLOGS_AT_ONCE = 6
 REFUSALS = 2  # of the coordinator, one after the other; a server that was just ending looks like one
-RAMP = 1_000  # ms; after that a queue's pace has doubled so often that it is no bound any more
 log = structlog.get_logger()
 
 
@@ -95,13 +94,13 @@ class Node:
         self._forwarders: dict[str, Forwarder] = {}
         self._line = Line(self.store, settings, self.skew, self._clock, routes=self.routes, forwarders=self._forwarders)
         self._policy = Policy(
-            window=settings.window, ramp=RAMP, max_attempts=settings.max_attempts,
+            window=settings.window, max_attempts=settings.max_attempts,
             backoff=Backoff(settings.retry_base, settings.retry_cap), stuck_after=settings.stuck_after,
         )  # fmt: skip
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
         # Alone a node has nobody who could have taken its queues meanwhile.
         self._pulse = Pulse(self._clock, settings.session_timeout // 3) if settings.zookeeper else None
-        self._turns = threading.BoundedSemaphore(BACKLOGS_AT_ONCE)
+        self._pullers = Pullers(self.store, self._clock)
         self._condition = threading.Condition()
         self._stopping = False
         self._look = False
@@ -140,7 +139,7 @@ class Node:
         coordinator = self.coordinator = self._make_coordinator(self.store, meta, self._clock)
         coordinator.watch(self._look_now)
         ownership = self.ownership = Ownership(
-            coordinator, self._make_job, self._clock, drain=self.settings.drain_timeout
+            coordinator, self._make_job, self._pullers.add, self._clock, drain=self.settings.drain_timeout
         )
         queues = numbers_of(meta.layouts)
         listener = WakeListener(self.store, queues, self._wake)
@@ -248,7 +247,7 @@ class Node:
             observer=self._observer, spans=self._spans,
         )  # fmt: skip
         topics = Topics(self.routes, self.settings.redis_url)
-        return PullJob(tenure, claim.parked, topics, turns=self._turns, pulse=self._pulse, history=self.history)
+        return PullJob(tenure, claim.parked, topics, pulse=self._pulse, history=self.history)
 
     def _wake(self, queue: int, due: int | None) -> None:
         job = self.jobs.get(queue)
@@ -263,6 +262,7 @@ class Node:
         # 2. Let sends finish and settle them, so that a planned stop makes no duplicates.
         # 3. Give each queue back as soon as its job has ended, so that its successor can start.
         ownership.let_go(self._give_up_hung)
+        self._pullers.stop()
         # 4. Close the targets: nothing sends any more (what hangs is left behind with the process).
         self._close_targets(list(self._forwarders.values()))
         # 5. Leave the coordinator, stop listening, take the node's line away.
@@ -276,6 +276,7 @@ class Node:
             self._pulse.stop()
             self._pulse.join(2_000)
         listener.join(2_000)
+        self._pullers.join(2_000)
         self.store.close()
 
     def _give_up_hung(self) -> None:

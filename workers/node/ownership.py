@@ -25,8 +25,9 @@ class Ownership:
     """Everything here is called by the node's thread. `drain` is how long (ms) a job that leaves may finish sends."""
 
     def __init__(
-        self, coordinator: Coordinator, make_job: Callable[[Claim], PullJob], clock: Clock, *, drain: int
-    ) -> None:
+        self, coordinator: Coordinator, make_job: Callable[[Claim], PullJob], start: Callable[[PullJob], None],
+        clock: Clock, *, drain: int,
+    ) -> None:  # fmt: skip
         self.jobs: dict[int, PullJob] = {}
         self.since: dict[int, int] = {}  # queue → Unix ms of its claim
         self.claims = 0
@@ -34,6 +35,7 @@ class Ownership:
         self.handed_over: int | None = None  # Unix ms when a queue was last given up to another node
         self._coordinator = coordinator
         self._make_job = make_job
+        self._start_job = start
         self._clock = clock
         self._drain = drain
         self._ending: dict[int, int] = {}  # queue → monotonic ms at which it is given up, finished or not
@@ -115,7 +117,7 @@ class Ownership:
                 job = self._make_job(claim)
                 self.jobs[queue] = job
                 self.since[queue] = self._clock.now()
-                job.start()
+                self._start_job(job)
                 self.claims += 1
                 started.setdefault(claim.epoch, []).append(queue)
         finally:

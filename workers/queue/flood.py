@@ -28,16 +28,14 @@ class Flood:
             self.on = True
             self.fresh = Cursor(self._looked_at - LATE)
 
-    def fresh_is_due(self, monotonic: int) -> bool:
-        """Whether to pull fresh messages in this tick."""
-        if not self.on or monotonic - self._pulled_at < FRESH_EVERY:
-            return False
-        self._pulled_at = monotonic
-        return True
+    def fresh_in(self, monotonic: int) -> int | None:
+        """The ms until fresh messages are to be pulled; None if there is no flood."""
+        return max(0, self._pulled_at + FRESH_EVERY - monotonic) if self.on else None
 
-    def fresh_in(self, monotonic: int) -> int:
-        """The ms until `fresh_is_due`, in a flood; at least 1."""
-        return max(1, self._pulled_at + FRESH_EVERY - monotonic)
+    def begin_fresh(self, monotonic: int) -> Cursor:
+        """Fresh messages are pulled now."""
+        self._pulled_at = monotonic
+        return self.fresh
 
     def see_backlog(self, pulled: Pulled) -> None:
         """A pull of the backlog tells how late its head is."""

@@ -13,14 +13,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How a node treats its messages; counts are messages, times ms.
 
     A queue has at most `window` messages of `window_bytes` in flight; a route has its share of both.
-
-    For so long as `ramp` says, the backlog of a queue that was taken over is pulled slowly at first.
     """
 
     window: int = 2_000
     window_bytes: int = 32 * 1024 * 1024
     look: int = 500
-    ramp: int = 0
     max_attempts: int = 16
     backoff: Backoff = Backoff()
     stuck_after: int = 60_000

@@ -1,7 +1,8 @@
-"""The pull job: the one thread that pulls a queue, while this node owns it.
+"""The pull job: what pulls one queue, while this node owns it.
 
-`tick` does what is to be done now and says when to look again; `run` only waits. Forwarders report into an inbox, so
-everything that is held is touched by this thread alone.
+`ask` says what Redis is to be told and asked now, `take` makes of its answers what is to be made of them; in between the
+thread of the server that the queue lies on sends it, with what its other queues have to say. Forwarders report into an
+inbox, so everything that is in flight is touched by that thread alone.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from delayq.errors import StoreError, StoreUnavailable
-from delayq.store.commands import Command, Now
+from delayq.store.commands import Command, Now, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.history import History
 from workers.queue.in_flight import InFlight
+from workers.queue.pacing import LONGEST_WAIT
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.parking import Parking
-from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
+from workers.queue.pull import Pull, Pulling
 from workers.queue.refusals import Refusals
 from workers.queue.settlement import Ack, Bury, Step
 from workers.queue.stuck import Progress
@@ -29,50 +32,74 @@ from workers.queue.topics import Topics
 from workers.sending.message import InFlightMessage
 from workers.sending.pause_detector import Pulse
 
-if TYPE_CHECKING:
-    pass
+__all__ = ["Mover", "PullJob"]
 
-__all__ = ["PullJob"]
-
-#: ms for which what was confirmed may wait for the next pull, so that it takes no round trip of its own.
-PATIENCE = 20
 log = structlog.get_logger()
+
+
+class Mover(Protocol):
+    """The thread that moves a pull job, as the job knows it."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+
+    def wake(self) -> None:
+        """Look at the jobs: one of them has something to do."""
+
+
+class _Round(msgspec.Struct):
+    """What a job has asked, in the order of its commands."""
+
+    steps: list[Step]
+    unparks: list[tuple[str, Command[Parked | None]]]
+    streams: dict[str, Command[str]]
+    pulls: list[Pull]
+
+    def commands(self) -> list[Command[Any]]:
+        found: list[Command[Any]] = [step.command for step in self.steps]
+        found += [command for _, command in self.unparks]
+        found += self.streams.values()
+        found += [pull.command for pull in self.pulls]
+        return found
 
 
 class PullJob:
     """Pulls one queue under one epoch. `test_now` hands the scripts a time; None means the clock of Redis."""
 
     def __init__(
-        self, tenure: Tenure, parked: Sequence[str], topics: Topics, *, turns: threading.Semaphore | None = None,
-        pulse: Pulse | None = None, history: History | None = None, test_now: Callable[[], int] | None = None,
+        self, tenure: Tenure, parked: Sequence[str], topics: Topics, *, pulse: Pulse | None = None,
+        history: History | None = None, test_now: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.keys = keys = tenure.keys
         self.epoch = tenure.incarnation.epoch
         self.fenced = False
         self.ticked_at = tenure.clock.monotonic()
+        self.looks_at = 0.0  # by the precise monotonic clock
+        self.parked = ParkedSets()
+        self.refusals = Refusals(tenure.routes)
+        self.in_flight = InFlight(tenure, self.parked, self.refusals, self.report)
         self._tenure = tenure
         self._topics = topics
-        self._store = tenure.store
         self._clock = tenure.clock
         self._observer = tenure.observer
         self._pulse = pulse
         self._history = history if history is not None else History()
         self._test_now = test_now
-        self.parked = ParkedSets()
-        self.refusals = Refusals(tenure.routes)
-        self.in_flight = InFlight(tenure, self.parked, self.refusals, self.report)
         self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight)
-        self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics, turns)
-        self.condition = threading.Condition()
+        self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics)
+        self._progress = Progress(keys.tag, tenure.clock, tenure.policy.stuck_after)
+        self._round = _Round([], [], {}, [])
+        self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
+        self._troubles = 0
+        self._had_trouble = False
+        self._lock = threading.Lock()
         self._inbox: list[tuple[Sequence[InFlightMessage], Sequence[Result] | None]] = []
         self._wake: int | None = None
         self._woken = False
-        self._looks_at: float | None = None  # monotonic; None: a report is to wake it
         self._stopping = False
-        self._thread: threading.Thread | None = None
-        self._troubles = 0
-        self._had_trouble = False
-        self._progress = Progress(keys.tag, tenure.clock, tenure.policy.stuck_after)
+        self._mover: Mover | None = None
+        self._ended = threading.Event()
 
     @property
     def streams(self) -> Mapping[str, str]:
@@ -87,50 +114,45 @@ class PullJob:
 
     def report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         """A forwarder says what became of a batch."""
-        with self.condition:
+        with self._lock:
             self._inbox.append((batch, results))
-            if not self._hears_soon(batch, results):
-                self._woken = True
-                self.condition.notify()
-
-    def _hears_soon(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> bool:
-        """Whether it looks soon without being told, and these are mere confirmations."""
-        if self._looks_at is None or self._looks_at - self._clock.monotonic() > PATIENCE or results is None:
-            return False
-        if any(message.record.keyed for message in batch):  # the next one of its key waits for it
-            return False
-        return all(result.outcome == "ok" for result in results)
+            self._woken = True
+        self._tell_mover()
 
     def wake(self, due: int | None) -> None:
         """Look now; something is due at `due` (None: it is not known what)."""
-        with self.condition:
+        with self._lock:
             if due is not None and (self._wake is None or due < self._wake):
                 self._wake = due
             self._woken = True
-            self.condition.notify()
+        self._tell_mover()
 
-    def start(self) -> None:
-        """Start the thread; again is harmless."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self.run, name=f"pull-job-{self.keys.tag}", daemon=True)
-            self._thread.start()
+    def _tell_mover(self) -> None:
+        mover = self._mover
+        if mover is not None:
+            mover.wake()
+
+    def moved_by(self, mover: Mover) -> None:
+        """Who moves it from now on."""
+        self._mover = mover
 
     def stop(self) -> None:
-        """Pull no more. The thread ends when all that is being sent is settled; again is harmless."""
+        """Pull no more. It ends when all that is being sent is settled; again is harmless."""
         self._stopping = True
         self.wake(None)
 
+    def end(self) -> None:
+        """Nobody moves it any more."""
+        self._ended.set()
+
     def join(self, timeout_ms: int) -> bool:
-        """Wait for the end of the thread; False if it did not end in time."""
-        if self._thread is not None:
-            self._thread.join(timeout_ms / 1000)
-            return not self._thread.is_alive()
-        return True
+        """Wait for its end; False if it did not come in time."""
+        return self._mover is None or self._ended.wait(timeout_ms / 1000)
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None and self._thread.is_alive()
+        """Whether somebody moves it."""
+        return self._mover is not None and self._mover.alive and not self._ended.is_set()
 
     @property
     def stuck(self) -> bool:
@@ -147,20 +169,7 @@ class PullJob:
         had, self._had_trouble = self._had_trouble, False
         return had
 
-    # -- the thread ------------------------------------------------------------------------------------------------
-
-    def run(self) -> None:
-        """Tick and wait until stopped or fenced."""
-        while not self.finished:
-            pause = self.tick_whatever_happens()
-            self.ticked_at = self._clock.monotonic()
-            if pause > 0:
-                patient = self._pulling.idle and not self._troubles
-                with self.condition:
-                    if not self._woken or self._troubles:
-                        self._looks_at = self._clock.monotonic() + pause if patient else None
-                        self._clock.wait(self.condition, pause)
-                        self._looks_at = None
+    # -- what its mover asks ---------------------------------------------------------------------------------------
 
     @property
     def finished(self) -> bool:
@@ -169,21 +178,25 @@ class PullJob:
             return False
         return not self.in_flight.busy and not self._inbox
 
-    def tick_whatever_happens(self) -> float:
-        """As `tick`; after an error that nobody expected, what is not being sent or acked is pulled anew."""
-        try:
-            return self.tick()
-        except Exception:
-            log.exception("tick_failed", queue=self.keys.tag)
-            self._progress.pulled("an unexpected error; the log has it (tick_failed)")
-            if self._observer is not None:
-                self._observer.failed()
-            self._tenure.incarnation.go_on()
-            self.in_flight.reset()
-            return self._trouble()
+    def wants_to_look(self, now: float) -> bool:
+        """Whether there is something to do, by the precise monotonic clock. While it backs off nothing wakes it."""
+        return now >= self.looks_at or (self._woken and not self._troubles)
 
-    def tick(self) -> float:
-        """Settle, pull and send what there is; the ms until it is to be called again (0 = at once)."""
+    @property
+    def in_backlog(self) -> bool:
+        """Whether a look would take a slice of its backlog."""
+        return self._pulling.in_backlog
+
+    @property
+    def presses(self) -> bool:
+        """Whether it has something to do besides, which does not wait for its turn to take from its backlog."""
+        fresh_in = self._pulling.fresh_in
+        return self._woken or (fresh_in is not None and fresh_in <= 0)
+
+    # -- a tick, in two halves -------------------------------------------------------------------------------------
+
+    def ask(self, *, backlog: bool = True) -> Sequence[Command[Any]]:
+        """What Redis is to be told and asked now; without `backlog` nothing is taken from its backlog."""
         ending = self._stopping or self.fenced
         self._hear()
         if self._pulse is not None:
@@ -191,25 +204,21 @@ class PullJob:
         if ending:
             self.in_flight.stop_sending(fenced=self.fenced)
         else:
-            self._pulling.look_at_refusals()
             self.in_flight.drop_backed_off()
             self.in_flight.send_waiting(min(self.now(), self._clock.now()))
         now: Now = self._test_now() if self._test_now is not None else ""
-        steps = self.in_flight.steps(now)
-        unparks = [] if ending else self._parking.commands()
-        try:
-            pulls = [] if ending or self._parking.before_pulls else self._pulling.pulls(now)
-            wanted: list[Command[Any]] = [step.command for step in steps]
-            wanted += [command for _, command in unparks]
-            wanted += [pull.command for pull in pulls]
-            answers = self._store.run_many(wanted) if wanted else []
-            return self._apply(steps, unparks, pulls, answers)
-        finally:
-            self._pulling.end_turn()
+        self._round = asked = _Round(self.in_flight.steps(now), [], {}, [])
+        if not ending:
+            asked.streams = self._pulling.streams_to_ask(every=self._refused is not None)
+            if self._refused is None:
+                asked.unparks = self._parking.commands()
+                if not self._parking.before_pulls:
+                    asked.pulls = self._pulling.pulls(now, backlog=backlog)
+        return asked.commands()
 
     def _hear(self) -> None:
         """Take in what other threads have said since the last tick."""
-        with self.condition:
+        with self._lock:
             inbox, self._inbox = self._inbox, []
             wake, self._wake = self._wake, None
             self._woken = False
@@ -222,54 +231,101 @@ class PullJob:
                 else:
                     self.in_flight.sent(batch, results, self.now())
             except Exception:
-                with self.condition:
+                with self._lock:
                     self._inbox[:0] = inbox[place + 1 :]
                 raise
 
-    def _apply(self, steps: list[Step], unparks: list[tuple[str, Any]], pulls: list[Pull], answers: list[Any]) -> float:
-        failed = next((answer for answer in answers if isinstance(answer, StoreError)), None)
-        told = answers[: len(steps)]
-        unparked = answers[len(steps) : len(steps) + len(unparks)]
-        pulled = answers[len(steps) + len(unparks) :]
-        confirmed = False
+    def take(self, answers: Sequence[Any]) -> None:
+        """Make of the answers, in the order of the commands, what is to be made of them."""
+        pause = self._take(self._round, list(answers))
+        self.looks_at = self._clock.precise() + pause
+        self.ticked_at = self._clock.monotonic()
+
+    def _take(self, asked: _Round, answers: list[Any]) -> float:
+        told, answers = answers[: len(asked.steps)], answers[len(asked.steps) :]
+        unparked, answers = answers[: len(asked.unparks)], answers[len(asked.unparks) :]
+        streams, pulled = answers[: len(asked.streams)], answers[len(asked.streams) :]
         self._pulling.see_clock(pulled)  # what goes now is held against the time that Redis has just told
-        for step, answer in zip(steps, told, strict=True):
-            if not isinstance(answer, StoreError):
-                confirmed = confirmed or step.fate in (Ack, Bury)
-                self._fence(self.in_flight.told(step, answer, self.now()))
-        for (name, _), answer in zip(unparks, unparked, strict=True):
+        confirmed = self._told(asked.steps, told)
+        for (name, _), answer in zip(asked.unparks, unparked, strict=True):
             if answer is None:
                 self._fence(True)
             elif not isinstance(answer, StoreError):
                 self._parking.told(name, answer)
-        more = False
+        changed = bool(asked.streams) and self._pulling.told_of_streams(asked.streams, streams)
+        confirmed = self._pulled(asked.pulls, pulled, asked.steps) or confirmed
+        self._progress.see(confirmed=confirmed, outstanding=self.in_flight.outstanding)
+        failed = next((one for one in (*told, *unparked, *pulled) if isinstance(one, StoreError)), None)
+        refused, self._refused = self._refused, None
+        if failed is None and refused is not None and not changed:
+            failed = refused  # it was no stream that is at fault
+        if failed is not None:
+            return self._failed(failed, was_refused=refused is not None)
+        self._troubles = 0
+        if self.fenced or self._stopping:
+            return 0 if self.in_flight.to_settle else LONGEST_WAIT  # a report ends it
+        # What was settled has made room, perhaps for some that are parked.
+        at_once = changed or bool(asked.unparks) or (bool(asked.steps) and self.in_flight.parked_for_targets)
+        return self._pulling.pause(at_once=at_once)
+
+    def _told(self, steps: Sequence[Step], answers: Sequence[Any]) -> bool:
+        """Let go of what Redis has answered for; whether any was confirmed."""
+        confirmed = False
+        for step, answer in zip(steps, answers, strict=True):
+            if not isinstance(answer, StoreError):
+                confirmed = confirmed or step.fate in (Ack, Bury)
+                self._fence(self.in_flight.told(step, answer, self.now()))
+        return confirmed
+
+    def _pulled(self, pulls: Sequence[Pull], answers: Sequence[Pulled | StoreError | None], steps: list[Step]) -> bool:
+        """Take what came; whether any was appended.
+
+        A server that had lost its scripts may have pulled before it settled what it was told: that stays out.
+        """
         settled = {ticket for step in steps for ticket in step.tickets}
-        for pull, answer in zip(pulls, pulled, strict=True):
+        appended = False
+        for pull, answer in zip(pulls, answers, strict=True):
             if isinstance(answer, StoreError):
                 self._pulling.failed(pull)
             elif answer is None:
                 self._fence(True)
             else:
                 self._history.see(self.keys.number, answer.counted)
-                more = self._pulling.take(pull, answer, settled) or more
-                confirmed = confirmed or answer.appended > 0
-        if pulled:
-            errors = [answer for answer in pulled if isinstance(answer, StoreError)]
-            self._progress.pulled(str(errors[0]) if len(errors) == len(pulled) else None)
-        self._progress.see(confirmed=confirmed, outstanding=self.in_flight.outstanding)
-        if failed is not None:
-            self._tenure.incarnation.go_on()
-            if not isinstance(failed, StoreUnavailable) and self._pulling.find_refusals():
+                self._pulling.take(pull, answer, settled)
+                appended = appended or answer.appended > 0
+        if settled:
+            self._pulling.room_made()
+        if answers:
+            errors = [answer for answer in answers if isinstance(answer, StoreError)]
+            self._progress.pulled(str(errors[0]) if len(errors) == len(answers) else None)
+        return appended
+
+    # -- trouble ---------------------------------------------------------------------------------------------------
+
+    def _failed(self, error: StoreError, *, was_refused: bool) -> float:
+        """Redis did not answer, or refused something. It may be one stream that it refuses: all are asked first."""
+        self._tenure.incarnation.go_on()
+        if not isinstance(error, StoreUnavailable) and not was_refused:
+            self._refused = error
+            if self._pulling.streams_to_ask(every=True):
                 return 0
-            log.warning("redis_trouble", queue=self.keys.tag, error=str(failed))
-            if self._observer is not None and not isinstance(failed, StoreUnavailable):
-                self._observer.failed()  # it answers, and refuses: nobody but people can mend that
-            return self._trouble()
-        self._troubles = 0
-        if self.fenced:
-            return 0 if self.in_flight.to_settle else LONGEST_WAIT
-        # What was settled has made room, perhaps for some that are parked.
-        return self._pulling.pause(more or bool(unparks) or (bool(steps) and self.in_flight.parked_for_targets))
+            self._refused = None
+        log.warning("redis_trouble", queue=self.keys.tag, error=str(error))
+        if self._observer is not None and not isinstance(error, StoreUnavailable):
+            self._observer.failed()  # it answers, and refuses: nobody but people can mend that
+        return self._trouble()
+
+    def failed(self) -> None:
+        """After an error that nobody expected: what is not being sent or acked is pulled anew."""
+        log.exception("tick_failed", queue=self.keys.tag)
+        self._progress.pulled("an unexpected error; the log has it (tick_failed)")
+        if self._observer is not None:
+            self._observer.failed()
+        self._tenure.incarnation.go_on()
+        self._refused = None
+        self.in_flight.reset()
+        self.looks_at = self._clock.precise() + self._trouble()
+        self.ticked_at = self._clock.monotonic()
 
     def _trouble(self) -> float:
         self._had_trouble = True

@@ -30,6 +30,8 @@ def complaints(node: Node) -> list[str]:
         off = f"{abs(node.skew.ms)} ms {'behind' if node.skew.ms > 0 else 'ahead of'} that of Redis"
         found.append(f"the clock of this worker is {off}, and {FAR} is too much: synchronise both clocks (NTP)")
     for queue, job in sorted(node.jobs.items()):
+        if not job.alive and not job.finished:
+            found.append(f"queue {queue}: the thread that pulls it has ended")
         if job.stuck:
             found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
         if job.pulls_fail is not None and node.glance.answers:

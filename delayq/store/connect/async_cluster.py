@@ -163,6 +163,10 @@ class AsyncCluster:
         finally:
             await connection.close()
 
+    def server_of(self, key: str) -> Node | None:
+        """The primary where a key lies, as far as is known."""
+        return self._slots.node_of(key)
+
     async def connect(self) -> Connection:
         """A connection to any server, each time to the next one: all of them pass on what is published.
 

@@ -126,6 +126,10 @@ class AsyncStore:
         if (again := exchange.answered(reply)) is not None:
             await connection.send(again)
 
+    def server_of(self, key: str) -> address.Node | None:
+        """The primary of a cluster where a key lies, as far as is known; None without a cluster."""
+        return self._cluster.server_of(key) if self._cluster is not None else None
+
     async def connect(self) -> Connection:
         """A new connection for what is no command, such as a subscription; raises what redis-py does."""
         return await (self._cluster or self._pool).connect()

@@ -164,6 +164,10 @@ class Cluster:
         finally:
             connection.close()
 
+    def server_of(self, key: str) -> Node | None:
+        """The primary where a key lies, as far as is known."""
+        return self._slots.node_of(key)
+
     def connect(self) -> Connection:
         """A connection to any server, each time to the next one: all of them pass on what is published.
 

@@ -127,6 +127,10 @@ class Store:
         if (again := exchange.answered(reply)) is not None:
             connection.send(again)
 
+    def server_of(self, key: str) -> address.Node | None:
+        """The primary of a cluster where a key lies, as far as is known; None without a cluster."""
+        return self._cluster.server_of(key) if self._cluster is not None else None
+
     def connect(self) -> Connection:
         """A new connection for what is no command, such as a subscription; raises what redis-py does."""
         return (self._cluster or self._pool).connect()

@@ -1,0 +1,224 @@
+"""What the thread that pulls has to do, each as a check of a `Puller`: fairness, wakes, failures, stops."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from delayq.store.commands import Command, plain
+from delayq.store.connect.store import Store
+from delayq.testing import ManualClock
+from workers.queue.pull_job import Mover, PullJob
+from workers.queue.puller import SLICES, Puller
+
+__all__ = ["CHECKS", "Job", "Servers", "command"]
+
+FAR = 500.0
+
+
+def command(name: str, number: int) -> Command[Any]:
+    """A command whose answer says whose it is."""
+    return plain(f"{name}-{number}", read=lambda reply: reply)
+
+
+class Servers:
+    """A store that answers each command by its name; `meanwhile` happens while a packet is under way."""
+
+    def __init__(self) -> None:
+        self.packets: list[list[str]] = []
+        self.meanwhile: Callable[[], None] | None = None
+        self.places: dict[str, tuple[str, int]] = {}
+
+    def run_many(self, commands: Iterable[Command[Any]]) -> list[Any]:
+        self.packets.append([str(one.args[0]) for one in commands])
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return list(self.packets[-1])
+
+    def server_of(self, key: str) -> tuple[str, int] | None:
+        return self.places.get(key)
+
+
+class _Keys:
+    def __init__(self, name: str) -> None:
+        self.state = name
+
+
+class Job:
+    """A pull job of which nothing is real but what its mover sees."""
+
+    def __init__(self, name: str, commands: int = 1, *, in_backlog: bool = False, looks_at: float = 0.0) -> None:
+        self.keys = _Keys(name)
+        self.name = name
+        self.in_backlog = in_backlog
+        self.looks_at = looks_at
+        self.pause = 0.0 if in_backlog else FAR
+        self.presses = self.finished = self.ended = False
+        self.breaks = ""
+        self.asked: list[bool] = []  # whether it might take from its backlog
+        self.told: list[list[str]] = []
+        self.failures = 0
+        self._commands = commands
+        self._mover: Mover | None = None
+
+    def moved_by(self, mover: Mover) -> None:
+        self._mover = mover
+
+    def wake(self) -> None:
+        self.presses = True
+        assert self._mover is not None
+        self._mover.wake()
+
+    def wants_to_look(self, now: float) -> bool:
+        return self.presses or now >= self.looks_at
+
+    def ask(self, *, backlog: bool) -> Sequence[Command[Any]]:
+        self.asked.append(backlog)
+        self.presses = False
+        if self.breaks == "ask":
+            raise RuntimeError("broken on purpose")
+        return [command(self.name, number) for number in range(self._commands)]
+
+    def take(self, answers: Sequence[Any]) -> None:
+        if self.breaks == "take":
+            raise RuntimeError("broken on purpose")
+        self.told.append(list(answers))
+        self.looks_at += self.pause
+
+    def failed(self) -> None:
+        self.failures += 1
+        self.looks_at += FAR
+
+    def end(self) -> None:
+        self.ended = True
+
+
+class NotingClock(ManualClock):
+    """Nobody waits: it notes for how long somebody would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
+        self.waits.append(timeout_ms)
+        return False
+
+
+def made(kind: type[Puller], *jobs: Job) -> tuple[Puller, Servers, NotingClock]:
+    """A puller with these jobs, whose thread does not run."""
+    servers, clock = Servers(), NotingClock()
+    puller = kind("puller", cast(Store, servers), clock)
+    for job in jobs:
+        puller.add(cast(PullJob, job))
+    return puller, servers, clock
+
+
+def all_that_want_to_look_go_in_one_packet(kind: type[Puller]) -> None:
+    jobs = [Job("a"), Job("b", 3), Job("later", looks_at=1.0), Job("c", 0), Job("d", 2)]
+    puller, servers, clock = made(kind, *jobs)
+    puller.round()
+    assert servers.packets == [["a-0", "b-0", "b-1", "b-2", "d-0", "d-1"]]
+    clock.advance(1)
+    puller.round()
+    assert servers.packets[1:] == [["later-0"]]
+
+
+def each_job_gets_the_answers_to_its_own_commands(kind: type[Puller]) -> None:
+    jobs = [Job("a"), Job("b", 3), Job("none", 0), Job("c", 2)]
+    puller, *_ = made(kind, *jobs)
+    puller.round()
+    for job in jobs:
+        assert job.told == [[f"{job.name}-{number}" for number in range(job._commands)]], job.name
+
+
+def backlogs_take_turns_and_few_at_a_time(kind: type[Puller]) -> None:
+    jobs = [Job(f"b{number}", in_backlog=True) for number in range(2 * SLICES + 1)]
+    puller, servers, _ = made(kind, *jobs)
+    for _ in range(2 * len(jobs)):
+        puller.round()
+        assert len(servers.packets[-1]) == SLICES
+    assert {len(job.asked) for job in jobs} == {2 * SLICES}
+
+
+def what_is_fresh_waits_for_no_turn_and_goes_ahead(kind: type[Puller]) -> None:
+    jobs = [Job(f"b{number}", in_backlog=True) for number in range(3 * SLICES)]
+    fresh, pressed = Job("fresh"), Job("pressed", in_backlog=True)
+    puller, servers, _ = made(kind, *jobs, fresh, pressed)
+    pressed.presses = True
+    puller.round()
+    assert servers.packets[0][:2] == ["fresh-0", "pressed-0"]
+    assert len(servers.packets[0]) == 2 + SLICES
+    assert (fresh.asked, pressed.asked) == ([True], [False])
+    puller.round()
+    assert len(servers.packets[1]) == SLICES
+
+
+def a_wake_while_a_packet_is_under_way_is_not_lost(kind: type[Puller]) -> None:
+    first, second = Job("first"), Job("second", looks_at=FAR)
+    puller, servers, clock = made(kind, first, second)
+    servers.meanwhile = second.wake
+    puller.round()
+    servers.meanwhile = None
+    puller.wait()
+    assert clock.waits == [], "it waits, though a job was woken"
+    puller.round()
+    assert servers.packets == [["first-0"], ["second-0"]]
+
+
+def it_waits_for_the_earliest_and_no_longer(kind: type[Puller]) -> None:
+    puller, servers, clock = made(kind, Job("a", looks_at=40.0), Job("b", looks_at=30.0))
+    puller.round()
+    puller.wait()
+    assert clock.waits == [30.0]
+    clock.advance(30)
+    puller.round()
+    assert servers.packets == [["b-0"]]
+
+
+def one_that_fails_fails_alone(kind: type[Puller]) -> None:
+    asks, takes, good = Job("asks", 2), Job("takes", 2), Job("good", 2)
+    asks.breaks, takes.breaks = "ask", "take"
+    puller, servers, _ = made(kind, asks, takes, good)
+    puller.round()
+    assert servers.packets == [["takes-0", "takes-1", "good-0", "good-1"]]
+    assert good.told == [["good-0", "good-1"]]
+    assert [job.failures for job in (asks, takes, good)] == [1, 1, 0]
+
+
+def a_packet_that_fails_fails_for_all_that_were_in_it(kind: type[Puller]) -> None:
+    jobs = [Job("a"), Job("b"), Job("later", looks_at=FAR)]
+    puller, servers, clock = made(kind, *jobs)
+
+    def broken() -> None:
+        raise RuntimeError("broken on purpose")
+
+    servers.meanwhile = broken
+    puller.round()
+    assert [job.failures for job in jobs] == [1, 1, 0]
+    servers.meanwhile = None
+    clock.advance(2 * int(FAR))
+    puller.round()
+    assert Counter(word for job in jobs for words in job.told for word in words) == Counter(["a-0", "b-0", "later-0"])
+
+
+def one_that_has_come_to_its_end_is_let_go(kind: type[Puller]) -> None:
+    jobs = [Job("a"), Job("b")]
+    puller, servers, clock = made(kind, *jobs)
+    jobs[0].finished = True
+    puller.round()
+    clock.advance(int(FAR))
+    puller.round()
+    assert [job.ended for job in jobs] == [True, False]
+    assert servers.packets == [["a-0", "b-0"], ["b-0"]]
+
+
+CHECKS: tuple[Callable[[type[Puller]], None], ...] = (
+    all_that_want_to_look_go_in_one_packet, each_job_gets_the_answers_to_its_own_commands,
+    backlogs_take_turns_and_few_at_a_time, what_is_fresh_waits_for_no_turn_and_goes_ahead,
+    a_wake_while_a_packet_is_under_way_is_not_lost, it_waits_for_the_earliest_and_no_longer,
+    one_that_fails_fails_alone, a_packet_that_fails_fails_for_all_that_were_in_it,
+    one_that_has_come_to_its_end_is_let_go,
+)  # fmt: skip
