@@ -7,8 +7,6 @@ command line write, answer and export is searched, while all goes well and while
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -30,7 +28,7 @@ from tests.faults.flow import batch
 from tests.support.deliveries import delivery
 from tests.support.keys import KeyFile
 from tests.support.receiver import Answer, Receiver, Request
-from tests.support.service import ROOT, OneProcess, Service
+from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -72,16 +70,13 @@ def receiver() -> Iterator[Receiver]:
         yield running
 
 
-def cli(environment: dict[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-m", "delayq.cli", *arguments]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
-    ran = subprocess.run(
-        command, cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    return ran.stdout + ran.stderr
-
-
-def test_h7_no_secret_is_ever_said(guarded: tuple[EmbeddedServer, str], receiver: Receiver, tmp_path: Path) -> None:
+def test_h7_no_secret_is_ever_said(
+    guarded: tuple[EmbeddedServer, str],
+    receiver: Receiver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     server, url = guarded
     keys = KeyFile(tmp_path / "keys.yaml")
     headers = keys.add("canary")
@@ -106,7 +101,9 @@ def test_h7_no_secret_is_ever_said(guarded: tuple[EmbeddedServer, str], receiver
     worker_port = free_port()
     service.workers[0].settings["worker_port"] = str(worker_port)
     service.http.headers.update(headers)
-    environment = {f"DELAYQ_{name.upper()}": value for name, value in service.settings.items() if value}
+    for name, value in service.settings.items():
+        if value:
+            monkeypatch.setenv(f"DELAYQ_{name.upper()}", value)
 
     def look(when: str) -> None:
         """Ask for everything."""
@@ -124,7 +121,8 @@ def test_h7_no_secret_is_ever_said(guarded: tuple[EmbeddedServer, str], receiver
             ("get", "refused"), ("era", "show"), ("api-keys", "list"), ("api-keys", "list", "--json"),
             ("schedule", "nowhere", "x", "--delay", "x"),
         ):  # fmt: skip
-            heard.add(f"{when}: delayq {command[0]}", cli(environment, *command))
+            main(command)
+            heard.add(f"{when}: delayq {command[0]}", "".join(capfd.readouterr()))
 
     try:
         service.start()

@@ -33,8 +33,9 @@ LONG: Final = (
     r"tests/house/test_own_rabbitmq\.py",
     r"tests/protocol/test_state_machine\.py::test_the_state_machine_fails_",
     r"tests/soak/test_commandline\.py",
+    r"tests/spark/test_spark\.py",
     r"tests/targets/test_conformance\.py::.*\[(kafka|rabbitmq|rocketmq)",
-    r"tests/targets/test_(kafka_cluster|kafka_faults|rabbitmq_node|rabbitmq_outages|rabbitmq_tls)\.py",
+    r"tests/targets/test_(kafka_cluster|kafka_faults|rabbitmq_node|rabbitmq_outages|rabbitmq_tls|rocketmq_broker)\.py",
     r"tests/\w+/test_\w+\.py::test_a_real_(kafka|rocketmq)_",
 )
 _LONG: Final = re.compile("|".join(LONG))
