@@ -34,9 +34,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         prog="./dev bench",
         allow_abbrev=False,
         description="Measure delayq beside a limit measured in the same run. Goals that are missed are told, "
-        "and are no failure. `all`, in full, also renders docs/benchmarks.md; it takes most of an hour. "
+        "and are no failure. `all`, in full, also renders docs/benchmarks.md; it takes hours. "
         "`growth`, in full, needs 10 GB of memory and 20 GB in the folder for temporary files (TMPDIR); `failover` and "
-        "`scale` need Java and a ZooKeeper, `spark` needs Java.",
+        "`scale` need Java and a ZooKeeper, `spark` needs Java; `peers` are those whose toolchains are there.",
     )
     parser.add_argument("name", metavar="NAME", choices=[*NAMES, "all"], help=", ".join([*NAMES, "all"]))
     parser.add_argument("--quick", action="store_true", help="fewer messages, once; never rendered")

@@ -47,8 +47,8 @@ DELAYS: Final = (200, 1_000)
 #: ms of a phase that are not counted, and between two phases.
 BEFORE: Final = 500
 APART: Final = 200
-#: Scheduled so many at a time, each time into one queue: every queue gets some of every ms.
-TOGETHER: Final = 20
+#: Scheduled so many at a time, each time into one queue: all queues get some of every phase.
+TOGETHER: Final = 100
 #: Messages a second that are scheduled so, and by the commands of the limit.
 PACE: Final = 10_000
 BARE_PACE: Final = 60_000
