@@ -19,7 +19,7 @@ from delayq.client.schedule import encode_all, schedule_encoded
 from delayq.store.commands import Retention
 from delayq.store.keys import queue_keys
 
-__all__ = ["Watch", "lead", "schedule_ahead", "sleep_until", "span_of"]
+__all__ = ["Watch", "in_time", "lead", "schedule_ahead", "sleep_until", "span_of"]
 
 _PACE: Final = 20_000
 
@@ -39,6 +39,12 @@ def lead(count: int, spare: int = 1500, pace: float = 0) -> int:
     `pace` is how many a second it was lately; if that is not known it is measured, once, on an empty server.
     """
     return int(1000 * count / ((pace or _pace()) * 0.5)) + spare
+
+
+def in_time(count: int, spare: int = 1500, pace: float = 0) -> int:
+    """The moment (Unix ms) at which `count` messages may fall due that are begun to be scheduled now."""
+    ahead = lead(count, spare, pace)  # it may take its time, to measure
+    return int(now()) + ahead
 
 
 def span_of(count: int) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.harness import CpuMeter, now, progress
-from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until, span_of
+from benchmarks.load.backlog import Watch, in_time, lead, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import DAY, Due, make, spread
 from benchmarks.measures.schedule import schedule_all
 from benchmarks.running import limit
@@ -87,7 +87,7 @@ def _fill(client: Client, sizes: Sizes) -> Subset:
         schedule_all(client, some)
     pace = half / (time.perf_counter() - began)
     a_round = 2 * lead(sizes.measured, pace=pace) + 1000 * sizes.measured // 50_000
-    subset = Subset(sizes, half, int(now()) + lead(half, pace=pace) + a_round, a_round)
+    subset = Subset(sizes, half, in_time(half, pace=pace) + a_round, a_round)
     for some in _slices(half, sizes.many, subset.due):
         schedule_all(client, some)
     return subset

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.harness import RssMeter, Scale, in_pairs, now
-from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until
+from benchmarks.harness import RssMeter, Scale, in_pairs
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until
 from benchmarks.load.messages import make, spread
 from benchmarks.load.producer import Plan
 from benchmarks.measures.drain import plain_rate
@@ -72,7 +72,7 @@ def _measure(count: int) -> Burst:
         Client(running.url) as client,
         closing(Watch(running.url, (TOPIC,))) as watch,
     ):
-        moment = int(now()) + lead(count) + BEFORE_MS
+        moment = in_time(count) + BEFORE_MS
         seconds = BEFORE_MS / 1000 + count / SLOWEST + 1
         plan = Plan(running.url, OTHERS, RATE, moment - BEFORE_MS, seconds, DELAYS)
         schedule_ahead(client, make(count, spread(moment, 1), topics=(TOPIC,)), moment - BEFORE_MS)

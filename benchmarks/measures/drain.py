@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress
-from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until, span_of
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import make, spread
 from benchmarks.results import LEFT_OUT, Figure, Pair, paired
 from benchmarks.running import limit
@@ -112,7 +112,7 @@ def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> fl
         Client(running.url) as client,
         closing(Watch(running.url)) as watch,
     ):
-        moment, span = int(now()) + lead(count), span_of(count)
+        moment, span = in_time(count), span_of(count)
         schedule_ahead(client, make(count, spread(moment, span), keys=variant.keys), moment)
         sleep_until(moment - 5)
         meter = CpuMeter(server=running.pid, worker=process.pid)

@@ -18,7 +18,7 @@ import msgspec
 
 from benchmarks.errors import TooLate
 from benchmarks.harness import CpuMeter, Scale, now, progress
-from benchmarks.load.backlog import Watch, lead, schedule_ahead, span_of
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, span_of
 from benchmarks.load.messages import make, spread
 from benchmarks.load.standing import Cpu, Sizes, delayq_many, drain, far, plain_many
 from benchmarks.measures.schedule import schedule_all
@@ -120,7 +120,7 @@ def _drain_few(measured: int) -> Cpu:
 
 def _drain_round(client: Client, watch: Watch, meter: CpuMeter) -> bool:
     """Measure how a few are drained; False if they could not be scheduled in time."""
-    moment = int(now()) + lead(FEW, spare=500)
+    moment = in_time(FEW, spare=500)
     try:
         schedule_ahead(client, make(FEW, spread(moment, span_of(FEW))), moment)
     except TooLate:

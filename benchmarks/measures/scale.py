@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.harness import CpuMeter, Scale, now, progress
-from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until, span_of
+from benchmarks.harness import CpuMeter, Scale, progress
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import make, spread
 from benchmarks.measures.drain import NULL_ROUTES
 from benchmarks.results import Figure, single
@@ -106,7 +106,7 @@ def _measure(setup: Setup, count: int, zookeeper: ZooKeeperServer) -> Drained:
         Client(group.url) as client,
         closing(Watch(group.url)) as watch,
     ):
-        moment, span = int(now()) + lead(count, spare=4_000), span_of(count)
+        moment, span = in_time(count, spare=4_000), span_of(count)
         schedule_ahead(client, make(count, spread(moment, span)), moment)
         sleep_until(moment - 5)
         meter = CpuMeter(**group.pids, **team.pids)

@@ -26,7 +26,7 @@ import msgspec
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress, switches, wait_for
 from benchmarks.load import bare_client
-from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until
 from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.load.producer import Plan
 from benchmarks.measures.drain import NULL_ROUTES
@@ -170,7 +170,7 @@ def plan(rates: Sequence[int], seconds: int, pace: int) -> tuple[list[Phase], li
     """The phases, and their messages in an order that has nothing to do with their dues."""
     each = BEFORE + 1000 * seconds
     count = sum(rate * each // 1000 for rate in rates)
-    begin = int(now()) + lead(count, pace=pace)
+    begin = in_time(count, pace=pace)
     starts = (begin + place * (each + APART) for place in range(len(rates)))
     found = [Phase(rate, start, start + each) for rate, start in zip(rates, starts, strict=True)]
     messages = [

@@ -25,7 +25,7 @@ import msgspec
 from benchmarks.brokers import NAMES, Broker, kit
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
-from benchmarks.load.backlog import Watch, lead, schedule_ahead, sleep_until, span_of
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.load.producer import Plan
 from benchmarks.measures.lateness import DELAYS, WARM_UP, Lateness, Traffic, lateness
@@ -98,7 +98,7 @@ def _throughput(scale: Scale, name: str, broker: Broker, details: dict[str, Any]
             Client(running.url) as client,
             closing(Watch(running.url)) as watch,
         ):
-            moment = int(now()) + lead(count)
+            moment = in_time(count)
             schedule_ahead(client, make(count, spread(moment, span_of(count)), keys=1), moment)
             sleep_until(moment - 5)
             meter = CpuMeter(server=running.pid, worker=process.pid)
