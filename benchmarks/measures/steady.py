@@ -44,6 +44,8 @@ TIMES_BARE: Final = {1_000: 1.8}
 STREAM_US: Final = {1_000: 300, 5_000: 115}
 NULL_US: Final = 400
 DELAYS: Final = (200, 1_000)
+#: ms that the producer and the consumer have to start.
+STARTING: Final = 2_500
 #: ms of a phase that are not counted, and between two phases.
 BEFORE: Final = 500
 APART: Final = 200
@@ -51,7 +53,7 @@ APART: Final = 200
 TOGETHER: Final = 100
 #: Messages a second that are scheduled so, and by the commands of the limit.
 PACE: Final = 10_000
-BARE_PACE: Final = 60_000
+BARE_PACE: Final = 12_000
 UNIT: Final = "µs a message"
 
 
@@ -262,7 +264,7 @@ def _traffic(rate: int, seconds: int, number: int) -> tuple[Cost, Lateness]:
         server() as running,
         worker(running.url) as process,
     ):
-        start = int(now()) + 1500
+        start = int(now()) + STARTING
         warm_up = DELAYS[1] + BEFORE
         planned = Plan(running.url, ("order.cancel",), rate, start, seconds + warm_up / 1000, DELAYS)
         counted = Phase(rate, start + DELAYS[1], start + warm_up + 1000 * seconds)
@@ -272,7 +274,9 @@ def _traffic(rate: int, seconds: int, number: int) -> tuple[Cost, Lateness]:
             meter.begin()
             sleep_until(counted.end)
             cost = meter.end(rate * seconds)
-            arrived, _ = traffic.wait()
+            arrived, producer_late = traffic.wait()
+    if producer_late > DELAYS[0]:
+        progress(f"steady: the producer was {producer_late:,.0f} ms late: what it scheduled then was due at once")
     found = lateness([one for one in arrived if counted.first <= one.due < counted.end])
     progress(f"steady: {cost.parts}, {found.consumer}")
     return cost, found
