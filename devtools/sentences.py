@@ -39,6 +39,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "owner": "owns queues {queues}",
     "pull_job_died": "its pull job ended by itself; the queue is claimed anew",
     "pull_job_stuck": "its pull job has not moved for 30 s; the queue is claimed anew",
+    "puller_failed": "{puller} met an unexpected error; it goes on",
     "pulls_fail": "every pull fails: {error}",
     "pulls_fail_over": "pulls work again",
     "pulse_failed": "could not look whether the process stood still",
