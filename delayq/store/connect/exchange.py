@@ -76,8 +76,11 @@ def promises(command: Command[Any]) -> bool:
 
 
 def once(command: Command[Any]) -> bool:
-    """Whether it is not to be sent again after its reply was lost: its owner goes on as the next incarnation."""
-    return bool(command.script) and scripts.load(command.script).fenced
+    """Whether it is not to be sent again after its reply was lost: an owner goes on as the next incarnation then.
+
+    A claim, which names none, is sent again.
+    """
+    return bool(command.script) and scripts.load(command.script).fenced and "#" in str(command.args[0])
 
 
 def deposed(reply: Any) -> bool:
