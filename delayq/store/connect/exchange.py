@@ -132,7 +132,7 @@ class Exchange:
         self._unsure: set[int] = set()  # were sent on a connection that broke before they were answered
 
     def to_send(self) -> Iterator[bytes]:
-        """Packets, in front of each of which replies are read while it is `full`; after a break it goes on where it was."""
+        """Packets; behind each, replies are to be read while the exchange is `full`. After a break it goes on where it was."""
         packet: list[bytes] = []
         size = 0
         while self._again or self._draw():
@@ -158,10 +158,10 @@ class Exchange:
         return False
 
     def _sent(self, index: int, command: Command[Any]) -> bytes:
-        packed = pack(command, self._flags, self.peer)
-        self.waiting.append((index, command, len(packed)))
-        self._bytes += len(packed)
-        return packed
+        whole = pack(command, self._flags, self.peer)
+        self.waiting.append((index, command, len(whole)))
+        self._bytes += len(whole)
+        return whole
 
     @property
     def full(self) -> bool:
@@ -215,8 +215,8 @@ class Exchange:
     def broke(self, error: Exception) -> bool:
         """Whether to go on with a new connection; if not, everything without an answer gets the error.
 
-        What was sent and not answered is sent once more, unless nothing was answered since that was done last, or
-        it is an owner's. Then nothing behind that is sent either: under the next incarnation it would have to be.
+        What was sent and not answered is sent once more, unless nothing was answered since that was done last. If an
+        owner's call is among it nothing is, nor what stands behind: its owner sends that as the next incarnation.
         """
         sent = [(index, command) for index, command, _ in self.waiting if index != NO_PLACE]
         again = bool(self.waiting) and broken(error) and self._replies > self._replies_at_last_break
