@@ -52,7 +52,7 @@ class Wire:
                 self.spread.unreachable(node, routed, redis.exceptions.ConnectionError("refused"))
                 continue
             self.sent.append((node, routed))
-            self.link(node).packed(routed)
+            self.link(node).again(routed)
         return [(node, routed.place) for node, routed in self.sent]
 
     def link(self, node: tuple[str, int]) -> PrimaryLink:
@@ -207,7 +207,7 @@ def test_what_an_owner_sent_to_a_server_that_broke_is_not_sent_again_nor_what_st
     sending = wire.spread.to_send()
     for _ in range(2):
         node, routed = next(sending)
-        wire.link(node).packed(routed)
+        wire.link(node).again(routed)
     wire.spread.lost(wire.link(A), redis.exceptions.ConnectionError("reset"))
     assert list(sending) == []
     assert wire.spread.next_round() == 0.0
@@ -241,12 +241,12 @@ def cancelled(count: int, *, replicas: int) -> list[Any]:
     wire.round()
     (node,) = wire.spread.links
     link = wire.link(node)
-    assert link.barriers()
+    assert link.rest()
     for _ in range(count):
         wire.reply(node, [b"cancelled"])
     wire.reply(node, b"ok")
     wire.reply(node, replicas)
-    assert not link.barriers()
+    assert not link.rest()
     return wire.spread.result()
 
 
@@ -263,13 +263,13 @@ def test_what_was_sent_once_more_behind_the_barrier_needs_another_one() -> None:
     wire.round()
     (node,) = wire.spread.links
     link = wire.link(node)
-    assert link.barriers()
+    assert link.rest()
     again = wire.reply(node, redis.exceptions.NoScriptError("No matching script."))
     assert again is not None
     assert scripts.load("cancel").text.encode() in again
     for reply in (b"ok", 1, [b"cancelled"]):
         wire.reply(node, reply)
-    second = link.barriers()
+    second = link.rest()
     assert [scripts.load("barrier").sha in str(second), "WAIT" in str(second)] == [True, True]
     for reply in (b"ok", 1):
         wire.reply(node, reply)
@@ -293,7 +293,7 @@ def test_a_change_that_went_elsewhere_is_covered_there_alone() -> None:
     wire.reply(node, redis.exceptions.MovedError(f"{slot_of(queue_keys(3).state)} {elsewhere[0]}:{elsewhere[1]}"))
     wire.spread.next_round()
     assert wire.round() == [(elsewhere, 0)]
-    assert wire.link(elsewhere).barriers()
+    assert wire.link(elsewhere).rest()
     for reply in ([b"cancelled"], b"ok", 1):
         wire.reply(elsewhere, reply)
     assert wire.spread.result() == [["cancelled"]]
@@ -303,4 +303,4 @@ def test_what_only_reads_waits_for_nobody() -> None:
     wire = Wire([commands.find_by_key(queue_keys(3), "key", 10)], DURABILITY)
     wire.round()
     (node,) = wire.spread.links
-    assert not wire.link(node).barriers()
+    assert not wire.link(node).rest()

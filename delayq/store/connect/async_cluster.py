@@ -94,7 +94,7 @@ class AsyncCluster:
             except FAULTS as error:
                 await self._lose(spread, link, error)
         for _ in range(BARRIERS if spread.durability is not None else 1):
-            await self._each(spread, self._send_barriers)
+            await self._each(spread, self._send_rest)
             await self._each(spread, self._drain)
 
     async def _each(self, spread: Spread, step: Callable[[Spread, PrimaryLink], Awaitable[None]]) -> None:
@@ -104,9 +104,9 @@ class AsyncCluster:
             except FAULTS as error:
                 await self._lose(spread, link, error)
 
-    async def _send_barriers(self, _spread: Spread, link: PrimaryLink) -> None:
-        if packed := link.barriers():
-            await link.connection.send(packed)
+    async def _send_rest(self, _spread: Spread, link: PrimaryLink) -> None:
+        if packet := link.rest():
+            await link.connection.send(packet)
 
     async def _drain(self, spread: Spread, link: PrimaryLink) -> None:
         while link.waiting:

@@ -95,7 +95,7 @@ class Cluster:
             except FAULTS as error:
                 self._lose(spread, link, error)
         for _ in range(BARRIERS if spread.durability is not None else 1):
-            self._each(spread, self._send_barriers)
+            self._each(spread, self._send_rest)
             self._each(spread, self._drain)
 
     def _each(self, spread: Spread, step: Callable[[Spread, PrimaryLink], None]) -> None:
@@ -105,9 +105,9 @@ class Cluster:
             except FAULTS as error:
                 self._lose(spread, link, error)
 
-    def _send_barriers(self, _spread: Spread, link: PrimaryLink) -> None:
-        if packed := link.barriers():
-            link.connection.send(packed)
+    def _send_rest(self, _spread: Spread, link: PrimaryLink) -> None:
+        if packet := link.rest():
+            link.connection.send(packet)
 
     def _drain(self, spread: Spread, link: PrimaryLink) -> None:
         while link.waiting:

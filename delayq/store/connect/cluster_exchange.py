@@ -22,6 +22,7 @@ from delayq.store.connect.exchange import (
     AHEAD,
     AHEAD_BYTES,
     NO_PLACE,
+    PACKET,
     PASSING_ERRORS,
     UNANSWERED,
     as_not_done,
@@ -65,6 +66,7 @@ class PrimaryLink:
         self.waiting: deque[tuple[Routed, int]] = deque()
         self.barrier = Barrier(durability) if durability is not None else None
         self._bytes = 0
+        self._packet = bytearray()  # to be sent before any reply is read
 
     @property
     def full(self) -> bool:
@@ -72,23 +74,43 @@ class PrimaryLink:
         return self._question is not None or len(self.waiting) >= AHEAD or self._bytes >= AHEAD_BYTES
 
     def to_send(self, routed: Routed) -> Iterator[bytes]:
-        """The command, and before it the question of the clock if its deadline takes that."""
+        """The command, and before it the question of the clock if its deadline takes that; small ones wait for `rest`."""
         self.pending = routed
         if promises(routed.command) and self.peer.stale:
             self._question = self.peer.ask()
-            yield self.packed(Routed(NO_PLACE, self._question))
+            self._add(Routed(NO_PLACE, self._question))
+            yield self._take_packet()
         self.pending = None
-        yield self.packed(routed)
+        self._add(routed)
+        if len(self._packet) >= PACKET or self.full:
+            yield self._take_packet()
 
-    def packed(self, routed: Routed) -> bytes:
-        """A command as it is sent now."""
-        asking = self.packed(Routed(NO_PLACE, ASKING)) if routed.asking else b""
-        packed = pack(routed.command, self._flags, self.peer)
-        self.waiting.append((routed, len(packed)))
-        self._bytes += len(packed)
+    def rest(self) -> bytes:
+        """What is to be sent before the last replies are read, with what has to follow the changes sent so far."""
+        if self.barrier is not None and self.barrier.needed:
+            for command in self.barrier.commands():
+                self._add(Routed(NO_PLACE, command))
+        return self._take_packet()
+
+    def again(self, routed: Routed) -> bytes:
+        """A command that is to be sent once more, at once."""
+        self._add(routed)
+        return self._take_packet()
+
+    def _add(self, routed: Routed) -> None:
+        if routed.asking:
+            self._add(Routed(NO_PLACE, ASKING))
+        whole = pack(routed.command, self._flags, self.peer)
+        self.waiting.append((routed, len(whole)))
+        self._bytes += len(whole)
+        self._packet += whole
         if self.barrier is not None:
             self.barrier.sent(routed.command)
-        return asking + packed
+
+    def _take_packet(self) -> bytes:
+        packet = bytes(self._packet)
+        self._packet.clear()
+        return packet
 
     def take(self) -> Routed:
         """The command whose reply has come."""
@@ -97,12 +119,6 @@ class PrimaryLink:
         if routed.command is self._question:
             self._question = None
         return routed
-
-    def barriers(self) -> bytes:
-        """What has to follow the changes sent so far."""
-        if self.barrier is None or not self.barrier.needed:
-            return b""
-        return b"".join(self.packed(Routed(NO_PLACE, command)) for command in self.barrier.commands())
 
 
 class Spread:
@@ -173,7 +189,7 @@ class Spread:
         routed = link.take()
         if isinstance(reply, Exception):
             again = self._refused(link, routed, reply)
-            return link.packed(again) if again is not None else None
+            return link.again(again) if again is not None else None
         answer = read_reply(routed.command, reply)
         if routed.place != NO_PLACE:
             self.answers[routed.place] = answer

@@ -16,7 +16,7 @@ from delayq.store.connect.options import packed
 from delayq.store.connect.peer import Peer, late_by
 
 __all__ = [
-    "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",
+    "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",
     "as_unknown", "broken", "deposed", "once", "pack", "promises", "read_reply", "single", "translate",
 ]  # fmt: skip
 
