@@ -42,11 +42,11 @@ def _forget_parked_sets(self: InFlight) -> None:
 
 
 def _stay_where_it_is(self: InFlight, name: str, answer: Any) -> None:
-    self._parked.told(name, answer)
+    self._parked.observe(name, answer)
 
 
 def _believe_the_answer_alone(self: InFlight, name: str, answer: Any) -> None:
-    if (due := self._parked.told(name, answer)) is not None:
+    if (due := self._parked.observe(name, answer)) is not None:
         self.rewind(due)
 
 
@@ -100,7 +100,12 @@ def _leave_what_waits(self: InFlight) -> None:
 #: What is replaced by what; and seeds that show it.
 MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     "a reset that forgets what was parked": (InFlight, "reset", _forget_parked_sets, (0, 3, 5)),
-    "parked sets that are never found again": (ParkedSets, "found", lambda self, names, pending=(): None, (31, 45)),
+    "parked sets that are never found again": (
+        ParkedSets,
+        "observe_names",
+        lambda self, names, pending=(): None,
+        (31, 45),
+    ),
     "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (0, 1, 2)),
     "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (20, 58)),
     "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (0, 1, 2)),

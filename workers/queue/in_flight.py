@@ -298,10 +298,10 @@ class InFlight:
         """What Redis is to be told now."""
         return self._settlement.steps(self._tenure, now)
 
-    def told(self, step: Step, answer: Any, now: int) -> bool:
+    def answered(self, step: Step, answer: Any, now: int) -> bool:
         """Let go of what Redis has answered for; True if it says that this epoch is over."""
-        self._settlement.told(step)
-        messages = [message for message, _ in step.told]
+        self._settlement.answered(step)
+        messages = [message for message, _ in step.entries]
         if step.fate is Ack:
             for message in messages:
                 self._forget(message)
@@ -318,12 +318,12 @@ class InFlight:
             for message in messages:
                 self._forget(message)
             return False
-        for (message, fate), status in zip(step.told, answer, strict=True):
+        for (message, fate), status in zip(step.entries, answer, strict=True):
             if not isinstance(message, Corrupt):
-                self._told_failed(message, fate, status, now)
+                self._answered_failed(message, fate, status, now)
         return False
 
-    def _told_failed(self, message: InFlightMessage, fate: Retry | Bury, status: str, now: int) -> None:
+    def _answered_failed(self, message: InFlightMessage, fate: Retry | Bury, status: str, now: int) -> None:
         if status == "changed":
             self._drop(message)  # somebody else touched it: look again
         elif isinstance(fate, Retry) and status == "ok" and fate.due is None:
@@ -340,14 +340,14 @@ class InFlight:
 
     def observe_set(self, name: str, answer: Parked) -> None:
         """Redis says what a parked set is like now."""
-        if (due := self._parked.told(name, answer)) is not None:
+        if (due := self._parked.observe(name, answer)) is not None:
             self.rewind(due)
         for message, _ in self._settlement.to_park(name):  # it does not know of these yet
             self._parked.expect(name, message.place)
 
     def observe_sets(self, names: Iterable[str]) -> None:
         """Redis says which parked sets there are: what was forgotten is known again, and what is gone is pulled anew."""
-        if (due := self._parked.found(names, self._settlement.names)) is not None:
+        if (due := self._parked.observe_names(names, self._settlement.names)) is not None:
             self.rewind(due)
         for name in self._parked:
             if name.startswith("k:") and self._lanes.low(name):

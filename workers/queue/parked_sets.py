@@ -66,7 +66,7 @@ class ParkedSets:
             known.head = min(known.head, place)
             known.new = True
 
-    def told(self, name: str, answer: Parked) -> int | None:
+    def observe(self, name: str, answer: Parked) -> int | None:
         """Take in what a set is like; from which due on some of it may stand in the queue again, if any has left it."""
         known = self._sets.pop(name, None)
         if answer.head is not None:
@@ -115,7 +115,7 @@ class ParkedSets:
         for known in self._sets.values():
             known.new = False
 
-    def found(self, names: Iterable[str], pending: Collection[str] = ()) -> int | None:
+    def observe_names(self, names: Iterable[str], pending: Collection[str] = ()) -> int | None:
         """Take in the names that Redis has; `pending` are those where something is yet to be parked.
 
         Returns from which due on messages may stand in the queue again whose set has gone.

@@ -96,7 +96,7 @@ class Parking:
         self._probed[name] = self._probed.get(name, 0) + 1
         return random.random() if self._probed[name] > LOWEST_FIRST and self._probed[name] % 2 else 0.0
 
-    def told(self, name: _Name, answer: Parked) -> None:
+    def answered(self, name: _Name, answer: Parked) -> None:
         """Note what came back."""
         turn = self._parked.turn(name) if name in self._parked else ""
         self._in_flight.observe_set(name, answer)

@@ -251,7 +251,7 @@ class PullJob:
             if answer is None:
                 self._fence(True)
             elif not isinstance(answer, StoreError):
-                self._parking.told(name, answer)
+                self._parking.answered(name, answer)
         changed = bool(asked.streams) and self._pulling.told_of_streams(asked.streams, streams)
         confirmed = self._pulled(asked.pulls, pulled, asked.steps) or confirmed
         self._progress.see(confirmed=confirmed, outstanding=self.in_flight.outstanding)
@@ -274,7 +274,7 @@ class PullJob:
         for step, answer in zip(steps, answers, strict=True):
             if not isinstance(answer, StoreError):
                 confirmed = confirmed or step.fate in (Ack, Bury)
-                self._fence(self.in_flight.told(step, answer, self.now()))
+                self._fence(self.in_flight.answered(step, answer, self.now()))
         return confirmed
 
     def _pulled(self, pulls: Sequence[Pull], answers: Sequence[Pulled | StoreError | None], steps: list[Step]) -> bool:

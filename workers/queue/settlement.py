@@ -61,13 +61,13 @@ class Step(msgspec.Struct, frozen=True):
 
     fate: type[Fate]
     name: str
-    told: Sequence[tuple[Any, Any]]  # messages, each with its fate
+    entries: Sequence[tuple[Any, Any]]  # messages, each with its fate
     command: Command[Any]
 
     @property
     def tickets(self) -> Iterator[bytes]:
         """The tickets that it settles."""
-        return (message.ticket for message, _ in self.told)
+        return (message.ticket for message, _ in self.entries)
 
 
 class Settlement:
@@ -116,10 +116,10 @@ class Settlement:
             for some in (untold[start : start + CHUNK] for start in range(0, len(untold), CHUNK))
         ]
 
-    def told(self, step: Step) -> None:
+    def answered(self, step: Step) -> None:
         """Take off what Redis has answered. Steps are answered in the order in which they were made."""
         untold = self._untold[step.fate, step.name]
-        del untold[: len(step.told)]
+        del untold[: len(step.entries)]
         if step.name and not untold:
             del self._untold[step.fate, step.name]
 
