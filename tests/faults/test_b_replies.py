@@ -75,7 +75,7 @@ def test_b3_an_ack_whose_reply_was_lost_is_told_again_and_nothing_is_sent_twice(
     home.sink.expect("sink.b3", ids)
     eventually(lambda: not home.to_worker.armed, "the replies were lost")
     home.wait_until_done()
-    assert home.to_worker.dropped[-5:] == ["ack"] * 5
+    assert home.to_worker.dropped[-1] == "ack"  # the replies behind it in the same packet are lost with it
     home.sink.expect("sink.b3", ids)
     assert home.http.get("/v1/stats").json()["counters"]["forwarded"] == before + 200
 
