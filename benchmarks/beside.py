@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import in_turns
-from benchmarks.results import ROOT, Figure, Pair, Result, load, paired
+from benchmarks.results import ROOT, Figure, Pair, Result, load, number, paired, single
 from benchmarks.running.processes import program
 
 __all__ = ["beside", "figures_beside"]
@@ -36,13 +36,24 @@ def beside(name: str, other: Path, rounds: int, *, quick: bool) -> list[Figure]:
 
 
 def figures_beside(here: Sequence[Result], there: Sequence[Result]) -> list[Figure]:
-    """Of whatever both have found in every round, and was not zero there."""
+    """Of whatever both have found in every round: what was zero there has no ratio, and is told if it is not zero here."""
     ours, theirs = list(map(_found, here)), list(map(_found, there))
-    return [
-        paired(name, unit, [Pair(one[name, unit], other[name, unit]) for one, other in zip(ours, theirs, strict=True)])
-        for name, unit in ours[0]
-        if all((name, unit) in one for one in ours) and all(one.get((name, unit)) for one in theirs)
-    ]
+    figures = []
+    for name, unit in ours[0]:
+        if not all((name, unit) in one for one in (*ours, *theirs)):
+            continue
+        pairs = [Pair(one[name, unit], other[name, unit]) for one, other in zip(ours, theirs, strict=True)]
+        if all(pair.limit for pair in pairs):
+            figures.append(paired(name, unit, pairs))
+        elif any(pair.value != pair.limit for pair in pairs):
+            figures.append(
+                single(
+                    f"{name}, {' and '.join(number(pair.limit) for pair in pairs)} there",
+                    unit,
+                    [pair.value for pair in pairs],
+                )
+            )
+    return figures
 
 
 def _found(result: Result) -> dict[tuple[str, str], float]:

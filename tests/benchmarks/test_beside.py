@@ -34,6 +34,12 @@ def test_medians_of_what_both_have_found_are_set_side_by_side() -> None:
     assert told["rate"].unit == "× its limit"
 
 
+def test_what_was_zero_there_and_is_not_here_is_told() -> None:
+    worse = result("steady", [single("early", "messages", [2])])
+    (figure,) = beside.figures_beside([worse, worse], [found(1, 1), found(1, 1)])
+    assert figure.line() == "early, 0 and 0 there: 2 messages"
+
+
 def test_both_checkouts_run_in_turns_each_by_its_own_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
