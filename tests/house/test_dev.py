@@ -42,12 +42,16 @@ def dev(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedPr
         ("openapi now", "openapi takes nothing more"),
     ],
 )
-def test_wrong_use_is_told_in_one_sentence(line: str, says: str) -> None:
-    ran = dev(*line.split())
-    assert ran.returncode == 2
-    assert ran.stdout == ""
-    assert says in ran.stderr
-    assert len(ran.stderr.splitlines()) == 1
+def test_wrong_use_is_refused(line: str, says: str) -> None:
+    with pytest.raises(commandline.UsageError) as told:
+        commandline.plan(line.split(), str(ROOT))
+    assert says in str(told.value)
+
+
+def test_wrong_use_is_told_in_one_sentence() -> None:
+    ran = dev("downgrade")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("dev: there is no 'downgrade'") and ran.stderr.count("\n") == 1
 
 
 def test_a_wrong_port_in_the_environment_is_told_in_one_sentence() -> None:
