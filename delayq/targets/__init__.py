@@ -91,11 +91,7 @@ class Delivery(Protocol):
 
 
 class Target(Protocol):
-    """A kind of destination. It sends batches, says what became of each message, and does not retry by itself.
-
-    One whose sends cost far more than a message in them may also have `gather`, ms: for so long messages wait for
-    company while another send is under way, unless there are `max_batch` of them.
-    """
+    """A kind of destination. It sends batches, says what became of each message, and does not retry by itself."""
 
     @property
     def max_batch(self) -> int:

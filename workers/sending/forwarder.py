@@ -81,9 +81,6 @@ class Forwarder:
         self._pulse = pulse
         self._spans = spans
         self._threads = threads
-        self._gather: int = getattr(target, "gather", 0)
-        self._gatherer = False  # whether a thread waits until the first group has gathered for long enough
-        self._waiting = 0  # messages in groups that are not being sent
         self._capacity = max(threads * min(target.max_batch, 500) * 2, threads)
         self._condition = threading.Condition()
         self._groups: deque[_Group] = deque()
@@ -142,38 +139,22 @@ class Forwarder:
             for start in range(0, len(batch), limit):
                 part = batch[start : start + limit] if len(batch) > limit else batch
                 self._groups.append(_Group(report, part, pauses, now))
-                self._waiting += len(part)
-                if not self._gatherer or self._gathers_for() <= 0:  # else the gatherer takes it along
-                    self._condition.notify()
+                self._condition.notify()
 
     def _next(self) -> _Send | None:
         with self._condition:
-            while not self._groups or (left := self._gathers_for()) > 0:
-                if self._groups and not self._gatherer:
-                    self._gatherer = True
-                    self._clock.wait(self._condition, left)
-                    self._gatherer = False
-                elif self._stopping and not self._groups:
+            while not self._groups:
+                if self._stopping:
                     return None
-                else:
-                    self._clock.wait(self._condition, 60_000)
+                self._clock.wait(self._condition, 60_000)
             groups = [self._groups.popleft()]
             size = len(groups[0].batch)
             while self._groups and size + len(self._groups[0].batch) <= self.target.max_batch:
                 groups.append(self._groups.popleft())
                 size += len(groups[-1].batch)
-            self._waiting -= size
-            if self._groups:
-                self._condition.notify()  # another thread sends them, or gathers
             send = _Send(groups, self._clock.monotonic())
             self._sends.add(send)
             return send
-
-    def _gathers_for(self) -> int:
-        """The ms for which what is there waits for company: while a send is under way, unless there is enough for one."""
-        if not (self._gather and self._sends) or self._stopping or self._waiting >= self.target.max_batch:
-            return 0
-        return self._groups[0].since + self._gather - self._clock.monotonic()
 
     def _work(self) -> None:
         while (send := self._next()) is not None:

@@ -66,7 +66,6 @@ class RocketMQTarget:
     """
 
     max_batch = 256
-    gather = 10  # a request costs proxy and broker far more than a message in it
 
     def __init__(self, url: str, route: Route, redis_url: str, *, clock: Clock | None = None) -> None:
         self._clock = clock if clock is not None else SystemClock()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,9 +17,12 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
 from delayq.store.keys import queue_keys
+from delayq.testing import MemoryTarget
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
+from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import Runner, row
 from tests.support.waiting import eventually
+from workers.queue.puller import Puller
 
 HOUR = 3_600_000
 
@@ -157,3 +162,49 @@ def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster:
     assert wanted <= heard
     wakes.close()
     store.close()
+
+
+def pullers(node: RunningNode) -> dict[int, Puller]:
+    """Which thread pulls which queue."""
+    return {queue: cast(Puller, job._mover) for queue, job in node.node.jobs.items()}
+
+
+def test_a_primary_that_stands_still_holds_up_no_queue_of_another_one(cluster: ClusterUnderTest) -> None:
+    target = MemoryTarget()
+    # Whoever waits for that primary waits for longer than this test does.
+    settings = settings_for(cluster.url, target, queues=QUEUES, redis_timeout=60_000)
+    primaries = {queue: cluster.primary_of(queue_keys(queue).state) for queue in range(QUEUES)}
+    victim = primaries[0]
+    others = [queue for queue, primary in primaries.items() if primary is not victim]
+    pid = victim.server.pid
+    assert pid is not None
+    with RunningNode(settings) as node, Client(settings=settings) as client:
+        eventually(lambda: len(set(pullers(node).values())) == 3, "each primary has a thread")
+        ids = [id_in(queue, "m") for queue in others]
+        for id in ids:
+            client.schedule(Message(topic="m.t", delay_time=3_000, id=id))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert not target.ids
+            eventually(lambda: set(target.ids) == set(ids), "those of the others arrive", seconds=30)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        cluster.heal()
+    target.close()
+
+
+def test_a_queue_whose_slot_moves_goes_over_to_the_thread_of_its_new_primary(cluster: ClusterUnderTest) -> None:
+    target, queue = MemoryTarget(), 5
+    settings = settings_for(cluster.url, target, queues=QUEUES)
+    keys = queue_keys(queue)
+    to = next(one for one in cluster.primaries if one is not cluster.primary_of(keys.state))
+    beside = next(one for one in range(QUEUES) if cluster.primary_of(queue_keys(one).state) is to)
+    with RunningNode(settings) as node, Client(settings=settings) as client:
+        eventually(lambda: len(set(pullers(node).values())) == 3, "each primary has a thread")
+        for _ in cluster.move_slot(keys.state, to):
+            pass
+        eventually(lambda: pullers(node)[queue] is pullers(node)[beside], "it goes over", seconds=30)
+        id = client.schedule(Message(topic="m.t", delay_time=5, id=id_in(queue, "m"))).id
+        target.wait_for_ids([id])
+    assert target.ids == [id]
+    target.close()
