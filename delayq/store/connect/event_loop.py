@@ -9,7 +9,7 @@ import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 
-from delayq.store.connect.options import CHUNK, MISSING, connection_options, reader
+from delayq.store.connect.options import CHUNK, MISSING, connection_options, reader, usable
 
 __all__ = ["Connection", "Semaphore", "Server", "pause"]
 
@@ -94,16 +94,14 @@ class Connection:
             raise redis.exceptions.ConnectionError(str(error)) from None
 
     async def receive(self) -> Any:
-        """The next reply. An error of the server's is returned, unless it says that the connection is of no use."""
+        """The next reply; an error of the server's is returned (see `usable`)."""
         while (reply := self._reader.gets()) is MISSING:
             async with asyncio.timeout(self._timeout):
                 read = await self._made._reader.read(CHUNK)
             if not read:
                 raise redis.exceptions.ConnectionError("Redis closed the connection")
             self._reader.feed(read)
-        if isinstance(reply, redis.exceptions.ConnectionError):
-            raise reply
-        return reply
+        return usable(reply)
 
     async def close(self) -> None:
         """Close it at once; again is harmless."""

@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from delayq.store.commands import Arg
 
-__all__ = ["CHUNK", "MISSING", "connection_options", "packed", "reader"]
+__all__ = ["CHUNK", "MISSING", "connection_options", "packed", "reader", "usable"]
 
 #: How much is read at once, in bytes.
 CHUNK: Final = 65_536
@@ -49,3 +49,10 @@ def reader() -> Any:
         replyError=redis.connection.DefaultParser.parse_error,
         notEnoughData=MISSING,
     )
+
+
+def usable(reply: Any) -> Any:
+    """The reply, also if it is an error; raises one that says that the connection is of no use, as while data are loaded."""
+    if isinstance(reply, redis.exceptions.ConnectionError):
+        raise reply
+    return reply

@@ -14,7 +14,7 @@ from typing import Any
 import redis
 
 from delayq.clock import SystemClock
-from delayq.store.connect.options import CHUNK, MISSING, connection_options, reader
+from delayq.store.connect.options import CHUNK, MISSING, connection_options, reader, usable
 
 __all__ = ["Connection", "Semaphore", "Server", "pause"]
 
@@ -50,15 +50,13 @@ class Connection:
         self._socket.sendall(packed)
 
     def receive(self) -> Any:
-        """The next reply. An error of the server's is returned, unless it says that the connection is of no use."""
+        """The next reply; an error of the server's is returned (see `usable`)."""
         while (reply := self._reader.gets()) is MISSING:
             size = self._socket.recv_into(self._buffer)
             if not size:
                 raise redis.exceptions.ConnectionError("Redis closed the connection")
             self._reader.feed(self._buffer, 0, size)
-        if isinstance(reply, redis.exceptions.ConnectionError):
-            raise reply
-        return reply
+        return usable(reply)
 
     def readable(self, seconds: float) -> bool:
         """Whether a reply comes, or begins to, within so many seconds."""
