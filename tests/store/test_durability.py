@@ -258,13 +258,15 @@ def test_a_server_that_is_changed_while_it_runs_confirms_no_change(client: Calla
     with EmbeddedServer(extra=["--appendfsync", "always"]) as server:
         made = client(server.url, fsync="always")
         made.schedule(Message(topic="t", delay_time=HOUR, id="there"))
-        admin = Member(server).admin
+        member = Member(server)
+        admin = member.admin
         for setting, value, good in (("appendfsync", "everysec", "always"), ("appendonly", "no", "yes")):
             admin.config_set(setting, value)
             with pytest.raises(NotDurable, match=f"{setting} {value}"):
                 made.cancel("there")
             admin.config_set(setting, good)
         assert made.cancel("there").result == "cancelled"  # by the call that was not confirmed
+        member.wait_for_its_file()
         admin.close()
 
 

@@ -66,14 +66,15 @@ async def test_asyncio_refuses_it_as_well(lax: EmbeddedServer) -> None:
     assert names(lax) == []
 
 
-@pytest.mark.slow
 def test_it_is_taken_as_soon_as_it_is_set_right(lax: EmbeddedServer) -> None:
-    with Client(lax.url) as client, closing(Member(lax).admin) as admin:
+    server = Member(lax)
+    with Client(lax.url) as client, closing(server.admin) as admin:
         with pytest.raises(ConfigError):
             client.schedule(Message(topic="t", delay_time=HOUR))
         admin.config_set("appendonly", "yes")
         admin.config_set("maxmemory-policy", "noeviction")
         assert client.schedule(Message(topic="t", delay_time=HOUR)).created
+        server.wait_for_its_file()
 
 
 @pytest.mark.parametrize("look", READING)

@@ -50,6 +50,11 @@ class Member:
     def port(self) -> int:
         return self.server.port
 
+    def wait_for_its_file(self) -> None:
+        """Until the append-only file that was just switched on is whole: before that a server does not end by SIGTERM."""
+        busy = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
+        eventually(lambda: not any(self.info("persistence").get(name, 1) for name in busy), "its file is whole")
+
     def info(self, section: str) -> dict[str, Any]:
         """INFO; empty while it is away."""
         try:
