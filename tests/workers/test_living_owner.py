@@ -78,7 +78,8 @@ _steps = Settlement.steps
 
 def _tell_once(self: Settlement, tenure: Tenure, now: Now) -> list[Step]:
     steps = _steps(self, tenure, now)
-    self._untold = {known: [] for known in self._untold}
+    for untold in self._untold.values():
+        untold.clear()
     return steps
 
 

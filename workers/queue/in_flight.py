@@ -188,21 +188,24 @@ class InFlight:
                 continue
             message.route = self._tenure.routes.find(topic)
             self._add(message)
-            if self._goes(message, pulled.now, refused, gates):
+            share = self._goes(message, pulled.now, refused, gates)
+            if share is not None:
                 message.stage = Stage.WAITING  # from now on, so that none of its key sets off beside it
-                ready.setdefault(self._share_of(message), []).append(message)
+                ready.setdefault(share, []).append(message)
         for share, batch in ready.items():
             self._send(share, batch)
 
-    def _goes(self, message: InFlightMessage, now: int, refused: Mapping[str, str], gates: dict[Share, bool]) -> bool:
-        """Whether it goes to its target now. It waits in its lane else, is to be settled, or was dropped."""
+    def _goes(
+        self, message: InFlightMessage, now: int, refused: Mapping[str, str], gates: dict[Share, bool]
+    ) -> Share | None:
+        """The share in which it goes to its target now. It waits in its lane else, is to be settled, or was dropped."""
         way = sort(message, now, targets=self._shares, refused=refused, parked=self._parked, lanes=self._lanes)
         if way is Way.PULL_ANEW:
             self._drop(message)
-            return False
+            return None
         if way is not Way.TO_TARGET:
             self._settle(message, way)
-            return False
+            return None
         share = self._share_of(message)
         if share not in gates:
             gates[share] = share.gate()
@@ -210,8 +213,8 @@ class InFlight:
             if share.room_bytes < 0:
                 share.crowded([message])
             self._settle(message, Park(share.aside))
-            return False
-        return not message.record.keyed or self._lanes.enter(message)
+            return None
+        return share if not message.record.keyed or self._lanes.enter(message) else None
 
     def _passes(self, message: InFlightMessage, share: Share, gate: bool) -> bool:
         """Whether it may go to its target now, or wait for its turn in its lane."""
@@ -255,13 +258,13 @@ class InFlight:
     def sent(self, batch: Sequence[InFlightMessage], results: Sequence[Result], now: int) -> None:
         """A batch was sent: decide what becomes of each message by its result."""
         share = self._returned(batch)
+        route, policy = share.forwarder.route, self._tenure.policy
         broken, certain = share.broken, share.forwarder.circuit.certain
         for message, result in zip(batch, results, strict=True):
             if not self._has(message):
                 continue
             if result.outcome not in ("ok", "rejected") and (broken or message.probe or result.outcome == "full"):
                 share.probe_failed()
-            route, policy = share.forwarder.route, self._tenure.policy
             self._settle(message, judge(message, route, result, now, policy, broken=broken, certain=certain))
 
     def not_sent(self, batch: Sequence[InFlightMessage]) -> None:

@@ -5,6 +5,7 @@ It is kept over an outage of Redis and told first when it is back; telling it tw
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -74,12 +75,10 @@ class Settlement:
     """Messages, each with its fate, by the step that tells it; they are taken off once Redis has answered."""
 
     def __init__(self) -> None:
-        # Acks first: until they are told, what was forwarded would be forwarded again by the next owner.
-        self._untold: dict[tuple[type[Fate], str], list[tuple[Any, Any]]] = {
-            (Ack, ""): [],
-            (Retry, ""): [],
-            (Bury, ""): [],
-        }
+        self._untold = defaultdict[tuple[type[Fate], str], list[tuple[Any, Any]]](list)
+        self._untold[
+            Ack, ""
+        ] = []  # first: until it is told, what was forwarded would be forwarded by the next owner too
 
     def __bool__(self) -> bool:
         return any(self._untold.values())
@@ -100,7 +99,7 @@ class Settlement:
 
     def add(self, message: AsPulled, fate: Fate) -> None:
         """Tell it in the next step."""
-        self._untold.setdefault((type(fate), fate.name if isinstance(fate, Park) else ""), []).append((message, fate))
+        self._untold[type(fate), fate.name if isinstance(fate, Park) else ""].append((message, fate))
 
     def keep_acks_only(self) -> None:
         """Forget the rest: it stays in the queue as it was."""
