@@ -1,18 +1,19 @@
 """The messages of one queue that its owner has in flight: their life in its memory, and the offset it pulls from.
 
 ```text
-                  no room                room                  the target has answered
-   pull ─▶ PULLED ───────▶ WAITING ────────────▶ SENDING ───┬──▶ ACKING ───▶ gone
-           │ │ ▲            │                     │         │
-   expired,│ │ └ its key's  │ no room for long    │         └──▶ SETTLING ─▶ gone: retried, buried, parked
-   to park │ │   turn comes │                     │              ▲     │
-           └─┼──────────────┴─────────────────────┼──────────────┘     └────▶ BACKING_OFF (with an ordering key)
-             │                                    │ not sent after all            │ the pause is over
-             ▼                                    ▼                               ▼
-             dropped: it stands in the queue as before, and the offset goes back to it
+  accept        its turn          room          sent: its target has answered     answered: Redis has
+ ───────▶ PULLED ─────▶ WAITING ──────▶ SENDING ─┬─▶ ACKING ───────────────────────▶ gone
+            │              │               │     ├─▶ SETTLING: to retry or bury ───▶ gone, or with an ordering key:
+            │ expired,     │ held up       │     │                                   BACKING_OFF
+            │ or held up   │               │     │                                        │
+            ├──────────────┴───────────────┼─────┴─▶ PARKING ──────────────────────▶ gone │
+            │ it has waited, or a reset    │ not sent after all                           │ the pause is over
+            ▼                              ▼                                              ▼
+            dropped: it stands in the queue as before, and the offset goes back to it
 ```
 
-Everything before the offset, a place in the queue, is in flight or gone. So who is dropped moves it back.
+Everything before the offset, a place in the queue, is in flight or gone. So a message that is dropped moves it back.
+A reset drops all but what is being sent or acked.
 
 All that changes here is changed by the methods of `InFlight`, in the thread of the queue's pull job. What decides is
 elsewhere: `sort` says where a pulled message goes, `judge` what becomes of one that was sent, a `Share` how many may go.
