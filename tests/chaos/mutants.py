@@ -91,7 +91,7 @@ MUTANTS = (
     ),
     Mutant(
         "pulling what is not due yet", ("early",), (Fault(1, "reset-worker-redis", -1, 0),),
-        changes=(("pull", "'-inf', digits(now)) - start)", "'-inf', digits(now + 25)) - start)"),),
+        changes=(("pull", "local FEW, due_by, now_text = 4, now,", "local FEW, due_by, now_text = 4, now + 25,"),),
     ),
     Mutant(
         "moving what is in flight", ("early",), (_target_hangs(1, 2),), {"moved": 0.5, "after_due": 0.7},
@@ -100,7 +100,7 @@ MUTANTS = (
     Mutant(
         "a schedule that forgets what has ended", ("doubled by the one script",),
         tuple(Fault(at, "mute-api-redis", -1, 0.5) for at in (1, 2.5, 4)), {"short": 0.7},
-        changes=(("schedule", "local how, _, digest = ending(ends and ends[i], by_both, window)", "local how, digest"),),
+        changes=(("schedule", "local how, _, digest = ending(score, by_both, window)", "local how, digest"),),
     ),
     Mutant(
         "parking without a place to park", ("lost",), (_target_refuses(1, 2),),

@@ -296,7 +296,7 @@ def test_every_client_is_told_the_truth_while_queues_are_resharded(valkey: Serve
 SOON = 80
 NOT_HERE = "redis.call('HEXISTS', state, 'closed') == 1 and 'moved' or 'not_found'"
 MUTANTS = (
-    Mutant("a closed queue that takes new messages", (("schedule", "if closed then", "if false then"),)),
+    Mutant("a closed queue that takes new messages", (("schedule", "elseif known[1] then", "elseif false then"),)),
     Mutant("a cancel that is not sent on", (("cancel", NOT_HERE, "'not_found'"),)),
     Mutant("a look that is not sent on", (("get", NOT_HERE, "'not_found'"),)),
     Mutant("a reschedule that is not sent on", (("reschedule", NOT_HERE, "'not_found'"),)),

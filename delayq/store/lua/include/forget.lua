@@ -20,8 +20,8 @@ local function forget_over(final, index, most)
   forget(final, index, redis.call('ZCARD', final) - most)
 end
 
--- `now` is the earlier of two clocks.
+-- `now` is the earlier of two clocks; `most` is infinite where nothing was added.
 local function forget_old(final, index, now, window, most)
   local old = redis.call('ZCOUNT', final, '-inf', '(' .. ended(now - window, FORWARDED))
-  forget(final, index, math.max(old, redis.call('ZCARD', final) - most))
+  forget(final, index, most == math.huge and old or math.max(old, redis.call('ZCARD', final) - most))
 end

@@ -14,8 +14,7 @@ local count = tonumber(ARGV[5])
 local old = fenced(state, redis.call('HGET', state, 'epoch'), ARGV[1])
 local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))
 local tickets, ids, removed_id = {}, {}, {}
-local now = clock(ARGV[2])
-local ends = {}
+local ends, by_both = {}, nil
 for i = 1, count do
   local due = stored[i]
   if due and tonumber(due) == tonumber(ARGV[5 + count + i]) then
@@ -25,7 +24,8 @@ for i = 1, count do
     removed_id[ids[n]] = true
     local digest = tonumber(ARGV[5 + 2 * count + i])
     if digest then
-      ends[#ends + 1] = ended(earlier(state, now), FORWARDED, digest)
+      by_both = by_both or earlier(state, clock(ARGV[2]))
+      ends[#ends + 1] = ended(by_both, FORWARDED, digest)
       ends[#ends + 1] = ids[n]
     end
   end

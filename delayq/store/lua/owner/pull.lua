@@ -45,15 +45,32 @@ local function start_rank()
   return redis.call('ZCOUNT', queue, '-inf', '(' .. offset)
 end
 
--- What is due from there on, no more than will be looked at; and, if that is all, when the next one is due.
+-- What is due from there on, no more than will be looked at; and, if that is all, when the next one is due. Mostly few are due,
+-- and one call tells it all.
+local FEW, due_by, now_text = 4, now, digits(now)
 local start = start_rank()
-local due_count = math.max(0, redis.call('ZCOUNT', queue, '-inf', digits(now)) - start)
-local more = due_count > look
-if more then
-  due_count = look
+local entries, due_count, more, next_due, due_of = {}, 0, false, '', {}
+local page = redis.call('ZRANGE', queue, start, start + FEW - 1, 'WITHSCORES')
+if #page < 2 * FEW or tonumber(page[2 * FEW]) > due_by then
+  for i = 1, #page, 2 do
+    if tonumber(page[i + 1]) > due_by then
+      next_due = page[i + 1]
+      break
+    end
+    more = due_count == look
+    if more then
+      break
+    end
+    due_count = due_count + 1
+    entries[due_count], due_of[page[i]] = page[i], page[i + 1]
+  end
+else
+  due_count = redis.call('ZCOUNT', queue, '-inf', digits(due_by)) - start
+  more = due_count > look
+  due_count = math.min(due_count, look)
+  entries = redis.call('ZRANGE', queue, start, start + due_count - 1)
+  next_due = not more and redis.call('ZRANGE', queue, start + due_count, start + due_count, 'WITHSCORES')[2] or ''
 end
-local entries = due_count > 0 and redis.call('ZRANGE', queue, start, start + due_count - 1) or {}
-local next_due = not more and redis.call('ZRANGE', queue, start + due_count, start + due_count, 'WITHSCORES')[2] or ''
 local ids = {}
 for i = 1, due_count do
   ids[i] = sub(entries[i], 1, -9)
@@ -93,31 +110,9 @@ local function append(stream, trim, id, topic, tags, keys, body, due, attempt, r
 end
 
 -- What is wrong with the server as a whole, and passes; any other error of XADD is that stream's own.
-local PASSING = { OOM = true, READONLY = true, MISCONF = true, NOREPLICAS = true, MASTERDOWN = true, CLUSTERDOWN = true }
+local PASSING = ' OOM READONLY MISCONF NOREPLICAS MASTERDOWN CLUSTERDOWN '
 
--- Both clocks were far ahead when the watermark was written, and are not any more: then no cancel would be certain until
--- that time. What stands between now and the watermark may have been handed out; it becomes exposed, a page from the top at
--- a time, and the watermark comes down to where that ends. What is scheduled there later was never handed out.
-local FAR, PAGE = 60000, 2000
-local function lower_watermark()
-  local lowest = redis.call('ZCOUNT', queue, '-inf', digits(now))
-  local stop = redis.call('ZCOUNT', queue, '-inf', digits(watermark))
-  local last = redis.call('HGET', state, 'lowered_to') -- among equal dues
-  if last and tonumber(redis.call('ZSCORE', queue, last) or '') == watermark then
-    stop = redis.call('ZRANK', queue, last)
-  end
-  local first = math.max(lowest, stop - PAGE)
-  local page = stop > first and redis.call('ZRANGE', queue, first, stop - 1, 'WITHSCORES') or {}
-  for i = 1, #page, 2 do
-    redis.call('HSETNX', attempts_key, sub(page[i], 1, -9), '0')
-  end
-  if first > lowest then
-    redis.call('HSET', state, 'watermark', page[2], 'lowered_to', page[1])
-  else
-    redis.call('HSET', state, 'watermark', digits(now))
-    redis.call('HDEL', state, 'lowered_to')
-  end
-end
+local FAR, PAGE = 60000, 2000 -- what is far ahead (ms), and how many are looked at then
 
 -- Look at what is due, in chunks so that large bodies do not pile up in memory.
 local gone_ids, stays, members, ends, traces = {}, {}, {}, {}, {}
@@ -126,7 +121,7 @@ local appended, buried, orphans, kept, bytes, looked = 0, 0, 0, 0, 0, 0
 local any_attempts = due_count > 0 and redis.call('EXISTS', attempts_key) == 1
 local full = false
 -- Almost every due lies between these texts, which costs less to ask than what number it is.
-local earliest, latest = digits(now - 1e9), now > 1e12 and digits(now) or ''
+local earliest, latest = digits(now - 1e9), now > 1e12 and now_text or ''
 local records, attempts, chunk = {}, {}, 0
 for i = 1, due_count do
   local at = i - chunk
@@ -209,7 +204,7 @@ for i = 1, due_count do
             ends[#ends + 1] = ended(now, FORWARDED, digest_of(first_call(record)))
             ends[#ends + 1] = id
           end
-        elseif not PASSING[match(tostring(entry.err), '^%u*')] then
+        elseif not find(PASSING, ' ' .. match(tostring(entry.err), '^%u*') .. ' ', 1, true) then
           local n = #refused
           refused[n + 1], refused[n + 2] = topic, tostring(entry.err)
           streams[topic] = false
@@ -250,9 +245,16 @@ if unknown[1] then
   end
 end
 more = more or full or looked < due_count
-local scores = #tickets > 0 and redis.call('ZMSCORE', queue, unpack(tickets)) or {}
 local last_ticket = looked > 0 and entries[looked] or ''
-local last_score = looked > 0 and redis.call('ZSCORE', queue, last_ticket) or ''
+local last_score = looked > 0 and (due_of[last_ticket] or redis.call('ZSCORE', queue, last_ticket)) or ''
+local scores = {}
+if #tickets > FEW then
+  scores = redis.call('ZMSCORE', queue, unpack(tickets))
+else
+  for i, ticket in ipairs(tickets) do
+    scores[i] = due_of[ticket] or redis.call('ZSCORE', queue, ticket)
+  end
+end
 
 if kept == 0 and looked > 0 then
   redis.call('ZREMRANGEBYRANK', queue, start, start + looked - 1)
@@ -276,7 +278,6 @@ if appended > 0 then
   if #ends > 0 then
     redis.call('ZADD', final, unpack(ends))
   end
-  redis.call('HINCRBY', state, 'forwarded', appended)
 end
 if buried > 0 then
   redis.call('HINCRBY', state, 'buried', buried)
@@ -285,21 +286,51 @@ if orphans > 0 then
   redis.call('HINCRBY', state, 'orphans', orphans)
 end
 if #ends > 0 or not more and not fresh then
-  forget_old(final, index, now, window, most_final)
+  forget_old(final, index, now, window, #ends > 0 and most_final or math.huge)
+end
+local changed = {}
+local function set(field, value)
+  local n = #changed
+  changed[n + 1], changed[n + 2] = field, value
+end
+if appended > 0 then
+  set('forwarded', (tonumber(known[5] or '') or 0) + appended)
 end
 if math.abs(ahead - (tonumber(known[7] or '') or 0)) >= 1000 then
-  redis.call('HSET', state, 'ahead', ahead < 1000 and '0' or digits(ahead))
+  set('ahead', ahead < 1000 and '0' or digits(ahead))
 end
 if looked > 0 and tonumber(last_score) > watermark then
-  redis.call('HSET', state, 'watermark', last_score)
+  set('watermark', last_score)
 elseif watermark - now > FAR and not fresh then
-  lower_watermark()
+  -- Both clocks were far ahead when the watermark was written, and are not any more: then no cancel would be certain until
+  -- that time. What stands between now and the watermark may have been handed out; it becomes exposed, a page from the top
+  -- at a time, and the watermark comes down to where that ends. What is scheduled there later was never handed out.
+  local lowest = redis.call('ZCOUNT', queue, '-inf', now_text)
+  local stop = redis.call('ZCOUNT', queue, '-inf', digits(watermark))
+  local last = redis.call('HGET', state, 'lowered_to') -- among equal dues
+  if last and tonumber(redis.call('ZSCORE', queue, last) or '') == watermark then
+    stop = redis.call('ZRANK', queue, last)
+  end
+  local first = math.max(lowest, stop - PAGE)
+  local page = stop > first and redis.call('ZRANGE', queue, first, stop - 1, 'WITHSCORES') or {}
+  for i = 1, #page, 2 do
+    redis.call('HSETNX', attempts_key, sub(page[i], 1, -9), '0')
+  end
+  if first > lowest then
+    redis.call('HSET', state, 'watermark', page[2], 'lowered_to', page[1])
+  else
+    redis.call('HSET', state, 'watermark', now_text)
+    redis.call('HDEL', state, 'lowered_to')
+  end
 end
 if not more and not fresh then
   local sleep_until = next_due == '' and 'none' or next_due
   if sleep_until ~= known[3] then
-    redis.call('HSET', state, 'sleep_until', sleep_until)
+    set('sleep_until', sleep_until)
   end
+end
+if #changed > 0 then
+  redis.call('HSET', state, unpack(changed))
 end
 local parked = {}
 if ARGV[15] == '1' then
@@ -310,7 +341,7 @@ if ARGV[15] == '1' then
   end
 end
 return {
-  'ok', digits(now), micro, next_due, more and '1' or '0', start,
+  'ok', now_text, micro, next_due, more and '1' or '0', start,
   last_score, last_ticket,
   appended, tickets, scores, tried, returned, unknown, refused, traces, parked,
   { known[4] or '0', known[5] or '0', known[6] or '0' },
