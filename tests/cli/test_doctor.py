@@ -16,6 +16,7 @@ from delayq.doctor.queues import check_pulled
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.store import commands
+from delayq.store.commands import LAYOUT_VERSION
 from delayq.store.keys import queue_keys
 from tests.cli.conftest import Cli, Given, Ran
 from tests.support.waiting import eventually
@@ -55,7 +56,7 @@ def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
         ), "ok",
     )  # fmt: skip
     assert checks(ran)["server"][1].startswith("valkey ")
-    assert checks(ran)["layout"][1] == "layout version 1, 16 queues"
+    assert checks(ran)["layout"][1] == f"layout version {LAYOUT_VERSION}, 16 queues"
     assert "node-1" in checks(ran)["owners"][1]
 
 
@@ -215,7 +216,7 @@ def test_a_redis_that_nobody_has_used_is_left_as_it_is(cli: Cli, given: Given) -
 
 
 def test_another_layout_version_fails_and_is_not_touched(cli: Cli, healthy: Given) -> None:
-    healthy.admin.hset("delayq:meta", "version", "2")
+    healthy.admin.hset("delayq:meta", "version", f"{LAYOUT_VERSION}0")
     ran = cli("doctor", "--repair")
     assert (ran.code, checks(ran)["layout"][0]) == (1, "fail")
     assert "pool" not in checks(ran)
