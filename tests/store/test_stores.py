@@ -24,6 +24,7 @@ from delayq.store.keys import queue_keys
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, AsyncRunner, Queue, Runner, row, schedule_command
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
 
 MAKERS = {"sync": Store, "async": AsyncRunner}
 
@@ -205,6 +206,46 @@ def test_idle_connections_to_a_server_that_was_restarted_are_replaced(make: Any,
     own_valkey.kill()
     own_valkey.start()
     assert store.run(increment()) == 2
+
+
+# -- begun, and ended later ----------------------------------------------------------------------------------------------
+
+
+def test_what_was_begun_is_under_way_until_it_is_ended(real: ServerUnderTest) -> None:
+    store = Store(real.url, connections=2)
+    real.admin.delete("counter")
+    first = store.begin([increment(), echo("a")])
+    second = store.begin([increment()])
+    eventually(lambda: int(real.admin.get("counter") or 0) == 2, "both have run")
+    assert store.end(second) == [2]
+    assert store.end(first) == [1, "a"]
+    assert store.run_many([echo("b")] * 2) == ["b", "b"]  # the connections were given back
+    store.close()
+
+
+def test_what_was_begun_and_lost_its_reply_is_run_once_more_but_not_what_an_owner_sends(proxy: FaultProxy) -> None:
+    store = Store(proxy.url)
+    keys = queue_keys(0)
+    pull = commands.pull(keys, f"{EPOCH}#0000000001", offset=0, room=1)
+    assert store.run(increment()) == 1
+    proxy.drop_reply("incr")
+    begun = store.begin([increment()])
+    assert store.end(begun) == [3]
+    store.run(pull)
+    proxy.drop_reply("pull")
+    begun = store.begin([pull])
+    (answer,) = store.end(begun)
+    assert isinstance(answer, StoreUnavailable)
+    assert store.run(echo("well")) == "well"
+    store.close()
+
+
+def test_what_is_begun_with_nobody_there_ends_with_an_error_for_each() -> None:
+    store = Store(f"redis://{LOCALHOST}:{free_port()}", connections=1)
+    for _ in range(2):  # the place for a connection was given back
+        answers = store.end(store.begin([echo("a"), echo("b")]))
+        assert [type(answer) for answer in answers] == [NotDone, NotDone]
+    store.close()
 
 
 # -- lost replies --------------------------------------------------------------------------------------------------------

@@ -28,14 +28,21 @@ class Servers:
 
     def __init__(self) -> None:
         self.packets: list[list[str]] = []
+        self.under_way = self.most_under_way = 0
         self.meanwhile: Callable[[], None] | None = None
         self.places: dict[str, tuple[str, int]] = {}
 
-    def run_many(self, commands: Iterable[Command[Any]]) -> list[Any]:
+    def begin(self, commands: Iterable[Command[Any]]) -> list[str]:
         self.packets.append([str(one.args[0]) for one in commands])
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        return self.packets[-1]
+
+    def end(self, begun: list[str]) -> list[Any]:
+        self.under_way -= 1
         if self.meanwhile is not None:
             self.meanwhile()
-        return list(self.packets[-1])
+        return list(begun)
 
     def server_of(self, key: str) -> tuple[str, int] | None:
         return self.places.get(key)
@@ -141,6 +148,16 @@ def backlogs_take_turns_and_few_at_a_time(kind: type[Puller]) -> None:
         puller.round()
         assert len(servers.packets[-1]) == SLICES
     assert {len(job.asked) for job in jobs} == {2 * SLICES}
+    assert servers.most_under_way == 2
+
+
+def a_backlog_alone_has_one_packet_under_way(kind: type[Puller]) -> None:
+    jobs = [Job("b", in_backlog=True), Job("fresh")]
+    puller, servers, _ = made(kind, *jobs)
+    for number in range(1, 4):
+        puller.round()
+        assert len(jobs[0].told) == number
+    assert servers.most_under_way == 1
 
 
 def what_is_fresh_waits_for_no_turn_and_goes_ahead(kind: type[Puller]) -> None:
@@ -217,8 +234,9 @@ def one_that_has_come_to_its_end_is_let_go(kind: type[Puller]) -> None:
 
 CHECKS: tuple[Callable[[type[Puller]], None], ...] = (
     all_that_want_to_look_go_in_one_packet, each_job_gets_the_answers_to_its_own_commands,
-    backlogs_take_turns_and_few_at_a_time, what_is_fresh_waits_for_no_turn_and_goes_ahead,
-    a_wake_while_a_packet_is_under_way_is_not_lost, it_waits_for_the_earliest_and_no_longer,
+    backlogs_take_turns_and_few_at_a_time, a_backlog_alone_has_one_packet_under_way,
+    what_is_fresh_waits_for_no_turn_and_goes_ahead, a_wake_while_a_packet_is_under_way_is_not_lost,
+    it_waits_for_the_earliest_and_no_longer,
     one_that_fails_fails_alone, a_packet_that_fails_fails_for_all_that_were_in_it,
     one_that_has_come_to_its_end_is_let_go,
 )  # fmt: skip

@@ -220,7 +220,8 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
 @pytest.mark.parametrize(
     ("broken", "name"),
     [
-        (Store, "run_many"), (InFlight, "accept"), (InFlight, "send_waiting"), (InFlight, "answered"), (in_flight, "judge"),
+        (Store, "begin"), (Store, "end"),
+        (InFlight, "accept"), (InFlight, "send_waiting"), (InFlight, "answered"), (in_flight, "judge"),
         (in_flight, "sort"), (Settlement, "steps"), (Settlement, "answered"), (Pulling, "pulls"), (Pulling, "pause"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,

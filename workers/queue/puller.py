@@ -8,6 +8,7 @@ goes wrong in one job resets that job alone.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ import structlog
 from delayq.clock import Clock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Node
-from delayq.store.connect.store import Store
+from delayq.store.connect.store import Begun, Store
 from workers.queue.pull_job import PullJob
 
 __all__ = ["HUNG", "SLICES", "Puller", "Pullers"]
@@ -25,8 +26,12 @@ __all__ = ["HUNG", "SLICES", "Puller", "Pullers"]
 SLICES: Final = 4
 #: ms after which a packet under way counts as hung; what bounds each wait for Redis is far below.
 HUNG: Final = 20_000
+#: How many packets are under way at a time, if there are backlogs for them.
+PACKETS: Final = 2
 LONGEST_WAIT: Final = 60_000
 PAUSE: Final = 100  # ms, after an error that nobody expected
+#: Jobs that were asked, and how many commands each had.
+_Asked = list[tuple[PullJob, int]]
 log = structlog.get_logger()
 
 
@@ -44,6 +49,8 @@ class Puller:
         self._hand_over = hand_over
         self._condition = threading.Condition()
         self._jobs: list[PullJob] = []  # whose turn it is to take from its backlog comes first
+        self._busy: set[PullJob] = set()  # asked, and not told yet
+        self._under_way: deque[tuple[_Asked, Begun | None]] = deque()
         self._woken = False
         self._stopping = False
         self._began: int | None = None  # monotonic ms, of the packet under way
@@ -98,7 +105,7 @@ class Puller:
 
     def run(self) -> None:
         """Go round and wait until stopped, whatever goes wrong."""
-        while not self._stopping:
+        while not self._stopping or self._under_way:
             try:
                 self._began = self._clock.monotonic()
                 self.round()
@@ -112,7 +119,7 @@ class Puller:
     def wait(self) -> None:
         """Until a job wants to look, or is woken."""
         with self._condition:
-            if self._woken or self._stopping:
+            if self._woken or self._stopping or self._under_way:
                 return
             looks_at = min((job.looks_at for job in self._jobs), default=float("inf"))
             pause = min(looks_at - self._clock.precise(), LONGEST_WAIT)
@@ -120,28 +127,29 @@ class Puller:
                 self._clock.wait(self._condition, pause)
 
     def round(self) -> None:
-        """Move every job that wants to look now."""
+        """Move every job that wants to look now.
+
+        While there are more backlogs than a packet takes, the answers are left for the next round: while they are worked
+        on, Redis has another packet.
+        """
         with self._condition:
             self._woken = False  # before anybody is looked at: who is woken from now on has the next round
-            jobs = list(self._jobs)
-        asked, packet = [], list[Command[Any]]()
-        for job, backlog in self._pick(jobs):
-            commands = self._ask(job, backlog)
-            if commands is not None:
-                asked.append((job, len(commands)))
-                packet += commands
-        for job, answers in self._exchange(asked, packet):
-            try:
-                job.take(answers)
-            except Exception:
-                job.failed()
-        self._let_go([job for job, _ in asked])
+            jobs = [job for job in self._jobs if job not in self._busy]
+        picked, more = self._pick(jobs)
+        if not self._stopping:
+            self._send(picked)
+        if self._under_way and not (more and len(self._under_way) < PACKETS):
+            self._take(*self._under_way.popleft())
 
-    def _pick(self, jobs: Sequence[PullJob]) -> list[tuple[PullJob, bool]]:
-        """Who wants to look, and whether it may take from its backlog; that few do at a time, in turns, and last."""
+    def _pick(self, jobs: Sequence[PullJob]) -> tuple[list[tuple[PullJob, bool]], bool]:
+        """Who wants to look, and whether it may take from its backlog: that few do at a time, in turns, and last.
+
+        And whether there are more backlogs.
+        """
         now = self._clock.precise()
         picked: list[tuple[PullJob, bool]] = []
         taking: list[PullJob] = []
+        more = False
         for job in jobs:
             if not job.wants_to_look(now):
                 continue
@@ -149,36 +157,54 @@ class Puller:
                 picked.append((job, True))
             elif len(taking) < SLICES:
                 taking.append(job)
-            elif job.presses:
-                picked.append((job, False))
+            else:
+                more = True
+                if job.presses:
+                    picked.append((job, False))
         if taking:
             with self._condition:
                 self._jobs.sort(key=taking.__contains__)
-        return picked + [(job, True) for job in taking]
+        return picked + [(job, True) for job in taking], more
 
-    def _ask(self, job: PullJob, backlog: bool) -> Sequence[Command[Any]] | None:
+    def _send(self, picked: Sequence[tuple[PullJob, bool]]) -> None:
+        asked: _Asked = []
+        packet: list[Command[Any]] = []
+        for job, backlog in picked:
+            try:
+                commands = job.ask(backlog=backlog)
+            except Exception:
+                job.failed()
+            else:
+                asked.append((job, len(commands)))
+                packet += commands
+        if not asked:
+            return
         try:
-            return job.ask(backlog=backlog)
-        except Exception:
-            job.failed()
-            return None
-
-    def _exchange(
-        self, asked: Sequence[tuple[PullJob, int]], packet: Sequence[Command[Any]]
-    ) -> list[tuple[PullJob, Sequence[Any]]]:
-        """Send the packet; to each job the answers to its own commands."""
-        try:
-            answers = self._store.run_many(packet) if packet else []
+            begun = self._store.begin(packet) if packet else None
         except Exception:
             for job, _ in asked:
                 job.failed()
-            return []
-        told: list[tuple[PullJob, Sequence[Any]]] = []
+            return
+        self._busy.update(job for job, _ in asked)
+        self._under_way.append((asked, begun))
+
+    def _take(self, asked: _Asked, begun: Begun | None) -> None:
+        """Hand each job the answers to its own commands."""
+        self._busy.difference_update(job for job, _ in asked)
+        try:
+            answers = self._store.end(begun) if begun is not None else []
+        except Exception:
+            for job, _ in asked:
+                job.failed()
+            return
         start = 0
         for job, count in asked:
-            told.append((job, answers[start : start + count]))
+            try:
+                job.take(answers[start : start + count])
+            except Exception:
+                job.failed()
             start += count
-        return told
+        self._let_go([job for job, _ in asked])
 
     def _let_go(self, jobs: Sequence[PullJob]) -> None:
         """Jobs that have come to their end, and those whose queue lies elsewhere by now."""

@@ -25,9 +25,21 @@ from delayq.store.connect.event_loop import Connection, Semaphore, Server
 from delayq.store.connect.exchange import FAULTS, Exchange, all_good, deposed, single
 from delayq.store.connect.peer import Peer
 
-__all__ = ["AsyncStore"]
+__all__ = ["AsyncBegun", "AsyncStore"]
 
 T = TypeVar("T")
+
+
+class AsyncBegun:
+    """Commands that were sent, or their answers."""
+
+    __slots__ = ("answers", "connection", "error", "exchange")
+
+    def __init__(self, exchange: Exchange | None, answers: list[Any] | None = None) -> None:
+        self.exchange = exchange
+        self.answers = answers if answers is not None else []
+        self.connection: Connection | None = None
+        self.error: Exception | None = None
 
 
 class AsyncStore:
@@ -80,44 +92,108 @@ class AsyncStore:
             exchange = Exchange(commands, self._pool.peer, self._flags)
         else:
             exchange = DurableExchange(commands, self._pool.peer, self._flags, self.durability)
+        return await self._run(exchange)
+
+    async def begin(self, commands: Iterable[Command[Any]]) -> AsyncBegun:
+        """Send commands, and leave it to `end` to read the replies: the caller may do something else meanwhile.
+
+        In a cluster, or where changes have to be confirmed, nothing is left to `end`.
+        """
+        if self._cluster is not None or self.durability is not None:
+            return AsyncBegun(None, answers=await self.run_many(commands))
+        exchange = Exchange(commands, self._pool.peer, self._flags)
+        begun = AsyncBegun(exchange)
+        try:
+            begun.connection = await self._lend()
+            await self._send(begun.connection, exchange)
+        except FAULTS as error:
+            begun.error = error
+        except BaseException:
+            await self._take_back(begun.connection, good=False)
+            raise
+        return begun
+
+    async def end(self, begun: AsyncBegun) -> list[Any]:
+        """The answers to what was begun; again is an error."""
+        if begun.exchange is None:
+            return begun.answers
+        error, connection = begun.error, begun.connection
+        if error is None and connection is not None:
+            try:
+                await self._exchange(connection, begun.exchange)
+            except FAULTS as failed:
+                error = failed
+            except BaseException:
+                await self._take_back(connection, good=False)
+                raise
+        await self._take_back(connection, good=error is None)
+        if error is None or not await self._goes_on(begun.exchange, error):
+            return begun.exchange.result()
+        return await self._run(begun.exchange)
+
+    async def _run(self, exchange: Exchange) -> list[Any]:
         while True:
             try:
                 await self._on_a_connection(exchange)
                 return exchange.result()
             except FAULTS as error:
-                await self._pool.drop_idle()
-                if self._primary is not None:
-                    self._primary.forget()
-                if not exchange.broke(error):
+                if not await self._goes_on(exchange, error):
                     return exchange.result()
 
+    async def _goes_on(self, exchange: Exchange, error: Exception) -> bool:
+        """After a fault: whether to go on with a new connection."""
+        await self._pool.drop_idle()
+        if self._primary is not None:
+            self._primary.forget()
+        return exchange.broke(error)
+
     async def _on_a_connection(self, exchange: Exchange) -> None:
+        connection = await self._lend()
+        good = False
+        try:
+            await self._send(connection, exchange)
+            await self._exchange(connection, exchange)
+            good = True
+        finally:
+            await self._take_back(connection, good=good)
+
+    async def _lend(self) -> Connection:
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
             self._process = os.getpid()
             self._free = Semaphore(self._connections, self._timeout)
             self._pool.forget_idle()
         await self._free.acquire()
         try:
-            connection = await self._pool.take()
-            try:
-                await self._exchange(connection, exchange)
-            except BaseException:
+            return await self._pool.take()
+        except BaseException:
+            self._free.release()
+            raise
+
+    async def _take_back(self, connection: Connection | None, *, good: bool) -> None:
+        if connection is None:  # none could be had
+            return
+        try:
+            if good:
+                self._pool.give(connection)
+            else:
                 await connection.close()
-                raise
-            self._pool.give(connection)
         finally:
             self._free.release()
 
+    async def _send(self, connection: Connection, exchange: Exchange) -> None:
+        for packet in exchange.to_send():
+            await connection.send(packet)
+            while exchange.full:
+                await self._receive(connection, exchange)
+
     async def _exchange(self, connection: Connection, exchange: Exchange) -> None:
+        """Read the replies to what was sent, and send what they ask for."""
         while True:
-            for packet in exchange.to_send():
-                await connection.send(packet)
-                while exchange.full:
-                    await self._receive(connection, exchange)
             while exchange.waiting:
                 await self._receive(connection, exchange)
             if exchange.done:
                 return
+            await self._send(connection, exchange)
 
     async def _receive(self, connection: Connection, exchange: Exchange) -> None:
         reply: Any = await connection.receive()

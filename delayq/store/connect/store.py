@@ -26,9 +26,21 @@ from delayq.store.connect.pool import Pool
 from delayq.store.connect.sentinel import Primary
 from delayq.store.connect.threads import Connection, Semaphore, Server
 
-__all__ = ["Store"]
+__all__ = ["Begun", "Store"]
 
 T = TypeVar("T")
+
+
+class Begun:
+    """Commands that were sent, or their answers."""
+
+    __slots__ = ("answers", "connection", "error", "exchange")
+
+    def __init__(self, exchange: Exchange | None, answers: list[Any] | None = None) -> None:
+        self.exchange = exchange
+        self.answers = answers if answers is not None else []
+        self.connection: Connection | None = None
+        self.error: Exception | None = None
 
 
 class Store:
@@ -81,44 +93,108 @@ class Store:
             exchange = Exchange(commands, self._pool.peer, self._flags)
         else:
             exchange = DurableExchange(commands, self._pool.peer, self._flags, self.durability)
+        return self._run(exchange)
+
+    def begin(self, commands: Iterable[Command[Any]]) -> Begun:
+        """Send commands, and leave it to `end` to read the replies: the caller may do something else meanwhile.
+
+        In a cluster, or where changes have to be confirmed, nothing is left to `end`.
+        """
+        if self._cluster is not None or self.durability is not None:
+            return Begun(None, answers=self.run_many(commands))
+        exchange = Exchange(commands, self._pool.peer, self._flags)
+        begun = Begun(exchange)
+        try:
+            begun.connection = self._lend()
+            self._send(begun.connection, exchange)
+        except FAULTS as error:
+            begun.error = error
+        except BaseException:
+            self._take_back(begun.connection, good=False)
+            raise
+        return begun
+
+    def end(self, begun: Begun) -> list[Any]:
+        """The answers to what was begun; again is an error."""
+        if begun.exchange is None:
+            return begun.answers
+        error, connection = begun.error, begun.connection
+        if error is None and connection is not None:
+            try:
+                self._exchange(connection, begun.exchange)
+            except FAULTS as failed:
+                error = failed
+            except BaseException:
+                self._take_back(connection, good=False)
+                raise
+        self._take_back(connection, good=error is None)
+        if error is None or not self._goes_on(begun.exchange, error):
+            return begun.exchange.result()
+        return self._run(begun.exchange)
+
+    def _run(self, exchange: Exchange) -> list[Any]:
         while True:
             try:
                 self._on_a_connection(exchange)
                 return exchange.result()
             except FAULTS as error:
-                self._pool.drop_idle()
-                if self._primary is not None:
-                    self._primary.forget()
-                if not exchange.broke(error):
+                if not self._goes_on(exchange, error):
                     return exchange.result()
 
+    def _goes_on(self, exchange: Exchange, error: Exception) -> bool:
+        """After a fault: whether to go on with a new connection."""
+        self._pool.drop_idle()
+        if self._primary is not None:
+            self._primary.forget()
+        return exchange.broke(error)
+
     def _on_a_connection(self, exchange: Exchange) -> None:
+        connection = self._lend()
+        good = False
+        try:
+            self._send(connection, exchange)
+            self._exchange(connection, exchange)
+            good = True
+        finally:
+            self._take_back(connection, good=good)
+
+    def _lend(self) -> Connection:
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
             self._process = os.getpid()
             self._free = Semaphore(self._connections, self._timeout)
             self._pool.forget_idle()
         self._free.acquire()
         try:
-            connection = self._pool.take()
-            try:
-                self._exchange(connection, exchange)
-            except BaseException:
+            return self._pool.take()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def _take_back(self, connection: Connection | None, *, good: bool) -> None:
+        if connection is None:  # none could be had
+            return
+        try:
+            if good:
+                self._pool.give(connection)
+            else:
                 connection.close()
-                raise
-            self._pool.give(connection)
         finally:
             self._free.release()
 
+    def _send(self, connection: Connection, exchange: Exchange) -> None:
+        for packet in exchange.to_send():
+            connection.send(packet)
+            while exchange.full:
+                self._receive(connection, exchange)
+
     def _exchange(self, connection: Connection, exchange: Exchange) -> None:
+        """Read the replies to what was sent, and send what they ask for."""
         while True:
-            for packet in exchange.to_send():
-                connection.send(packet)
-                while exchange.full:
-                    self._receive(connection, exchange)
             while exchange.waiting:
                 self._receive(connection, exchange)
             if exchange.done:
                 return
+            self._send(connection, exchange)
 
     def _receive(self, connection: Connection, exchange: Exchange) -> None:
         reply: Any = connection.receive()
