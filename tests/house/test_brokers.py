@@ -175,10 +175,12 @@ def test_a_real_kafka_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
 
     def run(action: str) -> str:
         command = [sys.executable, "-m", "testbed", action, "kafka", "--folder", str(tmp_path)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
 
+    said = run("up")
     try:
-        said = run("up")
         (pid,) = [one.pid for one in Brokers(tmp_path).notes()["kafka"].processes]
         os.kill(pid, 0)
         # From a terminal it gets nothing: it is in a session of its own.
@@ -190,7 +192,8 @@ def test_a_real_kafka_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
         producer.close()
         assert "runs already" in run("up")
     finally:
-        assert run("down") == "kafka is stopped\n"
+        down = run("down")
+    assert down == "kafka is stopped\n"
     eventually(lambda: not is_running(pid), "it has ended")
     assert not (tmp_path / "kafka").exists()
 
