@@ -23,9 +23,10 @@ _COMPOSE: Final = re.compile(r"tests/deploy/test_compose_\w+\.py")
 #: Fixtures that start what takes long. Who uses one is long.
 STARTED: Final = frozenset({"kafka", "rabbitmq", "rocketmq", "spark"})
 #: What else is long: commands that start a Spark, its clusters, brokers of one's own, the image, the chart, the stack, chaos
-#: and soak, and whether the state machine fails as it should.
+#: and soak, a benchmark of a minute, and whether the state machine fails as it should.
 LONG: Final = (
     r"tests/backfill/test_(?!local)\w+\.py",
+    r"tests/benchmarks/test_steady_cost\.py::test_all_is_measured",
     r"tests/bridges/test_rabbitmq_bridge\.py",
     r"tests/chaos/test_(commandline|negative_controls)\.py",
     r"tests/deploy/test_(chart|compose|image_build)\w*\.py",
