@@ -28,7 +28,7 @@ from delayq.store.commands.meta import (
     tell_rewritten,
     time_and_layouts,
 )
-from delayq.store.commands.pulling import Claimed, Known, Pulled, Traced, claim, count, pull, stored_epoch, takes
+from delayq.store.commands.pulling import Claimed, Known, Pulled, Traced, claim, pull, stored_epoch, takes
 from delayq.store.commands.reading import (
     COUNTERS,
     Found,
@@ -77,7 +77,6 @@ __all__ = [
     "cancel",
     "claim",
     "close",
-    "count",
     "count_key",
     "count_parked",
     "dead_letters",

@@ -11,7 +11,7 @@ import msgspec
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain
 from delayq.store.keys import QueueKeys
 
-__all__ = ["Claimed", "Known", "Pulled", "Traced", "claim", "count", "pull", "stored_epoch", "takes"]
+__all__ = ["Claimed", "Known", "Pulled", "Traced", "claim", "pull", "stored_epoch", "takes"]
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -103,11 +103,6 @@ def _read_traces(reply: list[bytes]) -> tuple[Traced, ...]:
 def takes(stream: str) -> Command[str]:
     """Whether messages can be appended to a stream: '', or why not. A key that may not be touched is a StoreError."""
     return Command("takes", (stream,), (), lambda reply: reply.decode(errors="replace"))
-
-
-def count(keys: QueueKeys, earliest: int, latest: int) -> Command[int]:
-    """How many tickets there are from a score to another."""
-    return plain("ZCOUNT", keys.queue, earliest, latest, read=int)
 
 
 class Known(msgspec.Struct, frozen=True):
