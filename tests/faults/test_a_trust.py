@@ -22,7 +22,7 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT, OneProcess
 from tests.support.waiting import eventually
-from workers.node.alarms import Watch
+from workers.node.alarms import Alarms
 
 pytestmark = pytest.mark.slow
 HOUR = 3_600_000
@@ -112,7 +112,7 @@ def server(valkey: ServerUnderTest) -> Iterator[ServerUnderTest]:
     valkey.admin.config_set("maxmemory-policy", "noeviction")
 
 
-def watch_of(running: RunningNode) -> Watch:
+def watch_of(running: RunningNode) -> Alarms:
     """What looks after Redis in a node."""
     eventually(lambda: running.node.watch is not None, "it watches")
     assert running.node.watch is not None

@@ -14,7 +14,7 @@ from delayq.config import load_settings
 from delayq.store.commands import Pulled
 from delayq.targets import OK
 from tests.support.deliveries import delivery
-from workers.node.alarms import Watch
+from workers.node.alarms import Alarms
 from workers.node.node import Node
 from workers.queue.refusals import Refusals
 from workers.telemetry.metrics import Metrics as WorkerMetrics
@@ -40,7 +40,7 @@ class Metric(NamedTuple):
 
 def _worker(redis_url: str) -> bytes:
     node = Node(load_settings(redis_url=redis_url, queues=2, zookeeper="127.0.0.1:1"))
-    node.watch = Watch(node.store, [0, 1], SystemClock())
+    node.watch = Alarms(node.store, [0, 1], SystemClock())
     node.watch.tick()
     node.watch.backlogs = {"streams": 7}
     job: Any = SimpleNamespace(stuck=False, pulls_fail=None, in_flight=(), refusals=Refusals(node.routes))

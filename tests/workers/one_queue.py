@@ -25,7 +25,7 @@ from workers.sending.backoff import Backoff
 from workers.sending.forwarder import STALL, Report
 from workers.sending.message import InFlightMessage
 from workers.sending.observer import Observer
-from workers.sending.pause_detector import Pulse
+from workers.sending.pause_detector import PauseDetector
 from workers.sending.spans import Spans
 
 __all__ = ["GENERAL", "OTHER", "POLICY", "START", "STREAMS", "TABLE", "ByHand", "Hand", "OneQueue"]
@@ -140,7 +140,7 @@ class OneQueue(World):
 
     def take_over(
         self, node: int = 1, observer: Observer | None = None, spans: Spans | None = None,
-        history: History | None = None, pulse: Pulse | None = None,
+        history: History | None = None, pulse: PauseDetector | None = None,
     ) -> Hand:  # fmt: skip
         """A new owner on this node. Owners on other nodes do not know of it."""
         self.hands = [hand for hand in self.hands if hand.node != node]

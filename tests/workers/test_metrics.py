@@ -13,7 +13,7 @@ from delayq.config import load_settings
 from delayq.store.commands import Pulled
 from tests.support.deliveries import delivery
 from tests.support.servers import ServerUnderTest
-from workers.node.alarms import Watch
+from workers.node.alarms import Alarms
 from workers.node.node import Node
 from workers.queue.refusals import Refusals
 from workers.telemetry.metrics import Metrics
@@ -51,7 +51,7 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     metrics = Metrics()
     metrics.watch(node)
     assert value(metrics, "delayq_due") == 0  # before it has looked
-    node.watch = Watch(node.store, [0, 1], SystemClock())
+    node.watch = Alarms(node.store, [0, 1], SystemClock())
     node.watch.tick()
     refusals = Refusals(node.routes)
     refusals.add("t", "NOPERM", 0)

@@ -21,7 +21,7 @@ from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from tests.support.clusters import Member
 from tests.support.waiting import eventually
-from workers.node.alarms import SOON, Watch
+from workers.node.alarms import SOON, Alarms
 from workers.node.rewriting import Rewriting
 
 SUSPECT = "might not load it again"
@@ -51,7 +51,7 @@ def fail(admin: Any) -> None:
         admin.eval("return redis.error_reply('MISCONF Errors writing to the AOF file: No space left on device')", 0)
 
 
-def look(watch: Watch, clock: ManualClock) -> list[str]:
+def look(watch: Alarms, clock: ManualClock) -> list[str]:
     """Look, and what is wrong then."""
     watch.hurry()
     clock.advance(SOON)
@@ -67,7 +67,7 @@ def rewrites(admin: Any) -> int:
 
 
 def test_it_is_rewritten_once_and_said_until_then(client: Client, clock: ManualClock, admin: Any) -> None:
-    watch = Watch(client.store, range(16), clock)
+    watch = Alarms(client.store, range(16), clock)
     assert look(watch, clock) == []
     assert rewrites(admin) == 0
     fail(admin)
@@ -84,20 +84,20 @@ def test_it_is_rewritten_once_and_said_until_then(client: Client, clock: ManualC
 def test_another_worker_knows_that_it_was_rewritten_and_the_api_too(
     client: Client, clock: ManualClock, admin: Any
 ) -> None:
-    watch = Watch(client.store, range(16), clock)
+    watch = Alarms(client.store, range(16), clock)
     fail(admin)
     for _ in range(3):
         look(watch, clock)
         rewrites(admin)
-    assert look(Watch(client.store, range(16), clock), clock) == []
+    assert look(Alarms(client.store, range(16), clock), clock) == []
     assert checks.complaints(checks.told(client.store.run_many(checks.questions("")))) == []
     assert rewrites(admin) == 1
     fail(admin)
-    assert SUSPECT in look(Watch(client.store, range(16), clock), clock)[0]
+    assert SUSPECT in look(Alarms(client.store, range(16), clock), clock)[0]
 
 
 def test_a_rewrite_during_which_it_failed_again_is_not_good(client: Client, clock: ManualClock, admin: Any) -> None:
-    watch = Watch(client.store, range(16), clock)
+    watch = Alarms(client.store, range(16), clock)
     fail(admin)
     look(watch, clock)
     fail(admin)
@@ -111,7 +111,7 @@ def test_a_rewrite_during_which_it_failed_again_is_not_good(client: Client, cloc
 def test_a_rewrite_that_failed_is_asked_for_again(
     own_valkey: EmbeddedServer, client: Client, clock: ManualClock, admin: Any
 ) -> None:
-    watch = Watch(client.store, range(16), clock)
+    watch = Alarms(client.store, range(16), clock)
     fail(admin)
     admin.config_set("rdb-key-save-delay", 1_000_000)  # µs, so that there is time
     look(watch, clock)
@@ -137,7 +137,7 @@ def test_a_user_who_may_not_ask_says_so_and_notices_that_somebody_else_did(
 ) -> None:
     admin.execute_command("ACL", "SETUSER", "poor", "on", ">secret", "~*", "&*", "+@all", "-bgrewriteaof")
     store = Store(own_valkey.url.replace("redis://", "redis://poor:secret@"))
-    watch = Watch(store, range(16), clock)
+    watch = Alarms(store, range(16), clock)
     fail(admin)
     suspect, refused = look(watch, clock)
     assert SUSPECT in suspect
@@ -166,7 +166,7 @@ def test_nothing_is_asked_of_a_disk_that_still_fails() -> None:
 
 def test_servers_that_are_gone_are_forgotten(client: Client, clock: ManualClock, admin: Any) -> None:
     admin.hset("delayq:rewritten", "gone", 7)
-    watch = Watch(client.store, range(16), clock)
+    watch = Alarms(client.store, range(16), clock)
     fail(admin)
     for _ in range(3):
         look(watch, clock)

@@ -16,7 +16,7 @@ from delayq.store.keys import queue_keys
 from delayq.targets.redis_stream.backlog import backlogs
 from workers.node.rewriting import Rewriting
 
-__all__ = ["Watch"]
+__all__ = ["Alarms"]
 
 EVERY = 30_000  # ms between two looks
 SOON = 2_000  # while there is trouble, or Redis rewrites what it could not write
@@ -24,7 +24,7 @@ MOST_STREAMS = 256  # at a look
 log = structlog.get_logger()
 
 
-class Watch:
+class Alarms:
     """`tick` is called by the node's thread. What is wrong is logged once when it begins and once when it is over.
 
     `streams` tells of which streams the backlog is wanted: their keys, and the route of each. `fsync` is DELAYQ_FSYNC.

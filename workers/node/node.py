@@ -19,13 +19,13 @@ from delayq.store.commands import Meta, Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets import open_target
-from workers.node.alarms import Watch
+from workers.node.alarms import Alarms
 from workers.node.janitor import Janitor
 from workers.node.layouts import LayoutWatch, numbers_of
 from workers.node.ownership import Ownership
-from workers.node.redis_clock import Glance
+from workers.node.redis_clock import RedisClock
 from workers.node.skew import Skew
-from workers.node.status_line import Line
+from workers.node.status_line import StatusLine
 from workers.node.wakes import WakeListener
 from workers.queue.history import History
 from workers.queue.policy import Policy
@@ -36,7 +36,7 @@ from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder
 from workers.sending.observer import Observer
-from workers.sending.pause_detector import Pulse
+from workers.sending.pause_detector import PauseDetector
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -83,23 +83,25 @@ class Node:
             access_of(settings)  # what is wrong with it is told before Redis is waited for
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self._clock)
-        self.glance = Glance(
+        self.redis_clock = RedisClock(
             self.store, self.skew, self._clock, every=GLANCE_EVERY if settings.zookeeper else GLANCE_EVERY_ALONE
         )
         self.history = History()
         self.ready = False
-        self.watch: Watch | None = None
+        self.watch: Alarms | None = None
         self.ownership: Ownership | None = None
         self.coordinator: Coordinator | None = None
         self._forwarders: dict[str, Forwarder] = {}
-        self._line = Line(self.store, settings, self.skew, self._clock, routes=self.routes, forwarders=self._forwarders)
+        self._line = StatusLine(
+            self.store, settings, self.skew, self._clock, routes=self.routes, forwarders=self._forwarders
+        )
         self._policy = Policy(
             window=settings.window, max_attempts=settings.max_attempts,
             backoff=Backoff(settings.retry_base, settings.retry_cap), stuck_after=settings.stuck_after,
         )  # fmt: skip
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
         # Alone a node has nobody who could have taken its queues meanwhile.
-        self._pulse = Pulse(self._clock, settings.session_timeout // 3) if settings.zookeeper else None
+        self._pulse = PauseDetector(self._clock, settings.session_timeout // 3) if settings.zookeeper else None
         self._pullers = Pullers(self.store, self._clock)
         self._condition = threading.Condition()
         self._stopping = False
@@ -144,7 +146,7 @@ class Node:
         queues = numbers_of(meta.layouts)
         listener = WakeListener(self.store, queues, self._wake)
         janitor = Janitor(self.store, queues, self._clock)
-        watch = self.watch = Watch(self.store, queues, self._clock, self._streams, fsync=self.settings.fsync)
+        watch = self.watch = Alarms(self.store, queues, self._clock, self._streams, fsync=self.settings.fsync)
 
         def share(queues: Sequence[int]) -> None:
             coordinator.share(queues)
@@ -215,14 +217,14 @@ class Node:
         return None
 
     def _round(
-        self, coordinator: Coordinator, ownership: Ownership, layouts: LayoutWatch, janitor: Janitor, watch: Watch
+        self, coordinator: Coordinator, ownership: Ownership, layouts: LayoutWatch, janitor: Janitor, watch: Alarms
     ) -> None:
         """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
         try:
             self._give_up_hung()
-            layouts.take(self.glance.tick())
-            coordinator.redis_reachable(self.glance.answers, behind=self.skew.behind)
-            changed = ownership.adjust(reachable=self.glance.reachable)
+            layouts.take(self.redis_clock.tick())
+            coordinator.redis_reachable(self.redis_clock.answers, behind=self.skew.behind)
+            changed = ownership.adjust(reachable=self.redis_clock.reachable)
             self.ready = True
             layouts.tick()
             if [job for job in list(self.jobs.values()) if job.had_trouble()]:

@@ -14,12 +14,12 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 from workers.node.skew import Skew
 
-__all__ = ["Glance"]
+__all__ = ["RedisClock"]
 
 log = structlog.get_logger()
 
 
-class Glance:
+class RedisClock:
     """Asks every so many ms; `tick` is called by the node's thread."""
 
     def __init__(self, store: Store, skew: Skew, clock: Clock, *, every: int) -> None:

@@ -17,14 +17,14 @@ from workers.node.ownership import Ownership
 from workers.node.skew import Skew
 from workers.sending.forwarder import Forwarder
 
-__all__ = ["Line"]
+__all__ = ["StatusLine"]
 
 EVERY = 5_000  # ms
 SILENT = 3_600_000  # ms after which the line of another node is removed
 TIDY = 60_000  # ms between two looks for such lines, at a page of them
 
 
-class Line:
+class StatusLine:
     """Published every 5 s, and at once when a queue came or went. Belongs to the node's thread.
 
     A node that was killed takes its line not away, so the others do, an hour later.

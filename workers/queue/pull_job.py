@@ -30,7 +30,7 @@ from workers.queue.stuck import Progress
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Topics
 from workers.sending.message import InFlightMessage
-from workers.sending.pause_detector import Pulse
+from workers.sending.pause_detector import PauseDetector
 
 __all__ = ["Mover", "PullJob"]
 
@@ -68,7 +68,7 @@ class PullJob:
     """Pulls one queue under one epoch. `test_now` hands the scripts a time; None means the clock of Redis."""
 
     def __init__(
-        self, tenure: Tenure, parked: Sequence[str], topics: Topics, *, pulse: Pulse | None = None,
+        self, tenure: Tenure, parked: Sequence[str], topics: Topics, *, pulse: PauseDetector | None = None,
         history: History | None = None, test_now: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.keys = keys = tenure.keys

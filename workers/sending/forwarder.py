@@ -19,7 +19,7 @@ from delayq.targets import OK, Result, Target
 from workers.sending.circuit import Circuit
 from workers.sending.message import LOOK_AGAIN, InFlightMessage
 from workers.sending.observer import Observer
-from workers.sending.pause_detector import Pulse
+from workers.sending.pause_detector import PauseDetector
 
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
@@ -69,7 +69,7 @@ class Forwarder:
         threads: int,
         timeout: int,
         observer: Observer | None = None,
-        pulse: Pulse | None = None,
+        pulse: PauseDetector | None = None,
         spans: Spans | None = None,
     ) -> None:
         self.route = route

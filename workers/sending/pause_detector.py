@@ -8,13 +8,13 @@ import structlog
 
 from delayq.clock import Clock
 
-__all__ = ["Pulse"]
+__all__ = ["PauseDetector"]
 
 BEATS = 4  # in the longest gap that is none
 log = structlog.get_logger()
 
 
-class Pulse:
+class PauseDetector:
     """Counts the pauses of this process (SIGSTOP, a machine that was frozen) that were longer than `longest` ms.
 
     A thread beats so often that a gap between two beats means a pause. Whoever asks looks at the clock too, so that

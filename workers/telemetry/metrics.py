@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from delayq.store.commands import COUNTERS, Pulled
 from delayq.targets import Result
 from delayq.telemetry.histogram import Histogram
-from workers.node.alarms import Watch
+from workers.node.alarms import Alarms
 from workers.sending.message import InFlightMessage
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Metrics:
             lambda: node.skew.ms / 1000
         )
 
-    def _watched(self, name: str, text: str, node: Node, figure: Callable[[Watch], int]) -> None:
+    def _watched(self, name: str, text: str, node: Node, figure: Callable[[Alarms], int]) -> None:
         gauge = Gauge(name, text, registry=self.registry)
         gauge.set_function(lambda: figure(node.watch) if node.watch is not None else 0)
 

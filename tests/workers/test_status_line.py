@@ -21,7 +21,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from workers.node.ownership import Ownership
 from workers.node.skew import Skew
-from workers.node.status_line import EVERY, SILENT, TIDY, Line
+from workers.node.status_line import EVERY, SILENT, TIDY, StatusLine
 from workers.sending.forwarder import Forwarder
 
 NOTHING = cast(Ownership, SimpleNamespace(jobs={}, since={}, handed_over=None))
@@ -39,11 +39,11 @@ def clock(store: Store) -> ManualClock:
     return ManualClock(store.run(commands.redis_now()))
 
 
-def line(store: Store, clock: ManualClock, name: str, *forwarders: Forwarder) -> Line:
+def line(store: Store, clock: ManualClock, name: str, *forwarders: Forwarder) -> StatusLine:
     settings = load_settings(redis_url=store.url, node=name)
     routes = Routes([one.route for one in forwarders] or None)
     by_name = {one.route.name: one for one in forwarders}
-    return Line(store, settings, Skew(clock), clock, routes=routes, forwarders=by_name)
+    return StatusLine(store, settings, Skew(clock), clock, routes=routes, forwarders=by_name)
 
 
 def killed(store: Store, clock: ManualClock, name: str, silent_for: int) -> None:

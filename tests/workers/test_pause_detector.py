@@ -15,7 +15,7 @@ from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.waiting import eventually
 from workers.sending.forwarder import Forwarder
 from workers.sending.message import InFlightMessage
-from workers.sending.pause_detector import Pulse
+from workers.sending.pause_detector import PauseDetector
 
 LONGEST = 1_000
 
@@ -31,7 +31,7 @@ def clock() -> ManualClock:
 
 
 def test_a_gap_between_two_looks_that_is_longer_than_the_longest_is_a_pause(clock: ManualClock) -> None:
-    pulse = Pulse(clock, LONGEST)
+    pulse = PauseDetector(clock, LONGEST)
     assert pulse.pauses == 0
     clock.advance(LONGEST)
     assert pulse.pauses == 0
@@ -42,7 +42,7 @@ def test_a_gap_between_two_looks_that_is_longer_than_the_longest_is_a_pause(cloc
 
 
 def test_its_thread_looks_often_enough_that_a_quiet_process_has_no_pauses(clock: ManualClock) -> None:
-    pulse = Pulse(clock, LONGEST)
+    pulse = PauseDetector(clock, LONGEST)
     pulse.start()
     pulse.start()
     for _ in range(20):
@@ -59,7 +59,7 @@ class Desk:
     """A forwarder with one thread, and what it reported; None where a message was not sent."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.pulse = Pulse(clock, LONGEST)
+        self.pulse = PauseDetector(clock, LONGEST)
         self.target = MemoryTarget(max_batch=1)
         route = Route(name="memory", target="memory:")
         self.forwarder = Forwarder(route, self.target, clock, threads=1, timeout=60_000, pulse=self.pulse)

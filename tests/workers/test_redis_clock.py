@@ -13,7 +13,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.node.redis_clock import Glance
+from workers.node.redis_clock import RedisClock
 from workers.node.skew import FAR, Skew
 
 EVERY = 1_000
@@ -44,27 +44,27 @@ def redis() -> Redis:
 
 
 @pytest.fixture
-def glance(redis: Redis) -> Glance:
-    return Glance(cast(Store, redis), redis.skew, redis.clock, every=EVERY)
+def redis_clock(redis: Redis) -> RedisClock:
+    return RedisClock(cast(Store, redis), redis.skew, redis.clock, every=EVERY)
 
 
-def test_it_asks_at_once_and_then_when_it_is_time(glance: Glance, redis: Redis) -> None:
-    assert glance.tick() == LISTED
+def test_it_asks_at_once_and_then_when_it_is_time(redis_clock: RedisClock, redis: Redis) -> None:
+    assert redis_clock.tick() == LISTED
     redis.clock.advance(EVERY - 1)
-    assert glance.tick() == (), "no news, so that what was listed since by this node is not taken back"
+    assert redis_clock.tick() == (), "no news, so that what was listed since by this node is not taken back"
     assert redis.asked == 1
     redis.clock.advance(1)
-    assert glance.tick() == LISTED
+    assert redis_clock.tick() == LISTED
 
 
-def test_the_clocks_are_compared_by_the_length_of_the_trip(glance: Glance, redis: Redis) -> None:
+def test_the_clocks_are_compared_by_the_length_of_the_trip(redis_clock: RedisClock, redis: Redis) -> None:
     redis.trip = 100
-    glance.tick()
+    redis_clock.tick()
     assert (redis.skew.far, redis.skew.ms) == (True, FAR + 50)
 
 
 def test_a_process_that_stands_still_behind_an_answer_has_no_wrong_clock(
-    glance: Glance, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    redis_clock: RedisClock, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = redis.clock.now
 
@@ -75,32 +75,32 @@ def test_a_process_that_stands_still_behind_an_answer_has_no_wrong_clock(
     answer = redis.run(None)
     monkeypatch.setattr(redis, "run", lambda _: answer)
     monkeypatch.setattr(redis.clock, "now", after_a_pause)
-    glance.tick()
+    redis_clock.tick()
     assert not redis.skew.far
 
 
-def test_the_time_without_a_question_does_not_count_as_out_of_reach(glance: Glance, redis: Redis) -> None:
+def test_the_time_without_a_question_does_not_count_as_out_of_reach(redis_clock: RedisClock, redis: Redis) -> None:
     """As when a round took long, because it claimed many queues."""
-    glance.tick()
+    redis_clock.tick()
     redis.clock.advance(10 * REDIS_AWAY)
     redis.away = True
-    glance.tick()
-    assert (glance.answers, glance.reachable) == (False, True)
+    redis_clock.tick()
+    assert (redis_clock.answers, redis_clock.reachable) == (False, True)
     redis.clock.advance(REDIS_AWAY)
-    assert not glance.reachable
+    assert not redis_clock.reachable
 
 
-def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while(glance: Glance, redis: Redis) -> None:
-    glance.tick()
+def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while(redis_clock: RedisClock, redis: Redis) -> None:
+    redis_clock.tick()
     redis.away = True
     redis.clock.advance(EVERY)
-    assert glance.tick() == ()
-    assert (glance.answers, glance.reachable, redis.skew.far) == (False, True, True)
+    assert redis_clock.tick() == ()
+    assert (redis_clock.answers, redis_clock.reachable, redis.skew.far) == (False, True, True)
     redis.clock.advance(REDIS_AWAY)
-    assert not glance.reachable
+    assert not redis_clock.reachable
     redis.away = False
-    glance.tick()
-    assert (glance.answers, glance.reachable) == (True, True)
+    redis_clock.tick()
+    assert (redis_clock.answers, redis_clock.reachable) == (True, True)
 
 
 def test_what_the_script_says(valkey: ServerUnderTest) -> None:

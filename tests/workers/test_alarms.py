@@ -13,7 +13,7 @@ from delayq.message import Message
 from delayq.store import queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.node.alarms import EVERY, Watch
+from workers.node.alarms import EVERY, Alarms
 
 Said = list[tuple[str, str]]
 
@@ -31,24 +31,24 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def watch(client: Client, clock: ManualClock) -> Watch:
-    return Watch(client.store, range(16), clock)
+def watch(client: Client, clock: ManualClock) -> Alarms:
+    return Alarms(client.store, range(16), clock)
 
 
-def look(watch: Watch, clock: ManualClock) -> Said:
+def look(watch: Alarms, clock: ManualClock) -> Said:
     clock.advance(EVERY)
     with structlog.testing.capture_logs() as logs:
         watch.tick()
     return [(one["event"], one["text"]) for one in logs]
 
 
-def test_all_is_well(watch: Watch, clock: ManualClock, client: Client) -> None:
+def test_all_is_well(watch: Alarms, clock: ManualClock, client: Client) -> None:
     client.schedule(Message(topic="t", delay_time=60_000))
     assert look(watch, clock) == []
     assert (watch.alarms, watch.missing) == ({}, 0)
 
 
-def test_it_does_not_look_before_its_time(watch: Watch, clock: ManualClock, valkey: ServerUnderTest) -> None:
+def test_it_does_not_look_before_its_time(watch: Alarms, clock: ManualClock, valkey: ServerUnderTest) -> None:
     assert look(watch, clock) == []
     valkey.admin.config_set("maxmemory-policy", "allkeys-lru")
     clock.advance(EVERY - 1)
@@ -60,7 +60,7 @@ def test_it_does_not_look_before_its_time(watch: Watch, clock: ManualClock, valk
 
 
 def test_a_policy_that_is_changed_at_run_time_is_told_once_and_so_is_its_end(
-    watch: Watch, clock: ManualClock, valkey: ServerUnderTest
+    watch: Alarms, clock: ManualClock, valkey: ServerUnderTest
 ) -> None:
     valkey.admin.config_set("maxmemory-policy", "allkeys-lru")
     ((event, text),) = look(watch, clock)
@@ -73,7 +73,7 @@ def test_a_policy_that_is_changed_at_run_time_is_told_once_and_so_is_its_end(
 
 
 def test_a_disk_that_is_waited_for_no_more_is_told(client: Client, clock: ManualClock, valkey: ServerUnderTest) -> None:
-    watch = Watch(client.store, range(16), clock, fsync="always")
+    watch = Alarms(client.store, range(16), clock, fsync="always")
     ((event, text),) = look(watch, clock)
     assert (event, "with appendfsync everysec: no change can be confirmed" in text) == ("alarm", True)
     valkey.admin.config_set("appendfsync", "always")
@@ -84,7 +84,7 @@ def test_a_disk_that_is_waited_for_no_more_is_told(client: Client, clock: Manual
 
 
 def test_messages_that_are_missing_are_told_once_however_many_more_there_come_to_be(
-    watch: Watch, clock: ManualClock, client: Client, valkey: ServerUnderTest
+    watch: Alarms, clock: ManualClock, client: Client, valkey: ServerUnderTest
 ) -> None:
     first, second = (client.schedule(Message(topic="t", delay_time=60_000, id=f"{name}.0003")) for name in "ab")
     admin: Any = valkey.admin
