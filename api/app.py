@@ -44,15 +44,24 @@ class Application(FastAPI):
     def __init__(self, service: Service) -> None:
         self._direct: dict[str, Resource] = {}
         super().__init__(
-            title=openapi.TITLE, version=openapi.VERSION, redirect_slashes=False, lifespan=_lifespan,
-            openapi_url=None, docs_url=None, redoc_url=None,
+            title=openapi.TITLE,
+            version=openapi.VERSION,
+            redirect_slashes=False,
+            lifespan=_lifespan,
+            openapi_url=None,
+            docs_url=None,
+            redoc_url=None,
             exception_handlers={HTTPException: _no_route, Exception: _no_route},
             telemetry={
-                "tracing": service.tracer_provider is not None, "tracer_provider": service.tracer_provider,
-                "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False,
+                "tracing": service.tracer_provider is not None,
+                "tracer_provider": service.tracer_provider,
+                "metrics": False,
+                "logs": False,
+                "operation_spans": False,
+                "auto_configure": False,
                 "exclude": lambda scope: scope["path"] in PROBES,
             },
-        )  # fmt: skip
+        )
         self.service = service
         resources: dict[str, Resource] = {}
         for operation in OPERATIONS:

@@ -151,8 +151,18 @@ class Server(uvicorn.Server):
 def make_server(app: Any, settings: Settings) -> Server:
     """The server of an application."""
     config = uvicorn.Config(
-        app, host=settings.api_host, port=settings.api_port, loop="uvloop", http=Protocol, ws="none",
-        lifespan="on", log_config=None, access_log=False, server_header=False, proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=STOP_SECONDS,
-    )  # fmt: skip
+        app,
+        host=settings.api_host,
+        port=settings.api_port,
+        loop="uvloop",
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
     return Server(config)

@@ -42,14 +42,18 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer messages, once; never rendered")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there as JSON")
     parser.add_argument(
-        "--redis-url", default="", metavar="URL",
+        "--redis-url",
+        default="",
+        metavar="URL",
         help=f"measure delayq on this Redis, group behind sentinels or Redis Cluster, which must not know delayq yet; "
         f"for {', '.join(ANYWHERE)}. The limit stays that of a fresh server here",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--beside", type=Path, metavar="CHECKOUT",
+        "--beside",
+        type=Path,
+        metavar="CHECKOUT",
         help="measure this checkout and that one in turns, and tell only their ratios, here by there",
-    )  # fmt: skip
+    )
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="how often, with --beside (3)")
     given = parser.parse_args(arguments)
     if given.beside and (given.name == "all" or given.redis_url or given.json or given.rounds < 1):
@@ -69,9 +73,14 @@ def measure(name: str, scale: Scale) -> Result:
     with server_for(scale) as running:
         where = environment(running.url, limit.redis_cli() or "")
     result = Result(
-        name=name, quick=scale.quick, messages=scale.messages, environment=where, figures=figures,
-        details=details, elsewhere=bool(scale.redis_url),
-    )  # fmt: skip
+        name=name,
+        quick=scale.quick,
+        messages=scale.messages,
+        environment=where,
+        figures=figures,
+        details=details,
+        elsewhere=bool(scale.redis_url),
+    )
     print(f"\n{name}{quick}")
     for figure in figures:
         print(f"  {figure.line()}")

@@ -103,7 +103,7 @@ def wait_for(what: str, ready: Callable[[], bool], *, seconds: float, pause: flo
 
 def in_turns(
     what: str, runs: int, measures: Mapping[str, Callable[[], T]], *, swap: bool = False
-) -> list[dict[str, T]]:  # fmt: skip
+) -> list[dict[str, T]]:
     """Measure several things in turn, so that a slower minute of the machine slows them all.
 
     With `swap` every second round is the other way round: the machine's getting slower, or faster, favours none.

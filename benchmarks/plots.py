@@ -104,9 +104,13 @@ def _lateness(figures: Sequence[Figure], path: Path) -> Path:
         axes.plot(places, values, marker="o", color=shade, label=rate)
         goals = [(place, figure.goal) for place, (_, figure) in enumerate(percentiles) if figure.goal is not None]
         axes.scatter(
-            [place for place, _ in goals], [goal for _, goal in goals], s=400, marker="_", color=shade,
+            [place for place, _ in goals],
+            [goal for _, goal in goals],
+            s=400,
+            marker="_",
+            color=shade,
             label=f"{rate}, goal",
-        )  # fmt: skip
+        )
         axes.set_xticks(places, [name for name, _ in percentiles])
     axes.set_yscale("log")
     axes.set_ylabel("ms late at the consumer")

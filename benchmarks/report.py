@@ -114,9 +114,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
     runs = f"{number(min(figure.runs))} – {number(max(figure.runs))}" if len(figure.runs) > 1 else ""
     goal = "" if figure.goal is None else figure.goal_text
     name = f"{figure.name} ({figure.parts_text})" if figure.parts else figure.name
-    return (
-        name, f"{number(figure.value)} {figure.unit}".strip(), limit, ratio, runs, goal, figure.verdict
-    )  # fmt: skip
+    return (name, f"{number(figure.value)} {figure.unit}".strip(), limit, ratio, runs, goal, figure.verdict)
 
 
 def main() -> int:

@@ -104,7 +104,7 @@ class _Queues:
 def _overviews(settings: Settings, queues: Callable[[], Collection[int] | None], clock: Clock) -> Overviews:
     return Overviews(
         settings.zookeeper, settings.zookeeper_root, settings.session_timeout, queues, clock, access_of(settings)
-    )  # fmt: skip
+    )
 
 
 def _options(argv: Sequence[str] | None) -> Any:

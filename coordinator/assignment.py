@@ -11,9 +11,7 @@ __all__ = ["preferred"]
 _NOBODY: Mapping[int, str] = MappingProxyType({})
 
 
-def preferred(
-    queues: Iterable[int], nodes: Collection[str], owners: Mapping[int, str] = _NOBODY
-) -> dict[int, str]:  # fmt: skip
+def preferred(queues: Iterable[int], nodes: Collection[str], owners: Mapping[int, str] = _NOBODY) -> dict[int, str]:
     """The node that should own each queue; the same answer in every process that is given the same.
 
     Every node gets as many queues as any other, or one more. A queue stays with its owner as far as that allows, so a

@@ -83,7 +83,12 @@ def _shape(member: Member) -> Shape:
     """Named as `delayq nodes --json` does where it says the same."""
     entry = member.entry
     return {
-        "node": member.name, "address": entry.address or None, "version": entry.version or None,
-        "since": instant(entry.since or None), "redis": entry.redis, "clock": entry.clock,
-        "leftOutUntil": instant(entry.hold_until or None), "queues": list(member.queues),
-    }  # fmt: skip
+        "node": member.name,
+        "address": entry.address or None,
+        "version": entry.version or None,
+        "since": instant(entry.since or None),
+        "redis": entry.redis,
+        "clock": entry.clock,
+        "leftOutUntil": instant(entry.hold_until or None),
+        "queues": list(member.queues),
+    }

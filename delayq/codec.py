@@ -113,9 +113,16 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
             flags |= EXPIRES
     size = len(properties)
     lengths = _LENGTHS.pack(
-        flags, len(topic), len(tags), len(ordering_key), len(options), len(keys), size >> 16, size & 0xFFFF,
+        flags,
+        len(topic),
+        len(tags),
+        len(ordering_key),
+        len(options),
+        len(keys),
+        size >> 16,
+        size & 0xFFFF,
         len(payload),
-    )  # fmt: skip
+    )
     return b"".join((head, lengths, topic, tags, ordering_key, options, keys, properties, payload))
 
 
@@ -213,8 +220,19 @@ class Record:
     def __init__(self, raw: bytes) -> None:
         try:
             (
-                self.generation, asked, mark, self.flags, topic, tags, ordering, options, keys, high, low, body,
-            ) = _HEADER.unpack_from(raw)  # fmt: skip
+                self.generation,
+                asked,
+                mark,
+                self.flags,
+                topic,
+                tags,
+                ordering,
+                options,
+                keys,
+                high,
+                low,
+                body,
+            ) = _HEADER.unpack_from(raw)
             if not asked.isdigit():  # int takes more than that: spaces, a sign, underscores
                 raise ValueError(asked)
             self.asked = int(asked)
@@ -375,7 +393,14 @@ class Record:
     def message(self, id: str) -> Message:
         """The message, with its asked due as `expect_date`."""
         return Message(
-            topic=self.topic, body=self.body, expect_date=self.asked, tags=self.tags, keys=self.keys,
-            properties=self.properties, id=id, ordering_key=self.ordering_key,
-            max_attempts=self.max_attempts, expire_after=self.expire_after,
-        )  # fmt: skip
+            topic=self.topic,
+            body=self.body,
+            expect_date=self.asked,
+            tags=self.tags,
+            keys=self.keys,
+            properties=self.properties,
+            id=id,
+            ordering_key=self.ordering_key,
+            max_attempts=self.max_attempts,
+            expire_after=self.expire_after,
+        )

@@ -167,9 +167,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         size = 0
         for name, value in self.properties.items():
             if (
-                type(name) is str and type(value) is str and (text := name + value).isascii() and text.isprintable()
-                and 0 < len(name) <= limits.property_name and len(value) <= limits.property_value
-            ):  # fmt: skip
+                type(name) is str
+                and type(value) is str
+                and (text := name + value).isascii()
+                and text.isprintable()
+                and 0 < len(name) <= limits.property_name
+                and len(value) <= limits.property_value
+            ):
                 size += len(text)
                 continue  # nearly all of them, at a fraction of the time
             _check_text("properties", name, limits.property_name)

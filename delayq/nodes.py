@@ -101,10 +101,17 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
             continue
         queues = {q: Owned(one) if isinstance(one, str) else one for q, one in sorted(line.queues.items())}
         nodes[name] = NodeLine(
-            node=name, address=line.address, version=line.version, since=line.since, seen=line.seen,
-            stale=now - line.seen > LINE_AGE, coordinator=line.coordinator, queues=queues,
-            handed_over=line.handed_over, routes=line.routes,
-        )  # fmt: skip
+            node=name,
+            address=line.address,
+            version=line.version,
+            since=line.since,
+            seen=line.seen,
+            stale=now - line.seen > LINE_AGE,
+            coordinator=line.coordinator,
+            queues=queues,
+            handed_over=line.handed_over,
+            routes=line.routes,
+        )
     return nodes
 
 

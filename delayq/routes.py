@@ -88,9 +88,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         if self.stream.startswith("delayq:"):
             raise ConfigError(f"route {self.name}: a stream's name must not begin with 'delayq:'")
         for field, value in (
-            ("maxLength", self.max_length), ("maxBacklog", self.max_backlog), ("maxAttempts", self.max_attempts),
+            ("maxLength", self.max_length),
+            ("maxBacklog", self.max_backlog),
+            ("maxAttempts", self.max_attempts),
             ("sendTimeout", self.send_timeout),
-        ):  # fmt: skip
+        ):
             if value is not None and value < 1:
                 raise ConfigError(f"route {self.name}: {field} is at least 1")
         if not split_url(self.target).scheme:

@@ -69,10 +69,15 @@ def _markers() -> dict[str, str]:
     """What the image is, as the conditions of a requirement ask for it."""
     version = python()
     return {
-        "implementation_name": "cpython", "os_name": "posix", "platform_machine": "x86_64",
-        "platform_python_implementation": "CPython", "platform_system": "Linux", "python_full_version": version,
-        "python_version": version.rpartition(".")[0], "sys_platform": "linux",
-    }  # fmt: skip
+        "implementation_name": "cpython",
+        "os_name": "posix",
+        "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython",
+        "platform_system": "Linux",
+        "python_full_version": version,
+        "python_version": version.rpartition(".")[0],
+        "sys_platform": "linux",
+    }
 
 
 def _argument(name: str) -> str:

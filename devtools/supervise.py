@@ -76,9 +76,13 @@ class Program:
     def start(self) -> None:
         """Start it, in a session of its own: Ctrl-C must not reach it before its turn."""
         self._process = subprocess.Popen(
-            die_with_parent(self._command), env=self._env, cwd=self._cwd, stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE if self._screen.takes_lines else None, start_new_session=True,
-        )  # fmt: skip
+            die_with_parent(self._command),
+            env=self._env,
+            cwd=self._cwd,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if self._screen.takes_lines else None,
+            start_new_session=True,
+        )
         if self._process.stderr is not None:
             self._reader = threading.Thread(target=self._read, args=(self._process.stderr,), daemon=True)
             self._reader.start()

@@ -25,9 +25,11 @@ FOLDER = Path(__file__).resolve().parent.parent / "build" / "brokers"
 def main(arguments: Sequence[str], *, brokers: Brokers | None = None) -> int:
     """Do what the command line says; 0, or 1 if a broker that was asked for is not there."""
     parser = argparse.ArgumentParser(
-        prog="./dev brokers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="./dev brokers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
-    )  # fmt: skip
+    )
     parser.add_argument("action", choices=("up", "down", "fetch"))
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="for their data and notes (build/brokers)")

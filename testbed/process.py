@@ -56,9 +56,12 @@ class ServerProcess:
             # A session of its own: Ctrl-C in the terminal is for the parent, which stops things in order.
             self._process = subprocess.Popen(
                 self._command if self._stay else die_with_parent(self._command),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
                 env=None if self._environment is None else dict(self._environment),
-            )  # fmt: skip
+            )
         if self._stay:
             staying.append(self)
 

@@ -116,15 +116,20 @@ class RabbitMQ:
         self._epmd = ServerProcess(
             "epmd",
             [shutil.which("epmd") or "epmd", "-address", LOCALHOST, "-port", str(names)],
-            log=folder / "epmd.log", environment=self._environment, stay=self._stay,
-        )  # fmt: skip
+            log=folder / "epmd.log",
+            environment=self._environment,
+            stay=self._stay,
+        )
         self._epmd.start()
         self._epmd.wait(lambda: not port_is_free(names), START_SECONDS)
         # Told that it may read input, the script becomes the broker, so that signals reach it and not a shell.
         self._broker = ServerProcess(
-            "RabbitMQ", [_program("rabbitmq-server"), "-noinput"],
-            log=log, environment=self._environment, stay=self._stay,
-        )  # fmt: skip
+            "RabbitMQ",
+            [_program("rabbitmq-server"), "-noinput"],
+            log=log,
+            environment=self._environment,
+            stay=self._stay,
+        )
         before = log.stat().st_size if log.exists() else 0
         self._broker.start()
         self._broker.wait(lambda: b"Server startup complete" in _since(log, before), START_SECONDS)
@@ -149,9 +154,13 @@ class RabbitMQ:
             raise ServerError("RabbitMQ does not run")
         ran = subprocess.run(
             [_program(program), *words],
-            env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
             timeout=CONTROL_SECONDS,
-        )  # fmt: skip
+        )
         if ran.returncode:
             raise ServerError(f"{program} {' '.join(words)}: {(ran.stderr or ran.stdout).strip()}")
         return ran.stdout

@@ -205,16 +205,28 @@ class RocketMQ:
         return (
             self._process(names, *NAMES_JAVA, _NAMES_MAIN, "-c", str(configured)),
             self._process(
-                broker, *BROKER_JAVA, _PROXY_MAIN, "-pm", "local", "-n", self._ports.names_address,
-                "-bc", str(of_broker), "-pc", str(of_proxy),
+                broker,
+                *BROKER_JAVA,
+                _PROXY_MAIN,
+                "-pm",
+                "local",
+                "-n",
+                self._ports.names_address,
+                "-bc",
+                str(of_broker),
+                "-pc",
+                str(of_proxy),
             ),
-        )  # fmt: skip
+        )
 
     def _process(self, home: Path, *words: str) -> ServerProcess:
         return ServerProcess(
-            f"RocketMQ's {home.name}", [*java(home), *words], log=home / "out.log", stay=self._stay,
+            f"RocketMQ's {home.name}",
+            [*java(home), *words],
+            log=home / "out.log",
+            stay=self._stay,
             environment={name: value for name, value in os.environ.items() if name != "NAMESRV_ADDR"},
-        )  # fmt: skip
+        )
 
     def _serves(self) -> bool:
         """Whether the proxy listens and the name server knows the broker."""
@@ -235,19 +247,30 @@ def java(home: Path) -> list[str]:
 
 def configure_names(home: Path, ports: Ports) -> Path:
     """Write what a name server goes by; its file."""
-    return _write(home / "conf" / "namesrv.conf", {
-        "listenPort": ports.names, "bindAddress": LOCALHOST, "kvConfigPath": home / "kv.json",
-        "configStorePath": home / "stored.conf",
-    })  # fmt: skip
+    return _write(
+        home / "conf" / "namesrv.conf",
+        {
+            "listenPort": ports.names,
+            "bindAddress": LOCALHOST,
+            "kvConfigPath": home / "kv.json",
+            "configStorePath": home / "stored.conf",
+        },
+    )
 
 
 def configure_broker(home: Path, ports: Ports) -> tuple[Path, Path]:
     """Write what a broker and its proxy go by, where they look if nobody tells them; their files."""
-    of_broker = _write(home / "conf" / "broker.conf", {
-        **_BROKER_SETTINGS, "namesrvAddr": ports.names_address, "listenPort": ports.broker,
-        "haListenPort": ports.replication, "storePathRootDir": home / "store",
-        "storePathCommitLog": home / "store" / "commitlog",
-    })  # fmt: skip
+    of_broker = _write(
+        home / "conf" / "broker.conf",
+        {
+            **_BROKER_SETTINGS,
+            "namesrvAddr": ports.names_address,
+            "listenPort": ports.broker,
+            "haListenPort": ports.replication,
+            "storePathRootDir": home / "store",
+            "storePathCommitLog": home / "store" / "commitlog",
+        },
+    )
     of_proxy = home / "conf" / "rmq-proxy.json"
     settings = {
         **_PROXY_SETTINGS, "namesrvAddr": ports.names_address, "grpcServerPort": ports.grpc,

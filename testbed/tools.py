@@ -60,9 +60,15 @@ def fetch(name: str) -> Path:
         environment = os.environ | {"GOBIN": folder, "CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
         try:
             ran = subprocess.run(
-                [go, *_words(name, Path(folder))], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, timeout=_SECONDS, check=False,
-            )  # fmt: skip
+                [go, *_words(name, Path(folder))],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise ServerMissing(f"{name} was not built within {_SECONDS:.0f} s") from None
         if ran.returncode:

@@ -93,7 +93,7 @@ class ZooKeeperServer:
 
     def __init__(
         self, *, data_dir: Path | None = None, members: int = 1, ports: Sequence[int] = (), guard: Guard | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.data_dir = data_dir.resolve() if data_dir is not None else None
         self._temporary = data_dir is None
         # Of clients, then of the peers and of their votes.
@@ -101,8 +101,10 @@ class ZooKeeperServer:
         self._members = [_Member(number, port, guard) for number, port in enumerate(ports[:members], 1)]
         self._peers = {
             f"server.{member.number}": f"{LOCALHOST}:{peer}:{vote}"
-            for member, peer, vote in zip(self._members, ports[members : 2 * members], ports[2 * members :], strict=True)
-        }  # fmt: skip
+            for member, peer, vote in zip(
+                self._members, ports[members : 2 * members], ports[2 * members :], strict=True
+            )
+        }
 
     @property
     def hosts(self) -> str:

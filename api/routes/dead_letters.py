@@ -38,7 +38,10 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 
 
 @OPERATIONS.add(
-    "GET", "/v1/dead-letters", gives={200: DeadLettersOut}, problems=(400, 503),
+    "GET",
+    "/v1/dead-letters",
+    gives={200: DeadLettersOut},
+    problems=(400, 503),
     query={
         "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
         "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
@@ -48,7 +51,7 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
         "since": {"schema": {"type": "string"}, "description": "died from then on: RFC 3339 with its zone, or Unix ms"},
         "until": {"schema": {"type": "string"}, "description": "died before: RFC 3339 with its zone, or Unix ms"},
     },
-)  # fmt: skip
+)
 async def dead_letters(service: Service, request: Request) -> Answer:
     """Look at dead letters
 
@@ -110,9 +113,13 @@ def _instant(field: str, text: str | None) -> int | None:
 
 
 @OPERATIONS.add(
-    "POST", "/v1/dead-letters:redrive", takes=IdsIn, example={"ids": ["order-42"]}, gives={200: ResultsOut},
+    "POST",
+    "/v1/dead-letters:redrive",
+    takes=IdsIn,
+    example={"ids": ["order-42"]},
+    gives={200: ResultsOut},
     problems=(400, 408, 413, 415, 503, 507),
-)  # fmt: skip
+)
 async def redrive(service: Service, request: Request) -> Answer:
     """Put dead letters back, due now
 
@@ -132,8 +139,11 @@ def _result(id: str, outcome: str | Problem | StoreError) -> ResultOut:
 
 
 @OPERATIONS.add(
-    "DELETE", "/v1/dead-letters/{id}", gives={200: EndedOut}, problems=(400, 404, 503),
-)  # fmt: skip
+    "DELETE",
+    "/v1/dead-letters/{id}",
+    gives={200: EndedOut},
+    problems=(400, 404, 503),
+)
 async def discard(service: Service, request: Request) -> Answer:
     """Delete a dead letter for good"""
     request.query()

@@ -51,8 +51,11 @@ def _unknown(id: str) -> Problem:
 
 
 @OPERATIONS.add(
-    "GET", "/v1/messages/{id}", gives={200: StateOut}, problems=(400, 404, 503),
-)  # fmt: skip
+    "GET",
+    "/v1/messages/{id}",
+    gives={200: StateOut},
+    problems=(400, 404, 503),
+)
 async def get(service: Service, request: Request) -> Answer:
     """Look at a message"""
     request.query()
@@ -64,9 +67,12 @@ async def get(service: Service, request: Request) -> Answer:
 
 
 @OPERATIONS.add(
-    "GET", "/v1/messages", gives={200: FoundOut}, problems=(400, 503),
+    "GET",
+    "/v1/messages",
+    gives={200: FoundOut},
+    problems=(400, 503),
     query={"key": {"required": True, "schema": {"type": "string"} | KEY}},
-)  # fmt: skip
+)
 async def find(service: Service, request: Request) -> Answer:
     """Find messages by a business key
 
@@ -80,8 +86,11 @@ async def find(service: Service, request: Request) -> Answer:
 
 
 @OPERATIONS.add(
-    "DELETE", "/v1/messages/{id}", gives={200: EndedOut, 202: EndedOut}, problems=(400, 404, 409, 503),
-)  # fmt: skip
+    "DELETE",
+    "/v1/messages/{id}",
+    gives={200: EndedOut, 202: EndedOut},
+    problems=(400, 404, 409, 503),
+)
 async def cancel(service: Service, request: Request) -> Answer:
     """Cancel a message
 
@@ -103,9 +112,13 @@ async def cancel(service: Service, request: Request) -> Answer:
 
 
 @OPERATIONS.add(
-    "POST", "/v1/messages:cancel", takes=CancelIn, example={"keys": ["order-42"]}, gives={200: ResultsOut},
+    "POST",
+    "/v1/messages:cancel",
+    takes=CancelIn,
+    example={"keys": ["order-42"]},
+    gives={200: ResultsOut},
     problems=(400, 408, 413, 415, 503),
-)  # fmt: skip
+)
 async def cancel_many(service: Service, request: Request) -> Answer:
     """Cancel messages by ids or by business keys
 
@@ -177,9 +190,13 @@ def _count(service: Service, outcome: Cancelled | Problem | StoreError) -> None:
 
 
 @OPERATIONS.add(
-    "PATCH", "/v1/messages/{id}", takes=PatchIn, example={"delayTime": "2h"}, gives={200: ScheduledOut},
+    "PATCH",
+    "/v1/messages/{id}",
+    takes=PatchIn,
+    example={"delayTime": "2h"},
+    gives={200: ScheduledOut},
     problems=(400, 404, 408, 409, 413, 415, 503, 507),
-)  # fmt: skip
+)
 async def reschedule(service: Service, request: Request) -> Answer:
     """Give a message another due
 

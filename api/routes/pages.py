@@ -31,10 +31,13 @@ class Pages:
 
     def __init__(self, title: str, document: dict[str, Any]) -> None:
         page = get_swagger_ui_html(
-            openapi_url="/openapi.json", title=title, swagger_favicon_url="data:,",
-            swagger_js_url="/docs/swagger-ui-bundle.js", swagger_css_url="/docs/swagger-ui.css",
+            openapi_url="/openapi.json",
+            title=title,
+            swagger_favicon_url="data:,",
+            swagger_js_url="/docs/swagger-ui-bundle.js",
+            swagger_css_url="/docs/swagger-ui.css",
             swagger_ui_parameters={"validatorUrl": None},
-        )  # fmt: skip
+        )
         html = bytes(page.body)
         hashes = [base64.b64encode(hashlib.sha256(one).digest()).decode() for one in _SCRIPT.findall(html)]
         scripts = " ".join(f"'sha256-{one}'" for one in hashes)

@@ -34,9 +34,13 @@ EXAMPLE: Final = {"topic": "orders.unpaid", "body": {"order": 42}, "delayTime": 
 
 
 @OPERATIONS.add(
-    "POST", "/v1/messages", takes=MessageIn, example=EXAMPLE, gives={201: ScheduledOut, 200: ScheduledOut},
+    "POST",
+    "/v1/messages",
+    takes=MessageIn,
+    example=EXAMPLE,
+    gives={201: ScheduledOut, 200: ScheduledOut},
     problems=(400, 408, 409, 413, 415, 503, 507),
-)  # fmt: skip
+)
 async def schedule(service: Service, request: Request) -> Answer:
     """Schedule a message
 
@@ -63,9 +67,13 @@ async def schedule(service: Service, request: Request) -> Answer:
 
 
 @OPERATIONS.add(
-    "POST", "/v1/messages:batch", takes=BatchIn, example={"messages": [EXAMPLE]}, gives={200: BatchOut},
+    "POST",
+    "/v1/messages:batch",
+    takes=BatchIn,
+    example={"messages": [EXAMPLE]},
+    gives={200: BatchOut},
     problems=(400, 408, 413, 415, 503, 507),
-)  # fmt: skip
+)
 async def schedule_batch(service: Service, request: Request) -> Answer:
     """Schedule many messages
 

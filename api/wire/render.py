@@ -54,9 +54,17 @@ def rescheduled_out(id: str, queue: int, due: int) -> ScheduledOut:
 def state_out(found: Found) -> StateOut:
     """What is known of an id."""
     return StateOut(
-        found.id, found.queue, found.state, found.attempts, _time(found.due), found.due, _time(found.ended), found.reason,
-        _time(found.next_probe), _message_out(found.record),
-    )  # fmt: skip
+        found.id,
+        found.queue,
+        found.state,
+        found.attempts,
+        _time(found.due),
+        found.due,
+        _time(found.ended),
+        found.reason,
+        _time(found.next_probe),
+        _message_out(found.record),
+    )
 
 
 def dead_letter_out(letter: DeadLetter) -> DeadLetterOut:
@@ -69,10 +77,16 @@ def _message_out(record: Record | None) -> MessageOut | None:
     if record is None:
         return None
     return MessageOut(
-        record.topic, _instant(record.asked), **_body(record), tags=record.tags, keys=record.keys,
-        properties=record.properties, ordering_key=record.ordering_key, max_attempts=record.max_attempts,
+        record.topic,
+        _instant(record.asked),
+        **_body(record),
+        tags=record.tags,
+        keys=record.keys,
+        properties=record.properties,
+        ordering_key=record.ordering_key,
+        max_attempts=record.max_attempts,
         expire_after=record.expire_after,
-    )  # fmt: skip
+    )
 
 
 def _body(record: Record) -> dict[str, Any]:
@@ -86,25 +100,44 @@ def _body(record: Record) -> dict[str, Any]:
 def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> QueuesOut:
     """The figures of each queue, and who owns it."""
     owners = owners_of(nodes.values(), {stats.queue: stats.epoch for stats in queues})
-    return QueuesOut([
-        QueueOut(
-            stats.queue, stats.scheduled, stats.due, _time(stats.head_due), stats.head_lateness, stats.parked,
-            stats.dead, stats.remembered, owners.get(stats.queue), stats.epoch, stats.closed,
-        )
-        for stats in queues
-    ])  # fmt: skip
+    return QueuesOut(
+        [
+            QueueOut(
+                stats.queue,
+                stats.scheduled,
+                stats.due,
+                _time(stats.head_due),
+                stats.head_lateness,
+                stats.parked,
+                stats.dead,
+                stats.remembered,
+                owners.get(stats.queue),
+                stats.epoch,
+                stats.closed,
+            )
+            for stats in queues
+        ]
+    )
 
 
 def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
     """The nodes as their lines tell of them."""
-    return NodesOut([
-        NodeOut(
-            line.node, line.address or None, line.version or None, _time(line.since), _instant(line.seen), line.stale,
-            line.coordinator or None, _time(line.handed_over),
-            [NodeQueueOut(queue, owned.epoch, _time(owned.since)) for queue, owned in line.queues.items()],
-        )
-        for line in nodes.values()
-    ])  # fmt: skip
+    return NodesOut(
+        [
+            NodeOut(
+                line.node,
+                line.address or None,
+                line.version or None,
+                _time(line.since),
+                _instant(line.seen),
+                line.stale,
+                line.coordinator or None,
+                _time(line.handed_over),
+                [NodeQueueOut(queue, owned.epoch, _time(owned.since)) for queue, owned in line.queues.items()],
+            )
+            for line in nodes.values()
+        ]
+    )
 
 
 def routes_out(routes: Iterable[RouteState]) -> RoutesOut:

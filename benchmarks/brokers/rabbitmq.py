@@ -101,10 +101,14 @@ class _Publishing:
         while self._sent < len(self._messages) and len(self._open) < WINDOW:
             one = self._messages[self._sent]
             properties = pika.BasicProperties(
-                content_type=one.content_type, delivery_mode=2, message_id=one.id, timestamp=one.due // 1000,
-                type=one.topic, app_id="shop",
+                content_type=one.content_type,
+                delivery_mode=2,
+                message_id=one.id,
+                timestamp=one.due // 1000,
+                type=one.topic,
+                app_id="shop",
                 headers={"due": one.due, "attempt": one.attempt, "tags": one.tags, "keys": one.key},
-            )  # fmt: skip
+            )
             self._channel.basic_publish("", one.topic, one.body, properties, mandatory=True)
             self._sent += 1
             self._open[self._sent] = None

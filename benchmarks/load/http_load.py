@@ -103,8 +103,11 @@ def _sender(load: Load, *more: str) -> str:
     words = [load.url, str(load.bodies), str(load.connections), str(load.seconds), load.key, *more]
     ran = subprocess.run(
         [sys.executable, "-m", "benchmarks.load.http_load", *words],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if ran.returncode != 0:
         raise BenchmarkError(f"the sender says: {ran.stderr}")
     return ran.stdout

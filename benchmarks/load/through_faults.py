@@ -89,7 +89,7 @@ class Steady:
         self.rate = rate
         self._plans = [
             Plan(url, topic, rate, now() + 1500, str(folder / name), min_replicas) for name in ("accepted", "arrived")
-        ]  # fmt: skip
+        ]
         self._lines = [_Lines(Path(plan.file)) for plan in self._plans]
         self._stack = ExitStack()
         self._processes: list[Process] = []

@@ -58,4 +58,4 @@ def _of_nodes(found: failover_nodes.Nodes) -> list[Figure]:
         single("ZooKeeper without quorum, lateness p99 before", "ms", [quorum.quiet]),
         single("ZooKeeper without quorum, lateness p99 added", "ms", [quorum.late - quorum.quiet], goal=5),
         single("nodes and ZooKeeper, lost", "messages", [found.lost], goal=0),
-    ]  # fmt: skip
+    ]

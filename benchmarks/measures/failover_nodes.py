@@ -92,7 +92,7 @@ def _restart_all(team: Team, traffic: Steady, quiet: float) -> Rolling:
     seen = traffic.look().arrived
     return Rolling(
         twice(seen, restart, end), late(seen, begin, restart), late(seen, restart, end), (end - restart) / 1000
-    )  # fmt: skip
+    )
 
 
 def _kill(team: Team, traffic: Steady, name: str) -> Kill:

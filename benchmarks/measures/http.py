@@ -82,9 +82,7 @@ def _singles(scale: Scale, bodies: Path, seconds: float, details: dict[str, Any]
     def ours() -> float:
         return measure(scale, "/v1/messages", bodies, SINGLE_CONNECTIONS, seconds, each=1, costs=costs)
 
-    pairs = in_pairs(
-        "http, single messages", scale.runs, lambda: _empty(bodies, SINGLE_CONNECTIONS, seconds), ours
-    )  # fmt: skip
+    pairs = in_pairs("http, single messages", scale.runs, lambda: _empty(bodies, SINGLE_CONNECTIONS, seconds), ours)
     details["single messages, CPU µs a message"] = costs
     return paired("single messages", "requests/s", pairs, goal=GOALS["single messages"])
 
@@ -92,9 +90,11 @@ def _singles(scale: Scale, bodies: Path, seconds: float, details: dict[str, Any]
 def _one_after_the_other(scale: Scale, bodies: Path, seconds: float) -> list[Figure]:
     costs: list[dict[str, float]] = []
     pairs = in_pairs(
-        "http, one after the other", scale.runs, lambda: _empty(bodies, 1, seconds),
+        "http, one after the other",
+        scale.runs,
+        lambda: _empty(bodies, 1, seconds),
         lambda: measure(scale, "/v1/messages", bodies, 1, seconds, each=1, costs=costs),
-    )  # fmt: skip
+    )
     both = [sum(cost.values()) for cost in costs]
     return [
         paired("one request after the other", "requests/s", pairs),
@@ -122,9 +122,12 @@ def _at_a_rate(scale: Scale, bodies: Path, seconds: float) -> Figure:
 def payload(message: Message) -> dict[str, Any]:
     """A message as JSON has it."""
     return {
-        "topic": message.topic, "tags": message.tags, "keys": message.keys, "body": message.body,
+        "topic": message.topic,
+        "tags": message.tags,
+        "keys": message.keys,
+        "body": message.body,
         "expectDate": message.expect_date,
-    }  # fmt: skip
+    }
 
 
 def _write_batches(path: Path, messages: Sequence[Message]) -> None:
@@ -139,9 +142,16 @@ def write_lines(path: Path, values: Any) -> None:
 
 
 def measure(
-    scale: Scale, path: str, bodies: Path, connections: int, seconds: float, *, each: int,
-    costs: list[dict[str, float]], send: Callable[[Load], float] = post,
-) -> float:  # fmt: skip
+    scale: Scale,
+    path: str,
+    bodies: Path,
+    connections: int,
+    seconds: float,
+    *,
+    each: int,
+    costs: list[dict[str, float]],
+    send: Callable[[Load], float] = post,
+) -> float:
     """Requests/s of the API, which `send` asks by POST; what each message cost is added to `costs`."""
     with server_for(scale) as running, api(running.url) as (process, port):
         url = f"http://127.0.0.1:{port}{path}"

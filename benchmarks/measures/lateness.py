@@ -148,9 +148,7 @@ def highest(p99: Callable[[int], float]) -> Figure:
     return single(name, "messages/s", [reached], goal=HIGHEST, at_most=False, parts=[parts])
 
 
-def measure(
-    scale: Scale, rate: int, seconds: float, number: int, pending: int = 0
-) -> tuple[Lateness, dict[str, Any]]:  # fmt: skip
+def measure(scale: Scale, rate: int, seconds: float, number: int, pending: int = 0) -> tuple[Lateness, dict[str, Any]]:
     """Lateness at one rate, with so many pending besides, and what else is worth knowing."""
     progress(f"lateness at {rate:,}/s for {seconds:.0f} s, run {number}")
     with (

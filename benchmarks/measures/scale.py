@@ -78,9 +78,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         figures.append(single(f"{setup.name}, drained", "messages/s", [one.rate for one in runs]))
         figures.append(single(f"{setup.name}, CPU of Redis", "µs a message", [one.redis for one in runs]))
         if setup.primaries > 1:
-            figures.append(
-                single(f"{setup.name}, CPU of the busiest", "µs a message", [one.busiest for one in runs])
-            )  # fmt: skip
+            figures.append(single(f"{setup.name}, CPU of the busiest", "µs a message", [one.busiest for one in runs]))
         figures.append(single(f"{setup.name}, CPU of the nodes", "µs a message", [one.nodes for one in runs]))
     return figures, {}
 

@@ -131,9 +131,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         "into a null target": partial(_delivered, seconds, (NULL_RATE,), null=True),
     }
     rounds = in_turns("steady", scale.runs, measures, swap=True)
-    traffic = [
-        {rate: _traffic(rate, seconds, number) for rate in RATES} for number in range(1, scale.runs + 1)
-    ]  # fmt: skip
+    traffic = [{rate: _traffic(rate, seconds, number) for rate in RATES} for number in range(1, scale.runs + 1)]
     figures = [figure for rate in RATES for figure in _of_streams(rate, rounds)]
     null = [found["into a null target"][NULL_RATE] for found in rounds]
     name = f"delivery through the general path into a null target at {NULL_RATE:,}/s"
@@ -149,9 +147,13 @@ def _of_streams(rate: int, rounds: Sequence[dict[str, dict[int, Cost]]]) -> Iter
     pairs = [Pair(one.both, other.both) for one, other in zip(ours, bare, strict=True)]
     yield single(name, UNIT, [one.both for one in ours], goal=STREAM_US.get(rate), parts=[one.parts for one in ours])
     yield paired(
-        f"{name}, beside the bare client", UNIT, pairs, goal=TIMES_BARE.get(rate), at_most=True,
+        f"{name}, beside the bare client",
+        UNIT,
+        pairs,
+        goal=TIMES_BARE.get(rate),
+        at_most=True,
         parts=[{f"its {part}": value for part, value in one.cpu.items()} for one in bare],
-    )  # fmt: skip
+    )
     yield from _lateness(name, [one.late for one in ours], {})
 
 
@@ -234,9 +236,7 @@ def _delivered(seconds: int, rates: Sequence[int], *, null: bool = False) -> dic
             return found
         _all_there(watch, len(messages))
         entries = _entries(running.url)
-    return {
-        phase.rate: msgspec.structs.replace(found[phase.rate], late=_late(phase, entries)) for phase in some
-    }  # fmt: skip
+    return {phase.rate: msgspec.structs.replace(found[phase.rate], late=_late(phase, entries)) for phase in some}
 
 
 def _all_there(watch: Watch, count: int) -> None:

@@ -177,17 +177,17 @@ def _hung(scale: Scale, name: str, broker: Broker, details: dict[str, Any]) -> l
         single(f"{title}, p99 before", "ms", [before.consumer["p99"] for before, _ in found]),
         single(f"{title}, p99 meanwhile", "ms", [meanwhile.consumer["p99"] for _, meanwhile in found]),
         single(
-            f"{title}, p99 more than before", "ms",
-            [meanwhile.consumer["p99"] - before.consumer["p99"] for before, meanwhile in found], goal=MORE_LATE,
+            f"{title}, p99 more than before",
+            "ms",
+            [meanwhile.consumer["p99"] - before.consumer["p99"] for before, meanwhile in found],
+            goal=MORE_LATE,
         ),
         single(f"{title}, early", "messages", [one.early + other.early for one, other in found], goal=0),
-    ]  # fmt: skip
+    ]
 
 
 def _beside_hung(scale: Scale, name: str, broker: Broker, seconds: float) -> tuple[Lateness, Lateness]:
-    routes = _routes(
-        _route("hung", HUNG_TOPIC, broker.url), _route("others", "*", "redis+stream:", path="general")
-    )  # fmt: skip
+    routes = _routes(_route("hung", HUNG_TOPIC, broker.url), _route("others", "*", "redis+stream:", path="general"))
     with (
         tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
         server_for(scale, rewrites=True) as running,

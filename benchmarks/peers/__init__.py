@@ -128,8 +128,12 @@ def _go() -> str:
     try:
         ran = subprocess.run(
             [go, "build", "-mod=readonly", "-o", str(built), "."],
-            cwd=FOLDER / "go", capture_output=True, text=True, timeout=BUILD_SECONDS, check=False,
-        )  # fmt: skip
+            cwd=FOLDER / "go",
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         raise ServerMissing(f"its client was not built within {BUILD_SECONDS:.0f} s") from None
     if ran.returncode:

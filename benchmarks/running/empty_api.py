@@ -60,6 +60,14 @@ async def schedule(message: Message) -> Scheduled:
 
 if __name__ == "__main__":
     uvicorn.run(
-        app, host="127.0.0.1", port=int(sys.argv[1]), loop="uvloop", http="httptools", ws="none",
-        access_log=False, log_level="warning", server_header=False, proxy_headers=False,
-    )  # fmt: skip
+        app,
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+    )

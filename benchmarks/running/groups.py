@@ -105,8 +105,11 @@ def _start_sentinel(stack: ExitStack, primary: EmbeddedServer) -> int:
     config.write_text(_SENTINEL.format(port=port, folder=folder, primary=primary.port))
     process = subprocess.Popen(
         die_with_parent([str(primary.binary), str(config), "--sentinel"]),
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     stack.callback(_end, process)
     return port
 

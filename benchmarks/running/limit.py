@@ -160,8 +160,11 @@ def feed(port: int, path: Path, replies: int) -> float:
         with path.open("rb") as file:
             ran = subprocess.run(
                 [cli, "-h", "127.0.0.1", "-p", str(port), "--pipe"],
-                stdin=file, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                stdin=file,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         said = re.search(r"errors: (\d+), replies: (\d+)", ran.stdout)
         if said is None or said.groups() != ("0", str(replies)):
             raise BenchmarkError(f"redis-cli --pipe, with {replies} commands, said: {ran.stdout}{ran.stderr}")

@@ -81,9 +81,13 @@ class Process:
         self._log = log
         self._command = " ".join((Path(words[0]).name, *words[1:]))
         self._popen = subprocess.Popen(
-            die_with_parent(list(words)), cwd=cwd, env=clean | dict(settings),
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        )  # fmt: skip
+            die_with_parent(list(words)),
+            cwd=cwd,
+            env=clean | dict(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
 
     @property
     def pid(self) -> int:

@@ -72,10 +72,15 @@ def access_of(settings: Settings) -> Access:
     if settings.zookeeper_key and not settings.zookeeper_certificate:
         raise ConfigError("DELAYQ_ZOOKEEPER_KEY goes with DELAYQ_ZOOKEEPER_CERTIFICATE")
     access = Access(
-        user=user, password=password, tls=settings.zookeeper_tls, ca=settings.zookeeper_ca,
-        certificate=settings.zookeeper_certificate, key=settings.zookeeper_key, key_password=key_password,
+        user=user,
+        password=password,
+        tls=settings.zookeeper_tls,
+        ca=settings.zookeeper_ca,
+        certificate=settings.zookeeper_certificate,
+        key=settings.zookeeper_key,
+        key_password=key_password,
         own=settings.zookeeper_acl == "creator" or (settings.zookeeper_acl == "" and user != ""),
-    )  # fmt: skip
+    )
     if access.own and not (user or access.certificate):
         raise ConfigError("DELAYQ_ZOOKEEPER_ACL=creator needs somebody to be: set DELAYQ_ZOOKEEPER_USER")
     access.context()  # so that a wrong file is told at the start

@@ -43,9 +43,19 @@ class ZooKeeperCoordinator:
     """
 
     def __init__(
-        self, hosts: str, node: str, *, queues: Collection[int], store: Store, clock: Clock, read_era: Callable[[], int],
-        root: str = "/delayq", session_timeout: int = 4_000, address: str = "", access: Access = OPEN,
-    ) -> None:  # fmt: skip
+        self,
+        hosts: str,
+        node: str,
+        *,
+        queues: Collection[int],
+        store: Store,
+        clock: Clock,
+        read_era: Callable[[], int],
+        root: str = "/delayq",
+        session_timeout: int = 4_000,
+        address: str = "",
+        access: Access = OPEN,
+    ) -> None:
         if not node or "/" in node or node in (".", ".."):
             raise ConfigError(f"DELAYQ_NODE: {node!r} cannot be a name in ZooKeeper; choose one without a slash")
         self._hosts = hosts

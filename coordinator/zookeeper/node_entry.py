@@ -74,9 +74,10 @@ class OwnEntry:
         elif now - self._waiting_since > 2 * self._timeout:
             self._waiting_since = now
             log.error(
-                "name_taken", node=self._name,
+                "name_taken",
+                node=self._name,
                 hint=f"Another live node is called {self._name} too: give each its own name by DELAYQ_NODE.",
-            )  # fmt: skip
+            )
 
     def stopped(self, session: Session) -> None:
         """The node leaves in order: that it was started often counts no more."""

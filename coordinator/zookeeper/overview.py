@@ -43,9 +43,14 @@ class Overviews:
     """
 
     def __init__(
-        self, hosts: str, root: str, session_timeout: int, queues: Callable[[], Collection[int] | None], clock: Clock,
+        self,
+        hosts: str,
+        root: str,
+        session_timeout: int,
+        queues: Callable[[], Collection[int] | None],
+        clock: Clock,
         access: Access = OPEN,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._hosts = hosts
         self._timeout = session_timeout
         self._access = access

@@ -201,8 +201,9 @@ class OwnerZnodes:
             said, self._said = self._said, True
         if not said:
             log.error(
-                "epochs_refused", queue=queue,
+                "epochs_refused",
+                queue=queue,
                 hint="Redis knows higher epochs than this ZooKeeper gives: it was wiped, or another coordinator was "
                 "used before. Run `delayq era bump`.",
-            )  # fmt: skip
+            )
         self._disown(session, queue)

@@ -116,9 +116,7 @@ class Session:
     mend something first.
     """
 
-    def __init__(
-        self, hosts: str, timeout: int, told: Callable[[Session, str], None], access: Access = OPEN
-    ) -> None:  # fmt: skip
+    def __init__(self, hosts: str, timeout: int, told: Callable[[Session, str], None], access: Access = OPEN) -> None:
         self._hosts = hosts
         self._seconds = timeout / 1000
         self._access = access
@@ -129,11 +127,16 @@ class Session:
         logger.addHandler(self._listener)
         login = {"mechanism": "DIGEST-MD5", "username": access.user, "password": access.password}
         self._client = KazooClient(
-            hosts=hosts, timeout=self._seconds, logger=logger, handler=self._handler, use_ssl=bool(access.tls),
-            sasl_options=login if access.user else None, default_acl=CREATOR_ALL_ACL if access.own else None,
+            hosts=hosts,
+            timeout=self._seconds,
+            logger=logger,
+            handler=self._handler,
+            use_ssl=bool(access.tls),
+            sasl_options=login if access.user else None,
+            default_acl=CREATOR_ALL_ACL if access.own else None,
             # By default the pauses between attempts grow to an hour.
             connection_retry=KazooRetry(max_tries=-1, delay=0.1, max_delay=1),
-        )  # fmt: skip
+        )
         self._client.add_listener(lambda state: told(self, str(state)))
 
     def open(self) -> None:

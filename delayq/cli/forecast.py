@@ -19,9 +19,13 @@ BAR: int = 40
 def counts_shape(counts: Counts) -> dict[str, Any]:
     """What became of rows, as JSON."""
     return {
-        "read": counts.read, "scheduled": counts.scheduled, "alreadyThere": counts.present, "skipped": counts.skipped,
-        "rejected": counts.all_rejected, "reasons": dict(sorted(counts.rejected.items())),
-    }  # fmt: skip
+        "read": counts.read,
+        "scheduled": counts.scheduled,
+        "alreadyThere": counts.present,
+        "skipped": counts.skipped,
+        "rejected": counts.all_rejected,
+        "reasons": dict(sorted(counts.rejected.items())),
+    }
 
 
 def counts_rows(counts: Counts) -> list[tuple[str, str]]:
@@ -39,10 +43,14 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
     if json:
         output.json(
             {
-                "dryRun": True, **counts_shape(found.counts), "memory": size, "usedMemory": room.used,
-                "maxMemory": room.most or None, "dues": [{"from": begin, "messages": count} for begin, count in rows],
+                "dryRun": True,
+                **counts_shape(found.counts),
+                "memory": size,
+                "usedMemory": room.used,
+                "maxMemory": room.most or None,
+                "dues": [{"from": begin, "messages": count} for begin, count in rows],
             }
-        )  # fmt: skip
+        )
     else:
         output.fields(counts_rows(found.counts))
         output.fields(

@@ -43,10 +43,17 @@ class Bar:
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
             self._progress = Progress(
-                TextColumn("{task.completed:,} of {task.total:,} rows" if total is not None else "{task.completed:,} rows"),
-                BarColumn(), TextColumn("{task.fields[rate]} rows/s"), TimeElapsedColumn(), TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"), console=Console(file=stream), transient=True,
-            )  # fmt: skip
+                TextColumn(
+                    "{task.completed:,} of {task.total:,} rows" if total is not None else "{task.completed:,} rows"
+                ),
+                BarColumn(),
+                TextColumn("{task.fields[rate]} rows/s"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=Console(file=stream),
+                transient=True,
+            )
             self._task = self._progress.add_task("", total=total, rate="-", note="")
 
     def show(self, done: int, note: str = "") -> None:

@@ -61,11 +61,21 @@ Run = Annotated[str, option("--run", metavar="RUN", help="The run's name, to und
 
 
 def table_of(
-    source: str, format: str, *, topic: str, tags: str = "", expect_date_column: str | None,
-    delay_time_column: str | None = None, delay_level_column: str | None = None, delay_time: str | None = None,
-    delay_level: int | None = None, id_column: str | None, id_columns: str | None, map: Sequence[str] | None,
+    source: str,
+    format: str,
+    *,
+    topic: str,
+    tags: str = "",
+    expect_date_column: str | None,
+    delay_time_column: str | None = None,
+    delay_level_column: str | None = None,
+    delay_time: str | None = None,
+    delay_level: int | None = None,
+    id_column: str | None,
+    id_columns: str | None,
+    map: Sequence[str] | None,
     options: Sequence[str] | None,
-) -> Table:  # fmt: skip
+) -> Table:
     """What the options say; raises BadUse and ConfigError."""
     from delayq.spark.rows.tables import Table
 
@@ -79,11 +89,16 @@ def table_of(
             raise BadUse(f"--map: {field} is said to be {columns[field]} and {column}; one column is one field")
         columns[field] = column
     table = Table(
-        source=source, format=format, topic=topic, tags=tags, columns=columns,
+        source=source,
+        format=format,
+        topic=topic,
+        tags=tags,
+        columns=columns,
         options=dict(pairs("--option", "NAME=VALUE", options)),
         id_columns=tuple(name for part in (id_columns or "").split(",") if (name := part.strip())),
-        delay_time=duration("--delay-time", delay_time), delay_level=delay_level,
-    )  # fmt: skip
+        delay_time=duration("--delay-time", delay_time),
+        delay_level=delay_level,
+    )
     table.check()
     return table
 
@@ -104,9 +119,7 @@ def conf_of(given: Sequence[str] | None) -> dict[str, str]:
     return dict(pairs("--conf", "NAME=VALUE", given))
 
 
-def write_options(
-    table: Table, settings: Settings, *, past: str, rate: int, rejects: str, run: str
-) -> dict[str, str]:  # fmt: skip
+def write_options(table: Table, settings: Settings, *, past: str, rate: int, rejects: str, run: str) -> dict[str, str]:
     """What the data source is told."""
     options = {
         "redisUrl": settings.redis_url, "topic": table.topic, "tags": table.tags,

@@ -45,9 +45,11 @@ def find_places(context: Context, behind: Iterable[tuple[str, int]]) -> Plan[lis
 
 
 def by_id(
-    context: Context, ids: Iterable[str], ask: Callable[[QueueKeys, list[str]], Command[list[T]]],
+    context: Context,
+    ids: Iterable[str],
+    ask: Callable[[QueueKeys, list[str]], Command[list[T]]],
     moved: Callable[[T], bool],
-) -> Plan[dict[str, Any]]:  # fmt: skip
+) -> Plan[dict[str, Any]]:
     """What became of each id: an answer, or a StoreError."""
     results: dict[str, Any] = {}
     behind = dict.fromkeys(ids, -1)

@@ -57,7 +57,7 @@ def session(name: str, *, master: str = "", conf: Mapping[str, str] | None = Non
 
 def _session(
     name: str, SparkSession: type[SparkSession], master: str, conf: Mapping[str, str]
-) -> Iterator[SparkSession]:  # fmt: skip
+) -> Iterator[SparkSession]:
     there = SparkSession.getActiveSession()
     if there is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         if master:
@@ -100,8 +100,10 @@ def _defaults(master: str) -> dict[str, str]:
     if _is_local(master):
         # Nothing to the outside: neither the driver nor its pages.
         conf |= {
-            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",
-        }  # fmt: skip
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+        }
     return conf
 
 

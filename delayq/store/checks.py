@@ -68,14 +68,18 @@ def weakest(servers: list[ServerSettings]) -> ServerSettings:
         return first
     fullest = max(servers, key=lambda one: one.used_memory / (one.max_memory or 2**60))
     return msgspec.structs.replace(
-        first, aof=_worst([one.aof for one in servers]),
+        first,
+        aof=_worst([one.aof for one in servers]),
         policy=next((one.policy for one in servers if one.policy not in (None, "noeviction")), first.policy),
-        max_memory=fullest.max_memory, used_memory=fullest.used_memory,
+        max_memory=fullest.max_memory,
+        used_memory=fullest.used_memory,
         role=next((one.role for one in servers if one.role not in ("master", "unknown")), first.role),
-        loading=any(one.loading for one in servers), replicas=min(one.replicas for one in servers),
-        primaries=len(servers), disk_failing=any(one.disk_failing for one in servers),
+        loading=any(one.loading for one in servers),
+        replicas=min(one.replicas for one in servers),
+        primaries=len(servers),
+        disk_failing=any(one.disk_failing for one in servers),
         disks=tuple(disk for one in servers for disk in one.disks),
-    )  # fmt: skip
+    )
 
 
 def _age(server: ServerSettings) -> tuple[bool, list[int]]:
@@ -98,13 +102,18 @@ def _read(reply: Any) -> ServerSettings:
     name = info.get("server_name", "redis")
     version = info.get(f"{name}_version", info.get("redis_version", "unknown"))
     return ServerSettings(
-        name=name, version=version, aof=info["aof_enabled"] == "1" if "aof_enabled" in info else None,
-        policy=info.get("maxmemory_policy"), max_memory=int(info["maxmemory"]) if "maxmemory" in info else None,
-        used_memory=int(info.get("used_memory", 0)), role=info.get("role", "unknown"),
-        loading=info.get("loading") == "1", replicas=int(info.get("connected_slaves", 0)),
+        name=name,
+        version=version,
+        aof=info["aof_enabled"] == "1" if "aof_enabled" in info else None,
+        policy=info.get("maxmemory_policy"),
+        max_memory=int(info["maxmemory"]) if "maxmemory" in info else None,
+        used_memory=int(info.get("used_memory", 0)),
+        role=info.get("role", "unknown"),
+        loading=info.get("loading") == "1",
+        replicas=int(info.get("connected_slaves", 0)),
         disk_failing="err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")),
         disks=(_disk(info),) if info.get("aof_enabled") == "1" else (),
-    )  # fmt: skip
+    )
 
 
 def _disk(info: Mapping[str, str]) -> Disk:

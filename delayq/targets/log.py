@@ -24,12 +24,20 @@ class LogTarget:
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
         """Write the batch."""
         lines = [
-            msgspec.json.encode({
-                "topic": one.topic, "id": one.id, "due": one.due, "attempt": one.attempt, "tags": one.tags,
-                "keys": one.keys, "properties": dict(one.properties), "body": one.payload.decode(errors="replace"),
-            })
+            msgspec.json.encode(
+                {
+                    "topic": one.topic,
+                    "id": one.id,
+                    "due": one.due,
+                    "attempt": one.attempt,
+                    "tags": one.tags,
+                    "keys": one.keys,
+                    "properties": dict(one.properties),
+                    "body": one.payload.decode(errors="replace"),
+                }
+            )
             for one in batch
-        ]  # fmt: skip
+        ]
         try:
             sys.stdout.write("\n".join(line.decode() for line in lines) + "\n")
             sys.stdout.flush()

@@ -132,8 +132,10 @@ class SchedulingSpan:
     def _has_room(self, properties: Mapping[Any, Any]) -> bool:
         if not properties:
             return True
-        size = sum(len(str(name).encode(errors="replace")) + len(str(value).encode(errors="replace"))
-                   for name, value in properties.items())  # fmt: skip
+        size = sum(
+            len(str(name).encode(errors="replace")) + len(str(value).encode(errors="replace"))
+            for name, value in properties.items()
+        )
         room = self._limits.all_properties - len(TRACEPARENT) - len(self._traceparent)
         return len(properties) < self._limits.properties and size <= room
 

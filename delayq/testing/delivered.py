@@ -27,6 +27,14 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     def of(one: Delivery, at: int) -> Delivered:
         """What a target is given, kept for a test to look at."""
         return Delivered(
-            id=one.id, topic=one.topic, tags=one.tags, keys=one.keys, properties=dict(one.properties),
-            ordering_key=one.ordering_key, payload=one.payload, due=one.due, attempt=one.attempt, at=at,
-        )  # fmt: skip
+            id=one.id,
+            topic=one.topic,
+            tags=one.tags,
+            keys=one.keys,
+            properties=dict(one.properties),
+            ordering_key=one.ordering_key,
+            payload=one.payload,
+            due=one.due,
+            attempt=one.attempt,
+            at=at,
+        )

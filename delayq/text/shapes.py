@@ -31,26 +31,40 @@ def scheduled_shape(scheduled: Scheduled) -> Shape:
     """A message that was taken."""
     due = scheduled.due
     return {
-        "id": scheduled.id, "queue": scheduled.queue, "state": scheduled.state, "dueTime": instant(due), "dueMs": due,
-    }  # fmt: skip
+        "id": scheduled.id,
+        "queue": scheduled.queue,
+        "state": scheduled.state,
+        "dueTime": instant(due),
+        "dueMs": due,
+    }
 
 
 def state_shape(found: Found) -> Shape:
     """What is known of an id."""
     return {
-        "id": found.id, "queue": found.queue, "state": found.state, "attempts": found.attempts,
-        "dueTime": instant(found.due), "dueMs": found.due, "endedTime": instant(found.ended), "reason": found.reason,
+        "id": found.id,
+        "queue": found.queue,
+        "state": found.state,
+        "attempts": found.attempts,
+        "dueTime": instant(found.due),
+        "dueMs": found.due,
+        "endedTime": instant(found.ended),
+        "reason": found.reason,
         "nextProbeTime": instant(found.next_probe),
         "message": message_shape(found.record),
-    }  # fmt: skip
+    }
 
 
 def letter_shape(letter: DeadLetter) -> Shape:
     """A dead letter."""
     return {
-        "id": letter.id, "queue": letter.queue, "deadTime": format_instant(letter.buried), "attempts": letter.attempts,
-        "reason": letter.reason, "message": message_shape(letter.record),
-    }  # fmt: skip
+        "id": letter.id,
+        "queue": letter.queue,
+        "deadTime": format_instant(letter.buried),
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "message": message_shape(letter.record),
+    }
 
 
 def message_shape(record: Record | None) -> Shape | None:
@@ -62,9 +76,11 @@ def message_shape(record: Record | None) -> Shape | None:
         "orderingKey": record.ordering_key, "maxAttempts": record.max_attempts, "expireAfter": record.expire_after,
     }  # fmt: skip
     return {
-        "topic": record.topic, "expectDate": format_instant(record.asked), **body_of(record),
+        "topic": record.topic,
+        "expectDate": format_instant(record.asked),
+        **body_of(record),
         **{name: value for name, value in rest.items() if value},
-    }  # fmt: skip
+    }
 
 
 def body_of(record: Record) -> Shape:
@@ -86,23 +102,36 @@ def body_text(shape: Shape) -> str:
 def queue_shape(stats: QueueStats, owner: str | None) -> Shape:
     """The figures of a queue and the node that owns it."""
     return {
-        "queue": stats.queue, "depth": stats.scheduled, "due": stats.due, "headDueTime": instant(stats.head_due),
-        "headLateness": stats.head_lateness, "parked": stats.parked, "dead": stats.dead, "remembered": stats.remembered,
-        "owner": owner, "epoch": stats.epoch, "closed": stats.closed,
-    }  # fmt: skip
+        "queue": stats.queue,
+        "depth": stats.scheduled,
+        "due": stats.due,
+        "headDueTime": instant(stats.head_due),
+        "headLateness": stats.head_lateness,
+        "parked": stats.parked,
+        "dead": stats.dead,
+        "remembered": stats.remembered,
+        "owner": owner,
+        "epoch": stats.epoch,
+        "closed": stats.closed,
+    }
 
 
 def node_shape(line: NodeLine) -> Shape:
     """A node as its line tells of it; what that does not say is None."""
     return {
-        "node": line.node, "address": line.address or None, "version": line.version or None,
-        "since": instant(line.since), "seen": instant(line.seen), "stale": line.stale,
-        "coordinator": line.coordinator or None, "handedOver": instant(line.handed_over),
+        "node": line.node,
+        "address": line.address or None,
+        "version": line.version or None,
+        "since": instant(line.since),
+        "seen": instant(line.seen),
+        "stale": line.stale,
+        "coordinator": line.coordinator or None,
+        "handedOver": instant(line.handed_over),
         "queues": [
             {"queue": queue, "epoch": owned.epoch, "since": instant(owned.since)}
             for queue, owned in line.queues.items()
         ],
-    }  # fmt: skip
+    }
 
 
 def route_shape(route: RouteState) -> Shape:
@@ -126,9 +155,13 @@ def stats_shape(queues: list[QueueStats]) -> Shape:
         for name, count in queue.counters.items():
             counters[name] = counters.get(name, 0) + count
     return {
-        "now": instant(max(queue.now for queue in queues)), "queues": len(queues),
-        "depth": sum(queue.scheduled for queue in queues), "due": sum(queue.due for queue in queues),
-        "headLateness": max(queue.head_lateness for queue in queues), "parked": sum(queue.parked for queue in queues),
-        "dead": sum(queue.dead for queue in queues), "remembered": sum(queue.remembered for queue in queues),
+        "now": instant(max(queue.now for queue in queues)),
+        "queues": len(queues),
+        "depth": sum(queue.scheduled for queue in queues),
+        "due": sum(queue.due for queue in queues),
+        "headLateness": max(queue.head_lateness for queue in queues),
+        "parked": sum(queue.parked for queue in queues),
+        "dead": sum(queue.dead for queue in queues),
+        "remembered": sum(queue.remembered for queue in queues),
         "counters": counters,
-    }  # fmt: skip
+    }

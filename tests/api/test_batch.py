@@ -57,8 +57,20 @@ async def test_bad_ones_are_told_by_themselves_and_the_good_ones_scheduled(api: 
     assert status == [201, 400, 400, 409, 400, 200, 400, 409, 400, 201, 400, 201, 400]
     fields = [result.get("problem", {}).get("field") for result in results]
     assert fields == [
-        None, "topic", "delayTime", "id", None, None, "bodyBase64", "id", "keys[1]", None, "expectDate", None, None
-    ]  # fmt: skip
+        None,
+        "topic",
+        "delayTime",
+        "id",
+        None,
+        None,
+        "bodyBase64",
+        "id",
+        "keys[1]",
+        None,
+        "expectDate",
+        None,
+        None,
+    ]
     assert [results[7]["id"], results[7]["problem"]["state"]] == ["gone", "cancelled"]
     assert (await api.get("/v1/stats")).json()["depth"] == 4
 

@@ -67,8 +67,10 @@ async def test_keys_cancel_every_message_that_carries_them(api: httpx2.AsyncClie
     all_three, due, nobody, bad = answer.json()["results"]
     assert all_three["key"] == "order-42"
     assert sorted((one["id"], one["result"]) for one in all_three["messages"]) == [
-        ("a", "cancelled"), ("b", "cancelled"), ("c", "cancelled")
-    ]  # fmt: skip
+        ("a", "cancelled"),
+        ("b", "cancelled"),
+        ("c", "cancelled"),
+    ]
     assert due["messages"] == [{"status": 202, "id": "due", "result": "in_flight"}]
     assert nobody == {"status": 200, "key": "nobody", "messages": []}
     assert (bad["status"], bad["problem"]["field"]) == (400, "keys[3]")

@@ -136,6 +136,8 @@ async def test_one_whose_route_is_gone_is_not_put_back(
     async with asgi(file.settings(settings.replace(routes=routes))) as later:
         answer = await later.post("/v1/dead-letters:redrive", json={"ids": ["gone", "here", "nobody"]}, headers=who)
         assert [(one["status"], one["result"]) for one in answer.json()["results"]] == [
-            (409, "no_route"), (200, "scheduled"), (409, "not_dead"),
-        ]  # fmt: skip
+            (409, "no_route"),
+            (200, "scheduled"),
+            (409, "not_dead"),
+        ]
         assert (await later.get("/v1/messages/gone", headers=who)).json()["state"] == "dead"

@@ -33,9 +33,15 @@ CHANGES = [
 @pytest.mark.parametrize("topics", ["*", "t.*"])
 @pytest.mark.parametrize(("method", "path", "body"), CHANGES)
 async def test_a_change_that_no_replica_confirms_is_503_whatever_the_key_may_touch(
-    valkey: ServerUnderTest, asgi: Serving, worker: Worker, tmp_path: Path, method: str, path: str, body: Any,
+    valkey: ServerUnderTest,
+    asgi: Serving,
+    worker: Worker,
+    tmp_path: Path,
+    method: str,
+    path: str,
+    body: Any,
     topics: str,
-) -> None:  # fmt: skip
+) -> None:
     file = KeyFile(tmp_path / "keys.yaml")
     key = file.add("someone", {topics: SCOPES})
     async with asgi(load_settings(redis_url=valkey.url)) as api:

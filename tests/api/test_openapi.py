@@ -74,10 +74,13 @@ checks.load_all_checks()
 CONTRACT: list[Any] = [
     checks.CHECKS.get_one(name)
     for name in (
-        "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
+        "not_a_server_error",
+        "status_code_conformance",
+        "content_type_conformance",
+        "response_schema_conformance",
         "response_headers_conformance",
     )
-]  # fmt: skip
+]
 
 
 def attempts() -> Iterator[Any]:
@@ -95,9 +98,13 @@ def test_whatever_is_sent_is_answered_as_documented_and_never_by_a_fault(
 ) -> None:
     @given(case=schema[path][method.upper()].as_strategy(generation_mode=mode))
     @settings(
-        max_examples=40, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=40,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     def send(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(checks=CONTRACT)
 

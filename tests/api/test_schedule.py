@@ -169,8 +169,12 @@ async def test_the_same_call_after_delivery_says_delivered_and_schedules_nothing
     again = await post(api, id="order-42", delayTime=0)
     assert again.status_code == 200
     assert again.json() | {"queue": 0} == {
-        "id": "order-42", "queue": 0, "state": "delivered", "dueTime": None, "dueMs": None
-    }  # fmt: skip
+        "id": "order-42",
+        "queue": 0,
+        "state": "delivered",
+        "dueTime": None,
+        "dueMs": None,
+    }
     assert (await api.get("/v1/stats")).json()["depth"] == 0
 
 

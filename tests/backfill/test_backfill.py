@@ -27,9 +27,11 @@ def orders(spark: Any, tmp_path: Path) -> Path:
     """A table of 1,000 orders, due from an hour from now on, one a second."""
     folder, due = tmp_path / "orders", now() + HOUR
     frame = spark.range(1_000).selectExpr(
-        "concat('order-', id) as nr", f"timestamp_millis({due} + 1000 * id) as due_at",
-        "concat('order ', id) as text", "'red' as colour",
-    )  # fmt: skip
+        "concat('order-', id) as nr",
+        f"timestamp_millis({due} + 1000 * id) as due_at",
+        "concat('order ', id) as text",
+        "'red' as colour",
+    )
     frame.repartition(3).write.parquet(str(folder))
     return folder
 
@@ -45,10 +47,16 @@ def test_each_row_becomes_a_message(cli: Cli, given: Given, orders: Path) -> Non
     assert (ran.code, shape) == (
         0,
         {
-            "run": "r1", "read": 1000, "scheduled": 1000, "alreadyThere": 0, "skipped": 0, "rejected": 0, "reasons": {},
+            "run": "r1",
+            "read": 1000,
+            "scheduled": 1000,
+            "alreadyThere": 0,
+            "skipped": 0,
+            "rejected": 0,
+            "reasons": {},
             "rejects": None,
         },
-    )  # fmt: skip
+    )
     assert ran.sentence() == "this is run r1: delayq backfill undo r1 takes it back."
     found = given.client.get("order-7")
     assert found is not None and found.record is not None
@@ -149,9 +157,24 @@ def test_relative_dues_come_with_a_warning(cli: Cli, given: Given, spark: Any, t
 def test_a_csv_file_and_ids_of_columns(cli: Cli, given: Given, tmp_path: Path) -> None:
     (tmp_path / "o.csv").write_text("shop;nr;at\n1;007;2033-05-18T03:33:20Z\n2;007;2000000000000\n3;008;tomorrow\n")
     ran = cli(
-        "backfill", tmp_path / "o.csv", "--format", "csv", "--option", "sep=;", "--topic", "t", "--id-columns", "shop,nr",
-        "--expect-date-column", "at", "--map", "nr=body", "--rejects", tmp_path / "rejects", "--json",
-    )  # fmt: skip
+        "backfill",
+        tmp_path / "o.csv",
+        "--format",
+        "csv",
+        "--option",
+        "sep=;",
+        "--topic",
+        "t",
+        "--id-columns",
+        "shop,nr",
+        "--expect-date-column",
+        "at",
+        "--map",
+        "nr=body",
+        "--rejects",
+        tmp_path / "rejects",
+        "--json",
+    )
     shape = json.loads(ran.out)
     assert (shape["scheduled"], shape["reasons"]) == (2, {"due": 1})
 

@@ -63,9 +63,12 @@ def lines(tmp_path: Path) -> Path:
 
 def table_of_csv(path: Path) -> Table:
     return Table(
-        source=str(path), format="csv", topic="orders", id_columns=("order", "plain"),
+        source=str(path),
+        format="csv",
+        topic="orders",
+        id_columns=("order", "plain"),
         columns={"expect_date": "due", "body": "note", "max_attempts": "level", "properties": "props"},
-    )  # fmt: skip
+    )
 
 
 def messages(rows: Any, table: Table) -> list[Any]:
@@ -93,8 +96,14 @@ def test_csv_becomes_the_same_messages_as_by_spark(spark: Any, csv: Path) -> Non
     found = local(table_of_csv(csv))
     assert found == by_spark(spark, table_of_csv(csv))
     assert [one.body for one in found if isinstance(one, Message)] == [
-        "cancel if unpaid", "a, b", "C:\\dir", 'a"b', "x", "ü ☃", "cancel if unpaid"
-    ]  # fmt: skip
+        "cancel if unpaid",
+        "a, b",
+        "C:\\dir",
+        'a"b',
+        "x",
+        "ü ☃",
+        "cancel if unpaid",
+    ]
 
 
 @pytest.mark.slow
@@ -111,10 +120,12 @@ def test_parquet_of_spark_becomes_the_same_messages(spark: Any, tmp_path: Path, 
     spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
     try:
         frame = spark.range(50).selectExpr(
-            "concat('order-', id) as id", f"timestamp_millis({FAR} + 1000 * id) as expect_date",
+            "concat('order-', id) as id",
+            f"timestamp_millis({FAR} + 1000 * id) as expect_date",
             "named_struct('z', id, 'at', timestamp_millis(1000 * id), 'price', cast(id as decimal(9,2))) as body",
-            "map('a', cast(id as string)) as properties", "array('k') as keys",
-        )  # fmt: skip
+            "map('a', cast(id as string)) as properties",
+            "array('k') as keys",
+        )
         frame.repartition(3).write.parquet(str(tmp_path / "orders"))
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
@@ -156,10 +167,16 @@ def test_each_row_becomes_a_message_and_the_same_again_schedules_nothing(
     assert (ran.code, json.loads(ran.out)) == (
         0,
         {
-            "run": "r1", "read": rows, "scheduled": rows, "alreadyThere": 0, "skipped": 0, "rejected": 0, "reasons": {},
+            "run": "r1",
+            "read": rows,
+            "scheduled": rows,
+            "alreadyThere": 0,
+            "skipped": 0,
+            "rejected": 0,
+            "reasons": {},
             "rejects": None,
         },
-    )  # fmt: skip
+    )
     assert ran.sentence() == "this is run r1: delayq backfill undo r1 takes it back."
     found = given.client.get("order-7")
     assert found is not None and found.record is not None

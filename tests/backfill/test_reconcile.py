@@ -61,17 +61,20 @@ def test_each_kind_of_difference_is_counted_and_told(cli: Cli, given: Given, spa
     code, shape = compared(cli, table, "--report", tmp_path / "report")
     counts = {name: shape[name] for name in ("same", "missing", "past", "different", "dead", "extra", "wrong")}
     assert (code, counts) == (
-        1, {"same": 1, "missing": 1, "past": 1, "different": 1, "dead": 1, "extra": 2, "wrong": 2},
-    )  # fmt: skip
+        1,
+        {"same": 1, "missing": 1, "past": 1, "different": 1, "dead": 1, "extra": 2, "wrong": 2},
+    )
 
     def told(kind: str) -> list[str]:
         return sorted(row.id for row in spark.read.parquet(str(tmp_path / "report" / kind)).collect())
 
     assert told("missing") == ["missing"] and told("past") == ["past"] and told("wrong") == ["bad id", "none"]
     assert told("extra") == ["extra", "extra-parked"] and told("dead") == ["dead"]
-    (different,) = spark.read.parquet(str(tmp_path / "report" / "different")).selectExpr(
-        "id", "unix_millis(expected_due) as expected", "unix_millis(due) as due"
-    ).collect()  # fmt: skip
+    (different,) = (
+        spark.read.parquet(str(tmp_path / "report" / "different"))
+        .selectExpr("id", "unix_millis(expected_due) as expected", "unix_millis(due) as due")
+        .collect()
+    )
     assert (different.id, different.expected, different.due) == ("late", due, due + 1)
 
 

@@ -40,8 +40,10 @@ def test_delayq_stands_beside_each_peer_in_what_both_can() -> None:
 def test_where_a_peer_is_better_is_said() -> None:
     said = list(better(list(figures_of([ROUND]))))
     assert said == [
-        "asynq is better in one by one.", "beanstalkd is better in lateness p50.", "beanstalkd is better in CPU."
-    ]  # fmt: skip
+        "asynq is better in one by one.",
+        "beanstalkd is better in lateness p50.",
+        "beanstalkd is better in CPU.",
+    ]
 
 
 @pytest.fixture

@@ -41,10 +41,15 @@ def test_a_message_becomes_one_of_delayq(told: Told) -> None:
     }  # fmt: skip
     message = read(told, headers=headers, message_id="unpaid-42", body=b"\0\xff")
     assert message == Message(
-        topic="orders.unpaid", body=b"\0\xff", id="unpaid-42", delay_time=5_000, tags="t",
-        keys=("order-42", "user-7"), ordering_key="k",
+        topic="orders.unpaid",
+        body=b"\0\xff",
+        id="unpaid-42",
+        delay_time=5_000,
+        tags="t",
+        keys=("order-42", "user-7"),
+        ordering_key="k",
         properties={"text": "größe", "number": "7", "yes": "true", "price": "1.5"},
-    )  # fmt: skip
+    )
     assert told == []
 
 
@@ -74,14 +79,28 @@ def test_a_delay_beyond_the_horizon_is_refused(told: Told) -> None:
 
 def test_the_properties_of_amqp_are_carried_along(told: Told) -> None:
     message = read(
-        told, content_type="application/json", correlation_id="c", reply_to="answers", priority=3, type="order",
-        app_id="shop", content_encoding="gzip", expiration="60000", delivery_mode=1, user_id="guest",
-    )  # fmt: skip
+        told,
+        content_type="application/json",
+        correlation_id="c",
+        reply_to="answers",
+        priority=3,
+        type="order",
+        app_id="shop",
+        content_encoding="gzip",
+        expiration="60000",
+        delivery_mode=1,
+        user_id="guest",
+    )
     assert message.properties == {
-        "amqp-content-type": "application/json", "amqp-correlation-id": "c", "amqp-reply-to": "answers",
-        "amqp-priority": "3", "amqp-type": "order", "amqp-app-id": "shop", "amqp-content-encoding": "gzip",
+        "amqp-content-type": "application/json",
+        "amqp-correlation-id": "c",
+        "amqp-reply-to": "answers",
+        "amqp-priority": "3",
+        "amqp-type": "order",
+        "amqp-app-id": "shop",
+        "amqp-content-encoding": "gzip",
         "amqp-expiration": "60000",
-    }  # fmt: skip
+    }
 
 
 def test_what_cannot_be_carried_is_left_out_and_told_once(told: Told) -> None:

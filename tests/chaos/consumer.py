@@ -63,10 +63,13 @@ class Consumer:
         for stream, entries in found:
             self._last[stream] = entries[-1][0]
             self.read += len(entries)
-            self._history.forwarded(stream, [
-                (int(id.partition("-")[0]), entry["id"], int(entry["due"]), int(entry["attempt"]))
-                for id, entry in entries
-            ])  # fmt: skip
+            self._history.forwarded(
+                stream,
+                [
+                    (int(id.partition("-")[0]), entry["id"], int(entry["due"]), int(entry["attempt"]))
+                    for id, entry in entries
+                ],
+            )
         return bool(found)
 
     def _trim(self) -> None:

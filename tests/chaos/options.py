@@ -90,6 +90,12 @@ def parse(words: Sequence[str] | None = None) -> Options:
     if folder.exists() and any(folder.iterdir()):
         parser.error(f"{folder} is not empty: what it keeps would be taken for this run's")
     return Options(
-        minutes=given.minutes, seed=seed, rate=given.rate, faults_every=given.faults_every, apis=given.apis,
-        kinds=kinds, longest_delay=min(LONGEST_DELAY, given.minutes * 20), folder=folder.resolve(),
-    )  # fmt: skip
+        minutes=given.minutes,
+        seed=seed,
+        rate=given.rate,
+        faults_every=given.faults_every,
+        apis=given.apis,
+        kinds=kinds,
+        longest_delay=min(LONGEST_DELAY, given.minutes * 20),
+        folder=folder.resolve(),
+    )

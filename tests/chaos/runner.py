@@ -35,9 +35,13 @@ class _Actor(Protocol):
 
 
 def run(
-    options: Options, *, zookeeper: ZooKeeperServer | None = None, root: str = "/delayq",
-    say: Callable[[str], None] = lambda text: None, beside: Beside = nullcontext,
-) -> Verdict:  # fmt: skip
+    options: Options,
+    *,
+    zookeeper: ZooKeeperServer | None = None,
+    root: str = "/delayq",
+    say: Callable[[str], None] = lambda text: None,
+    beside: Beside = nullcontext,
+) -> Verdict:
     """Run, from the main thread, with `beside` around the traffic; raises ServerMissing where there is no ZooKeeper."""
     options.folder.mkdir(parents=True, exist_ok=True)
     with History(options.folder) as history:

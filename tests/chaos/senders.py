@@ -61,9 +61,14 @@ class ByClient:
 
 def _message(wire: Mapping[str, Any]) -> Message:
     return Message(
-        id=wire["id"], topic=wire["topic"], body=wire["body"], keys=tuple(wire.get("keys", ())),
-        ordering_key=wire.get("orderingKey", ""), delay_time=wire.get("delayTime"), expect_date=wire.get("expectDate"),
-    )  # fmt: skip
+        id=wire["id"],
+        topic=wire["topic"],
+        body=wire["body"],
+        keys=tuple(wire.get("keys", ())),
+        ordering_key=wire.get("orderingKey", ""),
+        delay_time=wire.get("delayTime"),
+        expect_date=wire.get("expectDate"),
+    )
 
 
 def _item(outcome: Scheduled | DelayqError) -> dict[str, Any]:

@@ -67,10 +67,14 @@ class Stack:
     def _worker(self, number: int) -> OneProcess:
         members = range(len(self._members))
         return self._process(
-            f"w{number}", "workers", node=f"w{number}", target=self.relays.address(f"w{number}-target"),
+            f"w{number}",
+            "workers",
+            node=f"w{number}",
+            target=self.relays.address(f"w{number}-target"),
             zookeeper=",".join(self.relays.address(f"w{number}-zookeeper{place}") for place in members),
-            zookeeper_root=self._root, session_timeout=str(self.options.session_timeout),
-        )  # fmt: skip
+            zookeeper_root=self._root,
+            session_timeout=str(self.options.session_timeout),
+        )
 
     def _api(self, number: int) -> OneProcess:
         target = f"{LOCALHOST}:{self.target.port}"
@@ -83,11 +87,16 @@ class Stack:
             {"name": "streams", "match": "stream.*", "target": "redis+stream:"},
         ]
         return {
-            "redis_url": f"redis://{redis}/0", "routes": json.dumps(routes), "window": str(WINDOW),
-            "max_attempts": "1000", "retry_cap": "4s", "send_timeout": "3s",
-            "final_window": str(self.options.final_window), "drain_timeout": "8s",
+            "redis_url": f"redis://{redis}/0",
+            "routes": json.dumps(routes),
+            "window": str(WINDOW),
+            "max_attempts": "1000",
+            "retry_cap": "4s",
+            "send_timeout": "3s",
+            "final_window": str(self.options.final_window),
+            "drain_timeout": "8s",
             "forwarders": str(self.options.forwarders),
-        }  # fmt: skip
+        }
 
     def settings(self) -> Settings:
         """Of a client that nothing stands between it and Redis."""
@@ -115,9 +124,16 @@ class Stack:
         """How many victims of each sort there are."""
         workers, apis = len(self.workers), len(self.apis)
         return {
-            "workers": workers, "apis": apis, "redis": 1, "target": 1, "zookeepers": len(self._members),
-            "worker-redis": workers, "api-redis": apis, "worker-zookeeper": workers, "worker-target": workers,
-        }  # fmt: skip
+            "workers": workers,
+            "apis": apis,
+            "redis": 1,
+            "target": 1,
+            "zookeepers": len(self._members),
+            "worker-redis": workers,
+            "api-redis": apis,
+            "worker-zookeeper": workers,
+            "worker-target": workers,
+        }
 
     def roads(self, victims: str, number: int) -> Sequence[str]:
         """The names of the relays between two."""

@@ -30,9 +30,14 @@ def needs_zookeeper() -> None:
 
 def chaos(*words: str, seconds: float = 110, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.chaos", *words], cwd=ROOT, env={**os.environ, **environment}, text=True,
-        capture_output=True, timeout=seconds, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.chaos", *words],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        text=True,
+        capture_output=True,
+        timeout=seconds,
+        check=False,
+    )
 
 
 @pytest.mark.usefixtures("needs_zookeeper")

@@ -51,10 +51,21 @@ def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert {name: result for name, (result, _, _) in checks(ran).items()} == dict.fromkeys(
         (
-            "server", "password", "aof", "eviction", "memory", "durability", "clock", "layout", "owners", "parked", "pool",
+            "server",
+            "password",
+            "aof",
+            "eviction",
+            "memory",
+            "durability",
+            "clock",
+            "layout",
+            "owners",
+            "parked",
+            "pool",
             "accounts",
-        ), "ok",
-    )  # fmt: skip
+        ),
+        "ok",
+    )
     assert checks(ran)["server"][1].startswith("valkey ")
     assert checks(ran)["layout"][1] == f"layout version {LAYOUT_VERSION}, 16 queues"
     assert "node-1" in checks(ran)["owners"][1]
@@ -63,9 +74,7 @@ def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
 def test_doctor_tells_programs_too(cli: Cli, healthy: Given) -> None:
     report = json.loads(cli("doctor", "--json").out)
     assert report["healthy"] is True
-    assert report["checks"][1] == {
-        "name": "aof", "result": "ok", "text": "the append-only file is on", "mend": ""
-    }  # fmt: skip
+    assert report["checks"][1] == {"name": "aof", "result": "ok", "text": "the append-only file is on", "mend": ""}
 
 
 def test_a_redis_without_its_append_only_file_fails(cli: Cli, alone: None) -> None:

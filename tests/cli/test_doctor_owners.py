@@ -135,9 +135,7 @@ def test_a_node_that_does_not_let_go_is_told(given: Given, owners: Owners) -> No
     given.owner("new", ALL, owned_for=LINE_AGE + 1_000, **ZK)
     given.owner("old", range(2), epoch=OLD_EPOCH, **ZK)
     ((result, text, mend),) = owners()
-    assert (result, text) == (
-        "warn", "old was fenced off from 2 queues (0, 1) more than 15 s ago and does not let go"
-    )  # fmt: skip
+    assert (result, text) == ("warn", "old was fenced off from 2 queues (0, 1) more than 15 s ago and does not let go")
     assert "see the log of old" in mend
 
 

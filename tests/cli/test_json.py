@@ -43,15 +43,27 @@ def test_get_prints_what_the_http_api_answers(cli: Cli, given: Given, body: Any,
 def test_the_shape_of_a_message_is_what_the_documentation_says(cli: Cli, given: Given) -> None:
     id = given.scheduled("a", body={"n": 1}, expect_date=2_000_000_000_000, **FULL)
     assert json.loads(cli("get", id, "--json").out) == {
-        "id": id, "queue": given.queue_of(id), "state": "scheduled", "attempts": 0,
-        "dueTime": "2033-05-18T03:33:20.000Z", "dueMs": 2_000_000_000_000, "endedTime": None, "reason": None,
+        "id": id,
+        "queue": given.queue_of(id),
+        "state": "scheduled",
+        "attempts": 0,
+        "dueTime": "2033-05-18T03:33:20.000Z",
+        "dueMs": 2_000_000_000_000,
+        "endedTime": None,
+        "reason": None,
         "nextProbeTime": None,
         "message": {
-            "topic": "demo", "expectDate": "2033-05-18T03:33:20.000Z", "body": {"n": 1}, "tags": "t",
-            "keys": ["k1", "k2"], "properties": {"a": "1", "b": "2"}, "orderingKey": "o", "maxAttempts": 3,
+            "topic": "demo",
+            "expectDate": "2033-05-18T03:33:20.000Z",
+            "body": {"n": 1},
+            "tags": "t",
+            "keys": ["k1", "k2"],
+            "properties": {"a": "1", "b": "2"},
+            "orderingKey": "o",
+            "maxAttempts": 3,
             "expireAfter": 60_000,
         },
-    }  # fmt: skip
+    }
 
 
 def test_every_state_has_the_shape_of_the_http_api(cli: Cli, given: Given) -> None:

@@ -29,10 +29,30 @@ def test_schedule_prints_id_and_due(cli: Cli, given: Given) -> None:
 
 def test_schedule_takes_all_that_a_message_has(cli: Cli, given: Given) -> None:
     ran = cli(
-        "schedule", "demo", "x", "--delay", "1h", "--tags", "paid", "--key", "order-1", "--key", "user-2",
-        "--property", "a=1", "--property", "b=x=y", "--id", "mine", "--ordering-key", "order-1",
-        "--max-attempts", "3", "--expire-after", "10m",
-    )  # fmt: skip
+        "schedule",
+        "demo",
+        "x",
+        "--delay",
+        "1h",
+        "--tags",
+        "paid",
+        "--key",
+        "order-1",
+        "--key",
+        "user-2",
+        "--property",
+        "a=1",
+        "--property",
+        "b=x=y",
+        "--id",
+        "mine",
+        "--ordering-key",
+        "order-1",
+        "--max-attempts",
+        "3",
+        "--expire-after",
+        "10m",
+    )
     found = given.client.get(ran.rows[0][0])
     assert found is not None
     assert found.record is not None

@@ -63,16 +63,23 @@ def test_routes_are_one_line_each(cli: Cli, given: Given) -> None:
     ran = cli("routes")
     assert ran.rows == [
         [
-            "hooks", "open", "1", "https://h:8443", "2033-05-18T03:33:20.000Z", "2033-05-18T03:33:21.000Z", "node-1",
+            "hooks",
+            "open",
+            "1",
+            "https://h:8443",
+            "2033-05-18T03:33:20.000Z",
+            "2033-05-18T03:33:21.000Z",
+            "node-1",
             "h answered 500",
         ],
         ["streams", "closed", "0", "redis+stream:", "-", "-", "-", "-"],
-    ]  # fmt: skip
+    ]
     assert json.loads(cli("routes", "--json").out) == answer(given, "/v1/routes")
     found = json.loads(cli("get", "a", "--json").out)
     assert (found["reason"], found["nextProbeTime"]) == (
-        "the circuit of route hooks is open: h answered 500", "2033-05-18T03:33:21.000Z",
-    )  # fmt: skip
+        "the circuit of route hooks is open: h answered 500",
+        "2033-05-18T03:33:21.000Z",
+    )
 
 
 def test_no_routes_are_no_lines(cli: Cli, given: Given) -> None:

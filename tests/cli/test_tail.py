@@ -36,10 +36,18 @@ def test_tail_prints_json_lines(cli: Cli, given: Given) -> None:
     given.admin.xadd("demo", ENTRY | {"id": "b", "body": b"\xff"}, id="2000000000000-1")
     first, second = map(json.loads, cli("tail", "demo", "--from-start", "--count", "2", "--json").out.splitlines())
     assert first == {
-        "entry": ARRIVED, "id": "a", "topic": "demo", "tags": "t", "keys": ["k1", "k2"], "body": "hello",
-        "dueTime": "2033-05-18T03:33:19.958Z", "dueMs": 1_999_999_999_958, "lateness": 42, "attempt": 1,
+        "entry": ARRIVED,
+        "id": "a",
+        "topic": "demo",
+        "tags": "t",
+        "keys": ["k1", "k2"],
+        "body": "hello",
+        "dueTime": "2033-05-18T03:33:19.958Z",
+        "dueMs": 1_999_999_999_958,
+        "lateness": 42,
+        "attempt": 1,
         "properties": {"colour": "blue"},
-    }  # fmt: skip
+    }
     assert (second["id"], second["bodyBase64"]) == ("b", "/w==")
 
 

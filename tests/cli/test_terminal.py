@@ -64,10 +64,16 @@ def test_nothing_of_a_message_reaches_the_terminal_as_an_order(show: Show, given
     given.dead_letter("b", EVIL)
     given.admin.xadd("demo", {"id": EVIL, "topic": EVIL, "tags": EVIL, "body": EVIL, "due": "1", "p:" + EVIL: EVIL})
     for command in (
-        ("get", "a"), ("get", "b"), ("find", "k"), ("dead-letters", "list"), ("get", "a", "--json"),
-        ("get", "b", "--json"), ("dead-letters", "list", "--json"), ("tail", "demo", "--from-start", "--count", "1"),
+        ("get", "a"),
+        ("get", "b"),
+        ("find", "k"),
+        ("dead-letters", "list"),
+        ("get", "a", "--json"),
+        ("get", "b", "--json"),
+        ("dead-letters", "list", "--json"),
+        ("tail", "demo", "--from-start", "--count", "1"),
         ("tail", "demo", "--from-start", "--count", "1", "--json"),
-    ):  # fmt: skip
+    ):
         shown = show(*command)
         assert "\x1b]" not in shown, command
         assert "\x1b[2J" not in shown, command
@@ -95,9 +101,13 @@ def test_scripts_get_plain_lines_without_colours(cli: Cli, given: Given) -> None
 
 def run(*args: str, stdout: int = subprocess.PIPE, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "delayq.cli", *args], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False,
+        [sys.executable, "-m", "delayq.cli", *args],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
         env={**os.environ, **env},
-    )  # fmt: skip
+    )
 
 
 #: Modules that take long to import. redis-py brings its asyncio twin by itself, typer what it needs of pydantic.
@@ -125,9 +135,13 @@ def test_a_command_imports_what_it_needs(words: list[str], slow: set[str], valke
         "print('imported', *set(sys.argv[1].split()) & set(sys.modules))"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code, " ".join(slow), *words], capture_output=True, text=True, check=True,
-        env={"PATH": os.environ["PATH"], "DELAYQ_REDIS_URL": valkey.url}, cwd=ROOT,
-    )  # fmt: skip
+        [sys.executable, "-c", code, " ".join(slow), *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], "DELAYQ_REDIS_URL": valkey.url},
+        cwd=ROOT,
+    )
     assert ran.stdout.splitlines()[-1] == "imported", ran.stderr
 
 

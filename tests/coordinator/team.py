@@ -76,11 +76,18 @@ class Team:
         """A node that has not started."""
         player = Player(
             ZooKeeperCoordinator(
-                hosts or self.hosts, name, queues=range(QUEUES), store=self.store, clock=self.clock,
-                read_era=lambda: self.era, root=self.root, session_timeout=session_timeout, address="127.0.0.1:1",
+                hosts or self.hosts,
+                name,
+                queues=range(QUEUES),
+                store=self.store,
+                clock=self.clock,
+                read_era=lambda: self.era,
+                root=self.root,
+                session_timeout=session_timeout,
+                address="127.0.0.1:1",
                 access=self.access,
             )
-        )  # fmt: skip
+        )
         self.players.append(player)
         return player
 

@@ -132,9 +132,13 @@ def test_every_process_gives_the_same_answer() -> None:
     code = "from coordinator.assignment import preferred; print(preferred(range(16), ['a', 'b', 'c']))"
     answers = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=True, timeout=60,
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         ).stdout
         for seed in ("1", "2")
-    }  # fmt: skip
+    }
     assert answers == {f"{preferred(range(16), ['a', 'b', 'c'])}\n"}

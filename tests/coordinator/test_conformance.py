@@ -49,9 +49,14 @@ def zookeeper(request: pytest.FixtureRequest) -> Build:
     def build(store: Store, clock: ManualClock, era: int) -> Coordinator:
         eras = [era]  # what it knows at first; when it reads the era again, it is the latest one
         return ZooKeeperCoordinator(
-            server.hosts, f"node-{next(numbers)}", queues=range(QUEUES), store=store, clock=clock, root=root,
+            server.hosts,
+            f"node-{next(numbers)}",
+            queues=range(QUEUES),
+            store=store,
+            clock=clock,
+            root=root,
             read_era=lambda: eras.pop() if eras else ERA + 2,
-        )  # fmt: skip
+        )
 
     return build
 

@@ -206,9 +206,12 @@ def process(folder: Path, *arguments: str, **settings: str) -> Iterator[tuple[su
     out = folder / "out"
     with out.open("wb") as file:
         popen = subprocess.Popen(
-            [sys.executable, "-m", "coordinator", *arguments], cwd=ROOT, env=clean | given, stdout=file,
+            [sys.executable, "-m", "coordinator", *arguments],
+            cwd=ROOT,
+            env=clean | given,
+            stdout=file,
             stderr=subprocess.PIPE,
-        )  # fmt: skip
+        )
     try:
         with popen:
             yield popen, out
@@ -219,9 +222,13 @@ def process(folder: Path, *arguments: str, **settings: str) -> Iterator[tuple[su
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_it_follows_the_workers_over_a_loss_of_zookeeper_until_a_signal(
-    nodes: Team, zookeeper_proxy: ZooKeeperProxy, valkey: ServerUnderTest, store: Store, tmp_path: Path,
+    nodes: Team,
+    zookeeper_proxy: ZooKeeperProxy,
+    valkey: ServerUnderTest,
+    store: Store,
+    tmp_path: Path,
     signum: signal.Signals,
-) -> None:  # fmt: skip
+) -> None:
     store.run(commands.layout(QUEUES))
     one = nodes.join("one")
     settings = {"zookeeper": zookeeper_proxy.hosts, "zookeeper_root": nodes.root, "redis_url": valkey.url}
@@ -248,9 +255,10 @@ def test_it_follows_the_workers_over_a_loss_of_zookeeper_until_a_signal(
 @pytest.mark.slow
 def test_once_prints_how_things_stand_and_ends(nodes: Team, valkey: ServerUnderTest, tmp_path: Path) -> None:
     nodes.join("one")
-    with process(
-        tmp_path, "--once", zookeeper=nodes.hosts, zookeeper_root=nodes.root, redis_url=valkey.url
-    ) as (popen, out):  # fmt: skip
+    with process(tmp_path, "--once", zookeeper=nodes.hosts, zookeeper_root=nodes.root, redis_url=valkey.url) as (
+        popen,
+        out,
+    ):
         assert popen.wait(60) == 0
     assert out.read_text().splitlines()[1].split("\t")[:3] == ["one", "16", "0-15"]
 

@@ -46,9 +46,15 @@ def access(authority: Authority) -> Access:
     """All that this server wants."""
     shown = authority.issue("worker", password=KEY_PASSWORD)
     return Access(
-        user="delayq", password=USERS["delayq"], tls="yes", ca=str(authority.file), certificate=str(shown.certificate),
-        key=str(shown.key), key_password=KEY_PASSWORD, own=True,
-    )  # fmt: skip
+        user="delayq",
+        password=USERS["delayq"],
+        tls="yes",
+        ca=str(authority.file),
+        certificate=str(shown.certificate),
+        key=str(shown.key),
+        key_password=KEY_PASSWORD,
+        own=True,
+    )
 
 
 def refused(hosts: str, access: Access) -> str:
@@ -101,9 +107,7 @@ def test_another_user_gets_in_and_is_told_that_the_znodes_are_not_its_own(
     guarded: ZooKeeperServer, access: Access, zookeeper_root: str
 ) -> None:
     session = Session(guarded.secure_hosts, SHORT, lambda *_: None, access)
-    stranger = Session(
-        guarded.hosts, SHORT, lambda *_: None, Access(user="else", password=USERS["else"], own=True)
-    )  # fmt: skip
+    stranger = Session(guarded.hosts, SHORT, lambda *_: None, Access(user="else", password=USERS["else"], own=True))
     try:
         session.open()
         session.keep(f"{zookeeper_root}/starts", b"{}", None)
@@ -171,9 +175,11 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
         "wrong", command, settings | {"node": "wrong", "zookeeper_password": "canary-wrong"}, tmp_path / "wrong.log"
     )
     untrusting = OneProcess(
-        "untrusting", command, settings | {"node": "untrusting", "zookeeper_ca": str(stranger.file)},
+        "untrusting",
+        command,
+        settings | {"node": "untrusting", "zookeeper_ca": str(stranger.file)},
         tmp_path / "untrusting.log",
-    )  # fmt: skip
+    )
     all_of_them = (good, wrong, untrusting)
     try:
         for one in all_of_them:
@@ -213,10 +219,14 @@ def test_secrets_come_from_files_and_the_environment_and_are_not_shown(
     (tmp_path / "password").write_text(USERS["delayq"] + "\n")
     monkeypatch.setenv("KEY_PASSWORD", KEY_PASSWORD)
     settings = load_settings(
-        zookeeper_user="delayq", zookeeper_password=f"file:{tmp_path}/password", zookeeper_tls="yes",
-        zookeeper_ca=str(authority.file), zookeeper_certificate=str(shown.certificate), zookeeper_key=str(shown.key),
+        zookeeper_user="delayq",
+        zookeeper_password=f"file:{tmp_path}/password",
+        zookeeper_tls="yes",
+        zookeeper_ca=str(authority.file),
+        zookeeper_certificate=str(shown.certificate),
+        zookeeper_key=str(shown.key),
         zookeeper_key_password="env:KEY_PASSWORD",
-    )  # fmt: skip
+    )
     access = access_of(settings)
     assert (access.password, access.key_password, access.own) == (USERS["delayq"], KEY_PASSWORD, True)
     assert "canary" not in repr(access) + repr(load_settings(zookeeper_password="canary"))

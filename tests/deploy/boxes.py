@@ -76,9 +76,13 @@ class Box:
     def run(self, *words: str, seconds: float = 60, **settings: str) -> subprocess.CompletedProcess[str]:
         """A command that ends."""
         return subprocess.run(
-            self._command(words, settings), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds,
+            self._command(words, settings),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
             check=False,
-        )  # fmt: skip
+        )
 
     def start(self, *words: str, log: Path, **settings: str) -> Boxed:
         """A command that goes on; the image's own if none is given."""

@@ -73,10 +73,17 @@ def make_base() -> None:
         try:
             folder = _buildah("mount", container).strip()
             _run(
-                "mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", "--quiet",
-                "--dpkgopt=force-unsafe-io", f"--include={','.join(PACKAGES)}", f"--customize-hook={FINISH}", SUITE,
+                "mmdebstrap",
+                "--mode=root",
+                "--variant=minbase",
+                "--format=directory",
+                "--quiet",
+                "--dpkgopt=force-unsafe-io",
+                f"--include={','.join(PACKAGES)}",
+                f"--customize-hook={FINISH}",
+                SUITE,
                 folder,
-            )  # fmt: skip
+            )
             _buildah("commit", "--quiet", container, BASE)
         finally:
             _buildah("rm", container)
@@ -91,9 +98,22 @@ def build(target: str) -> str:
         if not _is_there(image):
             with tempfile.TemporaryDirectory() as folder:
                 _buildah(
-                    "build", "--isolation", "chroot", "--network", "host", "--format", "docker", "--target", target,
-                    "--build-arg", f"PYTHON={BASE}", *_downloads(Path(folder)), "--tag", image, str(ROOT),
-                )  # fmt: skip
+                    "build",
+                    "--isolation",
+                    "chroot",
+                    "--network",
+                    "host",
+                    "--format",
+                    "docker",
+                    "--target",
+                    target,
+                    "--build-arg",
+                    f"PYTHON={BASE}",
+                    *_downloads(Path(folder)),
+                    "--tag",
+                    image,
+                    str(ROOT),
+                )
             _forget_others(image)
         return image
 

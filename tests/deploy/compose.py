@@ -151,9 +151,13 @@ class Container:
         words = self._service.get("command", self._image.command)
         with self.log.open("wb") as log:
             self._popen = subprocess.Popen(
-                die_with_parent([*self.command(words), *more]), cwd=self._directory, env=self.environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                die_with_parent([*self.command(words), *more]),
+                cwd=self._directory,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def command(self, words: Sequence[str]) -> list[str]:
         """A command of the container as one of this machine."""
@@ -195,9 +199,14 @@ class Container:
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """As `docker compose exec` does."""
         return subprocess.run(
-            self.command([*words]), env=self.environment, cwd=self._directory, capture_output=True, text=True, timeout=60,
+            self.command([*words]),
+            env=self.environment,
+            cwd=self._directory,
+            capture_output=True,
+            text=True,
+            timeout=60,
             check=False,
-        )  # fmt: skip
+        )
 
     def stop(self) -> int | None:
         """SIGTERM; how it ended within its grace period, or None."""

@@ -71,11 +71,14 @@ def kafka_image(folder: Path) -> Image:
     for name in ("server.properties", "log4j2.yaml", "tools-log4j2.yaml"):
         (folders["default"] / name).touch()
     setup = " ".join(f"--{kind}-configs-dir {one}" for kind, one in folders.items())
-    start = _script(folder / "run", (
-        f"export CLUSTER_ID={KAFKA_CLUSTER}\n"
-        f"{java} kafka.docker.KafkaDockerWrapper setup {setup} || exit\n"
-        f"exec {java} -Dorg.apache.logging.log4j.level=WARN kafka.Kafka {folders['final']}/server.properties"
-    ))  # fmt: skip
+    start = _script(
+        folder / "run",
+        (
+            f"export CLUSTER_ID={KAFKA_CLUSTER}\n"
+            f"{java} kafka.docker.KafkaDockerWrapper setup {setup} || exit\n"
+            f"exec {java} -Dorg.apache.logging.log4j.level=WARN kafka.Kafka {folders['final']}/server.properties"
+        ),
+    )
     tool = _script(folder / "tool", f'exec {java} org.apache.kafka.tools.BrokerApiVersionsCommand "$@"')
     return Image((str(start),), {"/opt/kafka/bin/kafka-broker-api-versions.sh": tool})
 

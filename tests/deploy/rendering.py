@@ -34,9 +34,15 @@ def helm(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
     except ServerMissing as error:
         pytest.skip(str(error))
     return subprocess.run(
-        [str(program), *arguments], cwd=folder, env=os.environ | {"HELM_NO_PLUGINS": "1"}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [str(program), *arguments],
+        cwd=folder,
+        env=os.environ | {"HELM_NO_PLUGINS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def template(given: Sequence[str], release: str) -> subprocess.CompletedProcess[str]:

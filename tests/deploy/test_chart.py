@@ -79,10 +79,21 @@ def test_no_object_has_a_field_without_a_value(name: str) -> None:
 def test_all_kinds_are_rendered_by_some_values() -> None:
     kinds = {one["kind"] for name in CASES for one in render(name)}
     assert kinds == {
-        "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Ingress", "Job", "NetworkPolicy", "Pod",
-        "PodDisruptionBudget", "PrometheusRule", "ScaledObject", "Service", "ServiceAccount", "ServiceMonitor",
+        "ConfigMap",
+        "Deployment",
+        "HorizontalPodAutoscaler",
+        "Ingress",
+        "Job",
+        "NetworkPolicy",
+        "Pod",
+        "PodDisruptionBudget",
+        "PrometheusRule",
+        "ScaledObject",
+        "Service",
+        "ServiceAccount",
+        "ServiceMonitor",
         "TriggerAuthentication",
-    }  # fmt: skip
+    }
 
 
 @case

@@ -28,9 +28,19 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def notes_of(chart: Path, name: str, *given: str) -> str:
     ran = helm(
-        "template", "dq", str(chart), "-n", "shop", "--kube-version", NEWEST, "-f", str(CASES[name]),
-        "-s", "templates/notes.yaml", *given,
-    )  # fmt: skip
+        "template",
+        "dq",
+        str(chart),
+        "-n",
+        "shop",
+        "--kube-version",
+        NEWEST,
+        "-f",
+        str(CASES[name]),
+        "-s",
+        "templates/notes.yaml",
+        *given,
+    )
     assert ran.returncode == 0, ran.stderr
     return str(yaml.safe_load(ran.stdout)["notes"])
 

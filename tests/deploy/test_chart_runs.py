@@ -118,9 +118,12 @@ def test_what_helm_test_runs_schedules_sees_and_cancels(installed: Installed) ->
     assert url == "http://dq-delayq.shop.svc:8080"
     ran = subprocess.run(
         [sys.executable, "-W", "error", *container["command"][1:], script, installed.urls["api"], topic],
-        env=variables(container, installed.secrets, {}) | {"no_proxy": "*"}, capture_output=True, text=True, timeout=90,
+        env=variables(container, installed.secrets, {}) | {"no_proxy": "*"},
+        capture_output=True,
+        text=True,
+        timeout=90,
         check=False,
-    )  # fmt: skip
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "the API is ready\na message was scheduled, seen and cancelled\n"
 
@@ -129,9 +132,12 @@ def test_what_helm_test_runs_fails_without_the_right_to_schedule(installed: Inst
     (container,) = of_kind(installed.objects, "Pod", "-test")["spec"]["containers"]
     ran = subprocess.run(
         [sys.executable, *container["command"][1:], container["args"][0], installed.urls["api"], "orders.test"],
-        env={"API_KEY": installed.secrets["reader"], "no_proxy": "*"}, capture_output=True, text=True, timeout=90,
+        env={"API_KEY": installed.secrets["reader"], "no_proxy": "*"},
+        capture_output=True,
+        text=True,
+        timeout=90,
         check=False,
-    )  # fmt: skip
+    )
     assert ran.returncode == 1
     assert ran.stderr.startswith("delayq test: 403: ")
 

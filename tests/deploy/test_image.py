@@ -167,9 +167,14 @@ def run(image: Path, *words: str, **settings: str) -> subprocess.CompletedProces
     packages = [image / "app", image / "site-packages", sysconfig.get_paths()["purelib"]]
     environment["PYTHONPATH"] = os.pathsep.join(map(str, packages))
     return subprocess.run(
-        [*_nobody(), sys.executable, *words], cwd=image / "empty", capture_output=True, text=True, timeout=60,
-        env={"PATH": os.environ["PATH"], **environment, **settings}, check=False,
-    )  # fmt: skip
+        [*_nobody(), sys.executable, *words],
+        cwd=image / "empty",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"PATH": os.environ["PATH"], **environment, **settings},
+        check=False,
+    )
 
 
 @cache

@@ -172,9 +172,24 @@ def test_spark_reads_a_table_by_java(redis: ServerUnderTest) -> None:
         (root / "tables").mkdir()
         (root / "tables" / "orders.csv").write_bytes((ROOT / "deploy" / "tables" / "orders.csv").read_bytes())
         ran = box.run(
-            "delayq", "backfill", "/tables/orders.csv", "--format", "csv", "--topic", "orders.unpaid",
-            "--id-columns", "order", "--expect-date-column", "due", "--map", "note=body", "--master", "local[1]",
-            "--json", seconds=300, DELAYQ_REDIS_URL=redis.url,
-        )  # fmt: skip
+            "delayq",
+            "backfill",
+            "/tables/orders.csv",
+            "--format",
+            "csv",
+            "--topic",
+            "orders.unpaid",
+            "--id-columns",
+            "order",
+            "--expect-date-column",
+            "due",
+            "--map",
+            "note=body",
+            "--master",
+            "local[1]",
+            "--json",
+            seconds=300,
+            DELAYQ_REDIS_URL=redis.url,
+        )
     assert ran.returncode == 0, ran.stderr
     assert '"scheduled":2' in ran.stdout.replace(" ", "")

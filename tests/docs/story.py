@@ -76,18 +76,30 @@ class Story:
 
     def _run_bash(self, block: Block, status: int) -> None:
         ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", self._here(block.text)], cwd=self._folder, env=self._env(),
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
+            ["bash", "-euo", "pipefail", "-c", self._here(block.text)],
+            cwd=self._folder,
+            env=self._env(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
         assert ran.returncode == status, f"{block}: status {ran.returncode}\n{ran.stdout}{ran.stderr}"
         self._printed = ran.stdout
 
     def _run_until(self, block: Block, text: str) -> None:
         words = {"python": [sys.executable, "-u", "-c"], "bash": ["bash", "-c"]}[block.language]
         running = subprocess.Popen(
-            [*words, self._here(block.text)], cwd=self._folder, env=self._env(), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+            [*words, self._here(block.text)],
+            cwd=self._folder,
+            env=self._env(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
         with running, _after(PATIENCE, lambda: os.killpg(running.pid, signal.SIGKILL)):
             assert running.stdout is not None
             self._printed = ""

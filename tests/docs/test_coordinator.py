@@ -25,7 +25,12 @@ def test_the_command_of_the_page_prints_who_owns_what(
     command = block.text.strip().split()
     assert command[0] == "python"
     ran = subprocess.run(
-        [sys.executable, *command[1:]], cwd=ROOT, env={f"DELAYQ_{name}": value for name, value in settings.items()},
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+        [sys.executable, *command[1:]],
+        cwd=ROOT,
+        env={f"DELAYQ_{name}": value for name, value in settings.items()},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert re.fullmatch(r"\S+Z\t0 nodes, 0 of 0 queues owned\n", ran.stdout)

@@ -45,9 +45,15 @@ def run(folder: Path, text: str) -> str:
     path = os.pathsep.join((str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]))
     env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
     ran = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text], cwd=folder, env=env | {"PATH": path}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        ["bash", "-euo", "pipefail", "-c", text],
+        cwd=folder,
+        env=env | {"PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 

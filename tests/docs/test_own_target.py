@@ -61,9 +61,14 @@ def test_without_the_package_the_worker_says_which_targets_there_are(valkey: Ser
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
     given = {"DELAYQ_REDIS_URL": valkey.url, "DELAYQ_ROUTES": ROUTES}
     ran = subprocess.run(
-        [sys.executable, "-m", "workers"], cwd=Path(__file__).parents[2], env=clean | given, capture_output=True,
-        text=True, check=False, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-m", "workers"],
+        cwd=Path(__file__).parents[2],
+        env=clean | given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert ran.returncode == 2
     name = json.loads(ROUTES)[0]["name"]
     assert f"route {name}: no target takes lines: URLs; known are" in ran.stderr

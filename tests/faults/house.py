@@ -72,9 +72,13 @@ class House:
         for topic, accepted in load.accepted.items():
             general = topic.startswith("sink.")
             self.sink.expect(
-                topic, accepted, cancelled=load.cancelled, maybe=load.in_flight, twice=twice if general else 0,
+                topic,
+                accepted,
+                cancelled=load.cancelled,
+                maybe=load.in_flight,
+                twice=twice if general else 0,
                 at=None if general else self.server,
-            )  # fmt: skip
+            )
 
     def schedule(self, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:
         """Schedule messages over HTTP in one batch, and return their ids, which lead to all queues."""

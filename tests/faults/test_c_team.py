@@ -70,9 +70,16 @@ def pair(
     with ExitStack() as stack:
         nodes = []
         for name in ("one", "two"):
-            node = RunningNode(settings_for(
-                valkey.url, {"m": target}, queues=8, node=name, zookeeper=zookeeper.hosts, zookeeper_root=zookeeper_root,
-            ))  # fmt: skip
+            node = RunningNode(
+                settings_for(
+                    valkey.url,
+                    {"m": target},
+                    queues=8,
+                    node=name,
+                    zookeeper=zookeeper.hosts,
+                    zookeeper_root=zookeeper_root,
+                )
+            )
             node.start()
             stack.callback(node.stop)
             nodes.append(node)
@@ -115,8 +122,11 @@ def test_c12_queues_whose_pull_thread_hangs_get_another_and_the_old_jobs_are_fen
         before[first]._pulling, "pulls", lambda now, backlog: pulls(now, backlog=backlog) if go_on.wait(60) else []
     )
     try:
-        eventually(lambda: len(pair.jobs) == 8 and all(pair.jobs[queue].epoch > job.epoch for queue, job in before.items()),
-                   "there are others", seconds=30)  # fmt: skip
+        eventually(
+            lambda: len(pair.jobs) == 8 and all(pair.jobs[queue].epoch > job.epoch for queue, job in before.items()),
+            "there are others",
+            seconds=30,
+        )
         pair.deliver("hung")
         assert before[first].alive
     finally:

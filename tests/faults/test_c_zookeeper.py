@@ -119,9 +119,14 @@ def delayq(home: House, *words: str) -> subprocess.CompletedProcess[str]:
     """What the command line says."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
     return subprocess.run(
-        [sys.executable, "-m", "delayq.cli", *words], cwd=ROOT, env=clean | {"DELAYQ_REDIS_URL": home.redis.url},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "delayq.cli", *words],
+        cwd=ROOT,
+        env=clean | {"DELAYQ_REDIS_URL": home.redis.url},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -169,8 +174,9 @@ def test_c7_when_zookeeper_lost_its_data_it_is_said_and_a_bump_of_the_era_lets_w
     alone.keeper.start()
     eventually(
         lambda: any("epochs_refused" in one.said()[seen[one.name] :] for one in alone.service.workers),
-        "a worker says that its epochs are refused", seconds=60,
-    )  # fmt: skip
+        "a worker says that its epochs are refused",
+        seconds=60,
+    )
     assert any("Run `delayq era bump`" in one.said()[seen[one.name] :] for one in alone.service.workers)
     ids = alone.home.schedule("sink.c7", 200)
     bumped = delayq(alone.home, "era", "bump", "--yes", "--json")

@@ -55,9 +55,8 @@ def test_d5_exceptions_in_the_pull_thread_lose_nothing(
     worker.settings["worker_port"] = str(free_port())
     with service:
         calls = [
-            {"topic": topic, "id": f"{topic}-{n}", "delayTime": n}
-            for topic in (GENERAL, LOCAL) for n in range(1_500)
-        ]  # fmt: skip
+            {"topic": topic, "id": f"{topic}-{n}", "delayTime": n} for topic in (GENERAL, LOCAL) for n in range(1_500)
+        ]
         ids = ids_of(batch(service, calls))
         drained(service)
         failures = metric(worker, "delayq_pull_job_failures_total")
@@ -82,9 +81,15 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Se
             {"name": "streams"},
         ]
         service = Service(
-            folder, running.url, routes=json.dumps(rows), queues="4", send_timeout="500", retry_base="50",
-            retry_cap="300", stuck_after="3000",
-        )  # fmt: skip
+            folder,
+            running.url,
+            routes=json.dumps(rows),
+            queues="4",
+            send_timeout="500",
+            retry_base="50",
+            retry_cap="300",
+            stuck_after="3000",
+        )
         (worker,) = service.workers
         worker.command = SABOTEUR
         worker.settings["worker_port"] = str(free_port())

@@ -41,9 +41,15 @@ class Pair:
         self.to_away = stack.enter_context(FaultProxy(self.away.port))
         route = {"name": "away", "target": f"redis+stream:{self.to_away.url}", "sendTimeout": 10_000}
         self.service = Service(
-            folder, self.home.url, routes=json.dumps([route]), queues=str(QUEUES), window=str(WINDOW),
-            retry_base="50", retry_cap="500", redis_timeout="1000",
-        )  # fmt: skip
+            folder,
+            self.home.url,
+            routes=json.dumps([route]),
+            queues=str(QUEUES),
+            window=str(WINDOW),
+            retry_base="50",
+            retry_cap="500",
+            redis_timeout="1000",
+        )
         self.worker.settings["redis_url"] = self.to_home.url
         stack.enter_context(self.service)
 
@@ -122,9 +128,16 @@ def team(
             {"name": "streams"},
         ]
         service = Service(
-            folder, server.url, workers=2, zookeeper=zookeeper.hosts, zookeeper_root="/faults-d", routes=json.dumps(rows),
-            session_timeout="2000", drain_timeout="2000", retry_base="50",
-        )  # fmt: skip
+            folder,
+            server.url,
+            workers=2,
+            zookeeper=zookeeper.hosts,
+            zookeeper_root="/faults-d",
+            routes=json.dumps(rows),
+            session_timeout="2000",
+            drain_timeout="2000",
+            retry_base="50",
+        )
         for worker in service.workers:
             worker.command = SABOTEUR
             worker.settings["worker_port"] = str(free_port())
@@ -203,15 +216,22 @@ def test_d12_when_all_processes_die_at_once_they_come_back_in_any_order_and_lose
     with (
         real_zookeeper() as zookeeper,
         Service(
-            tmp_path, own_valkey.url, workers=2, zookeeper=zookeeper.hosts, session_timeout="2000", routes=ROUTES,
-            window=str(window), retry_base="50",
+            tmp_path,
+            own_valkey.url,
+            workers=2,
+            zookeeper=zookeeper.hosts,
+            session_timeout="2000",
+            routes=ROUTES,
+            window=str(window),
+            retry_base="50",
         ) as service,
-    ):  # fmt: skip
+    ):
         start = now() + 500
         calls = [
             {"topic": topic, "id": f"{topic}-{n}", "expectDate": start + n}
-            for topic in (f"{GENERAL}.d12", f"{LOCAL}.d12") for n in range(4_000)
-        ]  # fmt: skip
+            for topic in (f"{GENERAL}.d12", f"{LOCAL}.d12")
+            for n in range(4_000)
+        ]
         ids = ids_of(batch(service, calls))
         for _ in range(2):
             server = ServerUnderTest("valkey", own_valkey.url)

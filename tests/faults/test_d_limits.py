@@ -105,9 +105,15 @@ def test_d9_two_busy_loops_beside_the_workers_cost_no_session(
 ) -> None:
     busy: list[subprocess.Popen[bytes]] = []
     with Service(
-        tmp_path, own_valkey.url, workers=2, zookeeper=zookeeper.hosts, zookeeper_root="/faults-d9", routes=ROUTES,
-        session_timeout="4000", queues="8",
-    ) as team:  # fmt: skip
+        tmp_path,
+        own_valkey.url,
+        workers=2,
+        zookeeper=zookeeper.hosts,
+        zookeeper_root="/faults-d9",
+        routes=ROUTES,
+        session_timeout="4000",
+        queues="8",
+    ) as team:
         eventually(lambda: shares(team) == [4, 4], "both have their share")
         before = team.http.get("/v1/queues").json()["queues"]
         try:

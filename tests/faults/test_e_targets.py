@@ -224,8 +224,9 @@ def test_e5_a_message_that_arrived_although_nothing_was_answered_in_time_comes_o
         one.drained()
         assert one.states(["a"]) == {"delivered": 1}
     assert [(each.headers["ce-id"], each.headers["ce-attempt"], each.body) for each in receiver.requests] == [
-        ("a", "1", b"order 42"), ("a", "2", b"order 42"),
-    ]  # fmt: skip
+        ("a", "1", b"order 42"),
+        ("a", "2", b"order 42"),
+    ]
 
 
 # -- E11 -----------------------------------------------------------------------------------------------------------------

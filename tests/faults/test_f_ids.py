@@ -133,9 +133,13 @@ def test_f14_producers_with_wrong_clocks_get_the_dues_that_they_asked_for(
         producer = [sys.executable, "-c", SCHEDULE, plain_server.url, topic, name, str(delay)]
         before = redis_now()
         ran = subprocess.run(
-            producer, env={"PYTHONPATH": str(ROOT), **clock.environment}, capture_output=True, text=True, timeout=60,
+            producer,
+            env={"PYTHONPATH": str(ROOT), **clock.environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
             check=False,
-        )  # fmt: skip
+        )
         after = redis_now()
         assert ran.returncode == 0, ran.stderr
         dues = [int(line) for line in ran.stdout.split()]

@@ -40,9 +40,14 @@ def two(tmp_path: Path, zookeeper: ZooKeeperServer, zookeeper_root: str) -> Iter
     clock = BentClock(tmp_path)
     with real_server("valkey") as server:
         service = Service(
-            tmp_path, server.url, workers=2, zookeeper=zookeeper.hosts, zookeeper_root=zookeeper_root, routes=ROUTES,
+            tmp_path,
+            server.url,
+            workers=2,
+            zookeeper=zookeeper.hosts,
+            zookeeper_root=zookeeper_root,
+            routes=ROUTES,
             queues="8",
-        )  # fmt: skip
+        )
         service.workers[0].environment = dict(clock.environment)
         service.workers[0].settings["worker_port"] = str(free_port())
         with service:

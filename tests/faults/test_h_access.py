@@ -72,9 +72,7 @@ async def test_h10_a_key_of_another_cancels_nothing_and_learns_nothing(settings:
 def test_h11_doctor_complains_of_a_redis_that_lets_in_anybody(real: ServerUnderTest) -> None:
     """What a user with the least rights may do: test_h_rights.py."""
     everywhere = real.url.replace("127.0.0.1", "0.0.0.0")  # not loopback by its name
-    for url, result, words in (
-        (everywhere, "warn", "nobody needs a password"), (real.url, "ok", "loopback")
-    ):  # fmt: skip
+    for url, result, words in ((everywhere, "warn", "nobody needs a password"), (real.url, "ok", "loopback")):
         check = said_of(url)
         assert (check.result, words in check.text) == (result, True)
     real.admin.execute_command("ACL", "SETUSER", "other", "on", ">pass", "allkeys", "+@all")

@@ -85,9 +85,11 @@ async def test_h2_slow_clients_are_cut_off_and_others_are_served(
         answers = [one.result() for one in slow]
     for number, text in enumerate(answers):
         expected = {
-            "a body": b"HTTP/1.1 408 ", "a body in chunks": b"HTTP/1.1 408 ",
-            "a body that nobody waits for": b"HTTP/1.1 200 ", "a body that is refused": b"HTTP/1.1 404 ",
-        }.get(kinds[number % len(kinds)], b"")  # fmt: skip
+            "a body": b"HTTP/1.1 408 ",
+            "a body in chunks": b"HTTP/1.1 408 ",
+            "a body that nobody waits for": b"HTTP/1.1 200 ",
+            "a body that is refused": b"HTTP/1.1 404 ",
+        }.get(kinds[number % len(kinds)], b"")
         assert text.startswith(expected) and bool(text) == bool(expected)
 
 
@@ -228,8 +230,9 @@ def test_h15_no_byte_from_outside_is_unpickled_or_run() -> None:
     """No module of ours knows a way to make objects or code of bytes, and what is installed is bounded by version."""
     bad = re.compile(
         r"^\s*(?:import|from)\s+(?:pickle|cPickle|_pickle|marshal|shelve|dill|cloudpickle|jsonpickle)\b"
-        r"|\b(?:yaml\.(?:unsafe_load|full_load|load)|eval|exec|__import__)\(", re.MULTILINE,
-    )  # fmt: skip
+        r"|\b(?:yaml\.(?:unsafe_load|full_load|load)|eval|exec|__import__)\(",
+        re.MULTILINE,
+    )
     for folder in ("api", "coordinator", "delayq", "workers"):
         for path in (ROOT / folder).rglob("*.py"):
             found = bad.search(path.read_text(encoding="utf-8"))

@@ -66,9 +66,14 @@ def denied(admin: Any) -> list[tuple[bytes, bytes]]:
 def delayq(url: str, *arguments: str, seconds: int = 60) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
     return subprocess.run(
-        [sys.executable, "-m", "delayq.cli", *arguments], cwd=ROOT, env=clean | {"DELAYQ_REDIS_URL": url},
-        capture_output=True, text=True, timeout=seconds, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "delayq.cli", *arguments],
+        cwd=ROOT,
+        env=clean | {"DELAYQ_REDIS_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
 
 
 def test_h11_a_user_with_the_least_rights_is_enough_for_everything(guarded: tuple[Any, str], tmp_path: Path) -> None:
@@ -81,8 +86,9 @@ def test_h11_a_user_with_the_least_rights_is_enough_for_everything(guarded: tupl
         topics = ("orders.streams", "orders.general", "own.a")
         messages = [
             {"id": f"{topic}-{n}", "topic": topic, "delayTime": 10, "keys": ["k"], "orderingKey": "o" * (n % 2)}
-            for topic in topics for n in range(20)
-        ]  # fmt: skip
+            for topic in topics
+            for n in range(20)
+        ]
         batch(service, messages)
         later = service.schedule("orders.later", id="later", delayTime=3_600_000, keys=["later"]).json()["id"]
         assert service.http.get("/v1/messages?key=later").json()["messages"][0]["id"] == later
@@ -91,10 +97,20 @@ def test_h11_a_user_with_the_least_rights_is_enough_for_everything(guarded: tupl
         assert admin.xlen("orders.streams") == admin.xlen("orders.general") == 20
         assert service.http.delete(f"/v1/messages/{later}").json()["result"] == "cancelled"
         for command in (
-            ("schedule", "orders.cli", "x", "--delay", "1h", "--id", "cli"), ("get", "cli"), ("find", "k"), ("stats",),
-            ("reschedule", "cli", "--delay", "2h"), ("cancel", "cli"), ("queues",), ("nodes",), ("era", "show"),
-            ("era", "bump", "--yes"), ("dead-letters", "list"), ("doctor",), ("reshard", "--queues", "4"),
-        ):  # fmt: skip
+            ("schedule", "orders.cli", "x", "--delay", "1h", "--id", "cli"),
+            ("get", "cli"),
+            ("find", "k"),
+            ("stats",),
+            ("reschedule", "cli", "--delay", "2h"),
+            ("cancel", "cli"),
+            ("queues",),
+            ("nodes",),
+            ("era", "show"),
+            ("era", "bump", "--yes"),
+            ("dead-letters", "list"),
+            ("doctor",),
+            ("reshard", "--queues", "4"),
+        ):
             ran = delayq(url, *command)
             assert ran.returncode in (0, 1), (command, ran.stderr)
             assert "NOPERM" not in ran.stdout + ran.stderr
@@ -110,12 +126,30 @@ def test_h11_that_user_can_harm_nothing_else(guarded: tuple[Any, str]) -> None:
     admin.set("other", "1")
     user: Any = redis.Redis.from_url(url, protocol=2)
     for words in (
-        ("FLUSHALL",), ("FLUSHDB",), ("CONFIG", "SET", "appendonly", "no"), ("CONFIG", "GET", "*"), ("DEBUG", "SLEEP", 0),
-        ("KEYS", "*"), ("SHUTDOWN",), ("ACL", "LIST"), ("SAVE",), ("SCRIPT", "FLUSH"), ("GET", "other"),
-        ("HGET", "other", "x"), ("DEL", "other"), ("REPLICAOF", "NO", "ONE"), ("MONITOR",), ("CLIENT", "LIST"),
-        ("EVAL", "return redis.call('DEL', KEYS[1])", 1, "other"), ("EVAL", "return redis.call('FLUSHALL')", 0),
-        ("PUBLISH", "other", "x"), ("FUNCTION", "FLUSH"), ("SCAN", 0), ("MIGRATE", "h", 1, "other", 0, 1), ("SWAPDB", 0, 1),
-    ):  # fmt: skip
+        ("FLUSHALL",),
+        ("FLUSHDB",),
+        ("CONFIG", "SET", "appendonly", "no"),
+        ("CONFIG", "GET", "*"),
+        ("DEBUG", "SLEEP", 0),
+        ("KEYS", "*"),
+        ("SHUTDOWN",),
+        ("ACL", "LIST"),
+        ("SAVE",),
+        ("SCRIPT", "FLUSH"),
+        ("GET", "other"),
+        ("HGET", "other", "x"),
+        ("DEL", "other"),
+        ("REPLICAOF", "NO", "ONE"),
+        ("MONITOR",),
+        ("CLIENT", "LIST"),
+        ("EVAL", "return redis.call('DEL', KEYS[1])", 1, "other"),
+        ("EVAL", "return redis.call('FLUSHALL')", 0),
+        ("PUBLISH", "other", "x"),
+        ("FUNCTION", "FLUSH"),
+        ("SCAN", 0),
+        ("MIGRATE", "h", 1, "other", 0, 1),
+        ("SWAPDB", 0, 1),
+    ):
         with pytest.raises(
             redis.exceptions.ResponseError, match=r"(?i)noperm|permission|ACL failure|not allowed|can't run"
         ):

@@ -107,8 +107,18 @@ def test_h7_no_secret_is_ever_said(
 
     def look(when: str) -> None:
         """Ask for everything."""
-        for path in ("/metrics", "/readyz", "/v1/queues", "/v1/nodes", "/v1/stats", "/openapi.json", "/docs",
-                     "/v1/dead-letters", "/v1/messages/refused", "/v1/messages/a%20b"):  # fmt: skip
+        for path in (
+            "/metrics",
+            "/readyz",
+            "/v1/queues",
+            "/v1/nodes",
+            "/v1/stats",
+            "/openapi.json",
+            "/docs",
+            "/v1/dead-letters",
+            "/v1/messages/refused",
+            "/v1/messages/a%20b",
+        ):
             reply = service.http.get(path)
             heard.add(f"{when}: GET {path}", f"{reply.headers} {reply.text}")
         for bad in (f"Bearer {key}x", f"Basic {key}", key):
@@ -117,10 +127,18 @@ def test_h7_no_secret_is_ever_said(
         for path in ("/metrics", "/readyz", "/livez"):
             heard.add(f"{when}: worker {path}", httpx2.get(f"http://{LOCALHOST}:{worker_port}{path}").text)
         for command in (
-            ("stats",), ("queues",), ("nodes",), ("doctor",), ("doctor", "--json"), ("dead-letters", "list"),
-            ("get", "refused"), ("era", "show"), ("api-keys", "list"), ("api-keys", "list", "--json"),
+            ("stats",),
+            ("queues",),
+            ("nodes",),
+            ("doctor",),
+            ("doctor", "--json"),
+            ("dead-letters", "list"),
+            ("get", "refused"),
+            ("era", "show"),
+            ("api-keys", "list"),
+            ("api-keys", "list", "--json"),
             ("schedule", "nowhere", "x", "--delay", "x"),
-        ):  # fmt: skip
+        ):
             main(command)
             heard.add(f"{when}: delayq {command[0]}", "".join(capfd.readouterr()))
 
@@ -129,10 +147,13 @@ def test_h7_no_secret_is_ever_said(
         messages = [{"id": id, "topic": "hooks.a", "delayTime": 10} for id in ("refused", "fine")]
         batch(service, messages)
         eventually(
-            lambda: service.http.get("/v1/messages/refused").json()["state"] == "dead"
-            and service.http.get("/v1/messages/fine").json()["state"] == "delivered",
-            "one is a dead letter, the other delivered", seconds=30,
-        )  # fmt: skip
+            lambda: (
+                service.http.get("/v1/messages/refused").json()["state"] == "dead"
+                and service.http.get("/v1/messages/fine").json()["state"] == "delivered"
+            ),
+            "one is a dead letter, the other delivered",
+            seconds=30,
+        )
         look("well")
         server.kill()
         heard.add("away", service.schedule("hooks.a", delayTime=1).text)

@@ -80,8 +80,10 @@ def test_up_starts_all_and_says_where_they_are(started: Started, capsys: pytest.
     assert "kafka runs: kafka://127.0.0.1:1\n" in said
     (line,) = [line for line in said.splitlines() if "DELAYQ_ROUTES" in line]
     assert json.loads(line.partition("=")[2].strip("'"))[1] == {
-        "name": "rocketmq", "match": "rocketmq.*", "target": "kafka://127.0.0.1:1"
-    }  # fmt: skip
+        "name": "rocketmq",
+        "match": "rocketmq.*",
+        "target": "kafka://127.0.0.1:1",
+    }
     notes = json.loads((started.brokers.folder / "state.json").read_text())
     assert [one["pid"] for note in notes.values() for one in note["processes"]] == started.pids()
 

@@ -273,9 +273,13 @@ def test_three_workers_share_the_queues_and_one_that_is_killed_comes_back(up: Up
 
 def test_several_workers_without_zookeeper_are_refused_in_one_sentence() -> None:
     ran = subprocess.run(
-        [str(ROOT / "dev"), "up", "--workers", "2"], capture_output=True, text=True, check=False, timeout=60,
+        [str(ROOT / "dev"), "up", "--workers", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
         env={name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")},
-    )  # fmt: skip
+    )
     assert ran.returncode == 2
     assert "several workers need a ZooKeeper that spreads the queues: add --zookeeper" in ran.stderr
     assert ran.stderr.count("\n") == 1

@@ -60,8 +60,15 @@ def test_the_wheel_declares_its_command_and_its_targets(wheel: zipfile.ZipFile) 
     declared.read_string(wheel.read("delayq-0.1.0.dist-info/entry_points.txt").decode())
     assert dict(declared["console_scripts"]) == {"delayq": "delayq.cli:main"}
     assert set(declared["delayq.targets"]) == {
-        "redis+stream", "log", "http", "https", "kafka", "rabbitmq", "rabbitmqs", "rocketmq",
-    }  # fmt: skip
+        "redis+stream",
+        "log",
+        "http",
+        "https",
+        "kafka",
+        "rabbitmq",
+        "rabbitmqs",
+        "rocketmq",
+    }
 
 
 @pytest.mark.slow

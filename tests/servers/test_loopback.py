@@ -26,5 +26,6 @@ def test_every_class_is_in_the_pinned_jars(tmp_path: Path) -> None:
         pytest.skip("RocketMQ's classes are not here: ./dev brokers fetch rocketmq")
     loopback.write(tmp_path, jars.cache(NAME))
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.class")} == {
-        "delayq/Loopback.class", *(f"{name}.class" for name, _, _ in loopback.CLASSES.values())
-    }  # fmt: skip
+        "delayq/Loopback.class",
+        *(f"{name}.class" for name, _, _ in loopback.CLASSES.values()),
+    }

@@ -79,8 +79,17 @@ def options_of(given: argparse.Namespace, *, zookeeper: bool) -> Options:
         "worker-target": nodes,
     }  # fmt: skip
     return Options(
-        minutes=given.minutes, seed=given.seed, rate=given.rate, faults_every=given.faults_every, apis=given.apis,
-        redis=REDIS_SERVER or "", nodes=nodes, zookeepers=zookeepers, by_client=1, final_window=_FINAL_WINDOW,
-        longest_delay=min(20.0, given.minutes * 20), folder=given.out.resolve(),
+        minutes=given.minutes,
+        seed=given.seed,
+        rate=given.rate,
+        faults_every=given.faults_every,
+        apis=given.apis,
+        redis=REDIS_SERVER or "",
+        nodes=nodes,
+        zookeepers=zookeepers,
+        by_client=1,
+        final_window=_FINAL_WINDOW,
+        longest_delay=min(20.0, given.minutes * 20),
+        folder=given.out.resolve(),
         aimed=draw(given.seed, given.minutes * 60, given.faults_every, counts),
-    )  # fmt: skip
+    )

@@ -69,10 +69,17 @@ def make(options: Options, verdict: Verdict, samples: Sequence[Sample]) -> Repor
     if not samples or (unjudged and options.seconds >= LONG_ENOUGH):
         wrong["nothing can be said of"] = unjudged
     return Report(
-        options=options.plain(), line=verdict.line, accepted=verdict.messages, wrong=wrong, trends=trends,
-        rate=verdict.messages / options.seconds, lateness=_lateness(options.folder), unjudged=unjudged,
-        faults=list(read(options.folder / FAULTS)), samples=list(samples),
-    )  # fmt: skip
+        options=options.plain(),
+        line=verdict.line,
+        accepted=verdict.messages,
+        wrong=wrong,
+        trends=trends,
+        rate=verdict.messages / options.seconds,
+        lateness=_lateness(options.folder),
+        unjudged=unjudged,
+        faults=list(read(options.folder / FAULTS)),
+        samples=list(samples),
+    )
 
 
 def _lateness(folder: Path) -> dict[str, float]:

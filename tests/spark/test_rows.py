@@ -48,8 +48,9 @@ def test_the_columns_win_over_the_constants_which_fill_in_for_null() -> None:
         {"id": ["a", "b"], "topic": ["x", None], "tags": [None, "y"], "expect_date": [1, 2]}
     )
     assert read(batch, tags="z") == [
-        Message(id="a", topic="x", tags="z", expect_date=1), Message(id="b", topic="t", tags="y", expect_date=2)
-    ]  # fmt: skip
+        Message(id="a", topic="x", tags="z", expect_date=1),
+        Message(id="b", topic="t", tags="y", expect_date=2),
+    ]
 
 
 @pytest.mark.parametrize(

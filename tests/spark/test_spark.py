@@ -75,9 +75,12 @@ def test_spark_finds_the_source_from_any_folder_with_this_environment(tmp_path: 
 
 def test_a_table_is_scheduled_once_however_often_it_is_written(spark: Any, append: Append, client: Client) -> None:
     frame = spark.range(5_000, numPartitions=4).selectExpr(
-        "id as order", f"{FAR} + id as expect_date", "named_struct('order', id, 'at', timestamp'2030-01-01') as body",
-        "array(concat('order-', id)) as keys", "map('source', 'table') as properties",
-    )  # fmt: skip
+        "id as order",
+        f"{FAR} + id as expect_date",
+        "named_struct('order', id, 'at', timestamp'2030-01-01') as body",
+        "array(concat('order-', id)) as keys",
+        "map('source', 'table') as properties",
+    )
     options = {"topic": "orders", "idColumns": "order", "report": "job"}
     append(frame, run="one", **options)
     report = read_report(client, "job")
@@ -89,9 +92,13 @@ def test_a_table_is_scheduled_once_however_often_it_is_written(spark: Any, appen
     (found,) = client.find("order-7")
     assert found.record is not None
     assert found.record.message(found.id) == Message(
-        id=found.id, topic="orders", keys=("order-7",), expect_date=FAR + 7,
-        body={"order": 7, "at": "2029-12-31T15:00:00Z"}, properties={"backfill": "one", "source": "table"},
-    )  # fmt: skip
+        id=found.id,
+        topic="orders",
+        keys=("order-7",),
+        expect_date=FAR + 7,
+        body={"order": 7, "at": "2029-12-31T15:00:00Z"},
+        properties={"backfill": "one", "source": "table"},
+    )
 
 
 def test_timestamps_of_every_kind_are_of_the_zone_of_the_session(spark: Any, append: Append, client: Client) -> None:

@@ -50,9 +50,17 @@ def test_rows_are_scheduled_with_all_that_they_say(write: Write, client: Client)
     assert letter.record is not None
     message = letter.record.message("a")
     assert message == Message(
-        id="a", topic="reviews", tags="vip", keys=("order-1", "user-7"), body="hello", expect_date=FAR,
-        properties={"backfill": "r1", "source": "table"}, ordering_key="user-7", max_attempts=3, expire_after=5_000,
-    )  # fmt: skip
+        id="a",
+        topic="reviews",
+        tags="vip",
+        keys=("order-1", "user-7"),
+        body="hello",
+        expect_date=FAR,
+        properties={"backfill": "r1", "source": "table"},
+        ordering_key="user-7",
+        max_attempts=3,
+        expire_after=5_000,
+    )
 
 
 def test_what_a_target_can_never_take_is_rejected_whatever_way_a_row_goes(

@@ -77,8 +77,10 @@ def test_a_page_tells_the_state_and_of_parked_ones_too(q: Queue) -> None:
     found = {one.id: (one.state, one.due, one.attempts) for one in pages(q, 10)[0]}
     parked = {one.id: (one.state, one.due, one.attempts) for one in pages(q, 10, parked="t:kafka")[0]}
     assert {**found, **parked} == {
-        first.id: ("parked", 5_000, 0), other.id: ("retrying", 60_000, 1), "later": ("scheduled", 70_000, 0)
-    }  # fmt: skip
+        first.id: ("parked", 5_000, 0),
+        other.id: ("retrying", 60_000, 1),
+        "later": ("scheduled", 70_000, 0),
+    }
 
 
 def test_a_ticket_without_its_record_is_passed_over(q: Queue) -> None:

@@ -16,9 +16,11 @@ from tests.support.queues import Queue, row, taken
 def closed(q: Queue) -> Queue:
     """A queue with a message, a dead letter and two ids that have ended, that was closed then."""
     q.given(
-        row("here", at=20_000, given=True, keys=("k",)), row("dead", at=10_000, given=True),
-        row("sent", at=10_000, given=True), row("off", at=20_000, given=True),
-    )  # fmt: skip
+        row("here", at=20_000, given=True, keys=("k",)),
+        row("dead", at=10_000, given=True),
+        row("sent", at=10_000, given=True),
+        row("off", at=20_000, given=True),
+    )
     q.cancel("off")
     by_id = {one.id: one for one in taken(q.pull(now=10_000))}
     q.bury(by_id["dead"])
@@ -44,9 +46,12 @@ def test_a_new_message_has_moved_and_changes_nothing(closed: Queue) -> None:
 
 def test_a_repeated_call_is_answered_by_the_queue_that_has_the_id(closed: Queue) -> None:
     answers = closed.schedule(
-        row("here", at=20_000, given=True, keys=("k",)), row("here", at=20_000, given=True, body="other"),
-        row("sent", at=10_000, given=True), row("off", at=20_000, given=True), row("dead", at=10_000, given=True),
-    )  # fmt: skip
+        row("here", at=20_000, given=True, keys=("k",)),
+        row("here", at=20_000, given=True, body="other"),
+        row("sent", at=10_000, given=True),
+        row("off", at=20_000, given=True),
+        row("dead", at=10_000, given=True),
+    )
     assert [answers.others[place][0] for place in range(5)] == ["live", "conflict", "delivered", "cancelled", "dead"]
 
 
@@ -62,8 +67,11 @@ def test_calls_about_ids_that_are_elsewhere_are_sent_on(closed: Queue) -> None:
     assert closed.redrive("new", "here") == [MOVED, "not_dead"]
     assert closed.discard("new", "here") == [None, False]
     assert [one and one.state for one in closed.get("new", "here", "dead", "sent")] == [
-        MOVED, "scheduled", "dead", "delivered",
-    ]  # fmt: skip
+        MOVED,
+        "scheduled",
+        "dead",
+        "delivered",
+    ]
 
 
 def test_what_it_has_goes_on_as_before(closed: Queue) -> None:

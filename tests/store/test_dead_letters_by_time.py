@@ -89,9 +89,12 @@ def test_pages_follow_each_other_by_time_through_all_queues(client: Client, grav
 def test_they_are_filtered_by_topic_and_reason(client: Client, graves: Graves) -> None:
     for number in range(60):
         graves.add(
-            f"m{number:02}", 1_000 + number, number % QUEUES, topic=("orders.paid", "orders.late", "mail")[number % 3],
+            f"m{number:02}",
+            1_000 + number,
+            number % QUEUES,
+            topic=("orders.paid", "orders.late", "mail")[number % 3],
             reason="no such USER" if number % 7 == 0 else "broken",
-        )  # fmt: skip
+        )
     every = range(60)
     for limit in (1, 4, 100):
         assert ids(client, limit, topic="orders.*") == [f"m{n:02}" for n in every if n % 3 != 2]

@@ -337,9 +337,16 @@ def test_a_user_who_may_not_ask_is_told_which_right_is_missing(client: Callable[
 
 
 GOOD = checks.ServerSettings(
-    name="redis", version="7.0.15", aof=True, policy="noeviction", max_memory=0, used_memory=1, role="master",
-    loading=False, replicas=2,
-)  # fmt: skip
+    name="redis",
+    version="7.0.15",
+    aof=True,
+    policy="noeviction",
+    max_memory=0,
+    used_memory=1,
+    role="master",
+    loading=False,
+    replicas=2,
+)
 
 
 @pytest.mark.parametrize(

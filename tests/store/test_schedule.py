@@ -197,11 +197,13 @@ def test_what_was_scheduled_before_its_time_passed_is_the_same_call_then(q: Queu
     q.given(punctual("a", 20_000), row("b", at=20_000, given=True), row("c", at=20_000, given=True), now=10_000)
     q.cancel("c", now=10_000)
     assert q.schedule(punctual("a", 20_000), punctual("b", 20_000), now=30_000).others == {
-        0: ("live", 20_000), 1: ("live", 20_000)
-    }  # fmt: skip
+        0: ("live", 20_000),
+        1: ("live", 20_000),
+    }
     assert q.schedule(punctual("a", 20_001), punctual("c", 20_000), now=30_000).others == {
-        0: ("conflict", 20_000), 1: ("cancelled", None)
-    }  # fmt: skip
+        0: ("conflict", 20_000),
+        1: ("cancelled", None),
+    }
     q.ack(*q.take(now=30_000))
     assert q.schedule(punctual("a", 20_000), now=30_000).others == {0: ("delivered", None)}
     assert q.schedule(punctual("a", 20_000), now=30_000 + Retention().window + 1).others == {0: ("past", None)}

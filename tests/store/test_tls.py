@@ -71,9 +71,14 @@ def test_api_and_worker_work_by_tls_with_the_password_in_a_file_and_their_wakes_
     (tmp_path / "password").write_text(PASSWORD + "\n")
     (tmp_path / "url").write_text(f"{guarded.place}?{guarded.files}\n")
     service = Service(
-        tmp_path, f"file:{tmp_path}/url", workers=1, queues="2", log_level="debug", redis_user="delayq",
+        tmp_path,
+        f"file:{tmp_path}/url",
+        workers=1,
+        queues="2",
+        log_level="debug",
+        redis_user="delayq",
         redis_password=f"file:{tmp_path}/password",
-    )  # fmt: skip
+    )
     with service:
         assert service.schedule("later", id="later", delayTime=3_600_000).status_code == 201
         # The worker, which sleeps until then, has to be woken by what the script publishes. It owns the queues before

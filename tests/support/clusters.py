@@ -203,11 +203,23 @@ def real_cluster() -> Iterator[ClusterUnderTest]:
         members = []
         for _ in range(2 * PRIMARIES):
             member = Member.started(
-                "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", str(free_port()),
-                "--cluster-node-timeout", str(NODE_TIMEOUT), "--cluster-require-full-coverage", "no",
-                "--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0",
-                "--repl-ping-replica-period", "1",
-            )  # fmt: skip
+                "--cluster-enabled",
+                "yes",
+                "--cluster-config-file",
+                "nodes.conf",
+                "--cluster-port",
+                str(free_port()),
+                "--cluster-node-timeout",
+                str(NODE_TIMEOUT),
+                "--cluster-require-full-coverage",
+                "no",
+                "--cluster-allow-replica-migration",
+                "no",
+                "--repl-diskless-sync-delay",
+                "0",
+                "--repl-ping-replica-period",
+                "1",
+            )
             stack.callback(member.close)
             members.append(member)
         cluster = ClusterUnderTest(members)

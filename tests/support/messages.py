@@ -22,11 +22,16 @@ texts = st.text(PLAIN, min_size=1, max_size=60)
 keys = st.lists(st.text(VISIBLE, min_size=1, max_size=60), unique=True, max_size=16).map(tuple)
 properties = st.dictionaries(texts, st.text(PLAIN, max_size=60), max_size=8)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8")),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4)
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 bodies = st.text(st.characters(codec="utf-8")) | st.binary() | json_values
 dues = st.one_of(
     st.fixed_dictionaries({"delay_time": st.integers(0, 10 * 365 * 86_400_000)}),

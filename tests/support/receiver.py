@@ -180,10 +180,29 @@ def certificate(folder: Path, *names: str) -> Path:
     file, key = folder / "certificate.pem", folder / "key.pem"
     subject = ",".join(f"IP:{name}" if name[0].isdigit() else f"DNS:{name}" for name in names)
     made = subprocess.run(
-        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=delayq test",
-         "-addext", f"subjectAltName={subject}", "-keyout", str(key), "-out", str(file)],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        [
+            openssl,
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=delayq test",
+            "-addext",
+            f"subjectAltName={subject}",
+            "-keyout",
+            str(key),
+            "-out",
+            str(file),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert made.returncode == 0, made.stderr
     file.write_text(file.read_text() + key.read_text())
     return file

@@ -45,11 +45,12 @@ class Sentinel:
         binary = REDIS_SERVER or str(EmbeddedServer()._binary)
         self._process = subprocess.Popen(
             die_with_parent([binary, str(config), "--sentinel"]),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        self.admin: Any = redis.Redis(
-            host=LOCALHOST, port=self.port, password=password, protocol=2, socket_timeout=10
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.admin: Any = redis.Redis(host=LOCALHOST, port=self.port, password=password, protocol=2, socket_timeout=10)
         eventually(self._made_quick, "the sentinel is up")
 
     def _made_quick(self) -> bool:
@@ -196,9 +197,18 @@ def guarded_group(tls: Path | None) -> Iterator[GuardedGroup]:
                 *(f"--{part}" if i % 2 == 0 else part for i, part in enumerate(by_tls)),
             ]
             member = Member.started(
-                "--requirepass", word, "--masterauth", word, "--repl-diskless-sync-delay", "0",
-                "--repl-ping-replica-period", "1", *(secure if tls else ()), *follow, password=word,
-            )  # fmt: skip
+                "--requirepass",
+                word,
+                "--masterauth",
+                word,
+                "--repl-diskless-sync-delay",
+                "0",
+                "--repl-ping-replica-period",
+                "1",
+                *(secure if tls else ()),
+                *follow,
+                password=word,
+            )
             stack.callback(member.close)
             members.append(member)
             ports.append(tls_port if tls else member.port)

@@ -57,9 +57,13 @@ class OneProcess:
         given = {f"DELAYQ_{name.upper()}": value for name, value in self.settings.items()}
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(
-                die_with_parent(self.command), cwd=ROOT, env=clean | given | self.environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+                die_with_parent(self.command),
+                cwd=ROOT,
+                env=clean | given | self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if it runs."""

@@ -52,9 +52,16 @@ class Sink:
         return found
 
     def expect(
-        self, topic: str, accepted: Collection[str], *, cancelled: Collection[str] = (), maybe: Collection[str] = (),
-        twice: int = 0, at: ServerUnderTest | None = None, seconds: float = 40,
-    ) -> list[Arrival]:  # fmt: skip
+        self,
+        topic: str,
+        accepted: Collection[str],
+        *,
+        cancelled: Collection[str] = (),
+        maybe: Collection[str] = (),
+        twice: int = 0,
+        at: ServerUnderTest | None = None,
+        seconds: float = 40,
+    ) -> list[Arrival]:
         """Wait until every accepted message has arrived, and see that no promise was broken.
 
         None is early, none of the `cancelled` came, none came that was not accepted, and there were at most `twice`

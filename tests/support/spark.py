@@ -54,9 +54,12 @@ def standalone(folder: Path) -> Iterator[str]:
 
     def process(name: str, host: str, words: list[str]) -> ServerProcess:
         env: Mapping[str, str] = environment(
-            SPARK_LOCAL_IP=host, SPARK_HOME=str(home), SPARK_SCALA_VERSION="2.13", SPARK_DAEMON_MEMORY="192m",
+            SPARK_LOCAL_IP=host,
+            SPARK_HOME=str(home),
+            SPARK_SCALA_VERSION="2.13",
+            SPARK_DAEMON_MEMORY="192m",
             SPARK_DAEMON_JAVA_OPTS="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        )  # fmt: skip
+        )
         command = [str(home / "bin" / "spark-class"), *words, "--host", host, "--webui-port", "0"]
         return ServerProcess(name, command, log=folder / f"{name}.log", environment=env)
 
@@ -64,11 +67,12 @@ def standalone(folder: Path) -> Iterator[str]:
         master = process("master", HOSTS[0], [f"{deploy}.master.Master", "--port", str(port)])
         workers = [
             process(
-                f"worker-{number}", host,
+                f"worker-{number}",
+                host,
                 [f"{deploy}.worker.Worker", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / host), url],
             )
             for number, host in enumerate(HOSTS)
-        ]  # fmt: skip
+        ]
         for one in (master, *workers):
             stack.callback(one.kill)
             one.start()

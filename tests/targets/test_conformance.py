@@ -131,9 +131,14 @@ def test_every_target_of_the_package_has_an_adapter() -> None:
 
 def test_every_field_that_is_carried_arrives_as_it_was(bench: Bench) -> None:
     one = bench.delivery(
-        "order-42.unpaid_1:a", "two\nlines", 2, tags="unpaid", keys=("order-42", "customer-7"), ordering_key="shop 7",
+        "order-42.unpaid_1:a",
+        "two\nlines",
+        2,
+        tags="unpaid",
+        keys=("order-42", "customer-7"),
+        ordering_key="shop 7",
         properties={"region": "eu", "empty": "", "with spaces": "a  b"},
-    )  # fmt: skip
+    )
     (result,) = bench.send([one])
     assert result.outcome == "ok", result
     (seen,) = bench.read(1)
@@ -142,9 +147,13 @@ def test_every_field_that_is_carried_arrives_as_it_was(bench: Bench) -> None:
 
 def test_letters_of_all_alphabets_arrive(bench: Bench) -> None:
     one = bench.delivery(
-        "a", "naïve 逾期 🕰", tags="überfällig", keys=("заказ-42", "注文"), ordering_key="größe/🗝",
+        "a",
+        "naïve 逾期 🕰",
+        tags="überfällig",
+        keys=("заказ-42", "注文"),
+        ordering_key="größe/🗝",
         properties={"clé": "valeur ✓", "名前": "値", "%41": "100 %", '"': "=;,&\\"},
-    )  # fmt: skip
+    )
     assert outcomes(bench.send([one])) == ["ok"]
     (seen,) = bench.read(1)
     assert seen == fields(bench.kind, one)

@@ -160,8 +160,9 @@ def test_e11_a_topic_that_was_deleted_is_no_fault_of_its_messages(
     admin.delete_topics([topic])[topic].result(SECONDS)
     told = eventually(
         lambda: [one for one in target.send([delivery("a", topic=topic)], SECONDS) if one.outcome != "ok"],
-        "the target has heard of it", SECONDS,
-    )  # fmt: skip
+        "the target has heard of it",
+        SECONDS,
+    )
     assert outcomes(told) == ["unavailable"]
     make_topic(pair.servers, topic, {})
     eventually(lambda: sent(target, "b", topic), "it is forwarded once the topic is there again", SECONDS)
@@ -182,11 +183,13 @@ def test_e11_a_right_that_was_revoked_is_no_fault_of_its_messages(
     admin.create_acls([binding])[binding].result(SECONDS)
     (refused,) = eventually(
         lambda: [one for one in target.send([delivery("a", topic=topic)], SECONDS) if one.outcome != "ok"],
-        "the broker has heard of it", SECONDS,
-    )  # fmt: skip
+        "the broker has heard of it",
+        SECONDS,
+    )
     assert (refused.outcome, refused.reason) == (
-        "unavailable", "Broker: Topic authorization failed (TOPIC_AUTHORIZATION_FAILED)"
-    )  # fmt: skip
+        "unavailable",
+        "Broker: Topic authorization failed (TOPIC_AUTHORIZATION_FAILED)",
+    )
     which = AclBindingFilter(*rule)
     admin.delete_acls([which])[which].result(SECONDS)
     eventually(lambda: sent(target, "b", topic), "it is forwarded again", SECONDS)

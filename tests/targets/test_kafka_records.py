@@ -35,16 +35,28 @@ def target(kafka: Kafka) -> Iterator[KafkaTarget]:
 def test_all_fields_are_carried_over(kafka: Kafka, target: KafkaTarget, topic: str) -> None:
     body = bytes(range(256))
     one = delivery(
-        "full", body, 2, topic=topic, tags="paid grün", keys=("k1", "k2"), properties={"id": "not the id", "ü": ""},
+        "full",
+        body,
+        2,
+        topic=topic,
+        tags="paid grün",
+        keys=("k1", "k2"),
+        properties={"id": "not the id", "ü": ""},
         ordering_key="customer 7",
-    )  # fmt: skip
+    )
     assert outcomes(target.send([one], SECONDS)) == ["ok"]
     (record,) = consume(kafka.servers, topic, 1, SECONDS)
     assert record.headers() == [
-        ("id", b"full"), ("due", b"%d" % one.due), ("attempt", b"3"),
-        ("content-type", b"application/octet-stream"), ("tags", "paid grün".encode()), ("keys", b"k1 k2"),
-        ("ordering-key", b"customer 7"), ("p:id", b"not the id"), ("p:ü", b""),
-    ]  # fmt: skip
+        ("id", b"full"),
+        ("due", b"%d" % one.due),
+        ("attempt", b"3"),
+        ("content-type", b"application/octet-stream"),
+        ("tags", "paid grün".encode()),
+        ("keys", b"k1 k2"),
+        ("ordering-key", b"customer 7"),
+        ("p:id", b"not the id"),
+        ("p:ü", b""),
+    ]
     assert (record.key(), record.value()) == (b"customer 7", body)
     assert KafkaAdapter(kafka).read(topic, 1, SECONDS) == [
         Seen("full", topic, "paid grün", ("k1", "k2"), {"id": "not the id", "ü": ""}, "customer 7", body, one.due, 3)

@@ -42,9 +42,7 @@ def test_with_a_trusted_certificate_and_the_password_of_a_file_messages_get_thro
 
 def test_a_certificate_of_nobody_who_is_trusted_is_told_and_no_password_is_shown(kafka: Kafka, tmp_path: Path) -> None:
     stranger = Authority(tmp_path)
-    target = target_of(
-        kafka, SHORT, **LOGIN, **{"ssl.ca.location": str(stranger.file), "sasl.password": PASSWORD}
-    )  # fmt: skip
+    target = target_of(kafka, SHORT, **LOGIN, **{"ssl.ca.location": str(stranger.file), "sasl.password": PASSWORD})
     try:
         (result,) = target.send([delivery("a", topic="orders")], SHORT)
     finally:

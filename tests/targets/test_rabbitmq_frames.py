@@ -29,21 +29,37 @@ def by_pika(channel: int, most: int, to: tuple[str, str], properties: pika.Basic
 
 
 @given(
-    id=texts, due=some.integers(2**31, 2**43), attempt=some.integers(1, 2**31 - 1), content_type=texts, type=texts,
+    id=texts,
+    due=some.integers(2**31, 2**43),
+    attempt=some.integers(1, 2**31 - 1),
+    content_type=texts,
+    type=texts,
     headers=some.dictionaries(texts, some.text().map(lambda text: text.encode(errors="replace").decode()), max_size=4),
-    carried=some.booleans(), body=some.binary(max_size=300), most=some.integers(20, 200),
-)  # fmt: skip
+    carried=some.booleans(),
+    body=some.binary(max_size=300),
+    most=some.integers(20, 200),
+)
 def test_frames_are_those_of_pika(
-    id: str, due: int, attempt: int, content_type: str, type: str, headers: dict[str, str], carried: bool, body: bytes,
+    id: str,
+    due: int,
+    attempt: int,
+    content_type: str,
+    type: str,
+    headers: dict[str, str],
+    carried: bool,
+    body: bytes,
     most: int,
-) -> None:  # fmt: skip
+) -> None:
     replaced = {"app_id": "shop", "priority": 7, "correlation_id": "c"} if carried else {}
     header = content_header(id, due, attempt, content_type, type, headers, replaced)
     fields = {"content_type": content_type, "type": type, "app_id": "delayq", **replaced}
     properties = pika.BasicProperties(
-        delivery_mode=2, message_id=id, timestamp=due // 1000,
-        headers={"delayq-due": due, "delayq-attempt": attempt, **headers}, **fields,
-    )  # fmt: skip
+        delivery_mode=2,
+        message_id=id,
+        timestamp=due // 1000,
+        headers={"delayq-due": due, "delayq-attempt": attempt, **headers},
+        **fields,
+    )
     own = b"".join(frames_of(9, most, publish_method("e", "r"), header, body))
     assert own == by_pika(9, most, ("e", "r"), properties, body)
 

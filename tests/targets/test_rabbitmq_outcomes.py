@@ -27,9 +27,14 @@ def test_every_field_arrives(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits)
     ((properties, payload),) = broker.take(queue, 1)
     assert payload == body
     assert properties.headers == {
-        "delayq-due": 20_000, "delayq-attempt": 3, "delayq-tags": "blå", "delayq-keys": "order-42 user-7",
-        "delayq-ordering-key": "k", "größe": "ü", "b": "",
-    }  # fmt: skip
+        "delayq-due": 20_000,
+        "delayq-attempt": 3,
+        "delayq-tags": "blå",
+        "delayq-keys": "order-42 user-7",
+        "delayq-ordering-key": "k",
+        "größe": "ü",
+        "b": "",
+    }
     assert (properties.message_id, properties.type, properties.app_id) == ("a.1", queue, "delayq")
     assert (properties.content_type, properties.timestamp) == ("application/octet-stream", 20)
     assert properties.delivery_mode == 2

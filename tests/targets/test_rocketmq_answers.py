@@ -45,9 +45,15 @@ def opened(proxy: FakeProxy) -> Iterator[Open]:
 
 def test_a_message_becomes_one_of_rocketmq(proxy: FakeProxy, opened: Open) -> None:
     one = delivery(
-        "a", b"\0\xff", 2, topic="orders.unpaid", tags="unpaid", keys=("k1", "k2"), ordering_key="customer 7",
+        "a",
+        b"\0\xff",
+        2,
+        topic="orders.unpaid",
+        tags="unpaid",
+        keys=("k1", "k2"),
+        ordering_key="customer 7",
         properties={"region": "eu", "none": ""},
-    )  # fmt: skip
+    )
     assert outcomes(opened(namespace="ns").send([one], 10)) == ["ok"]
     (message,) = proxy.messages
     system = message.system_properties
@@ -55,9 +61,13 @@ def test_a_message_becomes_one_of_rocketmq(proxy: FakeProxy, opened: Open) -> No
     assert (system.tag, list(system.keys), system.message_group) == ("unpaid", ["k1", "k2"], "customer 7")
     assert system.message_type == MessageType.FIFO
     assert dict(message.user_properties) == {
-        "region": "eu", "delayq_empty": '["none"]', "delayq_id": "a", "delayq_topic": "orders.unpaid",
-        "delayq_due": "20000", "delayq_attempt": "3",
-    }  # fmt: skip
+        "region": "eu",
+        "delayq_empty": '["none"]',
+        "delayq_id": "a",
+        "delayq_topic": "orders.unpaid",
+        "delayq_due": "20000",
+        "delayq_attempt": "3",
+    }
 
 
 @pytest.mark.parametrize(

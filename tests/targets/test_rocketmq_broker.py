@@ -71,43 +71,75 @@ def test_a_topic_whose_name_is_too_long_is_refused_by_the_target_as_by_its_check
 @pytest.mark.parametrize("body", [b"\0", bytes(range(256)), "text ü".encode(), b"x" * 1_000_000])
 def test_every_field_arrives(rocketmq: RocketMQ, opened: Open, groups: str, body: bytes) -> None:
     one = delivery(
-        "order-42:a", body, 2, topic=groups, tags="bezahlt ü", keys=("zwei", "eins"), ordering_key="kunde 7",
+        "order-42:a",
+        body,
+        2,
+        topic=groups,
+        tags="bezahlt ü",
+        keys=("zwei", "eins"),
+        ordering_key="kunde 7",
         properties={"region": "eu", "ü": "ß \u2028", "leer": "", "delayq": "x", "a b": "c=d"},
-    )  # fmt: skip
+    )
     assert send(opened(), one) == ["ok"]
     assert read(rocketmq, groups, 1) == [
         Seen(
-            id="order-42:a", topic=groups, tags="bezahlt ü", keys=("zwei", "eins"), ordering_key="kunde 7",
-            properties={"region": "eu", "ü": "ß \u2028", "leer": "", "delayq": "x", "a b": "c=d"}, payload=body,
-            due=20_000, attempt=3,
+            id="order-42:a",
+            topic=groups,
+            tags="bezahlt ü",
+            keys=("zwei", "eins"),
+            ordering_key="kunde 7",
+            properties={"region": "eu", "ü": "ß \u2028", "leer": "", "delayq": "x", "a b": "c=d"},
+            payload=body,
+            due=20_000,
+            attempt=3,
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_messages_of_one_request_keep_what_is_theirs(rocketmq: RocketMQ, opened: Open, topic: str) -> None:
     batch = [
-        delivery(f"order-{number}", bytes([number]) * 10, topic=topic, tags=f"tag{number}", keys=(f"{topic}-{number}",),
-                 properties={"number": str(number)})
+        delivery(
+            f"order-{number}",
+            bytes([number]) * 10,
+            topic=topic,
+            tags=f"tag{number}",
+            keys=(f"{topic}-{number}",),
+            properties={"number": str(number)},
+        )
         for number in range(3)
-    ]  # fmt: skip
+    ]
     assert send(opened(), *batch) == ["ok"] * 3
     assert sorted(read(rocketmq, topic, 3), key=lambda one: one.id) == [
         Seen(
-            id=f"order-{number}", topic=topic, tags=f"tag{number}", keys=(f"{topic}-{number}",), ordering_key="",
-            properties={"number": str(number)}, payload=bytes([number]) * 10, due=20_000, attempt=1,
+            id=f"order-{number}",
+            topic=topic,
+            tags=f"tag{number}",
+            keys=(f"{topic}-{number}",),
+            ordering_key="",
+            properties={"number": str(number)},
+            payload=bytes([number]) * 10,
+            due=20_000,
+            attempt=1,
         )
         for number in range(3)
-    ]  # fmt: skip
+    ]
 
 
 def test_a_consumer_of_a_tag_finds_it_and_one_of_another_tag_does_not(
     rocketmq: RocketMQ, opened: Open, topic: str
 ) -> None:
     with Consumer(rocketmq, topic, "paid") as paid, Consumer(rocketmq, topic, "unpaid || late") as others:
-        assert send(
-            opened(), delivery("a", topic=topic, tags="paid"), delivery("b", topic=topic, tags="unpaid"),
-            delivery("c", topic=topic), delivery("d", topic=topic, tags="paid"), delivery("e", topic=topic, tags="late"),
-        ) == ["ok"] * 5  # fmt: skip
+        assert (
+            send(
+                opened(),
+                delivery("a", topic=topic, tags="paid"),
+                delivery("b", topic=topic, tags="unpaid"),
+                delivery("c", topic=topic),
+                delivery("d", topic=topic, tags="paid"),
+                delivery("e", topic=topic, tags="late"),
+            )
+            == ["ok"] * 5
+        )
         assert {seen(one, rocketmq).id for one in paid.read(2, SECONDS)} == {"a", "d"}
         assert {seen(one, rocketmq).id for one in others.read(2, SECONDS)} == {"b", "e"}
 

@@ -38,12 +38,17 @@ def test_messages_arrive_when_they_are_due_with_tags_keys_and_body(valkey: Serve
         ids = [
             client.schedule(
                 Message(
-                    topic="orders.check", tags="unpaid", keys=(f"order-{number}", "shop"), body={"order": number},
-                    properties={"region": "eu"}, ordering_key="shop 7", expect_date=due + number,
+                    topic="orders.check",
+                    tags="unpaid",
+                    keys=(f"order-{number}", "shop"),
+                    body={"order": number},
+                    properties={"region": "eu"},
+                    ordering_key="shop 7",
+                    expect_date=due + number,
                 )
             ).id
             for number in range(10)
-        ]  # fmt: skip
+        ]
         found = consumer.read(10, SECONDS)
         eventually(
             lambda: [one and one.state for one in client.get_many(ids)] == ["delivered"] * 10, "all are forwarded"
@@ -87,14 +92,16 @@ def test_a_topic_that_somebody_has_yet_to_make_gets_everything_then_and_nothing_
             client.schedule(Message(topic="orders", id=id, body="x", delay_time=0))
         eventually(
             lambda: all(one and one.state in ("parked", "retrying") for one in client.get_many(ids)),
-            "its circuit is open", SECONDS,
-        )  # fmt: skip
+            "its circuit is open",
+            SECONDS,
+        )
         assert node.error is None
         rocketmq.create_topic(topic)
         eventually(
             lambda: [one and one.state for one in client.get_many(ids)] == ["delivered"] * len(ids),
-            "all are forwarded", SECONDS,
-        )  # fmt: skip
+            "all are forwarded",
+            SECONDS,
+        )
         assert client.dead_letters().letters == []
     with Consumer(rocketmq, topic) as consumer:
         assert {seen(one, rocketmq).id for one in consumer.read(len(ids), SECONDS)} == set(ids)

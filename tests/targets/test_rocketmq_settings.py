@@ -81,9 +81,14 @@ def test_ids_differ_and_go_on_after_the_greatest_number() -> None:
 def test_the_client_leaves_nothing_in_the_home_folder_and_says_nothing(tmp_path: Path) -> None:
     code = "import delayq.targets.rocketmq.target as r; from rocketmq import Producer; from rocketmq.v5.log import logger\n"
     ran = subprocess.run(
-        [sys.executable, "-c", code + "logger.error('said')"], env={"HOME": str(tmp_path), "PYTHONPATH": "."},
-        cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=True, timeout=100,
-    )  # fmt: skip
+        [sys.executable, "-c", code + "logger.error('said')"],
+        env={"HOME": str(tmp_path), "PYTHONPATH": "."},
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
     assert list(tmp_path.iterdir()) == []
     assert ran.stderr == ""
     assert not logging.getLogger("rocketmq-python-client").handlers

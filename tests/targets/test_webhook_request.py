@@ -44,22 +44,38 @@ def target(**options: Any) -> WebhookTarget:
 def test_a_message_is_a_post_with_the_headers_of_cloud_events(receiver: Receiver, webhooks: Webhooks) -> None:
     hook = webhooks(receiver.url(path="/in?key=1"), headers={"Authorization": "Bearer token-1"}, source="/shop/eu")
     one = delivery(
-        "unpaid-42", {"order": 42}, 2, tags="größe 1%", keys=("order-42", "user-7"), ordering_key='the "key"',
-        properties={"Region": "eu", "name": "größe\u2603"}, topic="orders.unpaid",
-    )  # fmt: skip
+        "unpaid-42",
+        {"order": 42},
+        2,
+        tags="größe 1%",
+        keys=("order-42", "user-7"),
+        ordering_key='the "key"',
+        properties={"Region": "eu", "name": "größe\u2603"},
+        topic="orders.unpaid",
+    )
     assert outcomes(hook.send([one], 5.0)) == ["ok"]
     (got,) = receiver.requests
     assert (got.method, got.path, got.body) == ("POST", "/in?key=1", b'{"order":42}')
     agent = got.headers["user-agent"]
     assert re.fullmatch(r"delayq/[0-9.]+", agent)
     assert got.headers == {
-        "host": f"127.0.0.1:{receiver.port}", "user-agent": agent, "content-length": "12",
-        "content-type": "application/json", "idempotency-key": "unpaid-42", "authorization": "Bearer token-1",
-        "ce-specversion": "1.0", "ce-id": "unpaid-42", "ce-source": "/shop/eu", "ce-type": "orders.unpaid",
-        "ce-time": "1970-01-01T00:00:20.000Z", "ce-attempt": "3", "ce-tags": "gr%C3%B6%C3%9Fe%201%25",
-        "ce-keys": "order-42%20user-7", "ce-partitionkey": "the%20%22key%22",
+        "host": f"127.0.0.1:{receiver.port}",
+        "user-agent": agent,
+        "content-length": "12",
+        "content-type": "application/json",
+        "idempotency-key": "unpaid-42",
+        "authorization": "Bearer token-1",
+        "ce-specversion": "1.0",
+        "ce-id": "unpaid-42",
+        "ce-source": "/shop/eu",
+        "ce-type": "orders.unpaid",
+        "ce-time": "1970-01-01T00:00:20.000Z",
+        "ce-attempt": "3",
+        "ce-tags": "gr%C3%B6%C3%9Fe%201%25",
+        "ce-keys": "order-42%20user-7",
+        "ce-partitionkey": "the%20%22key%22",
         "delayq-properties": '{"Region":"eu","name":"gr\\u00f6\\u00dfe\\u2603"}',
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -88,11 +104,10 @@ def test_each_secret_signs_the_id_the_moment_and_the_body() -> None:
     assert headers["webhook-id"] == "order~42~1a2b"  # with dots, the signed text could be read in two ways
     assert headers["webhook-timestamp"] == "1796121000"
     wanted = [
-        "v1," + base64.b64encode(
-            hmac.new(key, b"order~42~1a2b.1796121000.\0binary\xff", hashlib.sha256).digest()
-        ).decode()
+        "v1,"
+        + base64.b64encode(hmac.new(key, b"order~42~1a2b.1796121000.\0binary\xff", hashlib.sha256).digest()).decode()
         for key in (KEY, KEY[::-1])
-    ]  # fmt: skip
+    ]
     assert headers["webhook-signature"].split(" ") == wanted
 
 

@@ -32,16 +32,30 @@ def line(node: str, epoch: str, *queues: int, age: int = 0) -> dict[str, Any]:
 
 def test_a_line_says_all_of_a_node() -> None:
     assert read(WHOLE)["a"] == NodeLine(
-        node="a", address="10.0.0.1:8081", version="0.1.0", since=NOW - 60_000, seen=NOW - 1_000, stale=False,
-        coordinator="zookeeper", queues={3: Owned(EPOCH), 11: Owned(NEW_EPOCH, NOW - 9_000)}, handed_over=NOW - 9_500,
-    )  # fmt: skip
+        node="a",
+        address="10.0.0.1:8081",
+        version="0.1.0",
+        since=NOW - 60_000,
+        seen=NOW - 1_000,
+        stale=False,
+        coordinator="zookeeper",
+        queues={3: Owned(EPOCH), 11: Owned(NEW_EPOCH, NOW - 9_000)},
+        handed_over=NOW - 9_500,
+    )
 
 
 def test_the_line_of_an_older_worker_is_read_too() -> None:
     assert read(OLD)["a"] == NodeLine(
-        node="a", address="", version="", since=NOW - 60_000, seen=NOW - 1_000, stale=False, coordinator="",
-        queues={3: Owned(EPOCH), 11: Owned(EPOCH)}, handed_over=None,
-    )  # fmt: skip
+        node="a",
+        address="",
+        version="",
+        since=NOW - 60_000,
+        seen=NOW - 1_000,
+        stale=False,
+        coordinator="",
+        queues={3: Owned(EPOCH), 11: Owned(EPOCH)},
+        handed_over=None,
+    )
 
 
 def test_a_line_of_a_later_worker_may_say_more() -> None:

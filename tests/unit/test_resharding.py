@@ -278,9 +278,15 @@ def run(server: ServerUnderTest, examples: int, drawn: int = 0) -> None:
 
     Machine.store, Machine.flush = store, staticmethod(server.flush)
     how = settings(
-        max_examples=examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck),
-        derandomize=not drawn, database=None, report_multiple_bugs=False, phases=[Phase.generate],
-    )  # fmt: skip
+        max_examples=examples,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=not drawn,
+        database=None,
+        report_multiple_bugs=False,
+        phases=[Phase.generate],
+    )
     try:
         run_state_machine_as_test(seed(drawn)(Machine) if drawn else Machine, settings=how)
     finally:

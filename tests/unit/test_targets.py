@@ -46,14 +46,26 @@ def test_a_batch_is_appended_in_order_with_every_field(streams: Streams, real: S
     assert outcomes(target.send(batch, 2.0)) == ["ok", "ok"]
     assert [entry for _, entry in real.admin.xrange("orders")] == [
         {
-            b"id": b"a", b"topic": b"orders", b"tags": b"paid", b"keys": b"k1 k2", b"body": b"\0\xff\r\n",
-            b"due": b"20000", b"attempt": b"3", b"p:e": b"", b"p:n": b"v",
+            b"id": b"a",
+            b"topic": b"orders",
+            b"tags": b"paid",
+            b"keys": b"k1 k2",
+            b"body": b"\0\xff\r\n",
+            b"due": b"20000",
+            b"attempt": b"3",
+            b"p:e": b"",
+            b"p:n": b"v",
         },
         {
-            b"id": b"b", b"topic": b"orders", b"tags": b"", b"keys": b"", b"body": b'{"x":1}', b"due": b"20000",
+            b"id": b"b",
+            b"topic": b"orders",
+            b"tags": b"",
+            b"keys": b"",
+            b"body": b'{"x":1}',
+            b"due": b"20000",
             b"attempt": b"1",
         },
-    ]  # fmt: skip
+    ]
 
 
 def test_the_route_names_and_trims_the_stream(streams: Streams, real: ServerUnderTest) -> None:
@@ -121,9 +133,15 @@ def test_each_message_is_a_line_of_json(capsys: pytest.CaptureFixture[str]) -> N
     target.close()
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {
-        "topic": "orders", "id": "a", "due": 20_000, "attempt": 1, "tags": "", "keys": ["k"], "properties": {"n": "v"},
+        "topic": "orders",
+        "id": "a",
+        "due": 20_000,
+        "attempt": 1,
+        "tags": "",
+        "keys": ["k"],
+        "properties": {"n": "v"},
         "body": "two\nlines",
-    }  # fmt: skip
+    }
     assert (second["id"], second["attempt"], second["body"]) == ("b", 2, "\ufffd")
 
 

@@ -139,9 +139,13 @@ class OneQueue(World):
         self.hands: list[Hand] = []
 
     def take_over(
-        self, node: int = 1, observer: Observer | None = None, spans: Spans | None = None,
-        history: History | None = None, pulse: PauseDetector | None = None,
-    ) -> Hand:  # fmt: skip
+        self,
+        node: int = 1,
+        observer: Observer | None = None,
+        spans: Spans | None = None,
+        history: History | None = None,
+        pulse: PauseDetector | None = None,
+    ) -> Hand:
         """A new owner on this node. Owners on other nodes do not know of it."""
         self.hands = [hand for hand in self.hands if hand.node != node]
         stored = self.store.run(commands.stored_epoch(self.keys))
@@ -150,9 +154,17 @@ class OneQueue(World):
         topics = Topics(self.routes, self.store.url)
         forwarders = {route.name: ByHand(route, clock) for route in self.routes.table if route.name not in topics.local}
         tenure = Tenure(
-            keys=self.keys, incarnation=Incarnation(claimed.epoch), store=self.store, clock=clock, policy=self.policy,
-            retention=RETENTION, routes=self.routes, forwarders=forwarders, observer=observer, spans=spans,
-        )  # fmt: skip
+            keys=self.keys,
+            incarnation=Incarnation(claimed.epoch),
+            store=self.store,
+            clock=clock,
+            policy=self.policy,
+            retention=RETENTION,
+            routes=self.routes,
+            forwarders=forwarders,
+            observer=observer,
+            spans=spans,
+        )
         job = PullJob(tenure, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
         self.jobs.append(job)
         hand = Hand(self, node, job, forwarders)

@@ -71,8 +71,9 @@ def test_alone_a_message_that_may_have_arrived_each_time_is_buried_after_its_att
         hand.run(600_000, answer)
         assert attempts == [*range(1, most + 1)] * (redriven + 1)
         assert (world.dead()["p0"].attempts, world.dead()["p0"].reason) == (
-            most, f"gave up after {most} attempts: answered 500",
-        )  # fmt: skip
+            most,
+            f"gave up after {most} attempts: answered 500",
+        )
         world.redrive("p0")
     assert hand.run(60_000, lambda held: OK) == ["p0"]
     assert (world.records(), world.dead()) == ({}, {})

@@ -71,7 +71,7 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     assert value(metrics, "delayq_redis_up") == 1
     assert value(metrics, "delayq_redis_disk_failing") == 0
     assert (value(metrics, "delayq_redis_memory_bytes") or 0) > 0
-    node.glance.answers = False
+    node.redis_clock.answers = False
     assert value(metrics, "delayq_failing_queues") == 0  # it is Redis, and that is told
     assert value(metrics, "delayq_redis_up") == 0
     assert value(metrics, "delayq_zookeeper_connected") == (0 if zookeeper else None)

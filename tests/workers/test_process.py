@@ -37,8 +37,12 @@ class Workers:
     def start(self, settings: dict[str, str] | None = None, *, ignore_sigint: bool = False) -> subprocess.Popen[bytes]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
         given = {
-            "redis_url": self.url, "routes": LOG_ROUTE, "queues": str(QUEUES), "window": str(WINDOW), "node": "w",
-        } | (settings or {})  # fmt: skip
+            "redis_url": self.url,
+            "routes": LOG_ROUTE,
+            "queues": str(QUEUES),
+            "window": str(WINDOW),
+            "node": "w",
+        } | (settings or {})
         environment |= {f"DELAYQ_{name.upper()}": value for name, value in given.items()}
         command = [sys.executable, "-m", "workers"]
         if ignore_sigint:  # as a shell without job control does for what runs in the background

@@ -126,11 +126,14 @@ class Load:
         """Over HTTP: twenty at once, most with ordering keys, and the whole batch again."""
         batch = [
             {
-                "topic": TOPIC, "body": str(n), "delayTime": chance.randrange(LONGEST), "id": f"batch-{turn}-{n}",
+                "topic": TOPIC,
+                "body": str(n),
+                "delayTime": chance.randrange(LONGEST),
+                "id": f"batch-{turn}-{n}",
                 "orderingKey": f"key-{n % 7}",
             }
             for n in range(20)
-        ]  # fmt: skip
+        ]
         for _ in range(1 + turn % 2):
             answer = self._service.http.post("/v1/messages:batch", json={"messages": batch})
             for n, one in enumerate(answer.json()["results"]):
@@ -191,9 +194,13 @@ def service(
     own_valkey: EmbeddedServer, zookeeper: ZooKeeperServer, zookeeper_root: str, tmp_path: Path
 ) -> Iterator[Service]:
     with Service(
-        tmp_path, own_valkey.url, workers=2, zookeeper=zookeeper.hosts, zookeeper_root=zookeeper_root,
+        tmp_path,
+        own_valkey.url,
+        workers=2,
+        zookeeper=zookeeper.hosts,
+        zookeeper_root=zookeeper_root,
         final_window=WINDOW,
-    ) as running:  # fmt: skip
+    ) as running:
         yield running
 
 

@@ -244,9 +244,12 @@ def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_on
             failed: list[BaseException] = []
 
             def start_and_stop(
-                puller: Puller = puller, listener: WakeListener = listener, forwarder: Forwarder = forwarder,
-                barrier: threading.Barrier = barrier, failed: list[BaseException] = failed,
-            ) -> None:  # fmt: skip
+                puller: Puller = puller,
+                listener: WakeListener = listener,
+                forwarder: Forwarder = forwarder,
+                barrier: threading.Barrier = barrier,
+                failed: list[BaseException] = failed,
+            ) -> None:
                 try:
                     barrier.wait(10)
                     for one in (puller, listener, forwarder):

@@ -31,9 +31,13 @@ class Alarms:
     """
 
     def __init__(
-        self, store: Store, queues: Sequence[int], clock: Clock,
-        streams: Callable[[], Mapping[str, str]] = dict, fsync: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        queues: Sequence[int],
+        clock: Clock,
+        streams: Callable[[], Mapping[str, str]] = dict,
+        fsync: str = "",
+    ) -> None:
         self._store = store
         self.queues = queues
         self._clock = clock

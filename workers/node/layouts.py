@@ -31,9 +31,13 @@ class LayoutWatch:
     """`changed` is told the numbers of all queues when that are others; `tick` is called by the node's thread."""
 
     def __init__(
-        self, store: Store, layouts: Sequence[Layout], clock: Clock, retention: Retention,
+        self,
+        store: Store,
+        layouts: Sequence[Layout],
+        clock: Clock,
+        retention: Retention,
         changed: Callable[[Sequence[int]], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store = store
         self._layouts = tuple(layouts)
         self._clock = clock

@@ -65,10 +65,14 @@ class Node:
     """Runs until `stop`: `run` blocks and returns when everything has been let go."""
 
     def __init__(
-        self, settings: Settings, *, clock: Clock | None = None, observer: Observer | None = None,
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
         coordinator: Callable[[Store, Meta, Clock], Coordinator] | None = None,
         tracer_provider: TracerProvider | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.settings = settings
         self._clock = clock if clock is not None else SystemClock()
         self._observer = observer
@@ -96,9 +100,11 @@ class Node:
             self.store, settings, self.skew, self._clock, routes=self.routes, forwarders=self._forwarders
         )
         self._policy = Policy(
-            window=settings.window, max_attempts=settings.max_attempts,
-            backoff=Backoff(settings.retry_base, settings.retry_cap), stuck_after=settings.stuck_after,
-        )  # fmt: skip
+            window=settings.window,
+            max_attempts=settings.max_attempts,
+            backoff=Backoff(settings.retry_base, settings.retry_cap),
+            stuck_after=settings.stuck_after,
+        )
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
         # Alone a node has nobody who could have taken its queues meanwhile.
         self._pulse = PauseDetector(self._clock, settings.session_timeout // 3) if settings.zookeeper else None
@@ -126,10 +132,15 @@ class Node:
         for route in self.routes.table:
             if route.name not in local:
                 self._forwarders[route.name] = Forwarder(
-                    route, open_target(route, self.settings.redis_url), self._clock,
-                    threads=self.settings.forwarders, timeout=self.settings.send_timeout, observer=self._observer,
-                    pulse=self._pulse, spans=self._spans,
-                )  # fmt: skip
+                    route,
+                    open_target(route, self.settings.redis_url),
+                    self._clock,
+                    threads=self.settings.forwarders,
+                    timeout=self.settings.send_timeout,
+                    observer=self._observer,
+                    pulse=self._pulse,
+                    spans=self._spans,
+                )
         meta: Meta | None = None
         try:
             meta = self._agree()
@@ -244,10 +255,17 @@ class Node:
 
     def _make_job(self, claim: Claim) -> PullJob:
         tenure = Tenure(
-            keys=queue_keys(claim.queue), incarnation=Incarnation(claim.epoch), store=self.store, clock=self._clock,
-            policy=self._policy, retention=self._retention, routes=self.routes, forwarders=self._forwarders,
-            observer=self._observer, spans=self._spans,
-        )  # fmt: skip
+            keys=queue_keys(claim.queue),
+            incarnation=Incarnation(claim.epoch),
+            store=self.store,
+            clock=self._clock,
+            policy=self._policy,
+            retention=self._retention,
+            routes=self.routes,
+            forwarders=self._forwarders,
+            observer=self._observer,
+            spans=self._spans,
+        )
         topics = Topics(self.routes, self.settings.redis_url)
         return PullJob(tenure, claim.parked, topics, pulse=self._pulse, history=self.history)
 

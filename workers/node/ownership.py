@@ -25,9 +25,14 @@ class Ownership:
     """Everything here is called by the node's thread. `drain` is how long (ms) a job that leaves may finish sends."""
 
     def __init__(
-        self, coordinator: Coordinator, make_job: Callable[[Claim], PullJob], start: Callable[[PullJob], None],
-        clock: Clock, *, drain: int,
-    ) -> None:  # fmt: skip
+        self,
+        coordinator: Coordinator,
+        make_job: Callable[[Claim], PullJob],
+        start: Callable[[PullJob], None],
+        clock: Clock,
+        *,
+        drain: int,
+    ) -> None:
         self.jobs: dict[int, PullJob] = {}
         self.since: dict[int, int] = {}  # queue → Unix ms of its claim
         self.claims = 0

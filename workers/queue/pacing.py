@@ -14,9 +14,14 @@ ROOM_WAIT: Final = 20
 
 
 def looks_again_in(
-    monotonic: int, *, at_once: bool, waits_for_room: bool, fresh_in: float | None, next_due_in: float | None,
+    monotonic: int,
+    *,
+    at_once: bool,
+    waits_for_room: bool,
+    fresh_in: float | None,
+    next_due_in: float | None,
     backs_off_for: float | None,
-) -> float:  # fmt: skip
+) -> float:
     """The ms until the next look, 0 = at once.
 
     `at_once`: something is known to be worth it. While something `waits_for_room` nothing but fresh messages is pulled,

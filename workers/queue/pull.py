@@ -111,13 +111,27 @@ class Pulling:
         if listed:
             self._parked.ask()
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
-        return Pull(start, fresh, commands.pull(
-            tenure.keys, tenure.incarnation.name, offset=due, behind=behind,
-            held=in_flight.last_at_offset() if fresh is None else b"", room=min(self._look, in_flight.room), look=self._look,
-            fresh=fresh is not None, known=self._topics.known(), unlisted_general=self._topics.unlisted_general,
-            node_now=self._clock.now(), now=now, retention=tenure.retention, traced=tenure.spans is not None,
-            listed=listed,
-        ))  # fmt: skip
+        return Pull(
+            start,
+            fresh,
+            commands.pull(
+                tenure.keys,
+                tenure.incarnation.name,
+                offset=due,
+                behind=behind,
+                held=in_flight.last_at_offset() if fresh is None else b"",
+                room=min(self._look, in_flight.room),
+                look=self._look,
+                fresh=fresh is not None,
+                known=self._topics.known(),
+                unlisted_general=self._topics.unlisted_general,
+                node_now=self._clock.now(),
+                now=now,
+                retention=tenure.retention,
+                traced=tenure.spans is not None,
+                listed=listed,
+            ),
+        )
 
     # -- after a pull ------------------------------------------------------------------------------------------------
 

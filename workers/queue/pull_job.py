@@ -68,9 +68,15 @@ class PullJob:
     """Pulls one queue under one epoch. `test_now` hands the scripts a time; None means the clock of Redis."""
 
     def __init__(
-        self, tenure: Tenure, parked: Sequence[str], topics: Topics, *, pulse: PauseDetector | None = None,
-        history: History | None = None, test_now: Callable[[], int] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        tenure: Tenure,
+        parked: Sequence[str],
+        topics: Topics,
+        *,
+        pulse: PauseDetector | None = None,
+        history: History | None = None,
+        test_now: Callable[[], int] | None = None,
+    ) -> None:
         self.keys = keys = tenure.keys
         self.epoch = tenure.incarnation.epoch
         self.fenced = False

@@ -39,9 +39,14 @@ class Puller:
     """Moves the pull jobs whose queues lie on `server` (None: there is but one)."""
 
     def __init__(
-        self, name: str, store: Store, clock: Clock, *, server: Node | None = None,
+        self,
+        name: str,
+        store: Store,
+        clock: Clock,
+        *,
+        server: Node | None = None,
         hand_over: Callable[[PullJob], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._name = name
         self._store = store
         self._clock = clock

@@ -58,19 +58,35 @@ class Spans:
             log.exception("appended_spans_failed")
 
     def _record(
-        self, id: str, topic: str, attempt: int, traceparent: str, more: Mapping[str, Any], began: int, ended: int,
+        self,
+        id: str,
+        topic: str,
+        attempt: int,
+        traceparent: str,
+        more: Mapping[str, Any],
+        began: int,
+        ended: int,
         failed: Result | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         context = linked(traceparent)
         if context is None:
             return
         span = self._tracer.start_span(
-            f"send {topic}", context=Context(), kind=SpanKind.PRODUCER, links=[Link(context)], start_time=began * _NS,
+            f"send {topic}",
+            context=Context(),
+            kind=SpanKind.PRODUCER,
+            links=[Link(context)],
+            start_time=began * _NS,
             attributes={
-                "messaging.system": "delayq", "messaging.operation.name": "send", "messaging.operation.type": "send",
-                "messaging.destination.name": topic, "messaging.message.id": id, "delayq.attempt": attempt, **more,
+                "messaging.system": "delayq",
+                "messaging.operation.name": "send",
+                "messaging.operation.type": "send",
+                "messaging.destination.name": topic,
+                "messaging.message.id": id,
+                "delayq.attempt": attempt,
+                **more,
             },
-        )  # fmt: skip
+        )
         if failed is not None:
             span.set_attribute("error.type", failed.outcome)
             span.set_status(StatusCode.ERROR, failed.reason)

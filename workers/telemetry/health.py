@@ -24,7 +24,7 @@ def complaints(node: Node) -> list[str]:
     found = []
     if not node.ready:
         found.append("this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper")
-    if not node.glance.answers:
+    if not node.redis_clock.answers:
         found.append("Redis does not answer")
     if node.skew.far:
         off = f"{abs(node.skew.ms)} ms {'behind' if node.skew.ms > 0 else 'ahead of'} that of Redis"
@@ -34,7 +34,7 @@ def complaints(node: Node) -> list[str]:
             found.append(f"queue {queue}: the thread that pulls it has ended")
         if job.stuck:
             found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
-        if job.pulls_fail is not None and node.glance.answers:
+        if job.pulls_fail is not None and node.redis_clock.answers:
             found.append(f"queue {queue}: nothing can be pulled: {job.pulls_fail}")
     if node.watch is not None:
         found += list(node.watch.alarms.values())
@@ -55,8 +55,10 @@ def serve(host: str, port: int, node: Node, registry: CollectorRegistry) -> None
                 self._say(200, {"status": "alive"})
             elif path == "/readyz":
                 missing = complaints(node)
-                self._say(503 if missing else 200, {"status": "not ready", "missing": missing} if missing else
-                          {"status": "ready"})  # fmt: skip
+                self._say(
+                    503 if missing else 200,
+                    {"status": "not ready", "missing": missing} if missing else {"status": "ready"},
+                )
             else:
                 self._say(404, {"status": "there are /livez, /readyz and /metrics"})
 

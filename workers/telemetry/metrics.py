@@ -112,7 +112,9 @@ class Metrics:
             "Queues of which nothing can be pulled, though Redis answers",
             registry=self.registry,
         ).set_function(
-            lambda: sum(job.pulls_fail is not None for job in list(node.jobs.values())) if node.glance.answers else 0
+            lambda: (
+                sum(job.pulls_fail is not None for job in list(node.jobs.values())) if node.redis_clock.answers else 0
+            )
         )
         Gauge(
             "delayq_refusing_streams", "Topics whose stream in the same Redis takes nothing", registry=self.registry
@@ -197,8 +199,8 @@ class _Servers(Collector):
     def collect(self) -> Iterable[Metric]:
         """What the registry asks for."""
         node = self._node
-        yield _gauge("delayq_redis_up", "1 while Redis answers", int(node.glance.answers))
-        yield _gauge("delayq_redis_trip_seconds", "How long its last answer took", node.glance.took / 1000)
+        yield _gauge("delayq_redis_up", "1 while Redis answers", int(node.redis_clock.answers))
+        yield _gauge("delayq_redis_trip_seconds", "How long its last answer took", node.redis_clock.took / 1000)
         server = node.watch.server if node.watch is not None else None
         if server is not None:
             yield _gauge("delayq_redis_memory_bytes", "Memory of the fullest primary", server.used_memory)

@@ -106,9 +106,15 @@ def list_(file: File = None, json: AsJson = False) -> int:
 def _shown(key: ApiKey) -> dict[str, str | int | None]:
     scopes = " ".join(f"{pattern}={','.join(some)}" for pattern, some in key.scopes.items())
     return {
-        "id": key.id, "name": key.name, "scopes": scopes, "ids": key.ids, "rate": key.rate, "burst": key.burst,
-        "pending": key.pending, "created": key.created,
-    }  # fmt: skip
+        "id": key.id,
+        "name": key.name,
+        "scopes": scopes,
+        "ids": key.ids,
+        "rate": key.rate,
+        "burst": key.burst,
+        "pending": key.pending,
+        "created": key.created,
+    }
 
 
 def revoke(

@@ -65,10 +65,20 @@ def backfill(
     from delayq.spark.options import WriteOptions
 
     table = tables.table_of(
-        source, format, topic=topic, tags=tags, expect_date_column=expect_date_column,
-        delay_time_column=delay_time_column, delay_level_column=delay_level_column, delay_time=delay_time,
-        delay_level=delay_level, id_column=id_column, id_columns=id_columns, map=map, options=reader_options,
-    )  # fmt: skip
+        source,
+        format,
+        topic=topic,
+        tags=tags,
+        expect_date_column=expect_date_column,
+        delay_time_column=delay_time_column,
+        delay_level_column=delay_level_column,
+        delay_time=delay_time,
+        delay_level=delay_level,
+        id_column=id_column,
+        id_columns=id_columns,
+        map=map,
+        options=reader_options,
+    )
     settings = settings_of(redis_url)
     run = run or tables.new_run()
     options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run)

@@ -55,9 +55,16 @@ def reconcile(
     from delayq.spark.rows.tables import mapped, read
 
     table = tables.table_of(
-        source, format, topic=topic, tags=tags, expect_date_column=expect_date_column, id_column=id_column,
-        id_columns=id_columns, map=map, options=reader_options,
-    )  # fmt: skip
+        source,
+        format,
+        topic=topic,
+        tags=tags,
+        expect_date_column=expect_date_column,
+        id_column=id_column,
+        id_columns=id_columns,
+        map=map,
+        options=reader_options,
+    )
     settings = settings_of(redis_url)
     run = run or tables.new_run()
     options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run)

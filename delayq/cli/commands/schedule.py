@@ -62,10 +62,17 @@ def schedule(
     with connect(redis_url) as client:
         limit = client.context().limits.body
         message = Message(
-            topic=topic, body=_body(body, body_file, json_body, limit), tags=tags, keys=tuple(key or ()),
-            properties=properties_of(property), id=id, ordering_key=ordering_key, max_attempts=max_attempts,
-            expire_after=expires, **due,
-        )  # fmt: skip
+            topic=topic,
+            body=_body(body, body_file, json_body, limit),
+            tags=tags,
+            keys=tuple(key or ()),
+            properties=properties_of(property),
+            id=id,
+            ordering_key=ordering_key,
+            max_attempts=max_attempts,
+            expire_after=expires,
+            **due,
+        )
         scheduled = client.schedule(message)
     if json:
         Output().json(scheduled_shape(scheduled))

@@ -117,9 +117,14 @@ class MessageReader(DataSourceReader):
                 after: tuple[int, bytes] | None = None
                 while True:
                     command = commands.list_pending(
-                        keys, parked=parked, begin=options.due_from or 0, after=after, end=options.due_to,
-                        topic=options.topic, most=options.page,
-                    )  # fmt: skip
+                        keys,
+                        parked=parked,
+                        begin=options.due_from or 0,
+                        after=after,
+                        end=options.due_to,
+                        topic=options.topic,
+                        most=options.page,
+                    )
                     page = self._patience().through(lambda command=command: store.run(command))  # type: ignore[misc]  # mypy infers no lambda with a default
                     yield page.messages
                     after = page.after
@@ -144,9 +149,14 @@ class MessageReader(DataSourceReader):
 
 def _dead_letter(one: DeadLetter) -> Found:
     return Found(
-        id=one.id, queue=one.queue, state="dead", record=one.record, attempts=one.attempts, reason=one.reason,
+        id=one.id,
+        queue=one.queue,
+        state="dead",
+        record=one.record,
+        attempts=one.attempts,
+        reason=one.reason,
         ended=one.buried,
-    )  # fmt: skip
+    )
 
 
 def _span(queues: list[int]) -> str:

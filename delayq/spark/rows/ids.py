@@ -23,10 +23,18 @@ def hashable(type: pa.DataType) -> bool:
     return any(
         is_one(type)
         for is_one in (
-            types.is_string, types.is_large_string, types.is_integer, types.is_boolean, types.is_binary,
-            types.is_large_binary, types.is_date, types.is_timestamp, types.is_decimal, types.is_floating,
+            types.is_string,
+            types.is_large_string,
+            types.is_integer,
+            types.is_boolean,
+            types.is_binary,
+            types.is_large_binary,
+            types.is_date,
+            types.is_timestamp,
+            types.is_decimal,
+            types.is_floating,
         )
-    )  # fmt: skip
+    )
 
 
 def row_ids(columns: Sequence[pa.Array], topics: Iterable[str | None]) -> list[str | None]:

@@ -45,11 +45,20 @@ def messages_of(
     run = {RUN_PROPERTY: options.run} if options.run else {}
     nothing = repeat(None)
     rows = zip(
-        given["id"], topics, given.get("body", nothing), given.get("delay_time", nothing),
-        given.get("expect_date", nothing), given.get("delay_level", nothing), _or(given.get("tags"), options.tags),
-        given.get("keys", nothing), given.get("properties", nothing), given.get("ordering_key", nothing),
-        given.get("max_attempts", nothing), given.get("expire_after", nothing), strict=False,
-    )  # fmt: skip
+        given["id"],
+        topics,
+        given.get("body", nothing),
+        given.get("delay_time", nothing),
+        given.get("expect_date", nothing),
+        given.get("delay_level", nothing),
+        _or(given.get("tags"), options.tags),
+        given.get("keys", nothing),
+        given.get("properties", nothing),
+        given.get("ordering_key", nothing),
+        given.get("max_attempts", nothing),
+        given.get("expire_after", nothing),
+        strict=False,
+    )
     for number, row in enumerate(rows):
         id, topic, body, delay, date, level, tags, keys, properties, ordering, attempts, expire = row
         if number in errors:
@@ -60,10 +69,19 @@ def messages_of(
             yield _NO_TOPIC
         else:
             yield Message(
-                topic=topic, body="" if body is None else body, delay_time=delay, expect_date=date, delay_level=level,
-                tags=tags or "", keys=keys or (), properties=run | properties if properties else run, id=id,
-                ordering_key=ordering or "", max_attempts=attempts, expire_after=expire,
-            )  # fmt: skip
+                topic=topic,
+                body="" if body is None else body,
+                delay_time=delay,
+                expect_date=date,
+                delay_level=level,
+                tags=tags or "",
+                keys=keys or (),
+                properties=run | properties if properties else run,
+                id=id,
+                ordering_key=ordering or "",
+                max_attempts=attempts,
+                expire_after=expire,
+            )
 
 
 def _messages_beside_bad_texts(

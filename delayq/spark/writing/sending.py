@@ -52,9 +52,7 @@ class Sender:
         outcomes = {place: one for place, one in others.items() if one is not None}
         return Sent(count, outcomes)
 
-    def _send_plain(
-        self, batch: pa.RecordBatch, zone: Callable[[], tzinfo]
-    ) -> tuple[int, dict[int, Outcome | None]]:  # fmt: skip
+    def _send_plain(self, batch: pa.RecordBatch, zone: Callable[[], tzinfo]) -> tuple[int, dict[int, Outcome | None]]:
         """Schedule the plain rows of a batch: how many were scheduled just so, and the others; None: not looked at."""
         try:
             plain = plain_rows(batch, self._options, self._client.context(), self._clock.now(), zone)

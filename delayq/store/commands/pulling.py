@@ -77,19 +77,46 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | None:
     if reply[0] == b"fenced":
         return None
     (
-        _, now, micro, next_due, more, start, score, ticket, appended,
-        tickets, scores, attempts, records, unknown, refused, traces, parked, counted,
-    ) = reply  # fmt: skip
+        _,
+        now,
+        micro,
+        next_due,
+        more,
+        start,
+        score,
+        ticket,
+        appended,
+        tickets,
+        scores,
+        attempts,
+        records,
+        unknown,
+        refused,
+        traces,
+        parked,
+        counted,
+    ) = reply
     return Pulled(
-        int(now), micro, int(next_due) if next_due else None, more == b"1", start,
+        int(now),
+        micro,
+        int(next_due) if next_due else None,
+        more == b"1",
+        start,
         (int(score), ticket) if score else None,
-        appended, tickets, list(map(int, scores)), [number(tries) if tries else 0 for tries in attempts], records,
+        appended,
+        tickets,
+        list(map(int, scores)),
+        [number(tries) if tries else 0 for tries in attempts],
+        records,
         [topic.decode() for topic in unknown],
-        {topic.decode(): error.decode(errors="replace") for topic, error in zip(refused[::2], refused[1::2], strict=True)},
+        {
+            topic.decode(): error.decode(errors="replace")
+            for topic, error in zip(refused[::2], refused[1::2], strict=True)
+        },
         _read_traces(traces) if traces else (),
         tuple(name.decode() for name in parked) if listed else None,
         tuple(map(number, counted)),
-    )  # fmt: skip
+    )
 
 
 def _read_traces(reply: list[bytes]) -> tuple[Traced, ...]:
@@ -122,10 +149,24 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def pull(
-    keys: QueueKeys, epoch: str, *, offset: int, behind: bytes = b"", held: bytes = b"", room: int, look: int = 500,
-    most_bytes: int = 8 * 1024 * 1024, fresh: bool = False, known: Sequence[Known] = (), unlisted_general: bool = True,
-    node_now: Now = "", now: Now = "", retention: Retention = RETENTION, traced: bool = False, listed: bool = False,
-) -> Command[Pulled | None]:  # fmt: skip
+    keys: QueueKeys,
+    epoch: str,
+    *,
+    offset: int,
+    behind: bytes = b"",
+    held: bytes = b"",
+    room: int,
+    look: int = 500,
+    most_bytes: int = 8 * 1024 * 1024,
+    fresh: bool = False,
+    known: Sequence[Known] = (),
+    unlisted_general: bool = True,
+    node_now: Now = "",
+    now: Now = "",
+    retention: Retention = RETENTION,
+    traced: bool = False,
+    listed: bool = False,
+) -> Command[Pulled | None]:
     """Take due messages from `offset` (a due) on, behind the ticket last looked at or last held there.
 
     None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: the names of the parked sets are.

@@ -190,12 +190,22 @@ def _read_stats(number: int, reply: list[Any]) -> QueueStats:
     now, queue, due, head, pool, remembered, dead, *pairs = reply
     state = {pairs[i].decode(): pairs[i + 1].decode() for i in range(0, len(pairs), 2)}
     return QueueStats(
-        queue=number, now=int(now), closed="closed" in state, scheduled=queue, due=due, head_due=int(head) if head else None,
-        parked=max(0, pool - queue - dead), dead=dead, remembered=remembered, epoch=state.get("epoch"),
+        queue=number,
+        now=int(now),
+        closed="closed" in state,
+        scheduled=queue,
+        due=due,
+        head_due=int(head) if head else None,
+        parked=max(0, pool - queue - dead),
+        dead=dead,
+        remembered=remembered,
+        epoch=state.get("epoch"),
         watermark=int(state["watermark"]) if "watermark" in state else None,
         parked_sets=tuple(name.removeprefix("parked:") for name in state if name.startswith("parked:")),
-        counters={name: int(state.get(name, 0)) for name in COUNTERS}, pool=pool, born=state.get("born"),
-    )  # fmt: skip
+        counters={name: int(state.get(name, 0)) for name in COUNTERS},
+        pool=pool,
+        born=state.get("born"),
+    )
 
 
 def write_off(keys: QueueKeys) -> Command[int]:

@@ -84,9 +84,16 @@ def parse(url: str) -> Address:
         service, db = _path(kind, parts.path)
         query, sentinel_user = _sentinel_user(parts.query) if kind == SENTINEL else (parts.query, "")
         return Address(
-            kind=kind, url=url, nodes=nodes, service=service, user=user + at, sentinel_user=sentinel_user,
-            tls=parts.scheme.startswith("rediss"), db=db, query=query,
-        )  # fmt: skip
+            kind=kind,
+            url=url,
+            nodes=nodes,
+            service=service,
+            user=user + at,
+            sentinel_user=sentinel_user,
+            tls=parts.scheme.startswith("rediss"),
+            db=db,
+            query=query,
+        )
     except ValueError as error:
         raise ConfigError(f"the Redis URL is wrong: {error}") from None
 

@@ -84,9 +84,15 @@ class KafkaTarget:
         return results
 
     def _send(
-        self, batch: Sequence[Delivery], places: Sequence[int], results: list[Result], deadline: int, ms: int, *,
+        self,
+        batch: Sequence[Delivery],
+        places: Sequence[int],
+        results: list[Result],
+        deadline: int,
+        ms: int,
+        *,
         alone: bool = False,
-    ) -> Sequence[int]:  # fmt: skip
+    ) -> Sequence[int]:
         """Send the messages at these places and write down what became of them.
 
         A broker refuses a batch of records as a whole. The places of messages that may have been refused for another

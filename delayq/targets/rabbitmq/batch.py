@@ -20,9 +20,7 @@ class Outgoing:
 
     __slots__ = ("body", "exchange", "header", "id", "method", "routing_key")
 
-    def __init__(
-        self, id: str, exchange: str, routing_key: str, method: bytes, header: bytes, body: bytes
-    ) -> None:  # fmt: skip
+    def __init__(self, id: str, exchange: str, routing_key: str, method: bytes, header: bytes, body: bytes) -> None:
         self.id = id
         self.exchange = exchange
         self.routing_key = routing_key

@@ -37,9 +37,14 @@ _TIME = Struct(">Q")
 CONTENT_BYTES: Final = FRAME_BYTES + _CONTENT.size
 _Properties = pika.BasicProperties
 _FLAGS: Final = Struct(">H").pack(
-    _Properties.FLAG_CONTENT_TYPE | _Properties.FLAG_HEADERS | _Properties.FLAG_DELIVERY_MODE
-    | _Properties.FLAG_MESSAGE_ID | _Properties.FLAG_TIMESTAMP | _Properties.FLAG_TYPE | _Properties.FLAG_APP_ID
-)  # fmt: skip
+    _Properties.FLAG_CONTENT_TYPE
+    | _Properties.FLAG_HEADERS
+    | _Properties.FLAG_DELIVERY_MODE
+    | _Properties.FLAG_MESSAGE_ID
+    | _Properties.FLAG_TIMESTAMP
+    | _Properties.FLAG_TYPE
+    | _Properties.FLAG_APP_ID
+)
 _MODE: Final = bytes((PERSISTENT,))
 _APP: Final = b"\x06delayq"
 
@@ -79,10 +84,17 @@ def content_header(
         size += len(key) + 5 + len(raw)
     return b"".join(
         (
-            _FLAGS, short(content_type), _LONG.pack(size), *table, _MODE, short(id), _TIME.pack(due // 1000),
-            short(type), _APP,
+            _FLAGS,
+            short(content_type),
+            _LONG.pack(size),
+            *table,
+            _MODE,
+            short(id),
+            _TIME.pack(due // 1000),
+            short(type),
+            _APP,
         )
-    )  # fmt: skip
+    )
 
 
 def frames_of(channel: int, most: int, method: bytes, header: bytes, body: bytes) -> list[bytes]:

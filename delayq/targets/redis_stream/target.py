@@ -128,9 +128,22 @@ class RedisStreamTarget:
         if self._route.max_length is not None:
             words += ("MAXLEN", "~", self._route.max_length)
         words += (
-            "*", "id", one.id, "topic", one.topic, "tags", one.tags, "keys", " ".join(one.keys),
-            "body", one.payload, "due", one.due, "attempt", one.attempt,
-        )  # fmt: skip
+            "*",
+            "id",
+            one.id,
+            "topic",
+            one.topic,
+            "tags",
+            one.tags,
+            "keys",
+            " ".join(one.keys),
+            "body",
+            one.payload,
+            "due",
+            one.due,
+            "attempt",
+            one.attempt,
+        )
         for name, value in one.properties.items():
             words += (f"p:{name}", value)
         return words

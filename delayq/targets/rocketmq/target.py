@@ -124,9 +124,15 @@ class RocketMQTarget:
         return call if isinstance(call, Result) else self._proxies.learn(topic, call, self._left(deadline))
 
     def _begin(
-        self, batch: Sequence[Delivery], topics: Sequence[str], routes: Mapping[str, TopicRoute],
-        results: list[Result], deadline: int, *, wait: bool,
-    ) -> list[_Request]:  # fmt: skip
+        self,
+        batch: Sequence[Delivery],
+        topics: Sequence[str],
+        routes: Mapping[str, TopicRoute],
+        results: list[Result],
+        deadline: int,
+        *,
+        wait: bool,
+    ) -> list[_Request]:
         """Send the messages of topics whose route is known; what cannot be sent has its result at once.
 
         With `wait` the last request is waited for, while the others are on their way.
@@ -159,7 +165,7 @@ class RocketMQTarget:
 
     def _post(
         self, request: _Request, topic: str, routes: Mapping[str, TopicRoute], deadline: int, *, wait: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         queues = routes[topic].queues
         group = request.messages[0].system_properties.message_group
         queue = queues.select_queue_by_hash_key(group) if group else queues.select_next_queue()
@@ -172,7 +178,7 @@ class RocketMQTarget:
 
     def _end(
         self, request: _Request, topics: Sequence[str], results: list[Result], deadline: int
-    ) -> Sequence[_Request]:  # fmt: skip
+    ) -> Sequence[_Request]:
         """Wait for the answer and write it down; what was refused because of one of them is to be sent alone."""
         result = request.call
         if not isinstance(result, Result):

@@ -39,6 +39,13 @@ class LogAdapter:
 
 def _seen(line: dict[str, Any]) -> Seen:
     return Seen(
-        id=line["id"], topic=line["topic"], tags=line["tags"], keys=tuple(line["keys"]), properties=line["properties"],
-        ordering_key=None, payload=line["body"].encode(), due=line["due"], attempt=line["attempt"],
-    )  # fmt: skip
+        id=line["id"],
+        topic=line["topic"],
+        tags=line["tags"],
+        keys=tuple(line["keys"]),
+        properties=line["properties"],
+        ordering_key=None,
+        payload=line["body"].encode(),
+        due=line["due"],
+        attempt=line["attempt"],
+    )

@@ -44,6 +44,13 @@ class MemoryAdapter:
 
 def _seen(one: Delivered) -> Seen:
     return Seen(
-        id=one.id, topic=one.topic, tags=one.tags, keys=one.keys, properties=one.properties,
-        ordering_key=one.ordering_key, payload=one.payload, due=one.due, attempt=one.attempt,
-    )  # fmt: skip
+        id=one.id,
+        topic=one.topic,
+        tags=one.tags,
+        keys=one.keys,
+        properties=one.properties,
+        ordering_key=one.ordering_key,
+        payload=one.payload,
+        due=one.due,
+        attempt=one.attempt,
+    )

@@ -64,9 +64,13 @@ def seen(properties: pika.BasicProperties, body: bytes) -> Seen:
     """A message as its consumer has it."""
     headers = properties.headers
     return Seen(
-        id=properties.message_id, topic=properties.type, tags=headers.get("delayq-tags", ""),
+        id=properties.message_id,
+        topic=properties.type,
+        tags=headers.get("delayq-tags", ""),
         keys=tuple(headers.get("delayq-keys", "").split()),
         properties={name: value for name, value in headers.items() if not name.startswith("delayq-")},
-        ordering_key=headers.get("delayq-ordering-key", ""), payload=body, due=headers["delayq-due"],
+        ordering_key=headers.get("delayq-ordering-key", ""),
+        payload=body,
+        due=headers["delayq-due"],
         attempt=headers["delayq-attempt"],
-    )  # fmt: skip
+    )

@@ -59,7 +59,13 @@ def _seen(entry: Mapping[bytes, bytes]) -> Seen:
     fields = {name.decode(): value for name, value in entry.items()}
     text = {name: value.decode() for name, value in fields.items() if name != "body"}
     return Seen(
-        id=text["id"], topic=text["topic"], tags=text["tags"], keys=tuple(text["keys"].split()),
-        properties={name[2:]: value for name, value in text.items() if name.startswith("p:")}, ordering_key=None,
-        payload=fields["body"], due=int(text["due"]), attempt=int(text["attempt"]),
-    )  # fmt: skip
+        id=text["id"],
+        topic=text["topic"],
+        tags=text["tags"],
+        keys=tuple(text["keys"].split()),
+        properties={name[2:]: value for name, value in text.items() if name.startswith("p:")},
+        ordering_key=None,
+        payload=fields["body"],
+        due=int(text["due"]),
+        attempt=int(text["attempt"]),
+    )

@@ -64,8 +64,10 @@ class Consumer:
 
         self._consumer = SimpleConsumer(
             ClientConfiguration(server.endpoints, Credentials(), request_timeout=10),
-            group, {topic: FilterExpression(tag)}, await_duration=1,
-        )  # fmt: skip
+            group,
+            {topic: FilterExpression(tag)},
+            await_duration=1,
+        )
 
     def read(self, count: int, seconds: float) -> list[Any]:
         """So many messages, or more; fails without them after so many seconds."""
@@ -104,10 +106,16 @@ def seen(one: Any, server: RocketMQ) -> Seen:
     properties.update(dict.fromkeys(json.loads(own["empty"] or "[]"), ""))
     group = one.message_group or ""
     return Seen(
-        id=own["id"], topic=own["topic"], tags=one.tag or "", keys=_keys(one, server), properties=properties,
-        ordering_key="" if group == one.message_id else group, payload=one.body,
-        due=int(own["due"]), attempt=int(own["attempt"]),
-    )  # fmt: skip
+        id=own["id"],
+        topic=own["topic"],
+        tags=one.tag or "",
+        keys=_keys(one, server),
+        properties=properties,
+        ordering_key="" if group == one.message_id else group,
+        payload=one.body,
+        due=int(own["due"]),
+        attempt=int(own["attempt"]),
+    )
 
 
 def _keys(one: Any, server: RocketMQ) -> tuple[str, ...]:

@@ -68,9 +68,13 @@ def _taken(request: Request) -> bool:
 def _seen(request: Request) -> Seen:
     headers = {name: unquote(value) for name, value in request.headers.items() if name.startswith("ce-")}
     return Seen(
-        id=headers["ce-id"], topic=headers["ce-type"], tags=headers.get("ce-tags", ""),
+        id=headers["ce-id"],
+        topic=headers["ce-type"],
+        tags=headers.get("ce-tags", ""),
         keys=tuple(headers.get("ce-keys", "").split()),
         properties=json.loads(request.headers.get("delayq-properties", "{}")),
-        ordering_key=headers.get("ce-partitionkey", ""), payload=request.body,
-        due=parse_instant(headers["ce-time"]), attempt=int(headers["ce-attempt"]),
-    )  # fmt: skip
+        ordering_key=headers.get("ce-partitionkey", ""),
+        payload=request.body,
+        due=parse_instant(headers["ce-time"]),
+        attempt=int(headers["ce-attempt"]),
+    )
