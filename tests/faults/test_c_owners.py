@@ -102,7 +102,7 @@ def test_c1_an_owner_whose_session_expired_drops_its_queues_and_contends_for_the
         queues, before = team.of(worker), team.service.epochs()
         end_session(team.keeper.hosts, link.client_id)
         team.wait_until_taken_over(queues, before)
-        assert LOST in team.said(worker)
+        eventually(lambda: LOST in team.said(worker), "it has heard that its session is over")
         eventually(team.service.owned, "it has queues again", seconds=40)
         load.wait_for(200)
     team.home.expect(load, twice=SHARE * WINDOW)

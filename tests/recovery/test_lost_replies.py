@@ -207,7 +207,7 @@ def test_a_load_over_a_link_that_keeps_losing_replies_is_delivered_exactly_once(
                 cancelled.add(unlucky)
     proxy.heal()
     eventually(lambda: pending(client) == 0, "everything is delivered", seconds=30)
-    assert set(proxy.dropped) >= {"schedule", "pull", "ack"}
+    assert set(proxy.dropped) >= {"schedule", "pull"}  # an ack has others beside it in its packet, and may be spared
     for topic, delivered in {"m.t": target.ids, "s": stream_ids(valkey, "s")}.items():
         assert [id for id, count in Counter(delivered).items() if count > 1] == []
         assert set(delivered) & cancelled == set()

@@ -23,6 +23,12 @@ def command(name: str, number: int) -> Command[Any]:
     return plain(f"{name}-{number}", read=lambda reply: reply)
 
 
+class Begun(list[str]):
+    """A packet under way."""
+
+    on_its_way = True
+
+
 class Servers:
     """A store that answers each command by its name; `meanwhile` happens while a packet is under way."""
 
@@ -32,13 +38,13 @@ class Servers:
         self.meanwhile: Callable[[], None] | None = None
         self.places: dict[str, tuple[str, int]] = {}
 
-    def begin(self, commands: Iterable[Command[Any]]) -> list[str]:
+    def begin(self, commands: Iterable[Command[Any]]) -> Begun:
         self.packets.append([str(one.args[0]) for one in commands])
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
-        return self.packets[-1]
+        return Begun(self.packets[-1])
 
-    def end(self, begun: list[str]) -> list[Any]:
+    def end(self, begun: Begun) -> list[Any]:
         self.under_way -= 1
         if self.meanwhile is not None:
             self.meanwhile()
@@ -185,6 +191,34 @@ def a_wake_while_a_packet_is_under_way_is_not_lost(kind: type[Puller]) -> None:
     assert servers.packets == [["first-0"], ["second-0"]]
 
 
+def a_wake_while_a_packet_is_left_under_way_is_not_lost(kind: type[Puller]) -> None:
+    fresh, jobs = Job("fresh"), [Job(f"b{number}", in_backlog=True) for number in range(SLICES + 1)]
+    jobs[-1].presses = True  # so that all of them are asked at once
+    puller, servers, clock = made(kind, fresh, *jobs)
+    for job in (fresh, *jobs):
+        job.pause = FAR  # of each backlog this was the last slice
+    puller.round()
+    assert servers.under_way == 1
+    fresh.wake()
+    puller.wait()
+    puller.round()
+    puller.wait()
+    assert (servers.under_way, clock.waits) == (0, [])
+
+
+def a_stop_ends_what_is_under_way_and_asks_once_more(kind: type[Puller]) -> None:
+    jobs = [Job(f"b{number}", in_backlog=True) for number in range(3 * SLICES)]
+    confirmed = Job("confirmed", looks_at=FAR)
+    puller, servers, _ = made(kind, confirmed, *jobs)
+    puller.round()
+    confirmed.wake()
+    puller.stop()
+    for _ in range(3):
+        puller.round()
+    assert servers.under_way == 0
+    assert confirmed.told == [["confirmed-0"]]
+
+
 def it_waits_for_the_earliest_and_no_longer(kind: type[Puller]) -> None:
     puller, servers, clock = made(kind, Job("a", looks_at=40.0), Job("b", looks_at=30.0))
     puller.round()
@@ -236,6 +270,7 @@ CHECKS: tuple[Callable[[type[Puller]], None], ...] = (
     all_that_want_to_look_go_in_one_packet, each_job_gets_the_answers_to_its_own_commands,
     backlogs_take_turns_and_few_at_a_time, a_backlog_alone_has_one_packet_under_way,
     what_is_fresh_waits_for_no_turn_and_goes_ahead, a_wake_while_a_packet_is_under_way_is_not_lost,
+    a_wake_while_a_packet_is_left_under_way_is_not_lost, a_stop_ends_what_is_under_way_and_asks_once_more,
     it_waits_for_the_earliest_and_no_longer,
     one_that_fails_fails_alone, a_packet_that_fails_fails_for_all_that_were_in_it,
     one_that_has_come_to_its_end_is_let_go,

@@ -282,9 +282,10 @@ class Node:
         # 2. Let sends finish and settle them, so that a planned stop makes no duplicates.
         # 3. Give each queue back as soon as its job has ended, so that its successor can start.
         ownership.let_go(self._give_up_hung)
-        self._pullers.stop()
-        # 4. Close the targets: nothing sends any more (what hangs is left behind with the process).
+        # 4. Close the targets: nothing sends any more (what hangs is left behind with the process). What they still sent
+        #    is told Redis by the pullers, which end then.
         self._close_targets(list(self._forwarders.values()))
+        self._pullers.stop()
         # 5. Leave the coordinator, stop listening, take the node's line away.
         coordinator.stop()
         listener.stop()

@@ -153,7 +153,7 @@ class PullJob:
 
     def join(self, timeout_ms: int) -> bool:
         """Wait for its end; False if it did not come in time."""
-        return self._mover is None or self._ended.wait(timeout_ms / 1000)
+        return not self.alive or self._ended.wait(timeout_ms / 1000)
 
     @property
     def alive(self) -> bool:

@@ -24,7 +24,7 @@ __all__ = ["HUNG", "SLICES", "Puller", "Pullers"]
 
 #: How many backlogs are pulled from in a packet: what is fresh waits for no more than these.
 SLICES: Final = 4
-#: ms after which a packet under way counts as hung; what bounds each wait for Redis is far below.
+#: ms after which a packet under way counts as hung; each wait for a reply is bounded far below.
 HUNG: Final = 20_000
 #: How many packets are under way at a time, if there are backlogs for them.
 PACKETS: Final = 2
@@ -56,8 +56,9 @@ class Puller:
         self._jobs: list[PullJob] = []  # whose turn it is to take from its backlog comes first
         self._busy: set[PullJob] = set()  # asked, and not told yet
         self._under_way: deque[tuple[_Asked, Begun | None]] = deque()
-        self._woken = False
         self._stopping = False
+        self._asked_last = False  # since it is stopping
+        self._retired = False
         self._began: int | None = None  # monotonic ms, of the packet under way
         self._thread: threading.Thread | None = None
 
@@ -73,9 +74,7 @@ class Puller:
     def wake(self) -> None:
         """Look at the jobs: one of them has something to do."""
         with self._condition:
-            if not self._woken:
-                self._woken = True
-                self._condition.notify()
+            self._condition.notify()
 
     def start(self) -> None:
         """Start the thread; again is harmless."""
@@ -85,8 +84,13 @@ class Puller:
                 self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the packet that is under way; again is harmless."""
+        """End the thread after what its jobs have to say now; again is harmless."""
         self._stopping = True
+        self.wake()
+
+    def retire(self) -> None:
+        """End the thread when its jobs have ended: those that come have another one."""
+        self._retired = True
         self.wake()
 
     def join(self, timeout_ms: int) -> bool:
@@ -110,7 +114,7 @@ class Puller:
 
     def run(self) -> None:
         """Go round and wait until stopped, whatever goes wrong."""
-        while not self._stopping or self._under_way:
+        while not self._ends():
             try:
                 self._began = self._clock.monotonic()
                 self.round()
@@ -121,11 +125,19 @@ class Puller:
                 with self._condition:
                     self._clock.wait(self._condition, PAUSE)
 
+    def _ends(self) -> bool:
+        if self._under_way:
+            return False
+        return (self._stopping and self._asked_last) or (self._retired and not self._jobs)
+
     def wait(self) -> None:
         """Until a job wants to look, or is woken."""
         with self._condition:
-            if self._woken or self._stopping or self._under_way:
+            if self._stopping or self._under_way or self._ends():
                 return
+            now = self._clock.precise()
+            if any(job.wants_to_look(now) for job in self._jobs):
+                return  # it was woken since it was looked at, perhaps while its packet was under way
             looks_at = min((job.looks_at for job in self._jobs), default=float("inf"))
             pause = min(looks_at - self._clock.precise(), LONGEST_WAIT)
             if pause > 0:
@@ -138,13 +150,19 @@ class Puller:
         on, Redis has another packet.
         """
         with self._condition:
-            self._woken = False  # before anybody is looked at: who is woken from now on has the next round
             jobs = [job for job in self._jobs if job not in self._busy]
         picked, more = self._pick(jobs)
-        if not self._stopping:
+        if not self._asked_last:  # while it is stopping each job is asked once more: what was confirmed is told
+            self._asked_last = self._stopping
             self._send(picked)
-        if self._under_way and not (more and len(self._under_way) < PACKETS):
+        if self._under_way and not (more and self._leaves_answers):
             self._take(*self._under_way.popleft())
+
+    @property
+    def _leaves_answers(self) -> bool:
+        """Whether another packet may go before answers are taken: if they are on their way, and not here already."""
+        _, oldest = self._under_way[0]
+        return not self._stopping and len(self._under_way) < PACKETS and oldest is not None and oldest.on_its_way
 
     def _pick(self, jobs: Sequence[PullJob]) -> tuple[list[tuple[PullJob, bool]], bool]:
         """Who wants to look, and whether it may take from its backlog: that few do at a time, in turns, and last.
@@ -217,7 +235,7 @@ class Puller:
             if job.finished:
                 self._remove(job)
                 job.end()
-            elif self._hand_over is not None and self._elsewhere(job):
+            elif self._hand_over is not None and not self._stopping and self._elsewhere(job):
                 self._remove(job)
                 self._hand_over(job)
 
@@ -239,6 +257,7 @@ class Pullers:
         self._clock = clock
         self._lock = threading.Lock()
         self._pullers: dict[Node | None, Puller] = {}
+        self._retired: list[Puller] = []
 
     def add(self, job: PullJob) -> None:
         """Pull this job's queue from now on, in the thread of the server where it lies."""
@@ -247,7 +266,8 @@ class Pullers:
             puller = self._pullers.get(server)
             if puller is None or puller.hung or not puller.alive:
                 if puller is not None:
-                    puller.stop()  # should it go on after all
+                    puller.retire()  # should it go on after all, its jobs have yet to tell what was confirmed
+                    self._retired = [*(one for one in self._retired if one.alive), puller]
                 name = f"puller-{len(self._pullers)}"
                 puller = Puller(name, self._store, self._clock, server=server, hand_over=self.add)
                 self._pullers[server] = puller
@@ -256,11 +276,11 @@ class Pullers:
 
     def stop(self) -> None:
         """End the threads; nothing is pulled any more."""
-        for puller in list(self._pullers.values()):
+        for puller in [*self._pullers.values(), *self._retired]:
             puller.stop()
 
     def join(self, timeout_ms: int) -> None:
         """Wait for the threads, at most so long; one that hangs is left behind (it is a daemon)."""
         end = self._clock.monotonic() + timeout_ms
-        for puller in list(self._pullers.values()):
+        for puller in [*self._pullers.values(), *self._retired]:
             puller.join(max(0, end - self._clock.monotonic()))

@@ -76,7 +76,8 @@ def bury(
     """Give messages up, after so many attempts and for a reason. 'ok', 'gone' or 'changed' of each; None: fenced."""
     args: list[Arg] = [epoch, now]
     for one, attempts, reason in failed:
-        args += (one.ticket, one.score, one.attempts, attempts, reason)
+        # A target may say what is no text; that is to hold up nothing.
+        args += (one.ticket, one.score, one.attempts, attempts, reason.encode(errors="replace"))
     names = (keys.state, keys.queue, keys.attempts, keys.dead, keys.reasons)
     return Command("bury", names, args, _read_settled)
 

@@ -41,6 +41,11 @@ class AsyncBegun:
         self.connection: Connection | None = None
         self.error: Exception | None = None
 
+    @property
+    def on_its_way(self) -> bool:
+        """Whether `end` has answers to wait for."""
+        return self.exchange is not None
+
 
 class AsyncStore:
     """Runs commands, each on a connection of its own while it runs.

@@ -42,6 +42,11 @@ class Begun:
         self.connection: Connection | None = None
         self.error: Exception | None = None
 
+    @property
+    def on_its_way(self) -> bool:
+        """Whether `end` has answers to wait for."""
+        return self.exchange is not None
+
 
 class Store:
     """Runs commands, each on a connection of its own while it runs.
