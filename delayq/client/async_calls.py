@@ -56,8 +56,9 @@ class AsyncCalls:
         """
         if self._context is None:
             durability = await self._run(operations.durability(self._setup.settings))
-            self._context = self._setup.context(await self.store.run(self._setup.layout_command))
-            self.store.durability = durability
+            context = self._setup.context(await self.store.run(self._setup.layout_command))
+            self.store.durability = durability  # before the context: whoever sees that schedules at once
+            self._context = context
         else:
             await self._keep_up(self._context)
         return self._context

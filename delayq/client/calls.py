@@ -57,8 +57,9 @@ class Calls:
         """
         if self._context is None:
             durability = self._run(operations.durability(self._setup.settings))
-            self._context = self._setup.context(self.store.run(self._setup.layout_command))
-            self.store.durability = durability
+            context = self._setup.context(self.store.run(self._setup.layout_command))
+            self.store.durability = durability  # before the context: whoever sees that schedules at once
+            self._context = context
         else:
             self._keep_up(self._context)
         return self._context

@@ -56,6 +56,14 @@ def test_the_primary_is_found_through_the_sentinels(sentinels: SentinelsUnderTes
     assert (found.role, found.replicas, found.primaries) == ("master", 2, 1)
 
 
+def test_after_a_fork_nobody_waits_for_who_was_asking_the_sentinels_before(sentinels: SentinelsUnderTest) -> None:
+    with closing(Store(sentinels.url, timeout=0.2)) as store:
+        primary: Any = store._primary
+        primary._asking.acquire()  # by a thread that the child does not have
+        store._process = 0
+        assert works(store)
+
+
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_sentinels_that_are_not_there_are_unavailable(make: Any) -> None:
     url = f"redis+sentinel://{LOCALHOST}:{free_port()},{LOCALHOST}:{free_port()}/{SERVICE}"

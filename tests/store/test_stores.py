@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, Self
 
 import pytest
 
 from delayq import Client, Message, Settings
+from delayq.client import operations
 from delayq.client.operations import Scheduled
+from delayq.client.plan import Plan
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
 from delayq.store import commands, scripts
 from delayq.store.commands import Command, plain
 from delayq.store.connect.async_store import AsyncStore
+from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import AHEAD
 from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
@@ -41,6 +46,47 @@ def make(request: pytest.FixtureRequest) -> Iterator[Any]:
     yield one
     for store in made:
         store.close()
+
+
+class Trickling:
+    """A server that lets in, then answers a command by a reply that never ends, a byte at a time."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((LOCALHOST, 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.given_up = False
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(20)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        taken, _ = self._listener.accept()
+        with taken, suppress(ConnectionError):
+            asked = b""
+            while b"ECHO" not in asked:
+                asked = taken.recv(4096)
+                taken.sendall(b"+OK\r\n" * asked.count(b"SETINFO"))
+            taken.sendall(b"$1000\r\n")
+            taken.settimeout(0.02)
+            for _ in range(500):
+                taken.sendall(b"x")
+                try:
+                    self.given_up = taken.recv(1) == b""
+                except TimeoutError:
+                    continue
+                return
+
+
+def no_question(answer: Any) -> Plan[Any]:
+    """A plan that asks nothing."""
+    yield from ()
+    return answer
 
 
 def echo(text: str) -> Command[str]:
@@ -101,6 +147,37 @@ def test_an_error_in_the_callers_own_iterable_reaches_the_caller_and_breaks_noth
     with pytest.raises(ZeroDivisionError):
         q.store.run_many(drawn())
     assert q.run(echo("fine")) == "fine"
+
+
+@pytest.mark.parametrize("fsync", [False, True], ids=["plain", "durable"])
+def test_an_error_of_the_callers_own_network_is_no_fault_of_redis(real: ServerUnderTest, fsync: bool) -> None:
+    def drawn() -> Iterator[Message]:
+        yield Message(topic="orders", delay_time=3_600_000)
+        raise ConnectionResetError("the caller's data base")
+
+    with Client(real.url, settings=Settings(queues=2)) as client:
+        client.stats()
+        if fsync:
+            client.store.durability = Durability(fsync=True, timeout=100)
+        with pytest.raises(ConnectionResetError, match="the caller's data base"):
+            client.schedule_many(drawn())
+        assert client.schedule_many([]) == []
+        made = real.admin.info("stats")["total_connections_received"]
+        client.stats()
+        assert real.admin.info("stats")["total_connections_received"] == made  # the connection stayed good
+
+
+def test_what_was_begun_with_an_error_of_the_callers_own_tells_it_at_its_end(real: ServerUnderTest) -> None:
+    def drawn() -> Iterator[Command[int]]:
+        yield increment()
+        raise TimeoutError("the caller's own")
+
+    store = Store(real.url, connections=1)
+    begun = store.begin(drawn())
+    with pytest.raises(TimeoutError, match="the caller's own"):
+        store.end(begun)
+    assert store.run(echo("fine")) == "fine"
+    store.close()
 
 
 # -- scripts that the server does not have -------------------------------------------------------------------------------
@@ -347,6 +424,23 @@ def test_redis_py_never_repeats_a_command_by_itself() -> None:
         assert not options["retry_on_timeout"]
 
 
+def test_a_url_changes_neither_the_protocol_nor_how_often_connections_are_made(
+    real: ServerUnderTest, make: Any
+) -> None:
+    store = make(f"{real.url}?protocol=3&max_connections=2")
+    for _ in range(4):
+        assert "resp=2" in store.run(plain("CLIENT", "INFO", read=bytes.decode))
+        real.admin.execute_command("CLIENT", "KILL", "TYPE", "normal")  # the next command makes a new connection
+
+
+def test_a_reply_that_trickles_is_given_up(make: Any) -> None:
+    with Trickling() as server:
+        store = make(f"redis://{LOCALHOST}:{server.port}/0", timeout=0.2)
+        with pytest.raises(StoreUnavailable):
+            store.run(echo("x"))
+    assert server.given_up
+
+
 # -- threads and tasks ---------------------------------------------------------------------------------------------------
 
 
@@ -363,6 +457,50 @@ def test_when_all_connections_are_taken_one_waits_for_a_bounded_time(proxy: Faul
     proxy.heal()
     assert store.run(echo("back")) == "back"
     store.close()
+
+
+async def test_who_waits_in_vain_for_a_connection_is_told_so() -> None:
+    url, told = f"redis://{LOCALHOST}:{free_port()}/0", "no connection became free in time"
+    with pytest.raises(NotDone, match=told):
+        Store(url, connections=0, timeout=0.05).run(echo("x"))
+    with pytest.raises(NotDone, match=told):
+        await AsyncStore(url, connections=0, timeout=0.05).run(echo("x"))
+
+
+def test_after_a_fork_a_store_is_whole_before_another_thread_goes_on_with_it(valkey: ServerUnderTest) -> None:
+    """A thread of the child that sees its own process id uses no connection and no place of the parent's."""
+
+    class Watched(Store):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "_process" and hasattr(self, "_process"):
+                seen.append((self._pool._idle[:], self._free is not parents))
+            super().__setattr__(name, value)
+
+    seen: list[Any] = []
+    store = Watched(valkey.url)
+    store.run(echo("x"))
+    parents, idle = store._free, store._pool._idle[:]
+    vars(store)["_process"] = 0  # as in a child
+    assert store.run(echo("y")) == "y"
+    assert seen == [([], True)]
+    for connection in idle:
+        connection.close()
+    store.close()
+
+
+def test_a_client_knows_where_changes_have_to_be_before_another_thread_may_make_one(valkey: ServerUnderTest) -> None:
+    class Watched(Client):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "_context" and value is not None:
+                seen.append(self.store.durability)
+            super().__setattr__(name, value)
+
+    seen: list[Any] = []
+    wanted = Durability(replicas=1, timeout=100)
+    with Watched(valkey.url) as client, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operations, "durability", lambda _: no_question(wanted))
+        client.context()
+    assert seen == [wanted]
 
 
 def test_threads_share_a_store_through_an_outage(proxy: FaultProxy) -> None:

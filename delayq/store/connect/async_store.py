@@ -140,10 +140,11 @@ class AsyncStore:
         while True:
             try:
                 await self._on_a_connection(exchange)
-                return exchange.result()
+                break
             except FAULTS as error:
                 if not await self._goes_on(exchange, error):
-                    return exchange.result()
+                    break
+        return exchange.result()
 
     async def _goes_on(self, exchange: Exchange, error: Exception) -> bool:
         """After a fault: whether to go on with a new connection."""
@@ -164,9 +165,11 @@ class AsyncStore:
 
     async def _lend(self) -> Connection:
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
-            self._process = os.getpid()
-            self._free = Semaphore(self._connections, self._timeout)
             self._pool.forget_idle()
+            if self._primary is not None:
+                self._primary.after_fork()
+            self._free = Semaphore(self._connections, self._timeout)
+            self._process = os.getpid()  # last: another thread that sees it goes on with what is here
         await self._free.acquire()
         try:
             return await self._pool.take()

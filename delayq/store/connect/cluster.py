@@ -37,11 +37,11 @@ class Cluster:
         self._pool(address.nodes[0])  # refuses unknown options
 
     def _begin(self) -> None:
-        self._process = os.getpid()
         self._pools = {}
         self._free = Semaphore(self._connections, self._timeout)
         self._asking = Semaphore(1, self._timeout)
         self._turn = 0
+        self._process = os.getpid()  # last: another thread that sees it goes on with what is here
 
     def _pool(self, node: Node) -> Pool:
         pool = self._pools.get(node)

@@ -177,7 +177,7 @@ class DurableExchange(Exchange):
 
     def result(self) -> list[Any]:
         """The answers, with an error in place of what is not known to be kept."""
-        answers = self.answers[: self._length]
+        answers = super().result()[: self._length]
         for index in self._lost | self._barrier.uncovered:
             if not isinstance(answers[index], StoreError):
                 answers[index] = self._barrier.error()

@@ -9,7 +9,7 @@ import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 
-from delayq.store.connect.options import CHUNK, MISSING, connection_options, reader, usable
+from delayq.store.connect.options import CHUNK, EXHAUSTED, MISSING, connection_options, pin, reader, usable
 
 __all__ = ["Connection", "Semaphore", "Server", "pause"]
 
@@ -57,6 +57,7 @@ class Server:
         # No time-out of a single reply: `Connection` has its own.
         own = {"socket_timeout": None, "retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}
         self._factory: Any = redis.asyncio.ConnectionPool.from_url(url, **(connection_options(url, timeout) | own))
+        pin(self._factory)
         self._factory.connection_class = _CLOSED_AT_ONCE[self._factory.connection_class]
         self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
 
@@ -95,12 +96,14 @@ class Connection:
 
     async def receive(self) -> Any:
         """The next reply; an error of the server's is returned (see `usable`)."""
-        while (reply := self._reader.gets()) is MISSING:
-            async with asyncio.timeout(self._timeout):
-                read = await self._made._reader.read(CHUNK)
-            if not read:
-                raise redis.exceptions.ConnectionError("Redis closed the connection")
-            self._reader.feed(read)
+        if (reply := self._reader.gets()) is MISSING:
+            async with asyncio.timeout(self._timeout):  # of the whole reply, however it trickles
+                while reply is MISSING:
+                    read = await self._made._reader.read(CHUNK)
+                    if not read:
+                        raise redis.exceptions.ConnectionError("Redis closed the connection")
+                    self._reader.feed(read)
+                    reply = self._reader.gets()
         return usable(reply)
 
     async def close(self) -> None:
@@ -117,8 +120,17 @@ class Semaphore:
 
     async def acquire(self) -> None:
         """Raises TimeoutError."""
-        async with asyncio.timeout(self._timeout if self._free.locked() else None):
+        if self._free.locked():
+            await self._wait()
+        else:
             await self._free.acquire()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._free.acquire()
+        except TimeoutError:
+            raise TimeoutError(EXHAUSTED) from None
 
     def release(self) -> None:
         """Let the next one in."""

@@ -123,6 +123,7 @@ class Exchange:
         self.waiting: deque[tuple[int, Command[Any], int]] = deque()
         self.answers: list[Any] = []
         self._commands = iter(commands)
+        self._callers: Exception | None = None  # error, out of what the commands are drawn from
         self._again: deque[tuple[int, Command[Any]]] = deque()
         self._bytes = 0
         self._replies = 0
@@ -151,11 +152,17 @@ class Exchange:
             yield b"".join(packet)
 
     def _draw(self) -> bool:
-        for command in self._commands:
-            self._again.append((len(self.answers), command))
-            self.answers.append(UNANSWERED)
-            return True
-        return False
+        try:
+            command = next(self._commands, None)
+        except FAULTS as error:  # of the caller's own data base, say, and not of this server
+            self._callers = error
+            self._commands = iter(())
+            return False
+        if command is None:
+            return False
+        self._again.append((len(self.answers), command))
+        self.answers.append(UNANSWERED)
+        return True
 
     def _sent(self, index: int, command: Command[Any]) -> bytes:
         whole = pack(command, self._flags, self.peer)
@@ -209,7 +216,9 @@ class Exchange:
         return True
 
     def result(self) -> list[Any]:
-        """The answers, when all is over."""
+        """The answers, when all is over; raises what the caller's own iterable raised."""
+        if self._callers is not None:
+            raise self._callers
         return self.answers
 
     def broke(self, error: Exception) -> bool:

@@ -12,12 +12,14 @@ from redis.retry import Retry
 
 from delayq.store.commands import Arg
 
-__all__ = ["CHUNK", "MISSING", "connection_options", "packed", "reader", "usable"]
+__all__ = ["CHUNK", "EXHAUSTED", "MISSING", "connection_options", "packed", "pin", "reader", "usable"]
 
 #: How much is read at once, in bytes.
 CHUNK: Final = 65_536
 #: What a reader has instead of a reply that has not come whole.
 MISSING: Final = object()
+#: What is told to one who waited in vain for others to be done with their connections.
+EXHAUSTED: Final = "no connection became free in time"
 
 
 def connection_options(url: str, timeout: float) -> dict[str, Any]:
@@ -31,8 +33,13 @@ def connection_options(url: str, timeout: float) -> dict[str, Any]:
         "health_check_interval": 0,
         "decode_responses": False,
         "protocol": 2,
-        "max_connections": 2**31,
     }
+
+
+def pin(factory: Any) -> None:
+    """Set on what makes connections what no URL may change; in a URL, an option outweighs those given beside it."""
+    factory.connection_kwargs["protocol"] = 2
+    factory.max_connections = 2**31  # it counts all that it ever made; the stores have a bound of their own
 
 
 def packed(*words: Arg) -> bytes:

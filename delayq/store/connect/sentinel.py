@@ -30,7 +30,7 @@ class Primary:
     def __init__(self, address: Address, timeout: float) -> None:
         self._address = address
         self._timeout = timeout
-        self._asking = Semaphore(1, timeout)
+        self.after_fork()
         self._sentinels = list(address.nodes)
         self._server: Server | None = None
         Server(address.url_of(address.nodes[0]), timeout)  # it connects to nothing, but refuses unknown options
@@ -53,6 +53,10 @@ class Primary:
     def forget(self) -> None:
         """Ask anew before the next connection is made."""
         self._server = None
+
+    def after_fork(self) -> None:
+        """Let one ask: whoever was asking in the process that this one was forked from is not here to end it."""
+        self._asking = Semaphore(1, self._timeout)
 
     def _resolve(self) -> Server:
         self._asking.acquire()

@@ -9,14 +9,16 @@ from __future__ import annotations
 import queue
 import select
 import threading
-from typing import Any
+from typing import Any, Final
 
 import redis
 
 from delayq.clock import SystemClock
-from delayq.store.connect.options import CHUNK, MISSING, connection_options, reader, usable
+from delayq.store.connect.options import CHUNK, EXHAUSTED, MISSING, connection_options, pin, reader, usable
 
 __all__ = ["Connection", "Semaphore", "Server", "pause"]
+
+CLOCK: Final = SystemClock()
 
 
 class Server:
@@ -24,6 +26,7 @@ class Server:
 
     def __init__(self, url: str, timeout: float) -> None:
         self._factory = redis.ConnectionPool.from_url(url, **connection_options(url, timeout))
+        pin(self._factory)
         self._factory.make_connection()  # it connects to nothing yet, but refuses unknown options
 
     def connect(self) -> Connection:
@@ -36,10 +39,11 @@ class Server:
 class Connection:
     """A connection to one server, for one thread at a time. Each send and each wait is bounded by the time-out."""
 
-    __slots__ = ("_buffer", "_made", "_reader", "_socket", "address")
+    __slots__ = ("_buffer", "_made", "_reader", "_socket", "_timeout", "address")
 
     def __init__(self, made: Any) -> None:
         self._made = made
+        self._timeout = made.socket_timeout * 1000  # ms
         self._socket = made._sock
         self._reader = reader()
         self._buffer = bytearray(CHUNK)
@@ -51,11 +55,17 @@ class Connection:
 
     def receive(self) -> Any:
         """The next reply; an error of the server's is returned (see `usable`)."""
+        end: float | None = None
         while (reply := self._reader.gets()) is MISSING:
             size = self._socket.recv_into(self._buffer)
             if not size:
                 raise redis.exceptions.ConnectionError("Redis closed the connection")
             self._reader.feed(self._buffer, 0, size)
+            now = CLOCK.precise()
+            if end is None:  # what has begun may trickle on for one more time-out
+                end = now + self._timeout
+            elif now >= end:
+                raise TimeoutError("the reply came too slowly")
         return usable(reply)
 
     def readable(self, seconds: float) -> bool:
@@ -85,7 +95,7 @@ class Semaphore:
         try:
             self._free.get(timeout=self._timeout)
         except queue.Empty:
-            raise TimeoutError from None
+            raise TimeoutError(EXHAUSTED) from None
 
     def release(self) -> None:
         """Let the next one in."""
@@ -96,4 +106,4 @@ def pause(seconds: float) -> None:
     """Wait."""
     condition = threading.Condition()
     with condition:
-        SystemClock().wait(condition, seconds * 1000)
+        CLOCK.wait(condition, seconds * 1000)
