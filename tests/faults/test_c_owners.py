@@ -141,8 +141,11 @@ def test_c8_of_two_nodes_that_believe_they_own_a_queue_redis_fences_the_older(te
 
 def test_c2_an_owner_that_stood_still_for_three_sessions_sends_nothing_of_what_it_held(team: Team) -> None:
     worker = team.workers[1]
-    # A send that has begun goes on, and connecting is a part of it: so each worker is connected to the sink before.
-    first = team.home.schedule("sink.c2", 200)
+    # A send that has begun goes on, and connecting is a part of it: so all threads of each worker are connected to the
+    # sink before, by sends that have to wait for each other.
+    with team.home.sink_paused():
+        first = team.home.schedule("sink.c2", 200)
+        threading.Event().wait(0.5)
     team.home.sink.expect("sink.c2", first)
     with team.home.sink_paused():  # so that batches wait in its memory
         ids = first + team.home.schedule("sink.c2", 800)
