@@ -19,6 +19,8 @@ from delayq.store.connect.options import CHUNK, EXHAUSTED, MISSING, connection_o
 __all__ = ["Connection", "Semaphore", "Server", "pause"]
 
 CLOCK: Final = SystemClock()
+#: Time-outs that a reply may trickle for: over a narrow line the reply to a pull of large messages takes long.
+TRICKLES: Final = 10
 
 
 class Server:
@@ -62,8 +64,8 @@ class Connection:
                 raise redis.exceptions.ConnectionError("Redis closed the connection")
             self._reader.feed(self._buffer, 0, size)
             now = CLOCK.precise()
-            if end is None:  # what has begun may trickle on for one more time-out
-                end = now + self._timeout
+            if end is None:
+                end = now + TRICKLES * self._timeout
             elif now >= end:
                 raise TimeoutError("the reply came too slowly")
         return usable(reply)
