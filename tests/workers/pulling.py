@@ -56,7 +56,7 @@ class Servers:
 
 class _Keys:
     def __init__(self, name: str) -> None:
-        self.state = name
+        self.state = self.tag = name
 
 
 class Job:
@@ -70,6 +70,7 @@ class Job:
         self.pause = 0.0 if in_backlog else FAR
         self.presses = self.finished = self.ended = False
         self.breaks = ""
+        self.resets = True
         self.asked: list[bool] = []  # whether it might take from its backlog
         self.told: list[list[str]] = []
         self.failures = 0
@@ -103,6 +104,8 @@ class Job:
     def failed(self) -> None:
         self.failures += 1
         self.looks_at += FAR
+        if not self.resets:
+            raise RuntimeError("broken on purpose")
 
     def end(self) -> None:
         self.ended = True
@@ -120,10 +123,12 @@ class NotingClock(ManualClock):
         return False
 
 
-def made(kind: type[Puller], *jobs: Job) -> tuple[Puller, Servers, NotingClock]:
+def made(
+    kind: type[Puller], *jobs: Job, hand_over: Callable[[PullJob], None] | None = None
+) -> tuple[Puller, Servers, NotingClock]:
     """A puller with these jobs, whose thread does not run."""
     servers, clock = Servers(), NotingClock()
-    puller = kind("puller", cast(Store, servers), clock)
+    puller = kind("puller", cast(Store, servers), clock, hand_over=hand_over)
     for job in jobs:
         puller.add(cast(PullJob, job))
     return puller, servers, clock
@@ -239,6 +244,35 @@ def one_that_fails_fails_alone(kind: type[Puller]) -> None:
     assert [job.failures for job in (asks, takes, good)] == [1, 1, 0]
 
 
+def one_whose_reset_fails_fails_alone(kind: type[Puller]) -> None:
+    for breaks in ("ask", "take"):
+        bad, good = Job("bad", 2), Job("good", 2)
+        bad.breaks, bad.resets = breaks, False
+        puller, *_ = made(kind, bad, good)
+        puller.round()
+        assert good.told == [["good-0", "good-1"]], breaks
+        assert (bad.failures, good.failures) == (1, 0)
+
+
+def one_that_cannot_be_handed_over_stays_until_it_can(kind: type[Puller]) -> None:
+    failures: list[int] = [1, 1]
+    handed_over: list[object] = []
+
+    def hand_over(job: PullJob) -> None:
+        if failures:
+            raise RuntimeError(f"can't start new thread: {failures.pop()}")
+        handed_over.append(job)
+
+    goes, stays = Job("goes"), Job("stays")
+    puller, servers, clock = made(kind, goes, stays, hand_over=hand_over)
+    servers.places["goes"] = ("there", 1)
+    for _ in range(4):
+        puller.round()
+        clock.advance(int(FAR))
+    assert handed_over == [goes]
+    assert (len(goes.told), len(stays.told)) == (3, 4)
+
+
 def a_packet_that_fails_fails_for_all_that_were_in_it(kind: type[Puller]) -> None:
     jobs = [Job("a"), Job("b"), Job("later", looks_at=FAR)]
     puller, servers, clock = made(kind, *jobs)
@@ -273,5 +307,6 @@ CHECKS: tuple[Callable[[type[Puller]], None], ...] = (
     a_wake_while_a_packet_is_left_under_way_is_not_lost, a_stop_ends_what_is_under_way_and_asks_once_more,
     it_waits_for_the_earliest_and_no_longer,
     one_that_fails_fails_alone, a_packet_that_fails_fails_for_all_that_were_in_it,
-    one_that_has_come_to_its_end_is_let_go,
+    one_that_has_come_to_its_end_is_let_go, one_whose_reset_fails_fails_alone,
+    one_that_cannot_be_handed_over_stays_until_it_can,
 )  # fmt: skip

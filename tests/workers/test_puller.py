@@ -34,14 +34,19 @@ MUTANTS = (
     ("a stop leaves a packet under way", "return not self._stopping and len(", "return len("),
     ("a stop tells nothing more", "if not self._asked_last:", "if not self._stopping:"),
     ("it waits for the latest", "looks_at = min(", "looks_at = max("),
-    ("one that fails to ask takes the others along", "except Exception:\n                job.failed()\n            else:",
-     "except ValueError:\n                job.failed()\n            else:"),
+    ("one that fails to ask takes the others along", "except Exception:\n                _fail([job])\n            else:",
+     "except ValueError:\n                _fail([job])\n            else:"),
     ("one that fails to take takes the others along",
-     "except Exception:\n                job.failed()\n            start",
-     "except ValueError:\n                job.failed()\n            start"),
+     "except Exception:\n                _fail([job])\n            start",
+     "except ValueError:\n                _fail([job])\n            start"),
+    ("one whose reset fails takes the others along", "except Exception:\n            log.exception(\"reset_failed\"",
+     "except ValueError:\n            log.exception(\"reset_failed\""),
     ("a packet that fails is forgotten",
-     "            for job, _ in asked:\n                job.failed()\n            return\n        st",
+     "            _fail(job for job, _ in asked)\n            return\n        st",
      "            return\n        st"),
+    ("one that cannot be handed over is lost", "                else:\n                    self._remove(job)",
+     "                self._remove(job)"),
+    ("one that was handed over stays", "                else:\n                    self._remove(job)", ""),
     ("one that has ended is asked for ever", "            if job.finished:", "            if False:"),
     ("a job is asked again before it was told", "if job not in self._busy", "if True"),
     ("packets without bound", "len(self._under_way) < PACKETS", "True"),
@@ -159,6 +164,43 @@ def test_a_queue_goes_over_to_the_thread_of_the_server_where_it_lies(servers: Se
 
     eventually(moved, "another thread moves it")
     assert len(movers["a"]) == 1
+    pullers.stop()
+    pullers.join(10_000)
+
+
+def test_a_queue_stays_with_its_thread_until_another_one_can_be_started(
+    servers: Servers, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers.places = {"a": HERE}
+    pullers, job, left = Pullers(cast(Store, servers), clock), Job("a"), [1, 1]
+    job.pause = 1
+    pullers.add(given(job))
+    eventually(lambda: job.told, "it is moved")
+    (old,) = pullers._pullers.values()
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if left:
+            left.pop()
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    servers.places["a"] = THERE
+
+    def moved() -> bool:
+        clock.advance(1)
+        return job._mover is not old
+
+    eventually(moved, "another thread moves it")
+    assert not left
+    told = len(job.told)
+
+    def goes_on() -> bool:
+        clock.advance(1)
+        return len(job.told) > told
+
+    eventually(goes_on, "it is asked again")
     pullers.stop()
     pullers.join(10_000)
 

@@ -233,6 +233,24 @@ def test_an_exception_in_a_tick_loses_nothing(
     assert "tick_failed" in "".join(capsys.readouterr())
 
 
+def test_a_job_whose_reset_fails_too_backs_off_and_counts_as_stuck_in_the_end(
+    world: OneQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = world.take_over()
+    hand.tick()
+    ticked_at = hand.job.ticked_at
+    world.advance(1_000)
+
+    def broken() -> None:
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(hand.job.in_flight, "reset", broken)
+    with pytest.raises(RuntimeError):
+        hand.job.failed()
+    assert not hand.job.wants_to_look(world.elapsed)
+    assert hand.job.ticked_at == ticked_at
+
+
 def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_once(valkey: ServerUnderTest) -> None:
     store = Store(valkey.url)
     try:

@@ -323,14 +323,14 @@ class PullJob:
 
     def failed(self) -> None:
         """After an error that nobody expected: what is not being sent or acked is pulled anew."""
+        self.looks_at = self._clock.precise() + self._trouble()  # first: it backs off even if its reset fails, too
         log.exception("tick_failed", queue=self.keys.tag)
-        self._progress.pulled("an unexpected error; the log has it (tick_failed)")
-        if self._observer is not None:
-            self._observer.failed()
         self._tenure.incarnation.go_on()
         self._refused = None
         self.in_flight.reset()
-        self.looks_at = self._clock.precise() + self._trouble()
+        self._progress.pulled("an unexpected error; the log has it (tick_failed)")
+        if self._observer is not None:
+            self._observer.failed()
         self.ticked_at = self._clock.monotonic()
 
     def _trouble(self) -> float:

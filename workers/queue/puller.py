@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import structlog
@@ -196,7 +196,7 @@ class Puller:
             try:
                 commands = job.ask(backlog=backlog)
             except Exception:
-                job.failed()
+                _fail([job])
             else:
                 asked.append((job, len(commands)))
                 packet += commands
@@ -205,8 +205,7 @@ class Puller:
         try:
             begun = self._store.begin(packet) if packet else None
         except Exception:
-            for job, _ in asked:
-                job.failed()
+            _fail(job for job, _ in asked)
             return
         self._busy.update(job for job, _ in asked)
         self._under_way.append((asked, begun))
@@ -217,15 +216,14 @@ class Puller:
         try:
             answers = self._store.end(begun) if begun is not None else []
         except Exception:
-            for job, _ in asked:
-                job.failed()
+            _fail(job for job, _ in asked)
             return
         start = 0
         for job, count in asked:
             try:
                 job.take(answers[start : start + count])
             except Exception:
-                job.failed()
+                _fail([job])
             start += count
         self._let_go([job for job, _ in asked])
 
@@ -236,8 +234,12 @@ class Puller:
                 self._remove(job)
                 job.end()
             elif self._hand_over is not None and not self._stopping and self._elsewhere(job):
-                self._remove(job)
-                self._hand_over(job)
+                try:
+                    self._hand_over(job)
+                except Exception:  # no thread can be started, say: it stays here until one can
+                    log.exception("hand_over_failed", queue=job.keys.tag)
+                else:
+                    self._remove(job)
 
     def _elsewhere(self, job: PullJob) -> bool:
         server = self._store.server_of(job.keys.state)
@@ -246,6 +248,15 @@ class Puller:
     def _remove(self, job: PullJob) -> None:
         with self._condition:
             self._jobs.remove(job)
+
+
+def _fail(jobs: Iterable[PullJob]) -> None:
+    """Reset these after an error that nobody expected, each whatever becomes of the others."""
+    for job in jobs:
+        try:
+            job.failed()
+        except Exception:
+            log.exception("reset_failed", queue=job.keys.tag)
 
 
 class Pullers:
@@ -265,13 +276,13 @@ class Pullers:
         with self._lock:
             puller = self._pullers.get(server)
             if puller is None or puller.hung or not puller.alive:
-                if puller is not None:
-                    puller.retire()  # should it go on after all, its jobs have yet to tell what was confirmed
-                    self._retired = [*(one for one in self._retired if one.alive), puller]
-                name = f"puller-{len(self._pullers)}"
+                old, name = puller, f"puller-{len(self._pullers)}"
                 puller = Puller(name, self._store, self._clock, server=server, hand_over=self.add)
-                self._pullers[server] = puller
                 puller.start()
+                self._pullers[server] = puller
+                if old is not None:
+                    old.retire()  # should it go on after all, its jobs have yet to tell what was confirmed
+                    self._retired = [*(one for one in self._retired if one.alive), old]
         puller.add(job)
 
     def stop(self) -> None:
