@@ -16,7 +16,7 @@ from delayq.targets import OK
 from tests.support.deliveries import delivery
 from workers.node.alarms import Alarms
 from workers.node.node import Node
-from workers.queue.refusals import Refusals
+from workers.queue.topics import Refusals
 from workers.telemetry.metrics import Metrics as WorkerMetrics
 
 __all__ = ["Metric", "exported"]

@@ -18,9 +18,8 @@ from delayq.store.commands import Found, QueueStats, Retention
 from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
 from delayq.targets import OK, Result
-from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
-from workers.queue.tenure import Incarnation, Tenure
+from workers.queue.tenure import Incarnation, Policy, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder, Report

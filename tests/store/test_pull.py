@@ -107,10 +107,10 @@ def test_when_the_ticket_looked_at_last_is_gone_it_goes_on_behind_the_last_one_h
     q.given(*(row(id, at=20_000) for id in "abcd"))
     a, b, c, _ = q.take(now=20_000)
     q.ack(c)
-    assert ids(q.pull(offset=20_000, behind=c.ticket, held=b.ticket)) == ["d"]
-    assert ids(q.pull(offset=20_000, behind=c.ticket, held=a.ticket)) == ["b", "d"]
+    assert ids(q.pull(offset=20_000, behind=c.ticket, last_in_flight=b.ticket)) == ["d"]
+    assert ids(q.pull(offset=20_000, behind=c.ticket, last_in_flight=a.ticket)) == ["b", "d"]
     q.ack(b)
-    assert ids(q.pull(offset=20_000, behind=c.ticket, held=b.ticket)) == ["a", "d"]
+    assert ids(q.pull(offset=20_000, behind=c.ticket, last_in_flight=b.ticket)) == ["a", "d"]
     assert ids(q.pull(offset=20_000, behind=c.ticket)) == ["a", "d"]
 
 

@@ -29,7 +29,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.one_queue import START, OneQueue
 from workers.node.alarms import EVERY
-from workers.queue.policy import Policy
+from workers.queue.tenure import Policy
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import PROBES
 

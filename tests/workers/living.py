@@ -24,7 +24,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import tick
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
-from workers.queue.policy import Policy
+from workers.queue.tenure import Policy
 from workers.sending.backoff import Backoff
 from workers.sending.message import LOOK_AGAIN, InFlightMessage, Stage
 

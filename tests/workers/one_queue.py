@@ -16,10 +16,9 @@ from delayq.store.commands import DeadLetter, QueueStats
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World, tick
-from workers.queue.history import History
-from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
-from workers.queue.tenure import Incarnation, Tenure
+from workers.queue.symptoms import History
+from workers.queue.tenure import Incarnation, Policy, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import STALL, Report

@@ -8,7 +8,7 @@ from delayq.routes import Route
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.queue.policy import Policy
+from workers.queue.tenure import Policy
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import PROBES
 from workers.sending.message import InFlightMessage

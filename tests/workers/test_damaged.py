@@ -17,7 +17,7 @@ from delayq.text.shapes import letter_shape, state_shape
 from tests.protocol.world import RETENTION
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, STREAMS, OneQueue
-from workers.queue.policy import Policy
+from workers.queue.tenure import Policy
 from workers.sending.backoff import Backoff
 
 #: Topics that a changed byte leads to have a way, too.

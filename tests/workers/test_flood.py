@@ -10,9 +10,9 @@ from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
-from workers.queue.flood import FRESH_EVERY, LATE
-from workers.queue.pacing import LONGEST_WAIT
-from workers.queue.policy import Policy
+from workers.queue.cursor import FRESH_EVERY, LATE
+from workers.queue.pull import LONGEST_WAIT
+from workers.queue.tenure import Policy
 from workers.sending.backoff import Backoff
 
 SMALL = Policy(window=300, look=5, backoff=Backoff(100, 1_000))

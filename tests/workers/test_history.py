@@ -12,7 +12,7 @@ from delayq.store import commands
 from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.queue.history import History
+from workers.queue.symptoms import History
 
 HOUR = 3_600_000
 

@@ -8,7 +8,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import NoTarget
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.queue.policy import Policy
+from workers.queue.tenure import Policy
 from workers.sending.backoff import Backoff
 from workers.sending.message import InFlightMessage
 

@@ -15,7 +15,7 @@ from tests.support.deliveries import delivery
 from tests.support.servers import ServerUnderTest
 from workers.node.alarms import Alarms
 from workers.node.node import Node
-from workers.queue.refusals import Refusals
+from workers.queue.topics import Refusals
 from workers.telemetry.metrics import Metrics
 
 

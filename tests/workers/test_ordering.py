@@ -10,7 +10,7 @@ import pytest
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.queue.policy import Policy
+from workers.queue.tenure import Policy
 from workers.sending.backoff import Backoff
 
 AWAY = Result.unavailable("away")

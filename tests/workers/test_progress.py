@@ -7,7 +7,7 @@ import pytest
 from delayq.targets import OK, Result
 from delayq.testing import ManualClock
 from tests.workers.one_queue import OneQueue
-from workers.queue.stuck import BACK_OFF, PULLS_FAIL_AFTER, Progress
+from workers.queue.symptoms import BACK_OFF, PULLS_FAIL_AFTER, Progress
 
 LIMIT = 60_000
 

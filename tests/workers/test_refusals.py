@@ -11,9 +11,9 @@ from delayq.store.connect.store import Store
 from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import START, TABLE, OneQueue
-from workers.queue.policy import Policy
-from workers.queue.refusals import FIRST_PAUSE, LONGEST_PAUSE, Refusals
-from workers.queue.stuck import PULLS_FAIL_AFTER
+from workers.queue.symptoms import PULLS_FAIL_AFTER
+from workers.queue.tenure import Policy
+from workers.queue.topics import FIRST_PAUSE, LONGEST_PAUSE, Refusals
 from workers.sending.backoff import Backoff
 
 POLICY = Policy(window=300, look=500, max_attempts=3, backoff=Backoff(100, 1_000))

@@ -14,7 +14,7 @@ from delayq.targets import OK, Delivery, Result
 from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import GENERAL, OTHER, START, STREAMS, OneQueue
-from workers.queue.policy import Policy
+from workers.queue.tenure import Policy
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder
 from workers.sending.message import InFlightMessage

@@ -27,11 +27,10 @@ from workers.node.redis_clock import RedisClock
 from workers.node.skew import Skew
 from workers.node.status_line import StatusLine
 from workers.node.wakes import WakeListener
-from workers.queue.history import History
-from workers.queue.policy import Policy
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Pullers
-from workers.queue.tenure import Incarnation, Tenure
+from workers.queue.symptoms import History
+from workers.queue.tenure import Incarnation, Policy, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder

@@ -1,10 +1,15 @@
-"""Where pulls of a queue go on."""
+"""Where pulls of a queue go on, and in a flood those of its fresh messages, which have an offset of their own then: while
+the head of a queue is late, other topics stay on time while a burst drains."""
 
 from __future__ import annotations
 
 from delayq.store.commands import Head, Pulled
 
-__all__ = ["Cursor"]
+__all__ = ["LATE", "Cursor", "Flood"]
+
+LATE = 20  # ms behind which the head counts as a flood
+LOOK_BACK = 500
+FRESH_EVERY = 12  # ms between two pulls of fresh messages
 
 
 class Cursor:
@@ -47,3 +52,42 @@ class Cursor:
             self.due, self.ticket, self.unread = due, b"", True
         elif self._back is None or due < self._back:
             self._back = due
+
+
+class Flood:
+    """Whether there is one, and where the fresh messages go on. Messages with an ordering key are left out by pull."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.fresh = Cursor()
+        self._pulled_at = 0  # monotonic ms
+        self._looked_at: int | None = None  # the now of the last pull of the backlog
+
+    def backlog_waits(self, now: int) -> None:
+        """The backlog waits for room at a target; from LATE on, the fresh messages do not wait with it."""
+        if not self.on and self._looked_at is not None and now - self._looked_at > LATE:
+            self.on = True
+            self.fresh = Cursor(self._looked_at - LATE)
+
+    def fresh_in(self, monotonic: int) -> int | None:
+        """The ms until fresh messages are to be pulled; None if there is no flood."""
+        return max(0, self._pulled_at + FRESH_EVERY - monotonic) if self.on else None
+
+    def begin_fresh(self, monotonic: int) -> Cursor:
+        """Fresh messages are pulled now."""
+        self._pulled_at = monotonic
+        return self.fresh
+
+    def see_backlog(self, pulled: Pulled) -> None:
+        """A pull of the backlog tells how late its head is."""
+        self._looked_at = pulled.now
+        late = pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE
+        if late and not self.on and pulled.last is not None:
+            # Behind a burst of one ms everything is fresh; `see_fresh` corrects this for a backlog of many.
+            self.fresh = Cursor(max(pulled.last[0] + 1, pulled.now - LOOK_BACK))
+        self.on = late
+
+    def see_fresh(self, pulled: Pulled) -> None:
+        """If even the fresh messages are late, leave them to the backlog and go on with fresher ones."""
+        if pulled.more and pulled.last is not None and pulled.now - pulled.last[0] > LATE:
+            self.fresh = Cursor(pulled.now - LATE)

@@ -30,13 +30,11 @@ from delayq.store.commands import Head, Now, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.cursor import Cursor
 from workers.queue.ordering import Lanes
-from workers.queue.outcomes import judge
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.refusals import Refusals
-from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step
+from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
 from workers.queue.share import Share
-from workers.queue.sort import Way, sort
 from workers.queue.tenure import Tenure
+from workers.queue.topics import Refusals
 from workers.sending.forwarder import Report
 from workers.sending.message import InFlightMessage, Stage
 

@@ -10,8 +10,8 @@ from delayq.store import commands
 from delayq.store.commands import Command, Parked
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import NO_ROUTE, ParkedSets
-from workers.queue.refusals import Refusals
 from workers.queue.tenure import Tenure
+from workers.queue.topics import Refusals
 
 __all__ = ["Parking"]
 

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from typing import Final
 
 import msgspec
 
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.store import commands
 from delayq.store.commands import Command, Head, Now, Pulled
-from workers.queue.cursor import Cursor
-from workers.queue.flood import Flood
+from workers.queue.cursor import Cursor, Flood
 from workers.queue.in_flight import InFlight
-from workers.queue.pacing import looks_again_in
 from workers.queue.parked_sets import ParkedSets
-from workers.queue.refusals import Refusals
 from workers.queue.tenure import Tenure
-from workers.queue.topics import Topics
+from workers.queue.topics import Refusals, Topics
 
-__all__ = ["Pull", "Pulling"]
+__all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
 
 #: Messages that a pull looks at where it appends them: other clients wait for as long as its script takes.
 APPEND_LOOK = 200
 RESCAN = 1_000
+#: ms after which a queue is looked at in any case: a wake may be lost. All queues of a node look at the same moment, as
+#: one packet costs less than one for each.
+LONGEST_WAIT: Final = 1_000
+#: ms for which what waits for room at its target waits without a report: those of other queues make room, too.
+ROOM_WAIT: Final = 20
 
 
 class Pull(msgspec.Struct, frozen=True):
@@ -119,7 +122,7 @@ class Pulling:
                 tenure.incarnation.name,
                 offset=due,
                 behind=behind,
-                held=in_flight.last_at_offset() if fresh is None else b"",
+                last_in_flight=in_flight.last_at_offset() if fresh is None else b"",
                 room=min(self._look, in_flight.room),
                 look=self._look,
                 fresh=fresh is not None,
@@ -185,16 +188,20 @@ class Pulling:
         self._in_flight.observe_sets(pulled.parked)
 
     def pause(self, *, at_once: bool) -> float:
-        """The ms until the next look, 0 = at once."""
+        """The ms until the next look, 0 = at once.
+
+        While something waits for room nothing but fresh messages is pulled, and a report ends the wait.
+        """
         in_flight, monotonic = self._in_flight, self._clock.monotonic()
-        again_at = in_flight.backs_off_until
-        due_at = self._next_due_at
-        worth = self.in_backlog or in_flight.unread
-        return looks_again_in(
-            monotonic,
-            at_once=at_once or in_flight.to_settle or (worth and not (in_flight.waiting and self._flood.on)),
-            waits_for_room=in_flight.waiting,
-            fresh_in=self.fresh_in,
-            next_due_in=None if due_at is None else due_at - self._clock.precise(),
-            backs_off_for=None if again_at is None else again_at - monotonic,
-        )
+        waits = in_flight.waiting
+        worth = (self.in_backlog or in_flight.unread) and not (waits and self._flood.on)
+        if at_once or in_flight.to_settle or worth:
+            return 1 if waits else 0
+        longest: float = ROOM_WAIT if waits else LONGEST_WAIT - monotonic % LONGEST_WAIT
+        if (fresh_in := self.fresh_in) is not None:
+            longest = min(longest, fresh_in)
+        if (again_at := in_flight.backs_off_until) is not None:
+            longest = min(longest, max(1, again_at - monotonic))
+        if (due_at := self._next_due_at) is not None and not waits:
+            longest = min(longest, due_at - self._clock.precise())
+        return max(1 if waits else 0, longest)

@@ -18,17 +18,14 @@ import structlog
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.store.commands import Command, Now, Parked, Pulled
 from delayq.targets import Result
-from workers.queue.history import History
 from workers.queue.in_flight import InFlight
-from workers.queue.pacing import LONGEST_WAIT
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.parking import Parking
-from workers.queue.pull import Pull, Pulling
-from workers.queue.refusals import Refusals
+from workers.queue.pull import LONGEST_WAIT, Pull, Pulling
 from workers.queue.settlement import Ack, Bury, Step
-from workers.queue.stuck import Progress
+from workers.queue.symptoms import History, Progress
 from workers.queue.tenure import Tenure
-from workers.queue.topics import Topics
+from workers.queue.topics import Refusals, Topics
 from workers.sending.message import InFlightMessage
 from workers.sending.pause_detector import PauseDetector
 

@@ -139,9 +139,7 @@ class Puller:
             if any(job.wants_to_look(now) for job in self._jobs):
                 return  # it was woken since it was looked at, perhaps while its packet was under way
             looks_at = min((job.looks_at for job in self._jobs), default=float("inf"))
-            pause = min(looks_at - self._clock.precise(), LONGEST_WAIT)
-            if pause > 0:
-                self._clock.wait(self._condition, pause)
+            self._clock.wait(self._condition, min(looks_at - now, LONGEST_WAIT))
 
     def round(self) -> None:
         """Move every job that wants to look now.

@@ -1,21 +1,28 @@
-"""What becomes of messages in flight, and what of it Redis has yet to be told.
+"""What becomes of messages: by `sort` when they were pulled, by `judge` when they were sent; and what of it Redis has yet
+to be told.
 
-It is kept over an outage of Redis and told first when it is back; telling it twice is harmless.
+That is kept over an outage of Redis and told first when it is back; telling it twice is harmless.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import msgspec
 
+from delayq.routes import Route
 from delayq.store import commands
 from delayq.store.commands import AsPulled, Command, Now
-from workers.queue.tenure import Tenure
+from delayq.targets import Result
+from workers.queue.ordering import Lanes
+from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route
+from workers.queue.tenure import Policy, Tenure
+from workers.sending.message import InFlightMessage
 
-__all__ = ["ACK", "Ack", "Bury", "Corrupt", "Fate", "Park", "Retry", "Settlement", "Step"]
+__all__ = ["ACK", "Ack", "Bury", "Corrupt", "Fate", "Park", "Retry", "Settlement", "Step", "Way", "judge", "sort"]
 
 CHUNK = 500
 
@@ -47,6 +54,68 @@ Fate = Ack | Retry | Bury | Park
 ACK = Ack()
 
 
+class Way(Enum):
+    """Ways on that Redis need not be told of."""
+
+    TO_TARGET = "to its target"
+    PULL_ANEW = "pull it anew"
+
+
+def sort(
+    message: InFlightMessage,
+    now: int,
+    *,
+    targets: Container[str],
+    refused: Mapping[str, str],
+    parked: ParkedSets,
+    lanes: Lanes,
+) -> Way | Bury | Park:
+    """Decide it by what is known: the routes that have a target, the topics whose streams take nothing (and why), what
+    is parked, and what else is in flight of the message's ordering key."""
+    route = message.route
+    if route is None:
+        return Park(NO_ROUTE)
+    if message.expired(now):
+        return Bury("expired")
+    if route.name not in targets:  # so its topic is a stream in the same Redis
+        error = refused.get(message.topic)
+        if error is None:
+            return Way.PULL_ANEW  # the pull did not know of the stream; the next one is told
+        if error.startswith("WRONGTYPE"):
+            return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
+        return Park(of_route(route.name))
+    if message.record.keyed:
+        lane = lanes.name(message)
+        for name in (of_route(route.name), lane):
+            if parked.holds_up(name, message.place):
+                return Park(name)
+        if lanes.full(message):
+            return Park(lane)
+    return Way.TO_TARGET
+
+
+def judge(
+    message: InFlightMessage, route: Route, result: Result, now: int, policy: Policy, *, broken: bool, certain: bool
+) -> Ack | Retry | Bury | Park:
+    """Decide it. `broken`: the target's circuit is open; `certain`: only the target can be at fault for what failed."""
+    if result.outcome == "ok":
+        return ACK
+    if result.outcome == "rejected":
+        return Bury(result.reason)
+    spared = broken or message.probe or result.outcome == "full"
+    # One that may have arrived, and may be at fault itself, burns an attempt in any case.
+    if spared and (certain or result.outcome != "unknown"):
+        return Park(of_route(route.name))
+    made = message.attempts + 1
+    if made >= (message.record.max_attempts or route.max_attempts or policy.max_attempts):
+        return Bury(f"gave up after {made} attempts: {result.reason}")
+    if message.expired(now):
+        return Bury("expired")
+    pause = max(policy.backoff.delay(made), result.after)
+    # With an ordering key the due stays, so that nothing of the key overtakes it.
+    return Retry(None if message.record.keyed else now + pause, pause)
+
+
 class Corrupt(msgspec.Struct, frozen=True):
     """A pulled message whose record cannot be read: it can only be buried, and is not in flight."""
 
@@ -76,9 +145,8 @@ class Settlement:
 
     def __init__(self) -> None:
         self._untold = defaultdict[tuple[type[Fate], str], list[tuple[Any, Any]]](list)
-        self._untold[
-            Ack, ""
-        ] = []  # first: until it is told, what was forwarded would be forwarded by the next owner too
+        # First: until it is told, what was forwarded would be forwarded by the next owner too.
+        self._untold[Ack, ""] = []
 
     def __bool__(self) -> bool:
         return any(self._untold.values())

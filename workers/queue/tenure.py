@@ -12,14 +12,14 @@ from delayq.routes import Routes
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import QueueKeys
-from workers.queue.policy import Policy
+from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder
 from workers.sending.observer import Observer
 
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
 
-__all__ = ["Incarnation", "Tenure"]
+__all__ = ["Incarnation", "Policy", "Tenure"]
 
 
 class Incarnation:
@@ -37,6 +37,20 @@ class Incarnation:
         """Go on though nobody knows what became of what was sent: should it arrive later, it is to do nothing."""
         self._count += 1
         self.name = f"{self.epoch}#{self._count:010}"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node treats its messages; counts are messages, times ms.
+
+    A queue has at most `window` messages of `window_bytes` in flight; a route has its share of both.
+    """
+
+    window: int = 2_000
+    window_bytes: int = 32 * 1024 * 1024
+    look: int = 500
+    max_attempts: int = 16
+    backoff: Backoff = Backoff()
+    stuck_after: int = 60_000
 
 
 class Tenure(msgspec.Struct, frozen=True, kw_only=True):

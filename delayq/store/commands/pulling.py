@@ -154,7 +154,7 @@ def pull(
     *,
     offset: int,
     behind: bytes = b"",
-    held: bytes = b"",
+    last_in_flight: bytes = b"",
     room: int,
     look: int = 500,
     most_bytes: int = 8 * 1024 * 1024,
@@ -167,13 +167,13 @@ def pull(
     traced: bool = False,
     listed: bool = False,
 ) -> Command[Pulled | None]:
-    """Take due messages from `offset` (a due) on, behind the ticket last looked at or last held there.
+    """Take due messages from `offset` (a due) on, behind the ticket last looked at or the last one in flight there.
 
     None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: the names of the parked sets are.
     """
     streams = [stream for one in known if (stream := one.key(keys)) is not None]
     args: list[Arg] = [
-        epoch, now, node_now, offset, behind, held, room, look, most_bytes, "1" if fresh else "0",
+        epoch, now, node_now, offset, behind, last_in_flight, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
         "1" if listed else "0",
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 -- Take due messages of one queue, from the offset on. Those whose topic is a stream in this Redis are appended to it
 -- and removed here, exactly once; the others are returned and stay in the queue until they are settled.
 -- KEYS: state queue pool attempts keys final dead reasons, then the streams
--- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last held ticket at that due,
+-- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last ticket in flight at that due,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
 --       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
 --       '1' if the names of the parked sets are;

@@ -1,15 +1,21 @@
-"""Whether a queue hands messages out and none of them is ever confirmed, and whether it can be pulled at all."""
+"""What shows that something is wrong though no call fails for it: a queue that hands messages out and has none of them
+confirmed, one that cannot be pulled for long, a Redis that went back in time."""
 
 from __future__ import annotations
+
+import threading
+from typing import Final
 
 import structlog
 
 from delayq.clock import Clock
 
-__all__ = ["Progress"]
+__all__ = ["History", "Progress"]
 
 BACK_OFF = 10_000  # ms without anything handed out that count as the pause before another attempt
 PULLS_FAIL_AFTER = 10_000  # ms in which every pull failed
+#: What a pull tells the counts of.
+COUNTED: Final = ("scheduled", "forwarded", "cancelled")
 log = structlog.get_logger()
 
 
@@ -56,3 +62,32 @@ class Progress:
             if self.pulls_fail is None:
                 log.error("pulls_fail", queue=self._queue, error=error)
             self.pulls_fail = error
+
+
+class History:
+    """The counters of each queue as its pulls told them last; they never go back by themselves.
+
+    They ride in every answer, of which an owner gets at least one a second: what is remembered is hardly older than
+    what a server that dies may lose, and the first answer after it is compared. Threads may share it: a queue has one
+    pull job at a time, which reads its answers in order.
+    """
+
+    def __init__(self) -> None:
+        self.went_back = 0
+        self._counted: dict[int, tuple[int, ...]] = {}
+        self._lock = threading.Lock()
+
+    def see(self, queue: int, counted: tuple[int, ...]) -> None:
+        """The counters of a queue have come with an answer."""
+        before = self._counted.get(queue, counted)
+        self._counted[queue] = counted
+        lost = [
+            f"from {old} {name} messages to {new}"
+            for name, old, new in zip(COUNTED, before, counted, strict=True)
+            if new < old
+        ]
+        if lost:
+            with self._lock:
+                self.went_back += 1
+            text = f"queue {queue} went back {' and '.join(lost)}: its Redis has lost its last changes"
+            log.error("went_back", text=f"{text} (killed or cut off with a slow disk, a fail-over, an older backup)")
