@@ -8,8 +8,8 @@ from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.overview import Member, Overview
 from delayq.clock import Clock
 from delayq.nodes import ranges
+from delayq.text.answers import instant
 from delayq.text.output import Output, visible
-from delayq.text.shapes import Shape, instant
 
 __all__ = ["Printer"]
 
@@ -79,7 +79,7 @@ def _state(member: Member) -> str:
     return ", ".join(found) or "live"
 
 
-def _shape(member: Member) -> Shape:
+def _shape(member: Member) -> dict[str, object]:
     """Named as `delayq nodes --json` does where it says the same."""
     entry = member.entry
     return {

@@ -16,12 +16,12 @@ from api.service import Operations, Service, encode
 from api.wire import problems
 from api.wire.decoding import decode
 from api.wire.problems import Answer, Problem
-from api.wire.render import dead_letter_out
 from api.wire.requests import IdsIn
-from api.wire.responses import DeadLettersOut, EndedOut, ResultOut, ResultsOut
+from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import InvalidMessage, StoreError, parse_instant
 from delayq.message import check_id
 from delayq.store.commands import DeadLetter
+from delayq.text.answers import DeadLettersOut, dead_letter_out
 
 __all__ = ["OPERATIONS"]
 

@@ -16,11 +16,11 @@ from api.service import Operations, Service, encode
 from api.wire import problems
 from api.wire.decoding import decode
 from api.wire.problems import Answer, Problem
-from api.wire.render import rescheduled_out, state_out
 from api.wire.requests import KEY, CancelIn, PatchIn, due_of
-from api.wire.responses import EndedOut, FoundOut, ResultOut, ResultsOut, ScheduledOut, StateOut
-from delayq import Cancelled, InvalidMessage, StoreError
+from api.wire.responses import EndedOut, ResultOut, ResultsOut
+from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
 from delayq.message import check_id, check_key
+from delayq.text.answers import FoundOut, ScheduledOut, StateOut, scheduled_out, state_out
 
 __all__ = ["OPERATIONS"]
 
@@ -209,4 +209,4 @@ async def reschedule(service: Service, request: Request) -> Answer:
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
         raise Problem("conflict", WHY[outcome.result], id=id, state=outcome.result)
-    return Answer(200, encode(rescheduled_out(outcome.id, outcome.queue, outcome.due)))
+    return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))

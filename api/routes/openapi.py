@@ -18,15 +18,12 @@ import msgspec
 from api.service import Operation
 from api.wire.problems import KINDS, ProblemOut
 from api.wire.requests import BatchIn, CancelIn, IdsIn, MessageIn, PatchIn
-from api.wire.responses import (
-    BatchOut,
+from api.wire.responses import BatchOut, EndedOut, HealthOut, ResultsOut
+from delayq.text.answers import (
     DeadLettersOut,
-    EndedOut,
     FoundOut,
-    HealthOut,
     NodesOut,
     QueuesOut,
-    ResultsOut,
     RoutesOut,
     ScheduledOut,
     StateOut,

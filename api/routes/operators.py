@@ -9,8 +9,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from api.asgi import Request
 from api.service import Operations, Service, encode
 from api.wire.problems import Answer, Problem
-from api.wire.render import nodes_out, queues_out, routes_out, stats_out
-from api.wire.responses import HealthOut, NodesOut, QueuesOut, RoutesOut, StatsOut
+from api.wire.responses import HealthOut
+from delayq.text.answers import NodesOut, QueuesOut, RoutesOut, StatsOut, nodes_out, queues_out, routes_out, stats_out
 
 __all__ = ["OPERATIONS"]
 

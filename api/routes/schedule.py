@@ -14,10 +14,10 @@ from api.service import Operations, Service, encode
 from api.wire import problems
 from api.wire.decoding import decode
 from api.wire.problems import Answer, Problem
-from api.wire.render import scheduled_out
 from api.wire.requests import BatchIn, MessageIn, PartsIn, message_of
-from api.wire.responses import BatchOut, ItemOut, ScheduledOut
+from api.wire.responses import BatchOut, ItemOut
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError
+from delayq.text.answers import ScheduledOut, scheduled_out
 from delayq.times import format_instant
 
 __all__ = ["OPERATIONS"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delayq.text.answers import instant
 from delayq.text.output import Output, say
-from delayq.text.shapes import instant
 
 if TYPE_CHECKING:
     from delayq.spark.jobs.forecast import Forecast, Room

@@ -11,8 +11,8 @@ from delayq.cli.options import AsJson, BadUse, Ids, RedisUrl, connect, moment, o
 from delayq.client.client import Client
 from delayq.doctor import redis_now
 from delayq.errors import StoreError
+from delayq.text.answers import DeadLetterOut, DeadLettersOut, dead_letter_out
 from delayq.text.output import Output, say
-from delayq.text.shapes import letter_shape
 
 __all__ = ["discard", "list_", "redrive"]
 
@@ -41,7 +41,7 @@ def list_(
 
     By the time of their death, the oldest first.
     """
-    shapes: list[dict[str, Any]] = []
+    letters: list[DeadLetterOut] = []
     token = page_token
     with connect(redis_url) as client:
         now = redis_now(client.store)
@@ -53,17 +53,17 @@ def list_(
             "until": moment("--until", until, now),
         }
         while True:
-            page = client.dead_letters(min(STEP, limit - len(shapes)), token, **wanted)
-            shapes += map(letter_shape, page.letters)
+            page = client.dead_letters(min(STEP, limit - len(letters)), token, **wanted)
+            letters += map(dead_letter_out, page.letters)
             token = page.next_token
-            if token is None or len(shapes) >= limit:
+            if token is None or len(letters) >= limit:
                 break
     if json:
-        Output().json({"deadLetters": shapes, "nextPageToken": token})
+        Output().json(DeadLettersOut(letters, token))
         return 0
-    if shapes:
+    if letters:
         columns = ("id", "died", "attempts", "topic", "reason")
-        Output().table(columns, map(_row, shapes))
+        Output().table(columns, map(_row, letters))
     else:
         say("there are no dead letters." if not any(wanted.values()) else "there are no such dead letters.")
     if token is not None:
@@ -71,9 +71,9 @@ def list_(
     return 0
 
 
-def _row(shape: dict[str, Any]) -> list[str]:
-    topic = shape["message"]["topic"] if shape["message"] else "-"
-    return [shape["id"], shape["deadTime"], str(shape["attempts"]), topic, shape["reason"]]
+def _row(letter: DeadLetterOut) -> list[str]:
+    topic = letter.message.topic if letter.message else "-"
+    return [letter.id, letter.dead_time, str(letter.attempts), topic, letter.reason]
 
 
 def redrive(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 import typer
+from msgspec import UNSET, Raw
 
 from delayq import Cancelled, Scheduled
 from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, RedisUrl, connect, due_of, option
 from delayq.errors import StoreError
+from delayq.text.answers import FoundOut, MessageOut, StateOut, instant, scheduled_out, state_out
 from delayq.text.output import Output, say
-from delayq.text.shapes import body_text, instant, scheduled_shape, state_shape
 
 __all__ = ["cancel", "find", "get", "reschedule"]
 
@@ -76,7 +78,7 @@ def reschedule(
     if outcome.due is None or outcome.queue is None:
         raise BadUse(f"{id} {_WHY.get(outcome.result, outcome.result)}")
     if json:
-        Output().json(scheduled_shape(Scheduled(id=id, queue=outcome.queue, due=outcome.due)))
+        Output().json(scheduled_out(Scheduled(id=id, queue=outcome.queue, due=outcome.due)))
     else:
         Output().line(id, instant(outcome.due) or "-", "scheduled")
     return 0
@@ -93,16 +95,22 @@ def get(
     if found is None:
         say(_UNKNOWN.format(id=id) + ".")
         return 1
-    shape = state_shape(found)
+    answer = state_out(found)
     if json:
-        Output().json(shape)
+        Output().json(answer)
         return 0
-    message = shape.pop("message") or {}
-    if message:
-        message["body"] = body_text(message)
-        message.pop("bodyBase64", None)
-    Output().fields((name, _cell(value)) for name, value in (shape | message).items() if value is not None)
+    cells: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(answer, message=None))
+    if answer.message is not None:
+        cells |= _message_cells(answer.message)
+    Output().fields((name, _cell(value)) for name, value in cells.items() if value is not None)
     return 0
+
+
+def _message_cells(message: MessageOut) -> dict[str, Any]:
+    body, encoded = message.body, message.body_base64
+    text = bytes(body).decode() if isinstance(body, Raw) else body
+    cells: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(message, body=text, body_base64=UNSET))
+    return cells if encoded is UNSET else cells | {"body": f"base64:{encoded}"}
 
 
 def _cell(value: Any) -> str:
@@ -121,18 +129,17 @@ def find(
     By due, those that have not ended; exit 1 if there are none.
     """
     with connect(redis_url) as client:
-        found = client.find(key)
-    shapes = [state_shape(one) for one in found]
+        found = [state_out(one) for one in client.find(key)]
     if json:
-        Output().json({"messages": shapes})
-    elif shapes:
+        Output().json(FoundOut(found))
+    elif found:
         columns = ("id", "state", "due", "attempts", "topic")
-        Output().table(columns, map(_row, shapes))
-    if not shapes:
+        Output().table(columns, map(_row, found))
+    if not found:
         say(f"no message carries the key {key}.")
-    return 0 if shapes else 1
+    return 0 if found else 1
 
 
-def _row(shape: dict[str, Any]) -> list[str]:
-    topic = shape["message"]["topic"] if shape["message"] else "-"
-    return [shape["id"], shape["state"], shape["dueTime"] or "-", str(shape["attempts"]), topic]
+def _row(one: StateOut) -> list[str]:
+    topic = one.message.topic if one.message else "-"
+    return [one.id, one.state, one.due_time or "-", str(one.attempts), topic]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
+import msgspec
+
 from delayq.cli.options import AsJson, RedisUrl, connect
-from delayq.nodes import owners_of, ranges
+from delayq.nodes import ranges
+from delayq.text.answers import NodeOut, RouteOut, nodes_out, queues_out, routes_out, stats_out
 from delayq.text.output import Output, say
-from delayq.text.shapes import Shape, node_shape, queue_shape, route_shape, stats_shape
 
 __all__ = ["nodes", "queues", "routes", "stats"]
 
@@ -13,27 +17,26 @@ __all__ = ["nodes", "queues", "routes", "stats"]
 def stats(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print the figures of all queues together."""
     with connect(redis_url) as client:
-        shape = stats_shape(client.stats())
+        answer = stats_out(client.stats())
     if json:
-        Output().json(shape)
+        Output().json(answer)
         return 0
-    counters = shape.pop("counters")
-    Output().fields((name, str(value)) for name, value in (shape | counters).items())
+    figures = msgspec.to_builtins(answer)
+    counters = figures.pop("counters")
+    Output().fields((name, str(value)) for name, value in (figures | counters).items())
     return 0
 
 
 def queues(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print each queue's figures and its owner."""
     with connect(redis_url) as client:
-        every = client.stats()
-        owners = owners_of(client.nodes().values(), {one.queue: one.epoch for one in every})
-    shapes = [queue_shape(one, owners.get(one.queue)) for one in every]
+        answer = queues_out(client.stats(), client.nodes())
     if json:
-        Output().json({"queues": shapes})
+        Output().json(answer)
         return 0
     # Lateness in ms; what a queue does not have is '-'.
-    names = ("queue", "depth", "due", "headLateness", "parked", "dead", "owner", "epoch")
-    rows = (["-" if one[name] is None else str(one[name]) for name in names] for one in shapes)
+    cells = attrgetter("queue", "depth", "due", "head_lateness", "parked", "dead", "owner", "epoch")
+    rows = (["-" if cell is None else str(cell) for cell in cells(one)] for one in answer.queues)
     Output().table(("queue", "depth", "due", "late ms", "parked", "dead", "owner", "epoch"), rows)
     return 0
 
@@ -41,37 +44,37 @@ def queues(redis_url: RedisUrl = None, json: AsJson = False) -> int:
 def nodes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print the nodes, and which queues each of them owns."""
     with connect(redis_url) as client:
-        shapes = [node_shape(line) for line in client.nodes().values()]
+        answer = nodes_out(client.nodes())
     if json:
-        Output().json({"nodes": shapes})
-    elif shapes:
+        Output().json(answer)
+    elif answer.nodes:
         columns = ("node", "state", "queues", "address", "version", "coordinator", "since", "seen", "handed over")
-        Output().table(columns, map(_node_row, shapes))
+        Output().table(columns, map(_node_row, answer.nodes))
     else:
         say("there are no nodes: start a worker (python -m workers).")
     return 0
 
 
-def _node_row(shape: Shape) -> list[str]:
-    names = ("address", "version", "coordinator", "since", "seen", "handedOver")
-    queues = ranges([one["queue"] for one in shape["queues"]])
-    return [shape["node"], "stale" if shape["stale"] else "live", queues, *(shape[name] or "-" for name in names)]
+def _node_row(node: NodeOut) -> list[str]:
+    queues = ranges([one.queue for one in node.queues])
+    cells = (node.address, node.version, node.coordinator, node.since, node.seen, node.handed_over)
+    return [node.node, "stale" if node.stale else "live", queues, *(cell or "-" for cell in cells)]
 
 
 def routes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print the routes: their circuits as live workers tell of them, and how much is parked for each."""
     with connect(redis_url) as client:
-        shapes = [route_shape(route) for route in client.routes()]
+        answer = routes_out(client.routes())
     if json:
-        Output().json({"routes": shapes})
-    elif shapes:
+        Output().json(answer)
+    elif answer.routes:
         columns = ("name", "circuit", "parked", "target", "since", "next probe", "open at", "reason")
-        Output().table(columns, map(_route_row, shapes))
+        Output().table(columns, map(_route_row, answer.routes))
     else:
         say("there are no routes: no worker runs that tells of them (python -m workers).")
     return 0
 
 
-def _route_row(shape: Shape) -> list[str]:
-    cells = (shape["target"], shape["since"], shape["nextProbeTime"], ",".join(shape["openAt"]), shape["reason"])
-    return [shape["name"], shape["circuit"] or "-", str(shape["parked"]), *(cell or "-" for cell in cells)]
+def _route_row(route: RouteOut) -> list[str]:
+    cells = (route.target, route.since, route.next_probe_time, ",".join(route.open_at), route.reason)
+    return [route.name, route.circuit or "-", str(route.parked), *(cell or "-" for cell in cells)]

@@ -24,8 +24,8 @@ from delayq.cli.options import (
     properties_of,
 )
 from delayq.message import Message, State
+from delayq.text.answers import instant, scheduled_out
 from delayq.text.output import Output
-from delayq.text.shapes import instant, scheduled_shape
 
 __all__ = ["schedule"]
 
@@ -75,7 +75,7 @@ def schedule(
         )
         scheduled = client.schedule(message)
     if json:
-        Output().json(scheduled_shape(scheduled))
+        Output().json(scheduled_out(scheduled))
     else:
         Output().line(scheduled.id, instant(scheduled.due) or "-", _how(scheduled))
     return 0

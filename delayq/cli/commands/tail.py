@@ -20,8 +20,8 @@ from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets.redis_stream.target import redis_url_of
+from delayq.text.answers import instant
 from delayq.text.output import Output, say
-from delayq.text.shapes import instant
 
 __all__ = ["tail"]
 

@@ -1,0 +1,319 @@
+"""What the HTTP API and `--json` answer of what the library knows."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from delayq import Scheduled
+from delayq.client.route_states import RouteState
+from delayq.codec import BODY_JSON, Record
+from delayq.nodes import NodeLine, owners_of
+from delayq.store.commands import DeadLetter, Found, QueueStats
+from delayq.times import format_instant
+
+__all__ = [
+    "DeadLetterOut", "DeadLettersOut", "FoundOut", "MessageOut", "Ms", "NodeOut", "NodesOut", "QueuesOut", "RouteOut",
+    "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "Time", "dead_letter_out", "instant", "nodes_out",
+    "queues_out", "routes_out", "scheduled_out", "state_out", "stats_out",
+]  # fmt: skip
+
+Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
+Ms = Annotated[int, Meta(description="Unix ms")]
+
+
+def instant(ms: int | None) -> str | None:
+    """RFC 3339, if there is a time."""
+    return None if ms is None else format_instant(ms)
+
+
+class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
+    """The message as it stands: the id to use from now on, its queue, its state, and its due."""
+
+    id: str
+    queue: int
+    state: Annotated[str, Meta(description="scheduled; delivered or dead, when that id is so already")]
+    due_time: Time | None
+    due_ms: Ms | None
+
+
+class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The message as it was scheduled, with the due asked for; `bodyBase64` when its body is bytes.
+
+    What it was scheduled without is left out.
+    """
+
+    topic: str
+    expect_date: Time
+    body: Raw | str | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    tags: str = ""
+    keys: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+    ordering_key: str = ""
+    max_attempts: int | None = None
+    expire_after: int | None = None
+
+
+class StateOut(msgspec.Struct, rename="camel"):
+    """What is known of an id. `message` is null once it has ended; `reason` says why it is dead, or what parked it."""
+
+    id: str
+    queue: int
+    state: Annotated[
+        str,
+        Meta(
+            description="scheduled, due, in_flight, retrying, parked or dead; for a while: delivered, cancelled, "
+            "removed_in_flight (cancelled when it may have been forwarded), discarded (as a dead letter)"
+        ),
+    ]
+    attempts: Annotated[int, Meta(description="failed ones")]
+    due_time: Annotated[Time | None, Meta(description="of the next attempt; null while it is parked or dead")]
+    due_ms: Ms | None
+    ended_time: Time | None
+    reason: str | None
+    next_probe_time: Annotated[Time | None, Meta(description="when the target of a parked one is tried next")]
+    message: MessageOut | None
+
+
+class FoundOut(msgspec.Struct):
+    """The messages that carry a business key and have not ended, by due."""
+
+    messages: list[StateOut]
+
+
+class DeadLetterOut(msgspec.Struct, rename="camel"):
+    """A message that was given up."""
+
+    id: str
+    queue: int
+    dead_time: Time
+    attempts: int
+    reason: str
+    message: MessageOut | None
+
+
+class DeadLettersOut(msgspec.Struct, rename="camel"):
+    """A page. `nextPageToken` is null on the last one."""
+
+    dead_letters: list[DeadLetterOut]
+    next_page_token: str | None
+
+
+class QueueOut(msgspec.Struct, rename="camel"):
+    """A queue. Counts are messages; headLateness is by how many ms its earliest message is overdue."""
+
+    queue: int
+    depth: Annotated[int, Meta(description="messages scheduled, due, in flight or retrying")]
+    due: int
+    head_due_time: Time | None
+    head_lateness: int
+    parked: int
+    dead: int
+    remembered: Annotated[int, Meta(description="ids that have ended and are still known")]
+    owner: Annotated[str | None, Meta(description="the live node that delivers from it, by its own last line")]
+    epoch: str | None
+    closed: Annotated[bool, Meta(description="of an older layout: it takes no new messages, and goes when it is empty")]
+
+
+class QueuesOut(msgspec.Struct):
+    """All queues."""
+
+    queues: list[QueueOut]
+
+
+class NodeQueueOut(msgspec.Struct):
+    """A queue that a node says it owns, and since when."""
+
+    queue: int
+    epoch: str
+    since: Time | None
+
+
+class NodeOut(msgspec.Struct, rename="camel"):
+    """A node, by the line that it writes every 5 s; null is what an older worker does not say. Times are its own."""
+
+    node: str
+    address: Annotated[str | None, Meta(description="host:port of its own HTTP server")]
+    version: Annotated[str | None, Meta(description="of delayq")]
+    since: Annotated[Time | None, Meta(description="when it was started")]
+    seen: Annotated[Time, Meta(description="when it wrote its line")]
+    stale: Annotated[bool, Meta(description="the line is older than 15 s: the node is gone, or cut off from Redis")]
+    coordinator: Annotated[str | None, Meta(description="local or zookeeper")]
+    handed_over: Annotated[Time | None, Meta(description="when it last gave a queue up to another node")]
+    queues: list[NodeQueueOut]
+
+
+class NodesOut(msgspec.Struct):
+    """All nodes, by name."""
+
+    nodes: list[NodeOut]
+
+
+class RouteOut(msgspec.Struct, rename="camel"):
+    """A route, as live workers tell of it every 5 s. Each worker has a circuit of its own."""
+
+    name: str
+    target: Annotated[str | None, Meta(description="its kind and hosts; null if no live worker has the route")]
+    circuit: Annotated[str | None, Meta(description="open (at one worker at least) or closed; null as above")]
+    reason: Annotated[str | None, Meta(description="what the target said last, where it has been open for longest")]
+    since: Annotated[Time | None, Meta(description="when the first of them opened")]
+    next_probe_time: Annotated[Time | None, Meta(description="when the target is tried next")]
+    open_at: Annotated[list[str], Meta(description="the nodes at which it is open")]
+    parked: Annotated[int, Meta(description="messages that are set aside for the target")]
+
+
+class RoutesOut(msgspec.Struct):
+    """All routes, in the order of the workers' table."""
+
+    routes: list[RouteOut]
+
+
+class StatsOut(msgspec.Struct, rename="camel"):
+    """All queues together; headLateness is the largest. `counters` count since the store was made."""
+
+    now: Time
+    queues: int
+    depth: int
+    due: int
+    head_lateness: int
+    parked: int
+    dead: int
+    remembered: int
+    counters: dict[str, int]
+
+
+def scheduled_out(scheduled: Scheduled) -> ScheduledOut:
+    """A message that was taken, now or before."""
+    return ScheduledOut(scheduled.id, scheduled.queue, scheduled.state, instant(scheduled.due), scheduled.due)
+
+
+def state_out(found: Found) -> StateOut:
+    """What is known of an id."""
+    return StateOut(
+        found.id,
+        found.queue,
+        found.state,
+        found.attempts,
+        instant(found.due),
+        found.due,
+        instant(found.ended),
+        found.reason,
+        instant(found.next_probe),
+        _message_out(found.record),
+    )
+
+
+def dead_letter_out(letter: DeadLetter) -> DeadLetterOut:
+    """A dead letter."""
+    time = format_instant(letter.buried)
+    return DeadLetterOut(letter.id, letter.queue, time, letter.attempts, letter.reason, _message_out(letter.record))
+
+
+def _message_out(record: Record | None) -> MessageOut | None:
+    if record is None:
+        return None
+    return MessageOut(
+        record.topic,
+        format_instant(record.asked),
+        **_body(record),
+        tags=record.tags,
+        keys=record.keys,
+        properties=record.properties,
+        ordering_key=record.ordering_key,
+        max_attempts=record.max_attempts,
+        expire_after=record.expire_after,
+    )
+
+
+def _body(record: Record) -> dict[str, Any]:
+    body = record.body
+    if isinstance(body, bytes):
+        return {"body_base64": base64.b64encode(body).decode()}
+    # JSON as it came: numbers keep all their digits.
+    return {"body": Raw(record.payload) if record.flags & BODY_JSON else body}
+
+
+def queues_out(queues: list[QueueStats], nodes: Mapping[str, NodeLine]) -> QueuesOut:
+    """The figures of each queue, and who owns it."""
+    owners = owners_of(nodes.values(), {stats.queue: stats.epoch for stats in queues})
+    return QueuesOut(
+        [
+            QueueOut(
+                stats.queue,
+                stats.scheduled,
+                stats.due,
+                instant(stats.head_due),
+                stats.head_lateness,
+                stats.parked,
+                stats.dead,
+                stats.remembered,
+                owners.get(stats.queue),
+                stats.epoch,
+                stats.closed,
+            )
+            for stats in queues
+        ]
+    )
+
+
+def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
+    """The nodes as their lines tell of them."""
+    return NodesOut(
+        [
+            NodeOut(
+                line.node,
+                line.address or None,
+                line.version or None,
+                instant(line.since),
+                format_instant(line.seen),
+                line.stale,
+                line.coordinator or None,
+                instant(line.handed_over),
+                [NodeQueueOut(queue, owned.epoch, instant(owned.since)) for queue, owned in line.queues.items()],
+            )
+            for line in nodes.values()
+        ]
+    )
+
+
+def routes_out(routes: Iterable[RouteState]) -> RoutesOut:
+    """The routes as the nodes' lines tell of them."""
+    return RoutesOut(
+        [
+            RouteOut(
+                route.name,
+                route.target or None,
+                route.circuit,
+                route.reason,
+                instant(route.since),
+                instant(route.next_probe),
+                list(route.open_at),
+                route.parked,
+            )
+            for route in routes
+        ]
+    )
+
+
+def stats_out(queues: list[QueueStats]) -> StatsOut:
+    """The figures of all queues together."""
+    counters: dict[str, int] = {}
+    for queue in queues:
+        for name, count in queue.counters.items():
+            counters[name] = counters.get(name, 0) + count
+    return StatsOut(
+        now=format_instant(max(queue.now for queue in queues)),
+        queues=len(queues),
+        depth=sum(queue.scheduled for queue in queues),
+        due=sum(queue.due for queue in queues),
+        head_lateness=max(queue.head_lateness for queue in queues),
+        parked=sum(queue.parked for queue in queues),
+        dead=sum(queue.dead for queue in queues),
+        remembered=sum(queue.remembered for queue in queues),
+        counters=counters,
+    )
