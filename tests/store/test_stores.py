@@ -49,7 +49,9 @@ def make(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 class Trickling:
-    """A server that lets in, then answers a command by a reply that never ends, a byte at a time."""
+    """A server that lets in, then sends `first`, and a bit now and then: by itself a reply that never ends."""
+
+    first, then = b"$1000\r\n", b"x"
 
     def __init__(self) -> None:
         self._listener = socket.create_server((LOCALHOST, 0))
@@ -62,8 +64,12 @@ class Trickling:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join(20)
+        self.wait()
         self._listener.close()
+
+    def wait(self) -> None:
+        """Until it was given up, or has sent enough."""
+        self._thread.join(20)
 
     def _serve(self) -> None:
         taken, _ = self._listener.accept()
@@ -72,15 +78,24 @@ class Trickling:
             while b"ECHO" not in asked:
                 asked = taken.recv(4096)
                 taken.sendall(b"+OK\r\n" * asked.count(b"SETINFO"))
-            taken.sendall(b"$1000\r\n")
+            taken.sendall(self.first)
             taken.settimeout(0.02)
             for _ in range(500):
-                taken.sendall(b"x")
                 try:
+                    taken.sendall(self.then)
                     self.given_up = taken.recv(1) == b""
                 except TimeoutError:
                     continue
+                except ConnectionError:  # a close with something unread
+                    self.given_up = True
                 return
+
+
+class Slow(Trickling):
+    """Answers two commands at once, and one more now and then."""
+
+    then = b"$1\r\nx\r\n"
+    first = 2 * then
 
 
 def no_question(answer: Any) -> Plan[Any]:
@@ -323,6 +338,29 @@ def test_what_is_begun_with_nobody_there_ends_with_an_error_for_each() -> None:
         answers = store.end(store.begin([echo("a"), echo("b")]))
         assert [type(answer) for answer in answers] == [NotDone, NotDone]
     store.close()
+
+
+def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits() -> None:
+    """Each reply comes well within the time-out."""
+    with Slow() as server:
+        store = Store(f"redis://{LOCALHOST}:{server.port}/0")
+        begun = store.begin([echo("x")] * AHEAD, within=300)
+        answers = store.end(begun)
+        assert answers[1] == "x"
+        assert isinstance(answers[-1], StoreUnavailable)
+    assert server.given_up
+    store.close()
+
+
+async def test_asyncio_does_not_wait_for_it_either() -> None:
+    with Slow() as server:
+        store = AsyncStore(f"redis://{LOCALHOST}:{server.port}/0")
+        answers = await store.end(await store.begin([echo("x")] * AHEAD, within=300))
+        assert answers[1] == "x"
+        assert isinstance(answers[-1], StoreUnavailable)
+        await asyncio.to_thread(server.wait)  # the loop has yet to close the connection
+    assert server.given_up
+    await store.close()
 
 
 # -- lost replies --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from workers.queue.pull_job import Mover, PullJob
-from workers.queue.puller import SLICES, Puller
+from workers.queue.puller import HUNG, SLICES, Puller
 
 __all__ = ["CHECKS", "Job", "Servers", "command"]
 
@@ -38,7 +38,8 @@ class Servers:
         self.meanwhile: Callable[[], None] | None = None
         self.places: dict[str, tuple[str, int]] = {}
 
-    def begin(self, commands: Iterable[Command[Any]]) -> Begun:
+    def begin(self, commands: Iterable[Command[Any]], *, within: float) -> Begun:
+        assert within < HUNG / 2
         self.packets.append([str(one.args[0]) for one in commands])
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)

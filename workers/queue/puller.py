@@ -20,11 +20,13 @@ from delayq.store.connect.address import Node
 from delayq.store.connect.store import Begun, Store
 from workers.queue.pull_job import PullJob
 
-__all__ = ["HUNG", "SLICES", "Puller", "Pullers"]
+__all__ = ["HUNG", "PACKET_TIMEOUT", "SLICES", "Puller", "Pullers"]
 
 #: How many backlogs are pulled from in a packet: what is fresh waits for no more than these.
 SLICES: Final = 4
-#: ms after which a packet under way counts as hung; each wait for a reply is bounded far below.
+#: ms after which nothing of a packet is waited for any more; what was not answered by then was not heard.
+PACKET_TIMEOUT: Final = 8_000
+#: ms after which a packet under way counts as hung.
 HUNG: Final = 20_000
 #: How many packets are under way at a time, if there are backlogs for them.
 PACKETS: Final = 2
@@ -201,7 +203,7 @@ class Puller:
         if not asked:
             return
         try:
-            begun = self._store.begin(packet) if packet else None
+            begun = self._store.begin(packet, within=PACKET_TIMEOUT) if packet else None
         except Exception:
             _fail(job for job, _ in asked)
             return

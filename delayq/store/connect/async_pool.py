@@ -19,13 +19,15 @@ class AsyncPool:
         self._server = server
         self._idle: list[Connection] = []
 
-    async def take(self) -> Connection:
-        """An idle connection, or a new one; raises what redis-py does."""
+    async def take(self, until: float) -> Connection:
+        """An idle connection, or a new one, for use `until` then; raises what redis-py does."""
         try:
             connection = self._idle.pop()
         except IndexError:
             connection = None
-        return connection or await self.connect()  # not within, where an error would no longer know its own cause
+        connection = connection or await self.connect()  # not within, where an error would no longer know its own cause
+        connection.until = until
+        return connection
 
     async def connect(self) -> Connection:
         """A new connection; raises what redis-py does."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from math import inf
 from typing import Any, TypeVar
 
 import redis
@@ -21,7 +22,7 @@ from delayq.store.connect.async_cluster import AsyncCluster
 from delayq.store.connect.async_pool import AsyncPool
 from delayq.store.connect.async_sentinel import AsyncPrimary
 from delayq.store.connect.durability import Durability, DurableExchange
-from delayq.store.connect.event_loop import Connection, Semaphore, Server
+from delayq.store.connect.event_loop import CLOCK, Connection, Semaphore, Server
 from delayq.store.connect.exchange import FAULTS, Exchange, all_good, deposed, single
 from delayq.store.connect.peer import Peer
 
@@ -91,25 +92,30 @@ class AsyncStore:
 
         A lazy iterable is drawn from while the server works on what was sent before.
         """
+        return await self._run_until(inf, commands)
+
+    async def _run_until(self, until: float, commands: Iterable[Command[Any]]) -> list[Any]:
         if self._cluster is not None:
-            return await self._cluster.run_many(commands, self.durability)
+            return await self._cluster.run_many(commands, self.durability, until)
         if self.durability is None:
-            exchange = Exchange(commands, self._pool.peer, self._flags)
+            exchange = Exchange(commands, self._pool.peer, self._flags, until)
         else:
-            exchange = DurableExchange(commands, self._pool.peer, self._flags, self.durability)
+            exchange = DurableExchange(commands, self._pool.peer, self._flags, self.durability, until)
         return await self._run(exchange)
 
-    async def begin(self, commands: Iterable[Command[Any]]) -> AsyncBegun:
+    async def begin(self, commands: Iterable[Command[Any]], *, within: float = inf) -> AsyncBegun:
         """Send commands, and leave it to `end` to read the replies: the caller may do something else meanwhile.
 
-        In a cluster, or where changes have to be confirmed, nothing is left to `end`.
+        In a cluster, or where changes have to be confirmed, nothing is left to `end`. For what was not answered `within`
+        so many ms nobody waits any more.
         """
+        until = CLOCK.precise() + within
         if self._cluster is not None or self.durability is not None:
-            return AsyncBegun(None, answers=await self.run_many(commands))
-        exchange = Exchange(commands, self._pool.peer, self._flags)
+            return AsyncBegun(None, answers=await self._run_until(until, commands))
+        exchange = Exchange(commands, self._pool.peer, self._flags, until)
         begun = AsyncBegun(exchange)
         try:
-            begun.connection = await self._lend()
+            begun.connection = await self._lend(exchange)
             await self._send(begun.connection, exchange)
         except FAULTS as error:
             begun.error = error
@@ -154,7 +160,7 @@ class AsyncStore:
         return exchange.broke(error)
 
     async def _on_a_connection(self, exchange: Exchange) -> None:
-        connection = await self._lend()
+        connection = await self._lend(exchange)
         good = False
         try:
             await self._send(connection, exchange)
@@ -163,7 +169,7 @@ class AsyncStore:
         finally:
             await self._take_back(connection, good=good)
 
-    async def _lend(self) -> Connection:
+    async def _lend(self, exchange: Exchange) -> Connection:
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
             self._pool.forget_idle()
             if self._primary is not None:
@@ -172,7 +178,7 @@ class AsyncStore:
             self._process = os.getpid()  # last: another thread that sees it goes on with what is here
         await self._free.acquire()
         try:
-            return await self._pool.take()
+            return await self._pool.take(exchange.until)
         except BaseException:
             self._free.release()
             raise

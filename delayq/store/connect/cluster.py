@@ -50,11 +50,11 @@ class Cluster:
             pool = self._pools.setdefault(node, Pool(server, Peer(self._timeout)))
         return pool
 
-    def run_many(self, commands: Iterable[Command[Any]], durability: Durability | None) -> list[Any]:
+    def run_many(self, commands: Iterable[Command[Any]], durability: Durability | None, until: float) -> list[Any]:
         """Run commands, sending ahead of the replies to each primary; an error stands in its command's place."""
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
             self._begin()
-        spread = Spread(commands, self._slots, durability)
+        spread = Spread(commands, self._slots, durability, until)
         try:
             self._free.acquire()
         except TimeoutError as error:
@@ -116,7 +116,7 @@ class Cluster:
     def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
         pool = self._pool(node)
         try:
-            connection = pool.take()
+            connection = pool.take(spread.until)
         except FAULTS as error:
             spread.unreachable(node, routed, error)
             return None

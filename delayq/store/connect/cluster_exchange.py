@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import redis
@@ -124,13 +125,16 @@ class PrimaryLink:
 class Spread:
     """Commands on their way, their answers in order, and the links in use."""
 
-    def __init__(self, commands: Iterable[Command[Any]], slots: SlotMap, durability: Durability | None) -> None:
+    def __init__(
+        self, commands: Iterable[Command[Any]], slots: SlotMap, durability: Durability | None, until: float = inf
+    ) -> None:
         self.answers: list[Any] = []
         self.links: dict[Node, PrimaryLink] = {}
         self.down: dict[Node, Exception] = {}  # could not be reached in this round
         self.trouble: set[Node] = set()  # are asked last for the map
         self.stale = False  # the map has to be asked for
         self.durability = durability
+        self.until = until  # by the precise monotonic clock
         self._slots = slots
         self._commands = iter(commands)
         self._next: list[tuple[Routed, Exception]] = []

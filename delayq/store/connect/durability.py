@@ -9,6 +9,7 @@ unknown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -137,8 +138,10 @@ class Barrier:
 class DurableExchange(Exchange):
     """An exchange that ends with a barrier if it changed something."""
 
-    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, flags: bool, durability: Durability) -> None:
-        super().__init__(commands, peer, flags)
+    def __init__(
+        self, commands: Iterable[Command[Any]], peer: Peer, flags: bool, durability: Durability, until: float = inf
+    ) -> None:
+        super().__init__(commands, peer, flags, until)
         self._barrier = Barrier(durability)
         self._length: int | None = None  # of the answers that the caller gets; the barrier's stand behind them
         self._lost: set[int] = set()

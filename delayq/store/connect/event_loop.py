@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any, Final
 
 import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 
-from delayq.store.connect.options import CHUNK, EXHAUSTED, MISSING, connection_options, pin, reader, usable
+from delayq.clock import SystemClock
+from delayq.store.connect.options import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, pin, reader, usable
 
-__all__ = ["Connection", "Semaphore", "Server", "pause"]
+__all__ = ["CLOCK", "Connection", "Semaphore", "Server", "pause"]
 
+CLOCK: Final = SystemClock()
 #: Bytes that may wait in a transport; with more a send waits, too.
 UNSENT: Final = 64 * 1024
 
@@ -74,17 +77,23 @@ class Server:
 
 
 class Connection:
-    """A connection to one server, for one task at a time. Each send and each wait is bounded by the time-out."""
+    """A connection to one server, for one task at a time.
 
-    __slots__ = ("_made", "_reader", "_timeout")
+    Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock.
+    """
+
+    __slots__ = ("_made", "_reader", "_timeout", "until")
 
     def __init__(self, made: Any, timeout: float) -> None:
+        self.until = inf
         self._made = made
         self._reader = reader()
         self._timeout = timeout
 
     async def send(self, packed: bytes) -> None:
         """Send commands."""
+        if CLOCK.precise() >= self.until:
+            raise TimeoutError(SLOW)
         writer = self._made._writer
         try:
             writer.write(packed)
@@ -97,6 +106,8 @@ class Connection:
     async def receive(self) -> Any:
         """The next reply; an error of the server's is returned (see `usable`)."""
         if (reply := self._reader.gets()) is MISSING:
+            if CLOCK.precise() >= self.until:
+                raise TimeoutError(SLOW)
             async with asyncio.timeout(self._timeout):  # of the whole reply, however it trickles
                 while reply is MISSING:
                     read = await self._made._reader.read(CHUNK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections import deque
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import Any, Final, TypeVar
 
 import redis
@@ -117,8 +118,9 @@ def as_unknown(error: StoreError) -> StoreError:
 class Exchange:
     """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
 
-    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, flags: bool) -> None:
+    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, flags: bool, until: float = inf) -> None:
         self.peer = peer
+        self.until = until  # by the precise monotonic clock; what is not answered by then is not heard
         self._flags = flags
         self.waiting: deque[tuple[int, Command[Any], int]] = deque()
         self.answers: list[Any] = []

@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from delayq.store.commands import Arg
 
-__all__ = ["CHUNK", "EXHAUSTED", "MISSING", "connection_options", "packed", "pin", "reader", "usable"]
+__all__ = ["CHUNK", "EXHAUSTED", "MISSING", "SLOW", "connection_options", "packed", "pin", "reader", "usable"]
 
 #: How much is read at once, in bytes.
 CHUNK: Final = 65_536
@@ -20,6 +20,8 @@ CHUNK: Final = 65_536
 MISSING: Final = object()
 #: What is told to one who waited in vain for others to be done with their connections.
 EXHAUSTED: Final = "no connection became free in time"
+#: What is told of replies that come, but would take longer than their caller waits.
+SLOW: Final = "the reply came too slowly"
 
 
 def connection_options(url: str, timeout: float) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from math import inf
 from typing import Any, TypeVar
 
 import redis
@@ -24,7 +25,7 @@ from delayq.store.connect.exchange import FAULTS, Exchange, all_good, deposed, s
 from delayq.store.connect.peer import Peer
 from delayq.store.connect.pool import Pool
 from delayq.store.connect.sentinel import Primary
-from delayq.store.connect.threads import Connection, Semaphore, Server
+from delayq.store.connect.threads import CLOCK, Connection, Semaphore, Server
 
 __all__ = ["Begun", "Store"]
 
@@ -92,25 +93,30 @@ class Store:
 
         A lazy iterable is drawn from while the server works on what was sent before.
         """
+        return self._run_until(inf, commands)
+
+    def _run_until(self, until: float, commands: Iterable[Command[Any]]) -> list[Any]:
         if self._cluster is not None:
-            return self._cluster.run_many(commands, self.durability)
+            return self._cluster.run_many(commands, self.durability, until)
         if self.durability is None:
-            exchange = Exchange(commands, self._pool.peer, self._flags)
+            exchange = Exchange(commands, self._pool.peer, self._flags, until)
         else:
-            exchange = DurableExchange(commands, self._pool.peer, self._flags, self.durability)
+            exchange = DurableExchange(commands, self._pool.peer, self._flags, self.durability, until)
         return self._run(exchange)
 
-    def begin(self, commands: Iterable[Command[Any]]) -> Begun:
+    def begin(self, commands: Iterable[Command[Any]], *, within: float = inf) -> Begun:
         """Send commands, and leave it to `end` to read the replies: the caller may do something else meanwhile.
 
-        In a cluster, or where changes have to be confirmed, nothing is left to `end`.
+        In a cluster, or where changes have to be confirmed, nothing is left to `end`. For what was not answered `within`
+        so many ms nobody waits any more.
         """
+        until = CLOCK.precise() + within
         if self._cluster is not None or self.durability is not None:
-            return Begun(None, answers=self.run_many(commands))
-        exchange = Exchange(commands, self._pool.peer, self._flags)
+            return Begun(None, answers=self._run_until(until, commands))
+        exchange = Exchange(commands, self._pool.peer, self._flags, until)
         begun = Begun(exchange)
         try:
-            begun.connection = self._lend()
+            begun.connection = self._lend(exchange)
             self._send(begun.connection, exchange)
         except FAULTS as error:
             begun.error = error
@@ -155,7 +161,7 @@ class Store:
         return exchange.broke(error)
 
     def _on_a_connection(self, exchange: Exchange) -> None:
-        connection = self._lend()
+        connection = self._lend(exchange)
         good = False
         try:
             self._send(connection, exchange)
@@ -164,7 +170,7 @@ class Store:
         finally:
             self._take_back(connection, good=good)
 
-    def _lend(self) -> Connection:
+    def _lend(self, exchange: Exchange) -> Connection:
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
             self._pool.forget_idle()
             if self._primary is not None:
@@ -173,7 +179,7 @@ class Store:
             self._process = os.getpid()  # last: another thread that sees it goes on with what is here
         self._free.acquire()
         try:
-            return self._pool.take()
+            return self._pool.take(exchange.until)
         except BaseException:
             self._free.release()
             raise

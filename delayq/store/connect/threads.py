@@ -9,14 +9,15 @@ from __future__ import annotations
 import queue
 import select
 import threading
+from math import inf
 from typing import Any, Final
 
 import redis
 
 from delayq.clock import SystemClock
-from delayq.store.connect.options import CHUNK, EXHAUSTED, MISSING, connection_options, pin, reader, usable
+from delayq.store.connect.options import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, pin, reader, usable
 
-__all__ = ["Connection", "Semaphore", "Server", "pause"]
+__all__ = ["CLOCK", "Connection", "Semaphore", "Server", "pause"]
 
 CLOCK: Final = SystemClock()
 #: Time-outs that a reply may trickle for: over a narrow line the reply to a pull of large messages takes long.
@@ -39,11 +40,15 @@ class Server:
 
 
 class Connection:
-    """A connection to one server, for one thread at a time. Each send and each wait is bounded by the time-out."""
+    """A connection to one server, for one thread at a time.
 
-    __slots__ = ("_buffer", "_made", "_reader", "_socket", "_timeout", "address")
+    Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock.
+    """
+
+    __slots__ = ("_buffer", "_made", "_reader", "_socket", "_timeout", "address", "until")
 
     def __init__(self, made: Any) -> None:
+        self.until = inf
         self._made = made
         self._timeout = made.socket_timeout * 1000  # ms
         self._socket = made._sock
@@ -53,21 +58,23 @@ class Connection:
 
     def send(self, packed: bytes) -> None:
         """Send commands."""
+        if CLOCK.precise() >= self.until:
+            raise TimeoutError(SLOW)
         self._socket.sendall(packed)
 
     def receive(self) -> Any:
         """The next reply; an error of the server's is returned (see `usable`)."""
         end: float | None = None
         while (reply := self._reader.gets()) is MISSING:
+            now = CLOCK.precise()
+            if end is None:
+                end = min(now + TRICKLES * self._timeout, self.until)
+            if now >= end:
+                raise TimeoutError(SLOW)
             size = self._socket.recv_into(self._buffer)
             if not size:
                 raise redis.exceptions.ConnectionError("Redis closed the connection")
             self._reader.feed(self._buffer, 0, size)
-            now = CLOCK.precise()
-            if end is None:
-                end = now + TRICKLES * self._timeout
-            elif now >= end:
-                raise TimeoutError("the reply came too slowly")
         return usable(reply)
 
     def readable(self, seconds: float) -> bool:

@@ -39,6 +39,15 @@ def test_a_primary_that_lost_its_scripts_gets_them_again(cluster: ClusterUnderTe
         cluster.primaries[turn].admin.script_flush()
 
 
+def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits(cluster: ClusterUnderTest) -> None:
+    store = Store(cluster.url)
+    wanted = [commands.stored_epoch(queue_keys(queue)) for queue in range(QUEUES)]
+    known = store.end(store.begin(wanted, within=HOUR))
+    assert all(isinstance(one, StoreUnavailable) for one in store.end(store.begin(wanted, within=0)))
+    assert store.end(store.begin(wanted)) == known
+    store.close()
+
+
 def test_a_slot_that_moves_while_messages_are_scheduled_loses_and_doubles_nothing(
     cluster: ClusterUnderTest, client: Client
 ) -> None:
