@@ -12,7 +12,7 @@ from delayq.routes import Route
 from delayq.targets import OK, Result
 from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.waiting import eventually
-from tests.workers.one_queue import OneQueue
+from tests.workers.one_queue import Hand, OneQueue
 from workers.sending.forwarder import OLDEST, Forwarder
 from workers.sending.message import LOOK_AGAIN, InFlightMessage
 
@@ -96,6 +96,57 @@ def test_one_that_is_cancelled_or_expires_while_it_waits_for_room_is_not_sent(wo
     hand.answer_all()
     assert hand.settle() == ["rest"]
     assert {id: one.reason for id, one in world.dead().items()} == {"old": "expired"}
+
+
+def owner(world: OneQueue) -> Hand:
+    """One that knows the topic."""
+    world.add("known")
+    hand = world.take_over()
+    hand.settle()
+    hand.answer_all()
+    hand.settle()
+    return hand
+
+
+def test_one_that_expires_while_the_answer_to_its_pull_lies_unread_is_not_sent(world: OneQueue) -> None:
+    hand = owner(world)
+    world.add("old", expire_after=50)
+    world.add("good", expire_after=51)
+    asked = hand.job.ask()
+    answers = world.store.run_many(asked)
+    world.advance(50)  # another packet is worked on
+    hand.job.take(answers)
+    assert hand.sending == ["good"]
+    hand.settle()
+    assert {id: one.reason for id, one in world.dead().items()} == {"old": "expired"}
+
+
+def test_one_that_by_one_of_both_clocks_is_in_time_still_is_sent(world: OneQueue) -> None:
+    hand = owner(world)
+    world.add("m", expire_after=50)
+    asked = hand.job.ask()
+    answers = world.store.run_many(asked)
+    world.advance(50)
+    hand.forwarders["general"]._clock.error = -1  # type: ignore[attr-defined]  # the node's own
+    hand.job.take(answers)
+    assert hand.sending == ["m"]
+
+
+def test_what_waits_for_room_is_looked_at_again_in_time_however_long_its_answer_lay_unread(world: OneQueue) -> None:
+    hand = owner(world)
+    for number in range(ROOM):
+        world.add(f"m{number:02}")
+    world.add("waits")
+    asked = hand.job.ask()
+    answers = world.store.run_many(asked)
+    world.advance(LOOK_AGAIN)
+    hand.job.take(answers)
+    assert len(hand.sending) == ROOM
+    assert world.cancel("waits") == "in_flight"
+    world.advance(1)
+    hand.answer_all()
+    hand.settle()
+    assert "waits" not in hand.sent
 
 
 def test_one_that_waits_for_room_while_a_clock_is_set_back_waits_for_its_due(world: OneQueue) -> None:

@@ -160,9 +160,10 @@ class InFlight:
         """Look again at everything from `due` on."""
         self._offset.rewind(due)
 
-    def accept(self, pulled: Pulled, settled: Set[bytes] = frozenset(), fresh: Cursor | None = None) -> None:
+    def accept(self, pulled: Pulled, now: int, settled: Set[bytes] = frozenset(), fresh: Cursor | None = None) -> None:
         """Take what a pull from the offset, or from the place of what is `fresh`, has brought, and send it on its way.
 
+        What has expired until `now` is not sent: the answer may have waited since the pull ran.
         A server that had lost its scripts may have pulled before it settled what this tick told it: `settled` stays out.
         """
         cursor = self._offset if fresh is None else fresh
@@ -187,7 +188,7 @@ class InFlight:
                 continue
             message.route = self._tenure.routes.find(topic)
             self._add(message)
-            share = self._goes(message, pulled.now, refused, gates)
+            share = self._goes(message, now, refused, gates)
             if share is not None:
                 message.stage = Stage.WAITING  # from now on, so that none of its key sets off beside it
                 ready.setdefault(share, []).append(message)

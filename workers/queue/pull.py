@@ -53,6 +53,7 @@ class Pulling:
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
         self._rescan_at = 0
+        self._asked_at = 0  # monotonic ms, when the last pulls set off
         self._now_offset: int | None = None  # Redis's now minus the monotonic clock
         self._next_due_at: float | None = None  # by the precise monotonic clock
 
@@ -100,6 +101,7 @@ class Pulling:
     def pulls(self, now: Now, *, backlog: bool) -> list[Pull]:
         """What to pull now; without `backlog` fresh messages only."""
         pulls = []
+        self._asked_at = self._clock.monotonic()
         if self._in_flight.waiting:
             self._flood.backlog_waits(self.now())
         elif backlog:
@@ -139,10 +141,13 @@ class Pulling:
     # -- after a pull ------------------------------------------------------------------------------------------------
 
     def see_clock(self, answers: Sequence[Pulled | StoreError | None]) -> None:
-        """Take in what time it is, from the answers to pulls: by the earlier one of both clocks."""
+        """Take in what time it is, from the answers to pulls: by the earlier one of both clocks.
+
+        The answers may have lain unread beside another packet, so time passes from when the pulls set off.
+        """
         for answer in answers:
             if isinstance(answer, Pulled):
-                self._now_offset = answer.now - self._clock.monotonic()
+                self._now_offset = answer.now - self._asked_at
 
     def failed(self, pull: Pull) -> None:
         """Nobody knows what it took."""
@@ -162,7 +167,7 @@ class Pulling:
             observer.pulled(pulled)
         if spans is not None and pulled.traces:
             spans.appended(pulled.traces, self._clock.now())
-        self._in_flight.accept(pulled, settled, pull.fresh)
+        self._in_flight.accept(pulled, min(self.now(), self._clock.now()), settled, pull.fresh)
         if pull.fresh is not None:
             self._flood.see_fresh(pulled)
             return
