@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
+import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,13 +26,17 @@ __all__ = [
     "in_pairs",
     "in_turns",
     "now",
+    "pairs_of",
     "progress",
     "rss",
+    "sure",
     "switches",
     "wait_for",
     "warn_if_busy",
 ]
 
+#: The standard error of the ratios, in parts of their median, with which they are enough.
+SURE: Final = 0.02
 _began = time.monotonic()
 T = TypeVar("T")
 
@@ -102,13 +108,18 @@ def wait_for(what: str, ready: Callable[[], bool], *, seconds: float, pause: flo
 
 
 def in_turns(
-    what: str, runs: int, measures: Mapping[str, Callable[[], T]], *, swap: bool = False
+    what: str,
+    runs: int,
+    measures: Mapping[str, Callable[[], T]],
+    *,
+    swap: bool = False,
+    enough: Callable[[Sequence[dict[str, T]]], bool] = lambda rounds: False,
 ) -> list[dict[str, T]]:
-    """Measure several things in turn, so that a slower minute of the machine slows them all.
+    """Measure several things in turn, so that a slower minute of the machine slows them all; `runs` times at most.
 
     With `swap` every second round is the other way round: the machine's getting slower, or faster, favours none.
     """
-    rounds = []
+    rounds: list[dict[str, T]] = []
     for number in range(1, runs + 1):
         found: dict[str, T] = {}
         for name in list(measures)[:: -1 if swap and number % 2 == 0 else 1]:
@@ -117,15 +128,40 @@ def in_turns(
             if isinstance(found[name], float):
                 progress(f"{what}: {found[name]:,.0f}")
         rounds.append(found)
+        if enough(rounds):
+            break
     return rounds
 
 
+def pairs_of(rounds: Sequence[Mapping[str, float]], limit: str = "limit") -> list[Pair]:
+    """delayq beside that limit, of each round."""
+    return [Pair(found["delayq"], found[limit]) for found in rounds]
+
+
+def sure(least: int) -> Callable[[Sequence[Mapping[str, float]]], bool]:
+    """Whether rounds of a limit and delayq are enough: so many at least, and the error of their ratios is 2 % or less."""
+
+    def enough(rounds: Sequence[Mapping[str, float]]) -> bool:
+        ratios = [pair.ratio for pair in pairs_of(rounds)]
+        if len(ratios) < max(2, least):
+            return False
+        return statistics.stdev(ratios) / math.sqrt(len(ratios)) <= SURE * statistics.median(ratios)
+
+    return enough
+
+
 def in_pairs(
-    what: str, runs: int, limit: Callable[[], float], ours: Callable[[], float], *, swap: bool = False
+    what: str,
+    runs: int,
+    limit: Callable[[], float],
+    ours: Callable[[], float],
+    *,
+    swap: bool = False,
+    least: int | None = None,
 ) -> list[Pair]:
-    """Measure the limit and ours in turn, as `in_turns` does."""
-    rounds = in_turns(what, runs, {"limit": limit, "delayq": ours}, swap=swap)
-    pairs = [Pair(found["delayq"], found["limit"]) for found in rounds]
+    """Measure the limit and ours in turn, as `in_turns` does; where `least` pairs or more are `sure`, no more."""
+    enough = sure(least or runs)
+    pairs = pairs_of(in_turns(what, runs, {"limit": limit, "delayq": ours}, swap=swap, enough=enough))
     progress(f"{what}: ratios {', '.join(f'{pair.ratio:.2f}' for pair in pairs)}")
     return pairs
 

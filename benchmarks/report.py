@@ -22,9 +22,10 @@ _HEAD: Final = """\
 
 Rendered from [results.json](benchmarks/results.json) by `./dev bench all`; do not edit. Ratios are what to look
 at: absolute figures belong to the machine. A limit is measured in the same run, in turn with delayq's own figure,
-and a ratio is the median of the ratios of these pairs. Everything runs on one machine against one Valkey with AOF
-(everysec) on fresh data, which does not rewrite its AOF meanwhile, except where lateness and idling are measured.
-What failover and scale run on is told with their figures.
+and a ratio is the median of the ratios of these pairs. Of the runs, or pairs, the least and the greatest are told, and how
+many they were: some are measured until the median is sure to 2 %, or there are enough. Everything runs on one machine
+against one Valkey with AOF (everysec) on fresh data, which does not rewrite its AOF meanwhile, except where lateness and
+idling are measured. What failover and scale run on is told with their figures.
 """
 
 
@@ -111,7 +112,9 @@ def _section(result: Result) -> str:
 def _row(figure: Figure) -> tuple[str, ...]:
     limit = "" if figure.limit is None else number(figure.limit)
     ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
-    runs = f"{number(min(figure.runs))} – {number(max(figure.runs))}" if len(figure.runs) > 1 else ""
+    runs = ""
+    if len(figure.runs) > 1:
+        runs = f"{number(min(figure.runs))} – {number(max(figure.runs))} ({len(figure.runs)})"
     goal = "" if figure.goal is None else figure.goal_text
     name = f"{figure.name} ({figure.parts_text})" if figure.parts else figure.name
     return (name, f"{number(figure.value)} {figure.unit}".strip(), limit, ratio, runs, goal, figure.verdict)

@@ -20,21 +20,24 @@ from delayq.store import checks
 from delayq.store.connect.store import Store
 
 __all__ = [
-    "LEFT_OUT", "NAMES", "NOTES", "STOLEN", "Environment", "Figure", "Pair", "Result", "environment", "load", "medians",
-    "number", "paired", "percentile", "save", "single",
+    "LEFT_OUT", "NAMES", "NOTES", "SECONDS", "STOLEN", "Environment", "Figure", "Pair", "Result", "commit", "environment",
+    "load", "medians", "number", "paired", "percentile", "save", "single",
 ]  # fmt: skip
 
-#: The benchmarks, in the order in which `all` runs them.
-NAMES: Final = (
-    "schedule", "http", "access", "drain", "steady", "lateness", "burst", "growth", "memory", "idle", "failover", "scale",
-    "targets", "spark", "peers",
-)  # fmt: skip
+#: The benchmarks, in the order in which `all` runs them, and about how many seconds each takes in full on two quiet cores.
+SECONDS: Final = {
+    "schedule": 120, "http": 200, "access": 110, "drain": 240, "steady": 360, "lateness": 340, "burst": 110, "growth": 200,
+    "memory": 80, "idle": 80, "failover": 320, "scale": 180, "targets": 540, "spark": 300, "peers": 400,
+}  # fmt: skip
+NAMES: Final = tuple(SECONDS)
 #: The detail that tells which share of the CPU time the host gave to other machines.
 STOLEN: Final = "CPU time stolen by the host"
 #: The detail that tells what this machine could not measure, and why.
 LEFT_OUT: Final = "left out"
 #: The detail that has sentences to be told with the figures.
 NOTES: Final = "notes"
+#: What the name of a commit ends with where files are changed.
+CHANGED: Final = "-changed"
 _TOLD_FROM: Final = 0.03
 ROOT: Final = Path(__file__).resolve().parent.parent
 
@@ -197,6 +200,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     figures: list[Figure]
     details: dict[str, Any] = {}
     elsewhere: bool = False
+    seconds: float = 0  # that it took
 
     @property
     def disturbance(self) -> str:
@@ -220,11 +224,17 @@ def _said(*command: str) -> str:
     return ran.stdout.strip() if ran.returncode == 0 else ""
 
 
+def commit() -> str:
+    """What is checked out here; `-changed` where that is not all."""
+    return (_said("git", "rev-parse", "--short=12", "HEAD") or "unknown") + (
+        CHANGED if _said("git", "status", "--porcelain") else ""
+    )
+
+
 def environment(url: str, feeder: str) -> Environment:
     """Ask the machine, and the server at `url`."""
     with closing(Store(url)) as store:
         server = store.run(checks.server())
-    changed = "-changed" if _said("git", "status", "--porcelain") else ""
     memory = _found("/proc/meminfo", r"^MemTotal:\s+(\d+)")
     return Environment(
         cpu=_found("/proc/cpuinfo", r"^model name\s*:\s*(.+)$"),
@@ -236,7 +246,7 @@ def environment(url: str, feeder: str) -> Environment:
         server=f"{server.name} {server.version}" + (f", {server.primaries} primaries" * (server.primaries > 1)),
         allocator=allocator(url),
         feeder=_said(feeder, "--version") if feeder else "a socket",
-        commit=(_said("git", "rev-parse", "--short=12", "HEAD") or "unknown") + changed,
+        commit=commit(),
     )
 
 

@@ -1,7 +1,8 @@
 """A process that reads topics' streams as a consumer does, and writes down when each message arrived.
 
-Arguments: Redis URL, topics with commas between, how many messages, the file to write to. Of each message it
-writes three numbers: its due (Unix ms), its arrival (Unix µs) and the time in its entry's id (Unix ms).
+Arguments: Redis URL, topics with commas between, how many messages, the file to write to, which is made when it begins to
+read. Of each message it writes three numbers: its due (Unix ms), its arrival (Unix µs) and the time in its entry's id (Unix
+ms).
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def main() -> None:
     """Consume, then write everything at once."""
     url, topics, count, path = sys.argv[1:]
     numbers: array[int] = array("q")
+    Path(path).touch()
     try:
         consume(url, topics.split(","), int(count), numbers)
     finally:

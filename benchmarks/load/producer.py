@@ -8,12 +8,14 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from benchmarks.harness import now
 from benchmarks.load.backlog import sleep_until
+from benchmarks.load.handshake import Handshake
 from benchmarks.load.messages import make
 from benchmarks.measures.schedule import schedule_all
 from delayq import Client, Message
@@ -24,7 +26,10 @@ TICK: Final = 5
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What is scheduled, and when: messages a second from a time on (Unix ms), least and most delay (ms)."""
+    """What is scheduled, and when: messages a second from a time on (Unix ms), least and most delay (ms).
+
+    Without a time (0) `Traffic` begins as soon as all its processes are there.
+    """
 
     url: str
     topics: tuple[str, ...]
@@ -37,10 +42,6 @@ class Plan(msgspec.Struct, frozen=True):
     def count(self) -> int:
         """How many messages."""
         return int(self.rate * self.seconds)
-
-    def arguments(self) -> list[str]:
-        """As `main` reads it."""
-        return [msgspec.json.encode(self).decode()]
 
 
 def batches(plan: Plan) -> Iterator[tuple[float, list[Message]]]:
@@ -62,11 +63,12 @@ def batches(plan: Plan) -> Iterator[tuple[float, list[Message]]]:
 
 
 def main() -> None:
-    """Carry out the plan in the first argument; prints by how many ms it was late at most."""
-    plan = msgspec.json.decode(sys.argv[1], type=Plan)
+    """Carry out on the Redis of the first argument the plan of the second; prints by how many ms it was late at most."""
+    url, path = sys.argv[1:]
     late = 0.0
-    with Client(plan.url) as client:
+    with Client(url) as client:
         client.context()
+        plan = msgspec.json.decode(Handshake(Path(path)).wait(), type=Plan)
         for moment, messages in batches(plan):
             sleep_until(moment)
             late = max(late, now() - moment)

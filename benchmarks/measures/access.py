@@ -33,15 +33,16 @@ SOCKETS: Final = 1_000
 CLIENTS: Final = 1_150
 #: Between two requests of the client whose answers are timed.
 PAUSE: Final = 0.005
-QUICK: Final = 2.0  # s of each measurement
-PAIRED: Final = 3.0  # s of each of a pair
+PAIRED: Final = 2.0  # s of each of a pair
+MOST_PAIRS: Final = 21
+LEAST_PAIRS: Final = 9
 GOAL_KEYS: Final = 0.95
 GOAL_SLOW_MS: Final = 20
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Single messages with a key beside the same without; the p99 beside slow sockets less that without them."""
-    seconds = QUICK if scale.quick else 10.0
+    seconds = PAIRED if scale.quick else 6.0
     details: dict[str, Any] = {}
     key, entry = make_key("benchmark", {"*": SCOPES}, rate=10**9)
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name, server_for(scale) as running:
@@ -63,9 +64,13 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             for port, given in ((open, ""), (guarded, key)):
                 rate(port, given, 1)  # warm up
             # Many short pairs: the difference is smaller than what the machine does from one second to the next.
-            count, each = (7, QUICK) if scale.quick else (31, PAIRED)
             pairs = in_pairs(
-                "access, with a key", count, lambda: rate(open, "", each), lambda: rate(guarded, key, each), swap=True
+                "access, with a key",
+                7 if scale.quick else MOST_PAIRS,
+                lambda: rate(open, "", PAIRED),
+                lambda: rate(guarded, key, PAIRED),
+                swap=True,
+                least=LEAST_PAIRS,
             )
             details["CPU µs a request"] = {
                 "without keys": used[open].each()["api"], "with a key": used[guarded].each()["api"]

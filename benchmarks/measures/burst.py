@@ -1,4 +1,4 @@
-"""A burst: all messages of one topic fall due in the same ms, while other topics get 200 messages a second.
+"""A burst: 300,000 messages of one topic fall due in the same ms, while other topics get 200 messages a second.
 
 The burst's drain rate is set beside that of a backlog with spread dues. The others' messages have no ordering
 key and delays of 100 to 500 ms; counted are those that fall due while the burst drains.
@@ -17,7 +17,7 @@ from benchmarks.harness import RssMeter, Scale, in_pairs
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until
 from benchmarks.load.messages import make, spread
 from benchmarks.load.producer import Plan
-from benchmarks.measures.drain import plain_rate
+from benchmarks.measures.drain import backlog, plain_rate
 from benchmarks.measures.lateness import Lateness, Traffic, lateness
 from benchmarks.results import Figure, paired, single
 from benchmarks.running.processes import server, worker
@@ -48,7 +48,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     bursts: list[Burst] = []
 
     def ours() -> float:
-        bursts.append(_measure(scale.messages))
+        bursts.append(_measure(backlog(scale)))
         return bursts[-1].rate
 
     pairs = in_pairs("burst", scale.runs, lambda: plain_rate(scale), ours)

@@ -1,6 +1,6 @@
 """Draining a backlog: messages scheduled ahead fall due together, and one worker forwards them all.
 
-Measured from the moment they fall due to the last one forwarded, in seven rounds (three with `--quick`). The limit is
+Measured from the moment they fall due to the last one forwarded, 300,000 at a time. The limit is
 `redis-cli --pipe` with HGET, XADD, ZREM and HDEL of the same messages, and a ZREM more of each that has a key. Beside it is
 another, told without a goal: the same in batches of 200, HMGET, 200 XADD, ZREMRANGEBYRANK, HDEL and a ZREM of all keys.
 Freeing scattered records is much of what the server does, so it matters what allocates them: it is measured on the wheel's
@@ -18,18 +18,19 @@ from typing import Any, Final
 
 import msgspec
 
-from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress
+from benchmarks.harness import CpuMeter, Scale, in_turns, now, pairs_of, progress, sure
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import make, spread
-from benchmarks.results import LEFT_OUT, Figure, Pair, paired
+from benchmarks.results import LEFT_OUT, Figure, paired
 from benchmarks.running import limit
 from benchmarks.running.processes import server, server_for, with_jemalloc, worker
 from delayq import Client
 from testbed.errors import ServerMissing
 
-__all__ = ["NULL_ROUTES", "VARIANTS", "Variant", "measure", "plain_rate", "run"]
+__all__ = ["NULL_ROUTES", "VARIANTS", "Variant", "backlog", "measure", "plain_rate", "run"]
 
 RATE: Final = "messages/s"
+BACKLOG: Final = 300_000
 NULL_ROUTES: Final = '[{"name":"null","match":"*","target":"null:"}]'
 
 
@@ -57,16 +58,15 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     details: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name:
         for variant in _variants(scale, details):
-            limits = Limits(Path(name), scale.messages, variant)
+            limits = Limits(Path(name), backlog(scale), variant)
             costs: list[dict[str, float]] = []
             measures = {
                 "limit": partial(limits.measure, limits.plain),
                 "batches": partial(limits.measure, limits.batches),
                 "delayq": partial(measure, variant, scale, costs),
             }
-            rounds = in_turns(f"drain {variant.name}", 2 * scale.runs + 1, measures, swap=True)
-            plain = [Pair(found["delayq"], found["limit"]) for found in rounds]
-            batches = [Pair(found["delayq"], found["batches"]) for found in rounds]
+            rounds = in_turns(f"drain {variant.name}", 2 * scale.runs + 1, measures, swap=True, enough=sure(scale.runs))
+            plain, batches = pairs_of(rounds), pairs_of(rounds, "batches")
             figures.append(paired(variant.name, RATE, plain, goal=variant.goal))
             figures.append(paired(f"{variant.name}, beside batches of {limit.BATCH}", RATE, batches))
             details[f"{variant.name}, CPU µs a message"] = costs
@@ -104,7 +104,7 @@ class Limits:
 
 def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> float:
     """Messages/s of delayq; what each cost is added to `costs`."""
-    count = scale.messages
+    count = backlog(scale)
     module = "benchmarks.running.worker_with_null" if variant.null else "workers"
     with (
         server_for(scale, binary=variant.binary) as running,
@@ -122,6 +122,11 @@ def measure(variant: Variant, scale: Scale, costs: list[dict[str, float]]) -> fl
         costs.append(meter.each())
         process.check()
         return count / seconds
+
+
+def backlog(scale: Scale) -> int:
+    """How many messages are drained at a time: seconds of work, which a larger backlog does not make faster or slower."""
+    return min(scale.messages, BACKLOG)
 
 
 def plain_rate(scale: Scale) -> float:

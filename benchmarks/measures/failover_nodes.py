@@ -62,7 +62,7 @@ class Nodes(msgspec.Struct, frozen=True):
 
 def measure(scale: Scale) -> Nodes:
     """Three nodes go through it all in one run."""
-    quiet = 5.0 if scale.quick else 15.0
+    quiet = 5.0 if scale.quick else 10.0
     progress(f"failover: {NODES} nodes, three ZooKeeper servers, {RATE:,} messages/s")
     with (
         tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
@@ -74,7 +74,7 @@ def measure(scale: Scale) -> Nodes:
         time.sleep(WARM_UP)
         rolling = _restart_all(team, traffic, quiet)
         kills = [_kill(team, traffic, name) for name in team.names[: scale.runs]]
-        quorum = _without_quorum(zookeeper, traffic, quiet, 15.0 if scale.quick else 120.0)
+        quorum = _without_quorum(zookeeper, traffic, quiet, 15.0 if scale.quick else 40.0)
         team.check()
         return Nodes(rolling, kills, quorum, traffic.finish())
 

@@ -19,7 +19,7 @@ __all__ = ["run"]
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure an idle worker."""
-    seconds = 10.0 if scale.quick else 30.0
+    seconds = 10.0 if scale.quick else 20.0
     runs = [_measure(seconds, number) for number in range(1, scale.runs + 1)]
     figures = [
         single("worker's CPU", "% of a core", [100 * cpu["worker"] / seconds for cpu, _ in runs], goal=0.5),

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
+from benchmarks.harness import CpuMeter, Scale, in_turns, now, progress, wait_for
 from benchmarks.load.consumer import Arrival, arrivals
+from benchmarks.load.handshake import Handshake
 from benchmarks.load.messages import DAY, make, spread
 from benchmarks.load.producer import Plan
 from benchmarks.measures.schedule import schedule_all
-from benchmarks.results import Figure, paired, percentile, single
+from benchmarks.results import Figure, Pair, paired, percentile, single
 from benchmarks.running.processes import Process, python, server_for, worker
 from delayq import Client
 
@@ -29,13 +32,17 @@ __all__ = ["GOALS", "Lateness", "Traffic", "highest", "lateness", "measure", "ru
 
 DELAYS: Final = (500, 3000)
 WARM_UP: Final = 4.0
+#: s that a producer and a consumer may take to start, and ms after which they begin then.
+STARTING: Final = 30.0
+SOON: Final = 100
 RATE: Final = 1_000
 GOALS: Final = {1000: {"p50": 0.8, "p99": 3.0}, 5000: {"p99": 6.0}}
 #: Messages pending besides, and how much later p99 may be with them.
 PENDING: Final = 1_000_000
 PENDING_TIMES: Final = 1.2
-#: The ladder's first rate, its p99 in ms, and the goal.
-LOWEST: Final = 4_000
+#: The ladder's first rate, the s that count of each, its p99 in ms, and the goal.
+LOWEST: Final = 5_000
+LADDER_SECONDS: Final = 6.0
 STEP: Final = 1.25
 HIGHEST_MS: Final = 10.0
 HIGHEST: Final = 10_000
@@ -70,19 +77,32 @@ class Traffic:
 
     def __init__(self, plan: Plan, folder: Path, reader: Sequence[str] = ()) -> None:
         self.plan = plan
-        self._file = folder / f"arrivals of {plan.topics[0]}"
+        name = plan.topics[0]
+        self._file = folder / f"arrivals of {name}"
+        self._handshake = Handshake(folder / f"plan of {name}")
+        self._reader = None if reader else self._file
         words = reader or ("-m", "benchmarks.load.consumer", plan.url, ",".join(plan.topics))
         self._consumer = python(*words, str(plan.count), str(self._file))
-        self._producer = python("-m", "benchmarks.load.producer", *plan.arguments())
+        self._producer = python("-m", "benchmarks.load.producer", plan.url, self._handshake.argument)
         self._running: tuple[Process, Process] | None = None
 
     def __enter__(self) -> Traffic:
-        self._running = (self._consumer.__enter__(), self._producer.__enter__())
+        with ExitStack() as stack:
+            self._running = (stack.enter_context(self._consumer), stack.enter_context(self._producer))
+            wait_for("a producer and a consumer", self._there, seconds=STARTING)
+            if not self.plan.start:
+                self.plan = msgspec.structs.replace(self.plan, start=now() + SOON)
+            self._handshake.tell(msgspec.json.encode(self.plan))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._producer.__exit__(*error)
-        self._consumer.__exit__(*error)
+        self._stack.__exit__(*error)
+
+    def _there(self) -> bool:
+        for process in self._running or ():
+            process.check()
+        return self._handshake.ready() and (self._reader is None or self._reader.exists())
 
     def wait(self) -> tuple[list[Arrival], float]:
         """Wait until all is sent and has arrived: the arrivals, and by how many ms the producer was late."""
@@ -98,35 +118,32 @@ class Traffic:
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-    """Measure both rates."""
+    """Measure both rates, and the lower one with many messages pending, in turns; then the ladder."""
+    seconds, many = (8.0, PENDING // 10) if scale.quick else (16.0, PENDING)
+    pending = f"at {RATE:,}/s with {many:,} pending"
+    measures = {_at(rate): partial(measure, scale, rate, seconds) for rate in GOALS}
+    measures[pending] = partial(measure, scale, RATE, seconds, many)
+    rounds = in_turns("lateness", scale.runs, measures, swap=True)
     figures = []
     details: dict[str, Any] = {}
     for rate, goals in GOALS.items():
-        runs = [measure(scale, rate, 8.0 if scale.quick else 30.0, number) for number in range(1, scale.runs + 1)]
+        runs = [found[_at(rate)] for found in rounds]
         found = [late for late, _ in runs]
-        name = f"at {rate:,}/s"
         figures += [
-            single(f"{name}, {what}", "ms", [late.consumer[what] for late in found], goal=goals.get(what))
+            single(f"{_at(rate)}, {what}", "ms", [late.consumer[what] for late in found], goal=goals.get(what))
             for what in PERCENTILES
         ]
-        figures.append(single(f"{name}, early", "messages", [late.early for late in found], goal=0))
-        details[name] = [msgspec.to_builtins(late) | more for late, more in runs]
-    figures.append(_with_pending(scale))
+        figures.append(single(f"{_at(rate)}, early", "messages", [late.early for late in found], goal=0))
+        details[_at(rate)] = [msgspec.to_builtins(late) | more for late, more in runs]
+    pairs = [Pair(*(found[name][0].consumer["p99"] for name in (pending, _at(RATE)))) for found in rounds]
+    figures.append(paired(f"{pending}, p99 beside that without", "ms", pairs, goal=PENDING_TIMES, at_most=True))
     if not scale.quick:
-        figures.append(highest(lambda rate: measure(scale, rate, 8.0, 1)[0].consumer["p99"]))
+        figures.append(highest(lambda rate: measure(scale, rate, LADDER_SECONDS)[0].consumer["p99"]))
     return figures, details
 
 
-def _with_pending(scale: Scale) -> Figure:
-    """p99 with many pending, beside that without."""
-    seconds, many = (4.0, PENDING // 10) if scale.quick else (20.0, PENDING)
-
-    def p99(pending: int) -> float:
-        return measure(scale, RATE, seconds, 1, pending)[0].consumer["p99"]
-
-    pairs = in_pairs(f"lateness with {many:,} pending", scale.runs, lambda: p99(0), lambda: p99(many), swap=True)
-    name = f"at {RATE:,}/s with {many:,} pending, p99 beside that without"
-    return paired(name, "ms", pairs, goal=PENDING_TIMES, at_most=True)
+def _at(rate: int) -> str:
+    return f"at {rate:,}/s"
 
 
 def highest(p99: Callable[[int], float]) -> Figure:
@@ -148,9 +165,8 @@ def highest(p99: Callable[[int], float]) -> Figure:
     return single(name, "messages/s", [reached], goal=HIGHEST, at_most=False, parts=[parts])
 
 
-def measure(scale: Scale, rate: int, seconds: float, number: int, pending: int = 0) -> tuple[Lateness, dict[str, Any]]:
+def measure(scale: Scale, rate: int, seconds: float, pending: int = 0) -> tuple[Lateness, dict[str, Any]]:
     """Lateness at one rate, with so many pending besides, and what else is worth knowing."""
-    progress(f"lateness at {rate:,}/s for {seconds:.0f} s, run {number}")
     with (
         tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
         server_for(scale, rewrites=True) as running,
@@ -158,13 +174,12 @@ def measure(scale: Scale, rate: int, seconds: float, number: int, pending: int =
     ):
         with Client(running.url) as client:
             schedule_all(client, make(pending, spread(int(now()) + 2 * DAY, DAY)))
-        start = now() + 2000
-        plan = Plan(running.url, ("order.cancel",), rate, start, WARM_UP + seconds, DELAYS)
+        plan = Plan(running.url, ("order.cancel",), rate, 0, WARM_UP + seconds, DELAYS)
         with Traffic(plan, Path(folder)) as traffic:
+            first = traffic.plan.start + 1000 * WARM_UP
             meter = CpuMeter(server=running.pid, worker=process.pid)
             arrived, late_producer = traffic.wait()
             meter.end(len(arrived))
-        first = start + 1000 * WARM_UP
         found = lateness([one for one in arrived if first <= one.due < first + 1000 * seconds])
     progress(f"lateness at {rate:,}/s: {found.consumer}")
     return found, {"producer late, ms": round(late_producer, 1), "CPU µs a message": meter.each()}

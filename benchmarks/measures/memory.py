@@ -1,4 +1,4 @@
-"""Memory of a pending message beyond its record: `used_memory` with messages pending and without.
+"""Memory of a pending message beyond its record: `used_memory` with 500,000 messages pending and without.
 
 Measured without and with one business key, whose text is part of the record; on Valkey, and on Redis where it is
 installed.
@@ -36,8 +36,8 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         plain, keyed = [], []
         for number in range(1, scale.runs + 1):
             progress(f"memory on {name}, run {number} of {scale.runs}")
-            plain.append(overhead(scale.messages, 0, binary))
-            keyed.append(overhead(scale.messages, 1, binary))
+            plain.append(overhead(scale.messages // 2, 0, binary))
+            keyed.append(overhead(scale.messages // 2, 1, binary))
         extra = [with_key - without for with_key, without in zip(keyed, plain, strict=True)]
         for_message, for_key = GOALS[name]
         figures.append(single(f"{name}, a message beyond its record", "B", plain, goal=for_message))

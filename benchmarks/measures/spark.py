@@ -12,12 +12,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from benchmarks.harness import Scale, in_pairs, now, progress, wait_for
+from benchmarks.harness import Scale, in_pairs, in_turns, progress, wait_for
 from benchmarks.load.producer import Plan
 from benchmarks.load.spark_job import Job, Said, rows_of, write_table
 from benchmarks.measures.lateness import DELAYS, WARM_UP, Lateness, Traffic, lateness
@@ -70,9 +71,10 @@ def _measure(scale: Scale, table: Path, tenth: Path) -> tuple[list[Figure], dict
     pairs = in_pairs("backfill", scale.runs, lambda: _client(scale, table), ours)
     progress(f"memory with a {TIMES}th of the rows")
     few = [_backfill(scale, tenth) for _ in range(scale.runs)]
-    back = [_way_back(scale, tenth if scale.quick else table) for _ in range(scale.runs)]
-    without = [_late(scale, 0) for _ in range(scale.runs)]
-    beside = [_late(scale, JOB_RATE) for _ in range(scale.runs)]
+    back = _way_back(scale, tenth if scale.quick else table)
+    measures = {"alone": partial(_late, scale, 0), "beside a backfill": partial(_late, scale, JOB_RATE)}
+    rounds = in_turns("live traffic", scale.runs, measures, swap=True)
+    without, beside = ([found[name] for found in rounds] for name in measures)
     late = [one.consumer["p99"] / two.consumer["p99"] for one, two in zip(beside, without, strict=True)]
     figures = [
         paired("backfill beside the client, on one core", "messages/s", pairs, goal=GOAL),
@@ -85,7 +87,7 @@ def _measure(scale: Scale, table: Path, tenth: Path) -> tuple[list[Figure], dict
         single("live traffic's p99 beside a backfill with a rate", "ms", [one.consumer["p99"] for one in beside]),
         single("the one by the other", "×", late, goal=LATER),
     ]  # fmt: skip
-    figures.append(single("lost and reconciled, row by row as it was", "s", back))
+    figures.append(single("lost and reconciled, row by row as it was", "s", [back]))
     details = {"few": few, "many": many, "lateness alone": without, "lateness beside": beside}
     return figures, msgspec.to_builtins(details)
 
@@ -137,24 +139,22 @@ def _job(url: str, table: Path, rate: int = 0) -> Iterator[tuple[Process, Any]]:
 
 def _late(scale: Scale, rate: int) -> Lateness:
     """Lateness of live traffic; with a rate beside a backfill that goes on for as long."""
-    seconds = 8.0 if scale.quick else 30.0
+    seconds = 8.0 if scale.quick else 12.0
     rows = int(JOB_RATE * (seconds + WARM_UP + 2))
-    progress(f"live traffic for {seconds:.0f} s" + (f" beside a backfill of {rate:,}/s" if rate else ""))
     with (
         tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,
         server_for(scale, rewrites=True) as running,
         worker(running.url),
         _job(running.url, write_table(Path(folder), "live", rows), rate) as (process, go),
     ):
-        start = now() + 2000
-        plan = Plan(running.url, (LIVE_TOPIC,), LIVE_RATE, start, WARM_UP + seconds, DELAYS)
+        plan = Plan(running.url, (LIVE_TOPIC,), LIVE_RATE, 0, WARM_UP + seconds, DELAYS)
         with Traffic(plan, Path(folder)) as traffic:
+            first = traffic.plan.start + 1000 * WARM_UP
             if rate:
                 go()
             arrived, _ = traffic.wait()
             if rate:
                 process.wait(PATIENCE)
-        first = start + 1000 * WARM_UP
         found = lateness([one for one in arrived if first <= one.due < first + 1000 * seconds])
     progress(f"live traffic: {found.consumer}")
     return found

@@ -26,6 +26,7 @@ from benchmarks.brokers import NAMES, Broker, kit
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import CpuMeter, Scale, in_pairs, now, progress
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
+from benchmarks.load.handshake import Handshake
 from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.load.producer import Plan
 from benchmarks.measures.lateness import DELAYS, WARM_UP, Lateness, Traffic, lateness
@@ -137,7 +138,7 @@ def _lateness(scale: Scale, name: str, broker: Broker, details: dict[str, Any]) 
     runs = []
     for number in range(scale.runs):
         progress(f"{name}, lateness at {RATE:,}/s, run {number + 1}")
-        runs.append(_late(scale, name, broker, 8.0 if scale.quick else 30.0, _late_topic(number)))
+        runs.append(_late(scale, name, broker, 8.0 if scale.quick else 10.0, _late_topic(number)))
         progress(f"{name}, lateness: {runs[-1].consumer}")
     title = f"{name}, lateness at {RATE:,}/s"
     details[title] = msgspec.to_builtins(runs)
@@ -165,7 +166,7 @@ def _late(scale: Scale, name: str, broker: Broker, seconds: float, topic: str) -
 
 def _hung(scale: Scale, name: str, broker: Broker, details: dict[str, Any]) -> list[Figure]:
     """Another target's topic before, and while this one is hung with its messages due."""
-    seconds = 8.0 if scale.quick else 20.0
+    seconds = 8.0
     found: list[tuple[Lateness, Lateness]] = []
     for number in range(1, scale.runs + 1):
         progress(f"{name} hung, run {number}")
@@ -198,7 +199,10 @@ def _beside_hung(scale: Scale, name: str, broker: Broker, seconds: float) -> tup
         paused_at = start + 1000 * (WARM_UP + seconds)
         others = Plan(running.url, (OTHER_TOPIC,), OTHER_RATE, start, whole, DELAYS)
         its_own = Plan(running.url, (HUNG_TOPIC,), RATE, start, whole, DELAYS)
-        with Traffic(others, Path(folder)) as traffic, python("-m", "benchmarks.load.producer", *its_own.arguments()):
+        handshake = Handshake(Path(folder) / "its own plan")
+        producer = python("-m", "benchmarks.load.producer", running.url, handshake.argument)
+        with Traffic(others, Path(folder)) as traffic, producer:
+            handshake.tell(msgspec.json.encode(its_own))
             sleep_until(paused_at)
             broker.pause()
             try:

@@ -12,7 +12,7 @@ from benchmarks import __main__ as commandline
 from benchmarks import report
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale
-from benchmarks.results import NAMES, load, single
+from benchmarks.results import NAMES, SECONDS, load, single
 from delayq.errors import MissingExtra
 from testbed.errors import ServerMissing
 from tests.benchmarks.samples import ENVIRONMENT
@@ -27,6 +27,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         module = importlib.import_module(f"benchmarks.measures.{name}")
         monkeypatch.setattr(module, "run", lambda scale: (figures, {}))
     monkeypatch.setattr(commandline, "environment", lambda url, feeder: ENVIRONMENT)
+    monkeypatch.setattr(commandline, "commit", lambda: "none")
 
     def render(results: Any) -> Path:
         rendered.append("page")
@@ -49,7 +50,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("arguments", [
         [], ["nonsense"], ["idle", "--fast"], ["idle", "memory"], ["idle", "--redis-url", "redis://h"],
-        ["all", "--redis-url", "redis://h"],
+        ["all", "--redis-url", "redis://h"], ["idle", "--anew"],
     ],
 )  # fmt: skip
 def test_bad_use_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,17 +84,73 @@ def test_all_of_a_quick_run_says_so_and_renders_nothing(
     assert measured == []
 
 
-def test_what_was_measured_before_a_failure_is_kept(
+def failing(monkeypatch: pytest.MonkeyPatch, name: str, error: Exception) -> None:
+    def fails(scale: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(importlib.import_module(f"benchmarks.measures.{name}"), "run", fails)
+
+
+@pytest.mark.parametrize(
+    "error", [BenchmarkError("no worker\nits log"), ServerMissing("no worker"), KeyError("no worker")]
+)
+def test_all_goes_on_after_a_failure_and_says_so_in_the_end(
+    measured: list[str],
+    error: Exception,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failing(monkeypatch, "drain", error)
+    assert commandline.main(["all", "--json", str(tmp_path / "all.json")]) == 1
+    assert [one.name for one in load(tmp_path / "all.json")] == [name for name in NAMES if name != "drain"]
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"benchmarks: 1 of {len(NAMES)} failed: drain: ")
+    assert "no worker" in last
+    assert measured == []
+
+
+def test_what_was_measured_of_this_commit_is_left_out(
     measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(scale: Any) -> Any:
-        raise BenchmarkError("no worker")
+    monkeypatch.setattr(commandline, "commit", lambda: ENVIRONMENT.commit)
+    whole = ["all", "--json", str(tmp_path / "all.json")]
+    with monkeypatch.context() as once:
+        failing(once, "drain", BenchmarkError("no worker"))
+        assert commandline.main(whole) == 1
+    for name in set(NAMES) - {"drain"}:
+        failing(monkeypatch, name, BenchmarkError("again"))
+    assert commandline.main(whole) == 0
+    assert [one.name for one in load(tmp_path / "all.json")] == list(NAMES)
+    assert measured == ["page"]
+    assert "measured before, of this commit: schedule, http" in capsys.readouterr().err
+    assert commandline.main([*whole, "--anew"]) == 1
 
-    monkeypatch.setattr(importlib.import_module("benchmarks.measures.drain"), "run", fails)
-    assert commandline.main(["all", "--json", str(tmp_path / "all.json")]) == 1
-    assert [one.name for one in load(tmp_path / "all.json")] == ["schedule", "http", "access"]
-    assert "no worker" in capsys.readouterr().err
-    assert measured == []
+
+@pytest.mark.parametrize("here", ["another", f"{ENVIRONMENT.commit}-changed"])
+def test_what_was_measured_of_another_commit_is_measured_anew(
+    measured: list[str], here: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ["all", "--json", str(tmp_path / "all.json")]
+    assert commandline.main(whole) == 0
+    monkeypatch.setattr(commandline, "commit", lambda: here)
+    failing(monkeypatch, "drain", BenchmarkError("anew"))
+    assert commandline.main(whole) == 1
+
+
+def test_all_says_how_long_it_will_take(
+    measured: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commandline.main(["all", "--json", str(tmp_path / "all.json")]) == 0
+    said = capsys.readouterr().err
+    assert (
+        f"about {sum(SECONDS.values()) / 60:.0f} min on two quiet cores: schedule {SECONDS['schedule']} s, http" in said
+    )
+    assert f"{len(NAMES)} of {len(NAMES)}, about {SECONDS[NAMES[-1]] / 60:.0f} min to go" in said
+
+
+def test_all_takes_no_more_than_an_hour() -> None:
+    assert sum(SECONDS.values()) <= 3_600
 
 
 @pytest.mark.parametrize(
@@ -102,10 +159,7 @@ def test_what_was_measured_before_a_failure_is_kept(
 def test_what_this_machine_lacks_is_one_sentence_and_2(
     measured: list[str], error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(scale: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr(importlib.import_module("benchmarks.measures.failover"), "run", fails)
+    failing(monkeypatch, "failover", error)
     assert commandline.main(["failover", "--quick"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"benchmarks: {error}"
 

@@ -42,6 +42,20 @@ def test_limit_and_ours_are_measured_in_turn() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ratios", "count"),
+    [
+        ([1.0, 1.01, 0.99, 1.0, 1.0, 1.0], 3),
+        ([1.0, 1.2, 0.9, 1.0, 1.1, 0.8], 6),
+        ([1.0, 1.06, 0.98, 1.0, 1.01, 1.0], 4),
+    ],
+)
+def test_pairs_are_measured_until_their_ratio_is_sure_or_there_are_enough(ratios: list[float], count: int) -> None:
+    left = iter(ratios)
+    pairs = in_pairs("x", 6, lambda: 1.0, lambda: next(left), least=3)
+    assert [pair.ratio for pair in pairs] == ratios[:count]
+
+
+@pytest.mark.parametrize(
     ("goal", "at_most", "reached"),
     [(0.9, False, True), (0.91, False, False), (0.9, True, True), (0.89, True, False), (None, False, None)],
 )
@@ -85,14 +99,14 @@ def test_the_highest_rate_is_the_last_one_in_time_and_each_has_two_tries() -> No
 
     def p99(rate: int) -> float:
         tried.append(rate)
-        if rate > 6_000:
+        if rate > 7_000:
             raise BenchmarkError("the consumer did not see all")
-        return 50.0 if tried == [4_000, 5_000] else rate / 1_000
+        return 50.0 if tried == [5_000, 6_250] else rate / 1_000
 
     figure = highest(p99)
-    assert tried == [4_000, 5_000, 5_000, 6_250, 6_250]
-    assert (figure.value, figure.goal_text, figure.reached) == (5_000, "≥ 10000 messages/s", False)
-    assert figure.parts == {"p99 at 4,000/s": 4.0, "p99 at 5,000/s": 5.0}
+    assert tried == [5_000, 6_250, 6_250, 7_812, 7_812]
+    assert (figure.value, figure.goal_text, figure.reached) == (6_250, "≥ 10000 messages/s", False)
+    assert figure.parts == {"p99 at 5,000/s": 5.0, "p99 at 6,250/s": 6.25}
     assert highest(lambda rate: 11.0).value == 0
 
 

@@ -56,7 +56,7 @@ def test_memory_measures_messages_and_keys() -> None:
 def test_access_measures_beside_no_keys_and_beside_slow_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "SOCKETS", 20)
     monkeypatch.setattr(access, "CLIENTS", 30)
-    monkeypatch.setattr(access, "QUICK", 1.0)
+    monkeypatch.setattr(access, "PAIRED", 1.0)
     figures, details = access.run(Scale(True))
     assert [(figure.goal, figure.at_most) for figure in figures] == [(0.95, False), (20, True)]
     assert figures[0].ratio and figures[0].ratio > 0
