@@ -19,6 +19,7 @@ FOREIGN = (
     "PIP_PREFIX",
     "PIP_TARGET",
     "PIP_USER",
+    "PYTHONDONTWRITEBYTECODE",  # each process that is started, of tests or of up, would compile delayq anew
     "PYTHONHOME",
     "PYTHONPATH",
     "PYTHONSAFEPATH",  # the services are run by `python -m` from the checkout, which this forbids

@@ -258,7 +258,7 @@ def test_a_python_without_ensurepip_gets_a_sentence(checkout: Checkout, monkeypa
 
 
 def test_what_belongs_to_other_environments_is_left_behind(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"):
+    for name in environment.FOREIGN:
         monkeypatch.setenv(name, "/nowhere")
     checkout.prepare("dev")
-    assert not {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"} & set(os.environ)
+    assert os.environ.keys().isdisjoint(environment.FOREIGN)
