@@ -24,8 +24,9 @@ from tests.support.sentinels import SentinelsUnderTest, real_sentinels
 from tests.support.servers import ServerUnderTest, fake_server, real_server
 from tests.support.zookeeper import real_zookeeper
 
-# On a busy machine an example may take long; what hangs ends by pytest's own time-out.
-hypothesis.settings.register_profile("delayq", deadline=None)
+# On a busy machine an example may take long, and the first of all in a fresh checkout does in any case, as tables of Unicode
+# are made for it; what hangs ends by pytest's own time-out.
+hypothesis.settings.register_profile("delayq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("delayq")
 
 KINDS = ("fakeredis", "valkey", "redis7")
