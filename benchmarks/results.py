@@ -26,8 +26,8 @@ __all__ = [
 
 #: The benchmarks, in the order in which `all` runs them, and about how many seconds each takes in full on two quiet cores.
 SECONDS: Final = {
-    "schedule": 120, "http": 200, "access": 110, "drain": 240, "steady": 360, "lateness": 340, "burst": 110, "growth": 200,
-    "memory": 80, "idle": 80, "failover": 320, "scale": 180, "targets": 540, "spark": 300, "peers": 400,
+    "schedule": 80, "http": 170, "access": 110, "drain": 200, "steady": 310, "lateness": 300, "burst": 70, "growth": 210,
+    "memory": 80, "idle": 80, "failover": 290, "scale": 160, "targets": 550, "spark": 310, "peers": 380,
 }  # fmt: skip
 NAMES: Final = tuple(SECONDS)
 #: The detail that tells which share of the CPU time the host gave to other machines.

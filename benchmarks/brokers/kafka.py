@@ -23,7 +23,7 @@ PATIENCE: Final = 10.0
 class KafkaKit:
     """One broker, a partition a topic."""
 
-    messages = 300_000
+    messages = 200_000
     quick = 50_000
 
     @contextmanager

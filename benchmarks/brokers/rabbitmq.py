@@ -24,7 +24,7 @@ WITHIN: Final = 300.0
 class RabbitMQKit:
     """One broker, a durable queue a topic."""
 
-    messages = 100_000
+    messages = 50_000
     quick = 20_000
 
     @contextmanager

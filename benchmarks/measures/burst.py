@@ -1,4 +1,4 @@
-"""A burst: 300,000 messages of one topic fall due in the same ms, while other topics get 200 messages a second.
+"""A burst: 200,000 messages of one topic fall due in the same ms, while other topics get 200 messages a second.
 
 The burst's drain rate is set beside that of a backlog with spread dues. The others' messages have no ordering
 key and delays of 100 to 500 ms; counted are those that fall due while the burst drains.

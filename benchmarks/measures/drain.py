@@ -1,6 +1,6 @@
 """Draining a backlog: messages scheduled ahead fall due together, and one worker forwards them all.
 
-Measured from the moment they fall due to the last one forwarded, 300,000 at a time. The limit is
+Measured from the moment they fall due to the last one forwarded, 200,000 at a time. The limit is
 `redis-cli --pipe` with HGET, XADD, ZREM and HDEL of the same messages, and a ZREM more of each that has a key. Beside it is
 another, told without a goal: the same in batches of 200, HMGET, 200 XADD, ZREMRANGEBYRANK, HDEL and a ZREM of all keys.
 Freeing scattered records is much of what the server does, so it matters what allocates them: it is measured on the wheel's
@@ -30,7 +30,7 @@ from testbed.errors import ServerMissing
 __all__ = ["NULL_ROUTES", "VARIANTS", "Variant", "backlog", "measure", "plain_rate", "run"]
 
 RATE: Final = "messages/s"
-BACKLOG: Final = 300_000
+BACKLOG: Final = 200_000
 NULL_ROUTES: Final = '[{"name":"null","match":"*","target":"null:"}]'
 
 
@@ -65,7 +65,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
                 "batches": partial(limits.measure, limits.batches),
                 "delayq": partial(measure, variant, scale, costs),
             }
-            rounds = in_turns(f"drain {variant.name}", 2 * scale.runs + 1, measures, swap=True, enough=sure(scale.runs))
+            rounds = in_turns(f"drain {variant.name}", scale.runs + 2, measures, swap=True, enough=sure(scale.runs))
             plain, batches = pairs_of(rounds), pairs_of(rounds, "batches")
             figures.append(paired(variant.name, RATE, plain, goal=variant.goal))
             figures.append(paired(f"{variant.name}, beside batches of {limit.BATCH}", RATE, batches))

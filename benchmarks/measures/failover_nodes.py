@@ -74,7 +74,7 @@ def measure(scale: Scale) -> Nodes:
         time.sleep(WARM_UP)
         rolling = _restart_all(team, traffic, quiet)
         kills = [_kill(team, traffic, name) for name in team.names[: scale.runs]]
-        quorum = _without_quorum(zookeeper, traffic, quiet, 15.0 if scale.quick else 40.0)
+        quorum = _without_quorum(zookeeper, traffic, quiet, 15.0 if scale.quick else 30.0)
         team.check()
         return Nodes(rolling, kills, quorum, traffic.finish())
 

@@ -50,7 +50,7 @@ class Growth(msgspec.Struct):
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure growth."""
-    sizes = Sizes(300_000, 50_000, 1) if scale.quick else Sizes(3_000_000, 300_000, 3)
+    sizes = Sizes(300_000, 50_000, 1) if scale.quick else Sizes(3_000_000, 200_000, 3)
     plain, schedule, drained = Growth(), Growth(), Growth()
     for number in range(1, sizes.rounds + 1):
         progress(f"growth: {FEW:,} pending, run {number} of {sizes.rounds}")

@@ -40,7 +40,7 @@ GOALS: Final = {"batches of 100": 0.5, "single messages": 1.5}
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure batches and single messages."""
-    seconds = 4.0 if scale.quick else 8.0
+    seconds = 4.0 if scale.quick else 6.0
     details: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as name:
         folder = Path(name)

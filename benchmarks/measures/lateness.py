@@ -119,7 +119,7 @@ class Traffic:
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure both rates, and the lower one with many messages pending, in turns; then the ladder."""
-    seconds, many = (8.0, PENDING // 10) if scale.quick else (16.0, PENDING)
+    seconds, many = (8.0, PENDING // 10) if scale.quick else (12.0, PENDING)
     pending = f"at {RATE:,}/s with {many:,} pending"
     measures = {_at(rate): partial(measure, scale, rate, seconds) for rate in GOALS}
     measures[pending] = partial(measure, scale, RATE, seconds, many)

@@ -81,8 +81,8 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     measures: dict[str, Callable[[Peer], Found]] = {
         "one by one": partial(_one_by_one, 1_000 if scale.quick else 3_000),
         "at once": partial(_at_once, 10_000 if scale.quick else 20_000),
-        "drain": partial(_drain, 10_000 if scale.quick else 20_000),
-        "steady": partial(_steady, 3.0 if scale.quick else 6.0),
+        "drain": partial(_drain, 10_000 if scale.quick else 15_000),
+        "steady": partial(_steady, 3.0 if scale.quick else 5.0),
     }
     rounds: list[dict[str, Found]] = [{} for _ in range(scale.runs)]
     for what, measure in measures.items():

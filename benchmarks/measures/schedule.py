@@ -39,6 +39,7 @@ from testbed.errors import ServerMissing
 
 __all__ = ["accepted", "measure_limit", "run", "schedule_all"]
 
+MESSAGES: Final = 500_000
 GOALS = {0: 0.9, 1: 0.7}
 _KEYS = {0: "plain", 1: "one business key"}
 #: Where there is no redis-cli, this feeder measures the limit, so it must not be slower.
@@ -61,12 +62,13 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure both kinds of messages."""
     figures = []
     details: dict[str, Any] = {}
+    count = min(scale.messages, MESSAGES)
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder:
         path = Path(folder, "commands")
         for keys, goal in GOALS.items():
             what = f"schedule, {_KEYS[keys]}"
-            progress(f"{what}: preparing {scale.messages:,} messages")
-            messages = list(make(scale.messages, spread(int(now()) + DAY, DAY), keys=keys))
+            progress(f"{what}: preparing {count:,} messages")
+            messages = list(make(count, spread(int(now()) + DAY, DAY), keys=keys))
             limit.write_schedule(path, messages)
             costs: list[dict[str, float]] = []
             pairs = in_pairs(

@@ -139,7 +139,7 @@ def _job(url: str, table: Path, rate: int = 0) -> Iterator[tuple[Process, Any]]:
 
 def _late(scale: Scale, rate: int) -> Lateness:
     """Lateness of live traffic; with a rate beside a backfill that goes on for as long."""
-    seconds = 8.0 if scale.quick else 12.0
+    seconds = 8.0
     rows = int(JOB_RATE * (seconds + WARM_UP + 2))
     with (
         tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder,

@@ -66,8 +66,8 @@ APART: Final = 200
 #: Scheduled so many at a time, each time into one queue: all queues get some of every phase.
 TOGETHER: Final = 100
 #: Messages a second that are scheduled so, and by the commands of the limit.
-PACE: Final = 15_000
-BARE_PACE: Final = 15_000
+PACE: Final = 25_000
+BARE_PACE: Final = 25_000
 UNIT: Final = "µs a message"
 
 
@@ -138,7 +138,7 @@ class Meter:
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure deliveries in turn with the bare client, then all traffic."""
-    seconds = 2 if scale.quick else 6
+    seconds = 2 if scale.quick else 5
     measures = {
         BARE: partial(_bare, seconds, bare_client.plain),
         MINIMAL: partial(_bare, seconds, bare_client.by_script),

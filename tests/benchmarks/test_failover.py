@@ -82,7 +82,7 @@ def test_scale_tells_each_setup_and_takes_them_in_turn(monkeypatch: pytest.Monke
     monkeypatch.setattr(scale, "_measure", measure)
     found, _ = scale.run(Scale(False))
     setups = ["1 node", "2 nodes", "4 nodes", "Redis Cluster, 1 primary", "Redis Cluster, 3 primaries"]
-    assert measured == [(name, 300_000) for name in setups * 2]
+    assert measured == [(name, 200_000) for name in setups * 2]
     rates = {figure.name: figure.value for figure in found if figure.unit == "messages/s"}
     assert rates == {f"{name}, drained": 3_500.0 + 1_000 * place for place, name in enumerate(setups)}
     assert [figure.name for figure in found if "busiest" in figure.name] == [
