@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import socket
 import struct
 import subprocess
-import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from delayq.embedded.processes import LOCALHOST, free_port
 from testbed.errors import ServerError, ServerMissing
 from testbed.jars import cache, find_java, missing
-from testbed.process import ServerProcess
+from testbed.process import Server, ServerProcess
 
 __all__ = ["PASSWORD", "USER", "Kafka", "available"]
 
@@ -75,12 +73,12 @@ def available() -> None:
         raise ServerMissing("Kafka's classes are not on this machine: ./dev brokers fetch kafka")
 
 
-class Kafka:
+class Kafka(Server):
     """Brokers as child processes on 127.0.0.1; Kafka counts them from 1, and the first is the controller, too.
 
-    `data_dir` None is a temporary folder that `stop` removes. Ports and data stay the same over kill and start. With a
-    `certificate`, a PEM file with a key (PKCS #8) and its certificate, there is a listener for TLS, too. Not for several
-    threads.
+    `start`, `stop`, `kill`, `pause` and `resume` are for all of them, or for those of these numbers. Ports and data stay
+    the same over kill and start. With a `certificate`, a PEM file with a key (PKCS #8) and its certificate, there is a
+    listener for TLS, too. Not for several threads.
     """
 
     def __init__(
@@ -93,9 +91,7 @@ class Kafka:
         settings: Mapping[str, str] | None = None,
         certificate: Path | None = None,
     ) -> None:
-        self.data_dir = data_dir.resolve() if data_dir is not None else None
-        self._temporary = data_dir is None
-        self._stay = stay
+        super().__init__(NAME, data_dir, stay=stay)
         self._settings = {"num.partitions": str(partitions), **(settings or {})}
         self._certificate = certificate
         self._controller = free_port()
@@ -134,11 +130,9 @@ class Kafka:
         """
         available()
         java = str(find_java("Kafka"))
-        if self.data_dir is None:
-            self.data_dir = Path(tempfile.mkdtemp(prefix="delayq-kafka-")).resolve()
         try:
             for broker in self._at(numbers):
-                broker.start(java, self._folder(broker), self._settings_of(broker), self._cluster, self._stay)
+                broker.start(java, self._home(broker), self._settings_of(broker), self._cluster, self._stay)
             wanted = sum(pid is not None for pid in self.pids)
             for broker in self._at(numbers):
                 broker.wait(wanted)
@@ -151,46 +145,20 @@ class Kafka:
 
     def stop(self, *numbers: int) -> None:
         """Stop all in order, or these; without any named a temporary folder is removed."""
-        for broker in reversed(self._at(numbers)):  # the controller at last
-            if broker.process is not None:
-                broker.process.stop()
-        if not numbers and self._temporary and self.data_dir is not None:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
-            self.data_dir = None
+        for process in reversed(self._processes(numbers)):  # the controller at last
+            process.stop()
+        if not numbers and self._remove_temporary():
             for broker in self._brokers:
                 broker.process = None
 
-    def kill(self, *numbers: int) -> None:
-        """SIGKILL all, or these; the data stay, and `start` goes on with them."""
-        for broker in self._at(numbers):
-            if broker.process is not None:
-                broker.process.kill()
+    def _processes(self, numbers: Sequence[int]) -> list[ServerProcess]:
+        return [broker.process for broker in self._at(numbers) if broker.process is not None]
 
-    def pause(self, *numbers: int) -> None:
-        """SIGSTOP: they keep their connections and say nothing."""
-        for broker in self._at(numbers):
-            if broker.process is not None:
-                broker.process.pause()
-
-    def resume(self, *numbers: int) -> None:
-        """SIGCONT."""
-        for broker in self._at(numbers):
-            if broker.process is not None:
-                broker.process.resume()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-    def _at(self, numbers: tuple[int, ...]) -> list[_Broker]:
+    def _at(self, numbers: Sequence[int]) -> list[_Broker]:
         return [self._brokers[number - 1] for number in numbers] if numbers else self._brokers
 
-    def _folder(self, broker: _Broker) -> Path:
-        assert self.data_dir is not None
-        return self.data_dir / str(broker.number)
+    def _home(self, broker: _Broker) -> Path:
+        return self._folder() / str(broker.number)
 
     def _settings_of(self, broker: _Broker) -> Mapping[str, str]:
         listeners = f"PLAINTEXT://{LOCALHOST}:{broker.port},LOGIN://{LOCALHOST}:{broker.login_port}"
@@ -208,7 +176,7 @@ class Kafka:
             "controller.quorum.voters": f"1@{LOCALHOST}:{self._controller}",
             "listeners": f"{listeners},CONTROLLER://{LOCALHOST}:{self._controller}" if first else listeners,
             "advertised.listeners": listeners,
-            "log.dirs": str(self._folder(broker) / "data"),
+            "log.dirs": str(self._home(broker) / "data"),
             **self._settings,
         }
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from testbed import jars
+from testbed import jars, tools
 from testbed.errors import ServerMissing
 
 __all__ = ["FOLDERS", "fetch", "find"]
@@ -49,20 +48,8 @@ def fetch(name: str) -> Path:
         whole.mkdir()
         for pin in _PINS:
             shutil.copy(FOLDERS[name] / pin, whole)
-        try:
-            ran = subprocess.run(
-                [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
-                cwd=whole,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise ServerMissing(f"{name} was not fetched within {_SECONDS:.0f} s") from None
-        if ran.returncode:
-            raise ServerMissing(f"{name} could not be fetched: {_reason(ran.stderr)}")
+        words = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+        tools.run(name, "fetched", words, whole, _SECONDS, _reason)
         whole.replace(folder)
     for stranger in set(folder.parent.glob(f"{name}-*")) - {folder}:
         shutil.rmtree(stranger)  # of pins before

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
-from delayq.embedded.processes import die_with_parent
+from delayq.embedded.processes import await_end, die_with_parent
 from testbed.errors import ServerError
 
-__all__ = ["ServerProcess", "staying"]
+__all__ = ["Server", "ServerProcess", "staying"]
 
 STOP_SECONDS = 30.0
 #: Those that this process has started to stay, in that order.
@@ -109,9 +112,65 @@ class ServerProcess:
             return
         self.send(signum)
         self.resume()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        await_end(self._process, STOP_SECONDS)
         self._process = None
+
+
+class Server:
+    """What servers of one's own have in common: a folder for their data, and the ways to begin, to pause and to end.
+
+    `data_dir` None is a temporary folder that `stop` removes.
+    """
+
+    def __init__(self, name: str, data_dir: Path | None, *, stay: bool = False) -> None:
+        self.data_dir = data_dir.resolve() if data_dir is not None else None
+        self._name = name
+        self._temporary = data_dir is None
+        self._stay = stay
+
+    def start(self) -> None:
+        """Start what does not run, and wait until it serves. Raises ServerMissing or ServerError."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop it in order; remove a temporary folder."""
+        raise NotImplementedError
+
+    def kill(self, *numbers: int) -> None:
+        """SIGKILL; the data stay, and `start` goes on with them."""
+        for process in self._processes(numbers):
+            process.kill()
+
+    def pause(self, *numbers: int) -> None:
+        """SIGSTOP: it keeps its connections and says nothing."""
+        for process in self._processes(numbers):
+            process.pause()
+
+    def resume(self, *numbers: int) -> None:
+        """SIGCONT."""
+        for process in self._processes(numbers):
+            process.resume()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def _processes(self, numbers: Sequence[int]) -> list[ServerProcess]:
+        """Those that can be killed, paused and resumed: of a server that has several, all or the ones of these numbers."""
+        raise NotImplementedError
+
+    def _folder(self) -> Path:
+        if self.data_dir is None:
+            self.data_dir = Path(tempfile.mkdtemp(prefix=f"delayq-{self._name}-")).resolve()
+        return self.data_dir
+
+    def _remove_temporary(self) -> bool:
+        """Whether the data were temporary, and are gone."""
+        if not self._temporary or self.data_dir is None:
+            return False
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+        self.data_dir = None
+        return True

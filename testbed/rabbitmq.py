@@ -6,14 +6,12 @@ import os
 import secrets
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
 from delayq.embedded.processes import LOCALHOST, free_port, port_is_free
 from testbed.errors import ServerError, ServerMissing
-from testbed.process import ServerProcess
+from testbed.process import Server, ServerProcess
 
 __all__ = ["RabbitMQ", "available"]
 
@@ -53,10 +51,10 @@ def available() -> None:
         raise ServerMissing(f"RabbitMQ needs Erlang's epmd: {_HOW}")
 
 
-class RabbitMQ:
+class RabbitMQ(Server):
     """One broker on 127.0.0.1, user and password 'guest', virtual host '/', no plugins. Not for several threads.
 
-    `data_dir` None is a temporary folder that `stop` removes. `settings` are more lines of rabbitmq.conf, `variables` more
+    `settings` are more lines of rabbitmq.conf, `variables` more
     of its environment, by which it may have another user. The port and the data stay the same over kill and start. Beside
     the broker runs an epmd of its own, Erlang's register of names.
     """
@@ -69,10 +67,8 @@ class RabbitMQ:
         settings: Mapping[str, str] | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        self.data_dir = data_dir.resolve() if data_dir is not None else None
+        super().__init__("rabbitmq", data_dir, stay=stay)
         self.port = free_port()
-        self._temporary = data_dir is None
-        self._stay = stay
         self._settings = {**_FIXED, **(settings or {})}
         self._variables = variables or {}
         self._environment: dict[str, str] = {}
@@ -99,10 +95,8 @@ class RabbitMQ:
         available()
         if self.pid is not None:
             return
-        if self.data_dir is None:
-            self.data_dir = Path(tempfile.mkdtemp(prefix="delayq-rabbitmq-")).resolve()
         try:
-            self._spawn(self.data_dir)
+            self._spawn(self._folder())
         except ServerError:
             self.stop()
             raise
@@ -180,35 +174,12 @@ class RabbitMQ:
 
     def stop(self) -> None:
         """Stop it in order; remove a temporary folder."""
-        for process in (self._broker, self._epmd):
-            if process is not None:
-                process.stop()
-        if self._temporary and self.data_dir is not None:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
-            self.data_dir = None
+        for process in self._processes():
+            process.stop()
+        self._remove_temporary()
 
-    def kill(self) -> None:
-        """SIGKILL; the data stay, and `start` goes on with them."""
-        for process in (self._broker, self._epmd):
-            if process is not None:
-                process.kill()
-
-    def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing."""
-        if self._broker is not None:
-            self._broker.pause()
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        if self._broker is not None:
-            self._broker.resume()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
+    def _processes(self, numbers: Sequence[int] = ()) -> list[ServerProcess]:
+        return [process for process in (self._broker, self._epmd) if process is not None]
 
 
 def _environment(folder: Path, names: int) -> dict[str, str]:

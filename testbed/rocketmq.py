@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
-import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from delayq.embedded.processes import LOCALHOST, free_port
 from testbed import jars, loopback
 from testbed.errors import ServerError, ServerMissing
-from testbed.process import ServerProcess
+from testbed.process import Server, ServerProcess
 from testbed.rocketmq_remoting import ask
 
 __all__ = [
@@ -76,18 +74,16 @@ def available() -> None:
         )
 
 
-class RocketMQ:
+class RocketMQ(Server):
     """A name server, and a broker behind a proxy: two processes, as the proxy has the broker in its own.
 
-    `data_dir` None is a temporary folder that `stop` removes. Ports and data stay the same over `kill` and `start`.
+    Ports and data stay the same over `kill` and `start`.
     All of it listens on 127.0.0.1. `kill`, `pause` and `resume` are for the proxy with its broker; the name server goes
     on. Not for several threads.
     """
 
     def __init__(self, *, data_dir: Path | None = None, stay: bool = False) -> None:
-        self.data_dir = data_dir.resolve() if data_dir is not None else None
-        self._temporary = data_dir is None
-        self._stay = stay
+        super().__init__("rocketmq", data_dir, stay=stay)
         self._ports = Ports()
         self._names: ServerProcess | None = None
         self._broker: ServerProcess | None = None
@@ -115,10 +111,8 @@ class RocketMQ:
     def start(self) -> None:
         """Start what does not run and wait until it serves. Raises ServerMissing or ServerError."""
         available()
-        if self.data_dir is None:
-            self.data_dir = Path(tempfile.mkdtemp(prefix="delayq-rocketmq-")).resolve()
         if self._names is None or self._broker is None:
-            self._names, self._broker = self._make(self.data_dir)
+            self._names, self._broker = self._make(self._folder())
         try:
             self._names.start()
             # A broker that finds no name server tells it of itself ten seconds later.
@@ -134,31 +128,11 @@ class RocketMQ:
         for one in (self._broker, self._names):
             if one is not None:
                 one.kill() if self._temporary else one.stop()  # in order takes ten seconds, for data that nobody wants
-        if self._temporary and self.data_dir is not None:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
-            self.data_dir = self._names = self._broker = None
+        if self._remove_temporary():
+            self._names = self._broker = None
 
-    def kill(self) -> None:
-        """SIGKILL; `start` goes on with the data."""
-        if self._broker is not None:
-            self._broker.kill()
-
-    def pause(self) -> None:
-        """SIGSTOP: the connections stay, nothing answers."""
-        if self._broker is not None:
-            self._broker.pause()
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        if self._broker is not None:
-            self._broker.resume()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
+    def _processes(self, numbers: Sequence[int]) -> list[ServerProcess]:
+        return [self._broker] if self._broker is not None else []
 
     # -- what an administrator does ------------------------------------------------------------------------------------
 

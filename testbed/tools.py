@@ -7,13 +7,14 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from testbed import jars
 from testbed.errors import ServerMissing
 
-__all__ = ["PACKAGES", "fetch", "find"]
+__all__ = ["PACKAGES", "fetch", "find", "run"]
 
 #: What `go install` takes, by the program's name.
 PACKAGES: Final = {
@@ -58,25 +59,38 @@ def fetch(name: str) -> Path:
     # Built beside its place and renamed, so that one that was cut off leaves no half program.
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         environment = os.environ | {"GOBIN": folder, "CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
-        try:
-            ran = subprocess.run(
-                [go, *_words(name, Path(folder))],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise ServerMissing(f"{name} was not built within {_SECONDS:.0f} s") from None
-        if ran.returncode:
-            raise ServerMissing(f"{name} could not be built: {_reason(ran.stderr)}")
+        run(name, "built", [go, *_words(name, Path(folder))], Path(folder), _SECONDS, _reason, environment)
         (Path(folder) / name).replace(program)
     for stranger in set(program.parent.glob(f"{name}-v*")) - {program}:
         stranger.unlink()  # of a version before
     return program
+
+
+def run(
+    name: str,
+    done: str,
+    words: Sequence[str],
+    folder: Path,
+    seconds: float,
+    reason: Callable[[str], str],
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run what gets a program, in this folder; raises ServerMissing, with the `reason` out of what it said."""
+    try:
+        ran = subprocess.run(
+            words,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ServerMissing(f"{name} was not {done} within {seconds:.0f} s") from None
+    if ran.returncode:
+        raise ServerMissing(f"{name} could not be {done}: {reason(ran.stderr)}")
 
 
 def _words(name: str, folder: Path) -> list[str]:

@@ -8,17 +8,16 @@ import os
 import shutil
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import DelayqError
 from testbed.errors import ServerMissing
 from testbed.jars import cache, fetch, find_java
-from testbed.process import ServerProcess
+from testbed.process import Server, ServerProcess
 from testbed.zookeeper_guard import Guard
 
 __all__ = ["ZooKeeperServer", "available", "find_jars", "obtain"]
@@ -84,18 +83,17 @@ def _spark() -> list[Path]:
     return folders
 
 
-class ZooKeeperServer:
+class ZooKeeperServer(Server):
     """One server, or an ensemble of several `members`, as child processes on 127.0.0.1.
 
-    `data_dir` None is a temporary folder that `stop` removes. Ports and data stay the same over kill and start. On Linux
-    a server that was started from the main thread gets SIGTERM when this process dies. Not for several threads.
+    `start`, `kill`, `pause` and `resume` are for all of them, or for those at these places, from 0. Ports and data stay the
+    same over kill and start. Not for several threads.
     """
 
     def __init__(
         self, *, data_dir: Path | None = None, members: int = 1, ports: Sequence[int] = (), guard: Guard | None = None
     ) -> None:
-        self.data_dir = data_dir.resolve() if data_dir is not None else None
-        self._temporary = data_dir is None
+        super().__init__("zookeeper", data_dir)
         # Of clients, then of the peers and of their votes.
         ports = [*ports, *(free_port() for _ in range(3 * members - len(ports)))]
         self._members = [_Member(number, port, guard) for number, port in enumerate(ports[:members], 1)]
@@ -126,14 +124,12 @@ class ZooKeeperServer:
 
         Without a quorum none of them does.
         """
-        if self.data_dir is None:
-            self.data_dir = Path(tempfile.mkdtemp(prefix="delayq-zookeeper-")).resolve()
         fixed = {**_FIXED, "forceSync": "no"} if self._temporary else _FIXED
         ensemble = {"standaloneEnabled": "false", **self._peers} if len(self._members) > 1 else {}
         deadline = time.monotonic() + START_SECONDS
         try:
             for member in self._at(members):
-                member.start(self.data_dir / str(member.number), {**fixed, **ensemble})
+                member.start(self._folder() / str(member.number), {**fixed, **ensemble})
             for member in self._at(members) if wait else ():
                 member.wait(deadline - time.monotonic())
         except DelayqError:
@@ -147,14 +143,12 @@ class ZooKeeperServer:
 
     def stop(self) -> None:
         """Stop all in order (SIGTERM, after 30 s SIGKILL); remove a temporary folder."""
-        self._end(signal.SIGTERM)
-        if self._temporary and self.data_dir is not None:
-            shutil.rmtree(self.data_dir, ignore_errors=True)
-            self.data_dir = None
+        self._end(signal.SIGTERM, ())
+        self._remove_temporary()
 
-    def kill(self, *members: int) -> None:
-        """SIGKILL all of them, or those at these places; the data stay, and `start` goes on with them."""
-        self._end(signal.SIGKILL, *members)
+    def kill(self, *numbers: int) -> None:
+        """SIGKILL; the data stay, and `start` goes on with them."""
+        self._end(signal.SIGKILL, numbers)
 
     def wipe(self) -> None:
         """Kill all and remove what they know, as if their disks were lost; `start` begins anew."""
@@ -162,31 +156,17 @@ class ZooKeeperServer:
         if self.data_dir is not None:
             shutil.rmtree(self.data_dir)
 
-    def pause(self, *members: int) -> None:
-        """SIGSTOP: they keep their connections and say nothing."""
-        for member in self._at(members):
-            member.send(signal.SIGSTOP)
-
-    def resume(self, *members: int) -> None:
-        """SIGCONT."""
-        for member in self._at(members):
-            member.send(signal.SIGCONT)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
     def _at(self, places: Sequence[int]) -> list[_Member]:
         return [self._members[place] for place in places] if places else self._members
 
-    def _end(self, signum: signal.Signals, *places: int) -> None:
-        for member in self._at(places):  # all at once, and only then wait for each
-            member.send(signum)
-        for member in self._at(places):
-            member.end(signum)
+    def _processes(self, numbers: Sequence[int]) -> list[ServerProcess]:
+        return [member.process for member in self._at(numbers) if member.process is not None]
+
+    def _end(self, signum: signal.Signals, places: Sequence[int]) -> None:
+        for process in self._processes(places):  # all at once, and only then wait for each
+            process.send(signum)
+        for process in self._processes(places):
+            process.end(signum)
 
 
 class _Member:
@@ -198,12 +178,12 @@ class _Member:
         self.secure_port = free_port() if guard is not None and guard.certificate else 0
         self._guard = guard
         self._data = Path()
-        self._process: ServerProcess | None = None
+        self.process: ServerProcess | None = None
 
     @property
     def pid(self) -> int | None:
         """The process id, or None when it does not run."""
-        return self._process.pid if self._process is not None else None
+        return self.process.pid if self.process is not None else None
 
     def start(self, folder: Path, options: Mapping[str, str]) -> None:
         """Start the process unless it runs."""
@@ -219,13 +199,13 @@ class _Member:
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         flags = self._guard.flags(folder) if self._guard is not None else []
         command = [str(java), *_JAVA, *flags, "-cp", os.pathsep.join(jars), _MAIN, str(config)]
-        self._process = ServerProcess(f"ZooKeeper on port {self.port}", command, log=folder / "zookeeper.log")
-        self._process.start()
+        self.process = ServerProcess(f"ZooKeeper on port {self.port}", command, log=folder / "zookeeper.log")
+        self.process.start()
 
     def wait(self, seconds: float) -> None:
         """Wait until it serves; raises ServerError."""
-        if self._process is not None:
-            self._process.wait(self._serves, seconds)
+        if self.process is not None:
+            self.process.wait(self._serves, seconds)
 
     def role(self) -> str:
         """standalone, leader or follower; empty while it serves nobody."""
@@ -246,13 +226,3 @@ class _Member:
     def _serves(self) -> bool:
         """Whether it answers, and is no stranger on the same port."""
         return f"dataDir={self._data}" in self._ask(b"conf")
-
-    def send(self, signum: signal.Signals) -> None:
-        """Send a signal, if it runs."""
-        if self._process is not None:
-            self._process.send(signum)
-
-    def end(self, signum: signal.Signals) -> None:
-        """End it by this signal, even while it is paused."""
-        if self._process is not None:
-            self._process.end(signum)

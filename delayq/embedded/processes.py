@@ -12,18 +12,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["LOCALHOST", "die_with_parent", "free_port", "port_is_free", "stop_server_of"]
+__all__ = ["LOCALHOST", "await_end", "die_with_parent", "free_port", "port_is_free", "stop_server_of"]
 
 LOCALHOST = "127.0.0.1"
 
 _REMEMBERED = 1_000
 _given: set[int] = set()
-_claims: list[int] = []
 
 # PR_SET_PDEATHSIG (1) survives exec. Set by a tiny Python that then becomes the command, not by `preexec_fn`,
 # which is unsafe (and warned about since 3.12) in a process that has threads. A parent that died before the
@@ -85,20 +85,33 @@ def _claim(port: int) -> bool:
     """Lock the byte of this number in a file that all processes of a user share; the lock ends with the process."""
     if sys.platform == "win32":  # it has no such locks: there ports are told apart within a process only
         return True
-    if not _claims:
-        file = Path(tempfile.gettempdir()) / f"delayq-ports-{os.getuid()}"
-        _claims.append(os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     try:
-        fcntl.lockf(_claims[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
     return True
 
 
+@cache
+def _claims() -> int:
+    """The descriptor of that file."""
+    file = Path(tempfile.gettempdir()) / f"delayq-ports-{os.getuid()}"
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+
 def _release_claims() -> None:
     _given.clear()
-    while _claims:
-        os.close(_claims.pop())
+    if sys.platform != "win32":
+        fcntl.lockf(_claims(), fcntl.LOCK_UN)
+
+
+def await_end(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Wait until a process that was told to end has ended; after `patience` seconds it is killed."""
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def stop_server_of(folder: Path, patience: float) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Self
 from urllib.parse import quote
 
-from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port, stop_server_of
+from delayq.embedded.processes import LOCALHOST, await_end, die_with_parent, free_port, stop_server_of
 from delayq.errors import DelayqError, MissingExtra
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError"]
@@ -224,11 +224,7 @@ class EmbeddedServer:
     def _end(self, signum: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(signum)
-            try:
-                self._process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            await_end(self._process, STOP_SECONDS)
             self._process = None
         if self._lock is not None:
             self._lock.close()
