@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 from delayq.clock import Clock, SystemClock
@@ -27,6 +27,9 @@ EARLIER: Final = 2_000
 #: ms for which `close` lets sends end by themselves; seconds that they have once it does not.
 CLOSE_MS: Final = 5_000
 CLOSING_SECONDS: Final = 2.0
+
+#: Topics come from outside: so many names are remembered.
+MOST_TOPICS: Final = 10_000
 
 #: The message is at fault, if it was alone in what the broker refused.
 FAULTS: Final = frozenset({
@@ -61,7 +64,7 @@ class KafkaTarget:
         self._clock = clock if clock is not None else SystemClock()
         self._make = make
         self._settings = KafkaSettings(url, route)
-        self._topics: dict[str, str] = {}
+        self._topic_of = lru_cache(MOST_TOPICS)(partial(_topic_of, self._settings.template))
         self._lock = threading.Lock()
         self._closed = False
         self._ms = route.send_timeout or FIRST_TIMEOUT
@@ -138,12 +141,12 @@ class KafkaTarget:
         results: list[Result],
     ) -> Sequence[int]:
         """The places of those that the producer has taken; the results of the others are written down."""
-        produce, report, topics = producing.produce, sent.report, self._topics
+        produce, report = producing.produce, sent.report
         taken = []
         for place in places:
             one = batch[place]
             asked = one.topic
-            topic = topics.get(asked) or self._topic_of(asked)
+            topic = self._topic_of(asked)
             if not topic:
                 results[place] = Result.rejected(topic_refusal(self._settings.template, asked))
                 continue
@@ -161,17 +164,6 @@ class KafkaTarget:
             else:
                 taken.append(place)
         return taken
-
-    def _topic_of(self, topic: str) -> str:
-        """The name of the record's topic; '' if Kafka would not have it."""
-        template = self._settings.template
-        if topic_refusal(template, topic):
-            return ""
-        name = name_of(template, topic)
-        if len(self._topics) >= 10_000:  # topics come from outside: bounded
-            self._topics.clear()
-        self._topics[topic] = name
-        return name
 
     # -- producers -----------------------------------------------------------------------------------------------------
 
@@ -229,6 +221,11 @@ class KafkaTarget:
             one.abandon()
         for one in late:
             one.join(CLOSING_SECONDS)
+
+
+def _topic_of(template: str, topic: str) -> str:
+    """The name of the record's topic; '' if Kafka would not have it."""
+    return "" if topic_refusal(template, topic) else name_of(template, topic)
 
 
 def _key_and_headers(one: Delivery, other_name: bool) -> tuple[str | None, dict[str, str | bytes | None]]:

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import pika
 
-__all__ = ["CONTENT_BYTES", "SHORT", "content_header", "frames_of", "publish_method", "short"]
+from delayq.targets.rabbitmq.passthrough import SHORT
+
+__all__ = ["CONTENT_BYTES", "content_header", "frames_of", "publish_method", "short"]
 
 PERSISTENT: Final = 2
-#: Bytes of a short string of AMQP: exchanges, routing keys, names of headers.
-SHORT: Final = 255
 #: Bytes of a frame around what it carries.
 FRAME_BYTES: Final = 8
 _METHOD, _HEADER, _BODY = 1, 2, 3

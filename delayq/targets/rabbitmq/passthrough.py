@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["CARRIED", "OWN_PREFIX", "carried", "carried_out", "way_of"]
+__all__ = ["CARRIED", "OWN_PREFIX", "SHORT", "carried", "carried_out", "way_of"]
 
 #: The headers that delayq writes and reads begin so.
 OWN_PREFIX: Final = "delayq-"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -22,13 +23,14 @@ except ModuleNotFoundError:
 from delayq.targets.rabbitmq.address import parameters_of
 from delayq.targets.rabbitmq.batch import Batch, Group, Outgoing
 from delayq.targets.rabbitmq.connection import BrokerConnection
-from delayq.targets.rabbitmq.frames import SHORT, content_header, publish_method
-from delayq.targets.rabbitmq.passthrough import carried, way_of
+from delayq.targets.rabbitmq.frames import content_header, publish_method
+from delayq.targets.rabbitmq.passthrough import SHORT, carried, way_of
 
 __all__ = ["RabbitMQTarget"]
 
 MOST_SUSPECTS: Final = 10_000
 MOST_APART: Final = 16
+#: Topics come from outside: so many are remembered.
 MOST_WAYS: Final = 10_000
 
 
@@ -76,9 +78,7 @@ class RabbitMQTarget:
             )
         except (ValueError, OSError, msgspec.ValidationError) as error:
             raise ConfigError(f"route {route.name}: RabbitMQ cannot be used: {error}") from None
-        self._exchange = options.exchange
-        self._routing_key = options.routing_key
-        self._ways: dict[str, tuple[str, str, bytes]] = {}
+        self._way = lru_cache(MOST_WAYS)(partial(_way, options.exchange, options.routing_key))
         self._prefix = options.property_prefix
         self._link = BrokerConnection(parameters, route.name, self._clock)
 
@@ -104,7 +104,7 @@ class RabbitMQTarget:
 
     def _outgoing(self, one: Delivery) -> Outgoing:
         topic = one.topic
-        exchange, routing_key, method = self._ways.get(topic) or self._way(topic)
+        exchange, routing_key, method = self._way(topic)
         headers: dict[str, str] = {}
         if tags := one.tags:
             headers["delayq-tags"] = tags
@@ -120,17 +120,15 @@ class RabbitMQTarget:
         header_frame = content_header(id, one.due, one.attempt, one.content_type, topic, headers, given)
         return Outgoing(id, exchange, routing_key, method, header_frame, one.payload)
 
-    def _way(self, topic: str) -> tuple[str, str, bytes]:
-        """The exchange and the routing key of a topic's messages, and the method that publishes them."""
-        exchange, routing_key = way_of(self._exchange, self._routing_key, topic)
-        if len(self._ways) >= MOST_WAYS:  # topics come from outside: bounded
-            self._ways.clear()
-        self._ways[topic] = way = exchange, routing_key, publish_method(exchange, routing_key)
-        return way
-
     def close(self) -> None:
         """Close the connection and end its thread."""
         self._link.close()
+
+
+def _way(exchange: str, routing_key: str, topic: str) -> tuple[str, str, bytes]:
+    """The exchange and the routing key of a topic's messages, and the method that publishes them."""
+    exchange, routing_key = way_of(exchange, routing_key, topic)
+    return exchange, routing_key, publish_method(exchange, routing_key)
 
 
 def _apart(groups: Iterable[Group], suspects: set[str]) -> list[Group]:
