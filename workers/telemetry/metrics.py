@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
@@ -14,7 +15,6 @@ from prometheus_client.registry import Collector
 from delayq.store.commands import COUNTERS, Pulled
 from delayq.targets import Result
 from delayq.telemetry.histogram import Histogram
-from workers.node.alarms import Alarms
 from workers.sending.message import InFlightMessage
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Metrics:
         self._acked = Counter("delayq_acked_total", "Forwarded messages removed", registry=self.registry)
         self._lateness = Histogram(_LATENESS)
         self._lock = threading.Lock()  # of the lateness: once for a batch
-        self.registry.register(_Lateness(self._lateness))
+        self.registry.register(_Collected(partial(_of_lateness, self._lateness)))
         ProcessCollector(registry=self.registry)
         self._failed = Counter(
             "delayq_pull_job_failures_total", "Unexpected errors in pull jobs, see the log", registry=self.registry
@@ -84,137 +84,99 @@ class Metrics:
 
     def watch(self, node: Node) -> None:
         """Ask the node for what is looked at, not counted."""
-        Gauge("delayq_in_flight", "Messages held", registry=self.registry).set_function(
-            lambda: sum(len(job.in_flight) for job in list(node.jobs.values()))
-        )
-        Gauge("delayq_queues", "Queues owned, of all layouts", registry=self.registry).set_function(
-            lambda: len(node.jobs)
-        )
-        alarms = "What is wrong with Redis or the messages now; the log says it"
-        self._watched("delayq_alarms", alarms, node, lambda watch: len(watch.alarms))
-        self._watched(
-            "delayq_missing", "Messages scheduled, not ended, and not there", node, lambda watch: watch.missing
-        )
-        Gauge(
-            "delayq_went_back", "Times that Redis had lost last changes of a queue", registry=self.registry
-        ).set_function(lambda: node.history.went_back)
-        self._watched(
-            "delayq_parked", "Messages set aside in all queues, at the last look", node, lambda watch: watch.parked
-        )
-        self.registry.register(_Backlogs(node))
-        self.registry.register(_Queues(node))
-        self.registry.register(_Servers(node))
-        Gauge(
-            "delayq_stuck_queues", "Queues that hand out messages and have none confirmed", registry=self.registry
-        ).set_function(lambda: sum(job.stuck for job in list(node.jobs.values())))
-        Gauge(
-            "delayq_failing_queues",
-            "Queues of which nothing can be pulled, though Redis answers",
-            registry=self.registry,
-        ).set_function(
-            lambda: (
-                sum(job.pulls_fail is not None for job in list(node.jobs.values())) if node.redis_clock.answers else 0
-            )
-        )
-        Gauge(
-            "delayq_refusing_streams", "Topics whose stream in the same Redis takes nothing", registry=self.registry
-        ).set_function(lambda: sum(len(job.refusals.reasons) for job in list(node.jobs.values())))
-        Gauge("delayq_clock_skew_seconds", "The clock of Redis minus this node's", registry=self.registry).set_function(
-            lambda: node.skew.ms / 1000
-        )
-
-    def _watched(self, name: str, text: str, node: Node, figure: Callable[[Alarms], int]) -> None:
-        gauge = Gauge(name, text, registry=self.registry)
-        gauge.set_function(lambda: figure(node.watch) if node.watch is not None else 0)
+        self.registry.register(_Collected(partial(_of_node, node)))
 
 
-class _Backlogs(Collector):
-    """What consumers of streams in this Redis have yet to do: of each route the fullest, as the watch saw it last."""
+class _Collected(Collector):
+    """What a function finds, each time that the registry asks."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, find: Callable[[], Iterable[Metric]]) -> None:
+        self._find = find
 
     def collect(self) -> Iterable[Metric]:
         """What the registry asks for."""
-        text = "Entries that the slowest consumers of a stream have yet to read or to acknowledge"
-        found = GaugeMetricFamily("delayq_stream_backlog", text, labels=["route"])
-        if self._node.watch is not None:
-            for route, backlog in self._node.watch.backlogs.items():
-                found.add_metric([route], backlog)
-        yield found
+        return self._find()
 
 
-class _Lateness(Collector):
+def _of_lateness(counted: Histogram) -> Iterator[Metric]:
     """How late messages were."""
-
-    def __init__(self, counted: Histogram) -> None:
-        self._counted = counted
-
-    def collect(self) -> Iterable[Metric]:
-        """What the registry asks for."""
-        found = HistogramMetricFamily(
-            "delayq_lateness_seconds", "Due to acknowledged, or to appended in the same Redis"
-        )
-        found.add_metric([], self._counted.buckets(), self._counted.total)
-        yield found
+    found = HistogramMetricFamily("delayq_lateness_seconds", "Due to acknowledged, or to appended in the same Redis")
+    found.add_metric([], counted.buckets(), counted.total)
+    yield found
 
 
-class _Queues(Collector):
+def _of_node(node: Node) -> Iterator[Metric]:
+    jobs, watch = list(node.jobs.values()), node.watch
+    yield _gauge("delayq_in_flight", "Messages held", sum(len(job.in_flight) for job in jobs))
+    yield _gauge("delayq_queues", "Queues owned, of all layouts", len(jobs))
+    alarms = "What is wrong with Redis or the messages now; the log says it"
+    yield _gauge("delayq_alarms", alarms, len(watch.alarms) if watch else 0)
+    yield _gauge("delayq_missing", "Messages scheduled, not ended, and not there", watch.missing if watch else 0)
+    yield _gauge("delayq_went_back", "Times that Redis had lost last changes of a queue", node.history.went_back)
+    yield _gauge("delayq_parked", "Messages set aside in all queues, at the last look", watch.parked if watch else 0)
+    yield from _of_backlogs(node)
+    yield from _of_queues(node)
+    yield from _of_servers(node)
+    yield _gauge(
+        "delayq_stuck_queues", "Queues that hand out messages and have none confirmed", sum(job.stuck for job in jobs)
+    )
+    failing = sum(job.pulls_fail is not None for job in jobs) if node.redis_clock.answers else 0
+    yield _gauge("delayq_failing_queues", "Queues of which nothing can be pulled, though Redis answers", failing)
+    refusing = sum(len(job.refusals.reasons) for job in jobs)
+    yield _gauge("delayq_refusing_streams", "Topics whose stream in the same Redis takes nothing", refusing)
+    yield _gauge("delayq_clock_skew_seconds", "The clock of Redis minus this node's", node.skew.ms / 1000)
+
+
+def _of_backlogs(node: Node) -> Iterator[Metric]:
+    """What consumers of streams in this Redis have yet to do: of each route the fullest, as the watch saw it last."""
+    text = "Entries that the slowest consumers of a stream have yet to read or to acknowledge"
+    found = GaugeMetricFamily("delayq_stream_backlog", text, labels=["route"])
+    if node.watch is not None:
+        for route, backlog in node.watch.backlogs.items():
+            found.add_metric([route], backlog)
+    yield found
+
+
+def _of_queues(node: Node) -> Iterator[Metric]:
     """What the watch saw last in Redis, every 30 s: of all queues together, and by queue of those that this node owns."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def collect(self) -> Iterable[Metric]:
-        """What the registry asks for."""
-        watch, ownership = self._node.watch, self._node.ownership
-        stats = watch.stats if watch is not None else ()
-        yield _gauge("delayq_all_queues", "Queues that there are, of all layouts", len(watch.queues) if watch else 0)
-        yield _gauge(
-            "delayq_pending", "Messages in all queues that are not parked", sum(one.scheduled for one in stats)
-        )
-        yield _gauge("delayq_due", "Messages in all queues whose time has come", sum(one.due for one in stats))
-        yield _gauge("delayq_dead_letters", "Dead letters in all queues", sum(one.dead for one in stats))
-        overdue = GaugeMetricFamily("delayq_head_overdue_seconds", "Since when the first one is due", labels=["queue"])
-        jobs = self._node.jobs
-        for one in stats:
-            if one.queue in jobs:
-                overdue.add_metric([str(one.queue)], one.head_lateness / 1000)
-        yield overdue
-        events = CounterMetricFamily("delayq_messages", "What became of messages, in all queues", labels=["event"])
-        for name in COUNTERS if stats else ():
-            events.add_metric([name], sum(one.counters[name] for one in stats))
-        yield events
-        claims, fenced = (ownership.claims, ownership.fenced) if ownership is not None else (0, 0)
-        yield CounterMetricFamily("delayq_claims", "Queues that this node became the owner of", claims)
-        yield CounterMetricFamily("delayq_fenced", "Queues that another node had taken over before it let go", fenced)
+    watch, ownership = node.watch, node.ownership
+    stats = watch.stats if watch is not None else ()
+    yield _gauge("delayq_all_queues", "Queues that there are, of all layouts", len(watch.queues) if watch else 0)
+    yield _gauge("delayq_pending", "Messages in all queues that are not parked", sum(one.scheduled for one in stats))
+    yield _gauge("delayq_due", "Messages in all queues whose time has come", sum(one.due for one in stats))
+    yield _gauge("delayq_dead_letters", "Dead letters in all queues", sum(one.dead for one in stats))
+    overdue = GaugeMetricFamily("delayq_head_overdue_seconds", "Since when the first one is due", labels=["queue"])
+    for one in stats:
+        if one.queue in node.jobs:
+            overdue.add_metric([str(one.queue)], one.head_lateness / 1000)
+    yield overdue
+    events = CounterMetricFamily("delayq_messages", "What became of messages, in all queues", labels=["event"])
+    for name in COUNTERS if stats else ():
+        events.add_metric([name], sum(one.counters[name] for one in stats))
+    yield events
+    claims, fenced = (ownership.claims, ownership.fenced) if ownership is not None else (0, 0)
+    yield CounterMetricFamily("delayq_claims", "Queues that this node became the owner of", claims)
+    yield CounterMetricFamily("delayq_fenced", "Queues that another node had taken over before it let go", fenced)
 
 
-class _Servers(Collector):
+def _of_servers(node: Node) -> Iterator[Metric]:
     """How Redis and ZooKeeper are, as this node sees them."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def collect(self) -> Iterable[Metric]:
-        """What the registry asks for."""
-        node = self._node
-        yield _gauge("delayq_redis_up", "1 while Redis answers", int(node.redis_clock.answers))
-        yield _gauge("delayq_redis_trip_seconds", "How long its last answer took", node.redis_clock.took / 1000)
-        server = node.watch.server if node.watch is not None else None
-        if server is not None:
-            yield _gauge("delayq_redis_memory_bytes", "Memory of the fullest primary", server.used_memory)
-            yield _gauge("delayq_redis_memory_limit_bytes", "Its maxmemory, 0 = none", server.max_memory or 0)
-            yield _gauge("delayq_redis_replicas", "Replicas of the primary with the fewest", server.replicas)
-            failing = "1 while a write to the append-only file, or a snapshot, has failed"
-            yield _gauge("delayq_redis_disk_failing", failing, int(server.disk_failing))
-            needed = "1 from a failed write to the append-only file on until a rewrite has succeeded"
-            suspect = any(disk.suspect or disk.failing for disk in server.disks)
-            yield _gauge("delayq_redis_rewrite_needed", needed, int(suspect))
-        if node.settings.zookeeper:
-            text = "1 while this node is registered under a session with ZooKeeper"
-            connected = node.coordinator is not None and node.coordinator.connected
-            yield _gauge("delayq_zookeeper_connected", text, int(connected))
+    yield _gauge("delayq_redis_up", "1 while Redis answers", int(node.redis_clock.answers))
+    yield _gauge("delayq_redis_trip_seconds", "How long its last answer took", node.redis_clock.took / 1000)
+    server = node.watch.server if node.watch is not None else None
+    if server is not None:
+        yield _gauge("delayq_redis_memory_bytes", "Memory of the fullest primary", server.used_memory)
+        yield _gauge("delayq_redis_memory_limit_bytes", "Its maxmemory, 0 = none", server.max_memory or 0)
+        yield _gauge("delayq_redis_replicas", "Replicas of the primary with the fewest", server.replicas)
+        failing = "1 while a write to the append-only file, or a snapshot, has failed"
+        yield _gauge("delayq_redis_disk_failing", failing, int(server.disk_failing))
+        needed = "1 from a failed write to the append-only file on until a rewrite has succeeded"
+        suspect = any(disk.suspect or disk.failing for disk in server.disks)
+        yield _gauge("delayq_redis_rewrite_needed", needed, int(suspect))
+    if node.settings.zookeeper:
+        text = "1 while this node is registered under a session with ZooKeeper"
+        connected = node.coordinator is not None and node.coordinator.connected
+        yield _gauge("delayq_zookeeper_connected", text, int(connected))
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
