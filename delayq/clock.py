@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock", "SystemClock", "pause"]
 
 
 class Clock(Protocol):
@@ -23,6 +23,13 @@ class Clock(Protocol):
 
     def wait(self, condition: threading.Condition, timeout_ms: float) -> bool:
         """Wait on a held `condition`; False when the time-out passed first."""
+
+
+def pause(clock: Clock, ms: float) -> None:
+    """Wait for so many ms, whatever happens meanwhile."""
+    never = threading.Condition()
+    with never:
+        clock.wait(never, ms)
 
 
 class SystemClock:

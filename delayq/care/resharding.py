@@ -6,13 +6,12 @@ queue always finds where to go on.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from delayq.clock import Clock
+from delayq.clock import Clock, pause
 from delayq.errors import ConfigError
 from delayq.nodes import read_nodes
 from delayq.store import commands
@@ -81,7 +80,6 @@ def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> Reshar
     by = f"{newest.queues} queues, by {live} live node{'' if live == 1 else 's'}"
     if dry_run or not live:
         return ReshardStep("own", by)
-    pause = threading.Condition()
     owned, end = -1, clock.monotonic() + PATIENCE
     while (now_owned := sum(one.epoch is not None for one in _stats(store, newest))) < newest.queues:
         if now_owned > owned:
@@ -91,8 +89,7 @@ def _own(store: Store, newest: Layout, clock: Clock, *, dry_run: bool) -> Reshar
                 f"only {owned} of the {newest.queues} new queues have an owner, though nodes are live, so no queue "
                 "was closed; see delayq doctor and the versions of the nodes, then run the same again"
             )
-        with pause:
-            clock.wait(pause, LOOK_EVERY)
+        pause(clock, LOOK_EVERY)
     return ReshardStep("own", by)
 
 

@@ -10,7 +10,6 @@ from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.doctor.access import check_password, check_zookeeper
 from delayq.doctor.accounts import check_accounts, write_off
-from delayq.doctor.ask import redis_now
 from delayq.doctor.durability import check_durability
 from delayq.doctor.owners import check_owners
 from delayq.doctor.queues import (
@@ -25,7 +24,7 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 
-__all__ = ["FAIL", "OK", "WARN", "Check", "Progress", "examine", "redis_now"]
+__all__ = ["FAIL", "OK", "WARN", "Check", "Progress", "examine"]
 
 
 def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | None = None) -> Iterator[Check]:

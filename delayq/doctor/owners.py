@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from delayq.care.check import FAIL, OK, WARN, Check, name_queues
-from delayq.doctor.ask import redis_now
 from delayq.nodes import LINE_AGE, NodeLine, era_of, owners_of, read_nodes
 from delayq.store import commands
 from delayq.store.commands import QueueStats
@@ -46,7 +45,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 def check_owners(store: Store, stats: Sequence[QueueStats]) -> Iterator[Check]:
     """A check for each thing that is wrong with who owns the queues; a single good one if nothing is."""
-    lines, now = store.run(commands.nodes()), redis_now(store)
+    lines, now = store.run(commands.nodes()), store.run(commands.redis_now())
     live = [line for line in read_nodes(lines, now).values() if not line.stale]
     owners = owners_of(live, {one.queue: one.epoch for one in stats})
     seen = _Seen(live, {one.queue: one for one in stats}, owners, store.run(commands.era()), now)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from delayq.care.check import FAIL, OK, WARN, Check, name_queues
-from delayq.clock import Clock
+from delayq.clock import Clock, pause
 from delayq.routes import Routes
 from delayq.store.commands import LAYOUT_VERSION, QueueStats, plain
 from delayq.store.commands import stats as stats_of
@@ -98,9 +97,7 @@ def check_pulled(store: Store, stats: Sequence[QueueStats], clock: Clock) -> Ite
     late = {one.queue: _signs(one) for one in stats if one.head_lateness > LATE}
     if not late:
         return
-    condition = threading.Condition()
-    with condition:
-        clock.wait(condition, LOOK)
+    pause(clock, LOOK)
     again = store.run_all(stats_of(queue_keys(queue)) for queue in late)
     still = [one.queue for one in again if one.head_lateness > LATE and late[one.queue] == _signs(one)]
     if still:

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from delayq.care.check import FAIL, OK, WARN, Check
 from delayq.clock import Clock
-from delayq.doctor.ask import redis_now
-from delayq.store import checks
+from delayq.store import checks, commands
 from delayq.store.commands import plain
 from delayq.store.connect.store import Store
 
@@ -94,7 +93,7 @@ def check_clock(store: Store, clock: Clock) -> Check:
     samples: list[tuple[int, int]] = []
     for _ in range(SAMPLES):
         before = clock.now()
-        theirs = redis_now(store)
+        theirs = store.run(commands.redis_now())
         after = clock.now()
         samples.append((after - before, theirs - (before + after) // 2))
     round_trip, skew = min(samples, key=lambda sample: sample[0])  # the quickest knows best

@@ -9,8 +9,8 @@ import typer
 
 from delayq.cli.options import AsJson, BadUse, Ids, RedisUrl, connect, moment, option
 from delayq.client.client import Client
-from delayq.doctor import redis_now
 from delayq.errors import StoreError
+from delayq.store import commands
 from delayq.text.answers import DeadLetterOut, DeadLettersOut, dead_letter_out
 from delayq.text.output import Output, say
 
@@ -44,7 +44,7 @@ def list_(
     letters: list[DeadLetterOut] = []
     token = page_token
     with connect(redis_url) as client:
-        now = redis_now(client.store)
+        now = client.store.run(commands.redis_now())
         wanted: dict[str, Any] = {
             "newest": newest,
             "topic": topic,
@@ -123,7 +123,7 @@ class _Results:
 
 def _all_ids(client: Client) -> Iterator[list[str]]:
     """The ids of all dead letters, page by page; those that are buried again meanwhile are left."""
-    began = redis_now(client.store)
+    began = client.store.run(commands.redis_now())
     token: str | None = None
     while True:
         page = client.dead_letters(STEP, token, until=began + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from itertools import islice
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from delayq.cli.options import AsJson, BadUse, RedisUrl, option, settings_of
-from delayq.clock import Clock, SystemClock
+from delayq.clock import Clock, SystemClock, pause
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.message import check_topic
 from delayq.routes import Routes
@@ -79,7 +78,6 @@ def watch(store: Store, stream: str, *, from_start: bool, step: int, clock: Cloc
     """The entries of a stream as they arrive; it waits for a Redis that went away. Raises StoreError."""
     last = START if from_start else _run(store, stream, _newest(stream))
     away = False
-    pause = threading.Condition()
     while True:
         try:
             entries = _run(store, stream, _next(stream, last, step))
@@ -88,8 +86,7 @@ def watch(store: Store, stream: str, *, from_start: bool, step: int, clock: Cloc
             if not away:
                 say(f"{error}; waiting for it")
             away = True
-            with pause:
-                clock.wait(pause, step)
+            pause(clock, step)
             continue
         for entry in entries:
             last = entry[0]

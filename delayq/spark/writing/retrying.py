@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from delayq.clock import Clock
+from delayq.clock import Clock, pause
 from delayq.errors import DelayqError, StoreError, StoreFull, StoreUnavailable
 
-__all__ = ["GivenUp", "Patience", "pause"]
+__all__ = ["GivenUp", "Patience"]
 
 T = TypeVar("T")
 #: How long to wait before a further try, in ms; the last one again and again.
@@ -18,13 +17,6 @@ PAUSES: Final = (100, 300, 1_000, 2_000, 5_000)
 
 class GivenUp(DelayqError):
     """A task could not go on; what it had scheduled stays, and a rerun completes the rest."""
-
-
-def pause(clock: Clock, ms: float) -> None:
-    """Wait for so many ms."""
-    never = threading.Condition()
-    with never:
-        clock.wait(never, ms)
 
 
 class Patience:

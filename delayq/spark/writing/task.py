@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from delayq.client.client import Client
 from delayq.client.operations import Scheduled
-from delayq.clock import Clock, SystemClock
+from delayq.clock import Clock, SystemClock, pause
 from delayq.errors import DelayqError, PastDue
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.writing.counts import Counts
 from delayq.spark.writing.handed import Handed
 from delayq.spark.writing.rejects import RejectsFile, RejectsFolder
 from delayq.spark.writing.report import begun_line, task_line, total_line
-from delayq.spark.writing.retrying import GivenUp, Patience, pause
+from delayq.spark.writing.retrying import GivenUp, Patience
 from delayq.spark.writing.sending import Sender, Sent, reason_of
 from delayq.store import commands
 from delayq.store.commands import Command
