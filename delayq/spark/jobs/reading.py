@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
     EqualTo,
@@ -19,7 +18,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from delayq.clock import SystemClock
@@ -27,6 +25,7 @@ from delayq.config import Settings
 from delayq.errors import ConfigError
 from delayq.spark.options import ReadOptions
 from delayq.spark.rows.records import COLUMNS, batch_of
+from delayq.spark.rows.types import arrow_schema
 from delayq.spark.writing.retrying import Patience
 from delayq.store import commands
 from delayq.store.commands import DeadLetter, Found
@@ -99,7 +98,7 @@ class MessageReader(DataSourceReader):
         """The messages of some queues as Arrow batches."""
         if partition.value is None:  # there is no queue, for nobody has used this Redis yet
             return
-        schema = _arrow(self._schema)
+        schema = arrow_schema(self._schema)
         store = self._store()
         try:
             for queue in partition.value:
@@ -161,14 +160,6 @@ def _dead_letter(one: DeadLetter) -> Found:
 
 def _span(queues: list[int]) -> str:
     return f"{queues[0]} to {queues[-1]}" if queues else "nobody has used this Redis yet"
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    """As Spark wants it, by the parameter of its version."""
-    try:
-        return to_arrow_schema(schema, timezone="UTC")  # type: ignore[call-arg, unused-ignore]  # before 4.1 it has none
-    except TypeError:
-        return to_arrow_schema(schema)
 
 
 class PushingReader(MessageReader):

@@ -22,7 +22,7 @@ from delayq.codec import LENGTH_BYTES, UNMARKED, around_body_length, encode
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, RUN_PROPERTY, Message
 from delayq.spark.options import WriteOptions
-from delayq.spark.rows.columns import RARE
+from delayq.spark.rows.columns import RARE, is_bytes, is_text
 from delayq.spark.rows.ids import row_ids
 from delayq.spark.rows.values import dues
 
@@ -52,17 +52,15 @@ def plain_rows(
     types = pa.types
     if when is None or not (types.is_integer(when.type) or types.is_timestamp(when.type)):
         return None
-    if body is not None and not any(
-        is_one(body.type) for is_one in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    ):
+    if body is not None and not (is_text(body.type) or is_bytes(body.type)):
         return None
     try:
         batch.validate(full=True)  # texts may be no UTF-8
     except pa.ArrowInvalid:
         return None
     payload = _payload(body, batch.num_rows)
-    is_bytes = body is not None and (types.is_binary(body.type) or types.is_large_binary(body.type))
-    codes, before, after = _heads(columns, options, context, now, b"" if is_bytes else "", batch.num_rows)
+    empty = b"" if body is not None and is_bytes(body.type) else ""
+    codes, before, after = _heads(columns, options, context, now, empty, batch.num_rows)
     ids, at = _ids(columns, options), _dues(when, zone)
     good = pc.and_(codes.is_valid(), payload.is_valid())
     for test in (
@@ -91,7 +89,7 @@ def _payload(body: pa.Array | None, rows: int) -> pa.Array:
     if body is None:
         return pa.repeat(pa.scalar(b""), rows)
     payload = body.cast(pa.binary())
-    return payload if pa.types.is_binary(body.type) or pa.types.is_large_binary(body.type) else payload.fill_null(b"")
+    return payload if is_bytes(body.type) else payload.fill_null(b"")
 
 
 def _ids(columns: dict[str, pa.Array], options: WriteOptions) -> pa.Array:

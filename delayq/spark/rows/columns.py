@@ -16,17 +16,19 @@ from delayq.errors import ConfigError
 from delayq.spark.rows.ids import hashable
 from delayq.spark.rows.values import Errors, dues, durations, plain
 
-__all__ = ["DUES", "FIELDS", "RARE", "check_columns", "field_values"]
+__all__ = ["DUES", "FIELDS", "RARE", "check_columns", "field_values", "is_bytes", "is_text"]
 
 #: Columns of which each row has exactly one.
 DUES: Final = ("delay_time", "expect_date", "delay_level")
 
 
-def _text(type: pa.DataType) -> bool:
+def is_text(type: pa.DataType) -> bool:
+    """Whether its values are texts."""
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
-def _bytes(type: pa.DataType) -> bool:
+def is_bytes(type: pa.DataType) -> bool:
+    """Whether its values are bytes."""
     return bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
 
 
@@ -39,7 +41,7 @@ def _nested(type: pa.DataType) -> bool:
 
 
 def _texts_by_name(type: pa.DataType) -> bool:
-    return bool(pa.types.is_map(type) and _text(type.key_type) and _text(type.item_type))
+    return bool(pa.types.is_map(type) and is_text(type.key_type) and is_text(type.item_type))
 
 
 def _whole(type: pa.DataType) -> bool:
@@ -48,32 +50,32 @@ def _whole(type: pa.DataType) -> bool:
 
 #: Of each column: whether a type will do, and what to say of one that does not.
 FIELDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], str]]] = {
-    "id": (lambda type: _text(type) or _whole(type), "a string, or a whole number"),
-    "topic": (_text, "a string"),
-    "tags": (_text, "a string"),
+    "id": (lambda type: is_text(type) or _whole(type), "a string, or a whole number"),
+    "topic": (is_text, "a string"),
+    "tags": (is_text, "a string"),
     "keys": (
-        lambda type: _text(type) or (_list(type) and _text(type.value_type)),
+        lambda type: is_text(type) or (_list(type) and is_text(type.value_type)),
         "an array of strings, or one string with spaces between them",
     ),
     "body": (
-        lambda type: _text(type) or _bytes(type) or _nested(type),
+        lambda type: is_text(type) or is_bytes(type) or _nested(type),
         "a string, binary, or a struct, map or array, which becomes JSON; cast it to a string",
     ),
-    "body_type": (_text, "a string: 'text', 'json' or 'base64', which says what the string in body is"),
+    "body_type": (is_text, "a string: 'text', 'json' or 'base64', which says what the string in body is"),
     "properties": (_texts_by_name, "a map of strings to strings"),
-    "ordering_key": (_text, "a string"),
+    "ordering_key": (is_text, "a string"),
     "delay_time": (
-        lambda type: _whole(type) or _text(type) or pa.types.is_duration(type),
+        lambda type: _whole(type) or is_text(type) or pa.types.is_duration(type),
         "ms as a whole number, an interval, or text such as '30m'",
     ),
     "expect_date": (
-        lambda type: _whole(type) or _text(type) or pa.types.is_timestamp(type),
+        lambda type: _whole(type) or is_text(type) or pa.types.is_timestamp(type),
         "a timestamp, Unix ms as a whole number, or text with a zone such as '2027-01-31T08:00:00Z'",
     ),
     "delay_level": (_whole, "a whole number"),
     "max_attempts": (_whole, "a whole number"),
     "expire_after": (
-        lambda type: _whole(type) or _text(type) or pa.types.is_duration(type),
+        lambda type: _whole(type) or is_text(type) or pa.types.is_duration(type),
         "ms as a whole number, an interval, or text such as '30m'",
     ),
 }
@@ -118,7 +120,7 @@ def check_columns(schema: pa.Schema, id_columns: tuple[str, ...], topic: str) ->
 def field_values(column: pa.Array, name: str, zone: Callable[[], tzinfo], errors: Errors) -> list[Any]:
     """The values of the column `name` as `Message` takes them, None for null; those that are wrong go to `errors`."""
     type = column.type
-    if name == "id" and not _text(type):
+    if name == "id" and not is_text(type):
         column = column.cast(pa.string())
     if name == "expect_date":
         return dues(column, zone, errors)
@@ -128,7 +130,7 @@ def field_values(column: pa.Array, name: str, zone: Callable[[], tzinfo], errors
         return plain(column)
     values: list[Any] = column.to_pylist()
     if name == "keys":
-        if _text(type):
+        if is_text(type):
             return [None if text is None else tuple(text.split()) for text in values]
         return [None if keys is None else tuple(keys) for keys in values]
     if name == "properties":

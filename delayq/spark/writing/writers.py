@@ -32,8 +32,8 @@ def _done(messages: Sequence[WriterCommitMessage | None]) -> list[Done]:
     return [message.done for message in messages if isinstance(message, Written)]
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """A batch."""
+class _Writer:
+    """What both do in a task, and when one has failed for good."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -41,30 +41,23 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Schedule the rows of one task."""
         return Written(self._job.write(iterator, _place()))
+
+    def abort(self, *_: object) -> None:
+        """When one has failed for good."""
+        self._job.abort()
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """A batch."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """When all tasks are done."""
         self._job.commit(_done(messages))
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """When one has failed for good."""
-        self._job.abort()
 
-
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """The micro-batches of a stream. One that is replayed has the same rows, so the same ids: nothing is sent twice."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Schedule the rows of one task."""
-        return Written(self._job.write(iterator, _place()))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """When all tasks of a micro-batch are done."""
         self._job.commit(_done(messages), batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """When one has failed for good."""
-        self._job.abort()
