@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from coordinator.errors import CoordinatorError
 from coordinator.zookeeper.overview import Member, Overview
@@ -32,7 +33,7 @@ class Printer:
                 {"time": instant(now), "zookeeper": True, "nodes": nodes, "unowned": unowned}, indent=False
             )
             return
-        self._output.line(str(instant(now)), _summary(overview))
+        self._output.line(instant(now), _summary(overview))
         if overview.members:
             columns = ("node", "queues", "owns", "state", "address", "version", "since")
             self._output.table(columns, [_row(member) for member in overview.members])
@@ -55,19 +56,10 @@ def _summary(overview: Overview) -> str:
     return f"{summary}; without an owner: {ranges(overview.unowned)}" if overview.unowned else summary
 
 
-def _row(member: Member) -> list[str]:
+def _row(member: Member) -> Sequence[object]:
     entry = member.entry
-    since = instant(entry.since or None) or "-"
-    owns = ranges(member.queues)
-    return [
-        member.name,
-        str(len(member.queues)),
-        owns,
-        _state(member),
-        entry.address or "-",
-        entry.version or "-",
-        since,
-    ]
+    told = entry.address or None, entry.version or None, instant(entry.since or None)
+    return member.name, len(member.queues), ranges(member.queues), _state(member), *told
 
 
 def _state(member: Member) -> str:

@@ -28,18 +28,17 @@ def counts_shape(counts: Counts) -> dict[str, Any]:
     }
 
 
-def counts_rows(counts: Counts) -> list[tuple[str, str]]:
+def counts_rows(counts: Counts) -> list[tuple[str, object]]:
     """What became of rows, as names and numbers."""
     shape = counts_shape(counts)
     reasons = shape.pop("reasons")
-    rows = [(name, str(count)) for name, count in shape.items()]
-    return rows + [(f"rejected: {reason}", str(count)) for reason, count in reasons.items()]
+    return [*shape.items(), *((f"rejected: {reason}", count) for reason, count in reasons.items())]
 
 
 def print_forecast(found: Forecast, room: Room, json: bool) -> None:
     """All of it; the warning, if Redis has no room for them, goes to stderr."""
     size, output = found.memory(room.server), Output()
-    rows = [(instant(begin) or "", count) for begin, count in found.dues.rows()]
+    rows = [(instant(begin), count) for begin, count in found.dues.rows()]
     if json:
         output.json(
             {
@@ -58,7 +57,7 @@ def print_forecast(found: Forecast, room: Room, json: bool) -> None:
         )
         if rows:
             most = max(count for _, count in rows)
-            output.table(("due from", "messages", ""), ((one, str(n), "█" * (BAR * n // most)) for one, n in rows))
+            output.table(("due from", "messages", ""), ((one, n, "█" * (BAR * n // most)) for one, n in rows))
     if room.too_small_for(size):
         say(
             f"this does not fit: it takes about {_bytes(size)} of Redis memory, where {_bytes(room.used)} of "

@@ -29,6 +29,11 @@ def visible(text: str) -> str:
     return _UNSAFE.sub(_escape, text)
 
 
+def _shown(cell: object) -> str:
+    """A cell; what there is not is '-'."""
+    return "-" if cell is None else visible(str(cell))
+
+
 def _json_escape(match: re.Match[str]) -> str:
     return f"\\u{ord(match.group()):04x}"
 
@@ -53,14 +58,21 @@ class Output:
         lines = (_UNSAFE.sub(_json_escape, line) for line in raw.decode().split("\n"))
         self._write("\n".join(lines) + "\n")
 
-    def line(self, *cells: str) -> None:
-        """One line, at once."""
-        self._write(("  " if self.terminal else "\t").join(map(visible, cells)) + "\n")
+    def answer(self, json: bool, value: object, pairs: Iterable[tuple[str, object]]) -> None:
+        """All that a command has to say: `value` as JSON, or names and values."""
+        if json:
+            self.json(value)
+        else:
+            self.fields(pairs)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    def line(self, *cells: object) -> None:
+        """One line, at once."""
+        self._write(("  " if self.terminal else "\t").join(map(_shown, cells)) + "\n")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Rows under their columns' names; for scripts without these."""
         if not self.terminal:
-            self._write("".join("\t".join(map(visible, row)) + "\n" for row in rows))
+            self._write("".join("\t".join(map(_shown, row)) + "\n" for row in rows))
             return
         from rich import box
         from rich.table import Table
@@ -70,20 +82,20 @@ class Output:
         for column in table.columns:
             column.overflow = "fold"  # an id that is cut off cannot be copied
         for row in rows:
-            table.add_row(*(Text(visible(cell)) for cell in row))
+            table.add_row(*(Text(_shown(cell)) for cell in row))
         self.console.print(table)
 
-    def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def fields(self, pairs: Iterable[tuple[str, object]]) -> None:
         """Names and values, one a line."""
         if not self.terminal:
-            self._write("".join(f"{name}\t{visible(value)}\n" for name, value in pairs))
+            self._write("".join(f"{name}\t{_shown(value)}\n" for name, value in pairs))
             return
         from rich.table import Table
         from rich.text import Text
 
         grid = Table.grid(padding=(0, 2))
         for name, value in pairs:
-            grid.add_row(Text(name, style="bold"), Text(visible(value), overflow="fold"))
+            grid.add_row(Text(name, style="bold"), Text(_shown(value), overflow="fold"))
         self.console.print(grid)
 
     @property

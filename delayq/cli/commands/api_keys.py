@@ -84,10 +84,9 @@ def new(
     text, key = make_key(name, scopes, ids=ids, rate=rate, burst=burst, pending=pending, created=created)
     with _alone(path):
         write_keys(path, [*(load_keys(path) if path.exists() else ()), key])
-    if json:
-        Output().json({"id": key.id, "name": key.name, "key": text})
-    else:
-        Output().fields((("id", key.id), ("name", key.name), ("key", text)))
+    answer = {"id": key.id, "name": key.name, "key": text}
+    Output().answer(json, answer, answer.items())
+    if not json:
         say("the key is not shown again; send it as 'Authorization: Bearer KEY'.")
     return 0
 
@@ -98,8 +97,7 @@ def list_(file: File = None, json: AsJson = False) -> int:
     if json:
         Output().json({"keys": [_shown(key) for key in keys]})
     else:
-        rows = (["-" if value in (None, "") else str(value) for value in _shown(key).values()] for key in keys)
-        Output().table(COLUMNS, rows)
+        Output().table(COLUMNS, ([None if value == "" else value for value in _shown(key).values()] for key in keys))
     return 0
 
 

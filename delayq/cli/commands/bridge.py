@@ -66,10 +66,7 @@ def rabbitmq(
         bridge = Bridge(client, brokers, queue, reader, say, clock=SystemClock(), prefetch=prefetch)
         with _stopped_by_signals(bridge.stop):
             counts = bridge.run()
-    if json:
-        Output().json(counts)
-    else:
-        Output().fields((name, str(count)) for name, count in msgspec.structs.asdict(counts).items())
+    Output().answer(json, counts, msgspec.structs.asdict(counts).items())
     return 0
 
 

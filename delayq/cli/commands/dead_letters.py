@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -71,9 +71,9 @@ def list_(
     return 0
 
 
-def _row(letter: DeadLetterOut) -> list[str]:
-    topic = letter.message.topic if letter.message else "-"
-    return [letter.id, letter.dead_time, str(letter.attempts), topic, letter.reason]
+def _row(letter: DeadLetterOut) -> Sequence[object]:
+    topic = letter.message.topic if letter.message else None
+    return letter.id, letter.dead_time, letter.attempts, topic, letter.reason
 
 
 def redrive(

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from delayq.cli.options import AsJson, RedisUrl, option, settings_of
+from delayq.cli.progress import TransientLine
 from delayq.clock import SystemClock
 from delayq.doctor import FAIL, Check, examine
 from delayq.store.connect.store import Store
@@ -60,8 +61,7 @@ def _show(queue: int, looked: int, total: int) -> None:
     """How far a repair has come: a line that comes and goes on a terminal, else a line for each queue."""
     done = looked >= total
     if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[2K" + ("" if done else f"queue {queue}: {looked:,} of {total:,} messages"))
-        sys.stderr.flush()
+        TransientLine(sys.stderr).show("" if done else f"queue {queue}: {looked:,} of {total:,} messages")
     elif done and total:
         say(f"queue {queue}: looked at {total} messages.")
 

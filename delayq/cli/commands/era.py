@@ -24,10 +24,8 @@ def show(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     with connect(redis_url) as client:
         highest = _highest_epoch(client)
         era = client.store.run(commands.era())
-    if json:
-        Output().json({"era": era, "highestEpoch": highest})
-    else:
-        Output().fields((("era", str(era)), ("highestEpoch", highest or "-")))
+    answer = {"era": era, "highestEpoch": highest}
+    Output().answer(json, answer, answer.items())
     return 0
 
 
@@ -53,10 +51,9 @@ def bump(
             say("nothing was changed.")
             return 1
         before, now = client.store.run(commands.bump_era(latest))
-    if json:
-        Output().json({"before": before, "era": now})
-    else:
-        Output().fields((("before", str(before)), ("era", str(now))))
+    answer = {"before": before, "era": now}
+    Output().answer(json, answer, answer.items())
+    if not json:
         say(f"{NEXT}.")
     return 0
 

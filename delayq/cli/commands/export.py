@@ -44,8 +44,6 @@ def export(
     ReadOptions.parse(options)
     with session("delayq export", master=master, conf=tables.conf_of(conf)) as spark:
         count = save(spark, options, folder)
-    if json:
-        Output().json({"exported": count, "folder": folder})
-    else:
-        Output().fields((("exported", str(count)), ("folder", folder)))
+    answer = {"exported": count, "folder": folder}
+    Output().answer(json, answer, answer.items())
     return 0

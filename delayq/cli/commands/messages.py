@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -80,7 +81,7 @@ def reschedule(
     if json:
         Output().json(scheduled_out(Scheduled(id=id, queue=outcome.queue, due=outcome.due)))
     else:
-        Output().line(id, instant(outcome.due) or "-", "scheduled")
+        Output().line(id, instant(outcome.due), "scheduled")
     return 0
 
 
@@ -140,6 +141,6 @@ def find(
     return 0 if found else 1
 
 
-def _row(one: StateOut) -> list[str]:
-    topic = one.message.topic if one.message else "-"
-    return [one.id, one.state, one.due_time or "-", str(one.attempts), topic]
+def _row(one: StateOut) -> Sequence[object]:
+    topic = one.message.topic if one.message else None
+    return one.id, one.state, one.due_time, one.attempts, topic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 
 import msgspec
@@ -18,12 +19,9 @@ def stats(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Print the figures of all queues together."""
     with connect(redis_url) as client:
         answer = stats_out(client.stats())
-    if json:
-        Output().json(answer)
-        return 0
     figures = msgspec.to_builtins(answer)
     counters = figures.pop("counters")
-    Output().fields((name, str(value)) for name, value in (figures | counters).items())
+    Output().answer(json, answer, (figures | counters).items())
     return 0
 
 
@@ -33,11 +31,10 @@ def queues(redis_url: RedisUrl = None, json: AsJson = False) -> int:
         answer = queues_out(client.stats(), client.nodes())
     if json:
         Output().json(answer)
-        return 0
-    # Lateness in ms; what a queue does not have is '-'.
-    cells = attrgetter("queue", "depth", "due", "head_lateness", "parked", "dead", "owner", "epoch")
-    rows = (["-" if cell is None else str(cell) for cell in cells(one)] for one in answer.queues)
-    Output().table(("queue", "depth", "due", "late ms", "parked", "dead", "owner", "epoch"), rows)
+    else:
+        cells = attrgetter("queue", "depth", "due", "head_lateness", "parked", "dead", "owner", "epoch")
+        columns = ("queue", "depth", "due", "late ms", "parked", "dead", "owner", "epoch")
+        Output().table(columns, map(cells, answer.queues))
     return 0
 
 
@@ -55,10 +52,10 @@ def nodes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     return 0
 
 
-def _node_row(node: NodeOut) -> list[str]:
-    queues = ranges([one.queue for one in node.queues])
-    cells = (node.address, node.version, node.coordinator, node.since, node.seen, node.handed_over)
-    return [node.node, "stale" if node.stale else "live", queues, *(cell or "-" for cell in cells)]
+def _node_row(node: NodeOut) -> Sequence[object]:
+    state, queues = "stale" if node.stale else "live", ranges([one.queue for one in node.queues])
+    told = node.address, node.version, node.coordinator, node.since, node.seen, node.handed_over
+    return node.node, state, queues, *told
 
 
 def routes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
@@ -75,6 +72,7 @@ def routes(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     return 0
 
 
-def _route_row(route: RouteOut) -> list[str]:
-    cells = (route.target, route.since, route.next_probe_time, ",".join(route.open_at), route.reason)
-    return [route.name, route.circuit or "-", str(route.parked), *(cell or "-" for cell in cells)]
+def _route_row(route: RouteOut) -> Sequence[object]:
+    open_at = ",".join(route.open_at) or None
+    probe = route.since, route.next_probe_time, open_at, route.reason or None
+    return route.name, route.circuit, route.parked, route.target, *probe

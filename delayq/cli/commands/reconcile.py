@@ -107,7 +107,7 @@ def _print(compared: Compared, run: str, fixed: Counts | None, report: str, json
         done = {"run": run, **counts_shape(fixed)} if fixed is not None else None
         Output().json({**found, "fixed": done, "report": report or None})
         return
-    rows = [(name, str(count)) for name, count in found.items()]
+    rows = [*found.items()]
     if fixed is not None:
         rows += [("run", run), *((f"fix: {name}", count) for name, count in counts_rows(fixed))]
     Output().fields([*rows, ("report", report)] if report else rows)

@@ -77,7 +77,7 @@ def schedule(
     if json:
         Output().json(scheduled_out(scheduled))
     else:
-        Output().line(scheduled.id, instant(scheduled.due) or "-", _how(scheduled))
+        Output().line(scheduled.id, instant(scheduled.due), _how(scheduled))
     return 0
 
 

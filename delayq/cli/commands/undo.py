@@ -56,8 +56,5 @@ def undo(
 
 
 def _print(run: str, undone: Undone, json: bool) -> None:
-    if json:
-        Output().json({"run": run, "cancelled": undone.cancelled, "tooLate": undone.too_late, "dead": undone.dead})
-    else:
-        counts = (("cancelled", undone.cancelled), ("tooLate", undone.too_late), ("dead", undone.dead))
-        Output().fields((name, str(count)) for name, count in counts)
+    counts = {"cancelled": undone.cancelled, "tooLate": undone.too_late, "dead": undone.dead}
+    Output().answer(json, {"run": run, **counts}, counts.items())
