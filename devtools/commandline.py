@@ -15,9 +15,9 @@ REDIS_URLS = (
     "rediss+cluster://",
 )  # fmt: skip
 MOST_WORKERS = 64
-#: One process more than there are cores, as most tests wait for others most of the time. A file's tests stay together
-#: in one, for they share servers. What a caller gives later goes before: -n 0.
-PARALLEL = ("-n", str(min(4, (os.cpu_count() or 1) + 1)), "--dist", "loadfile")
+#: Two processes more than there are cores, as most tests wait for others most of the time; four at most, for each has its
+#: servers. A file's tests stay together in one, for they share them. What a caller gives later goes before: -n 0.
+PARALLEL = ("-n", str(min(4, (os.cpu_count() or 1) + 2)), "--dist", "loadfile")
 #: Which tests an option of ./dev test chooses, as pytest's -m says it.
 MARKS = {"--fast": "not slow and not long", "--long": "long"}
 BENCHMARKS = (

@@ -157,10 +157,12 @@ def proxy(valkey: ServerUnderTest) -> Iterator[FaultProxy]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is long, before anything is chosen by its marks."""
+    """Mark what is long or slow, before anything is chosen by its marks."""
     for item in items:
         if is_long(item.nodeid, getattr(item, "fixturenames", ())):
             item.add_marker("long")
+        if "[redis7" in item.nodeid:  # the same cases run on Valkey
+            item.add_marker("slow")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

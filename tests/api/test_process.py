@@ -145,6 +145,7 @@ def test_it_refuses_a_redis_that_throws_messages_away(tmp_path: Path) -> None:
     assert "noeviction" in ran.stderr
 
 
+@pytest.mark.slow
 def test_it_refuses_a_redis_of_another_layout(valkey: ServerUnderTest, tmp_path: Path) -> None:
     with api_process(valkey.url, tmp_path):
         pass

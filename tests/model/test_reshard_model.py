@@ -7,6 +7,7 @@ import pytest
 from tests.model.reshard_model import Rules, check
 
 
+@pytest.mark.slow
 def test_resharding_twice_holds_in_every_state() -> None:
     what, how, _ = check(Rules())
     assert what is None, how

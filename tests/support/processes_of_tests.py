@@ -23,36 +23,52 @@ _COMPOSE: Final = re.compile(r"tests/deploy/test_compose_\w+\.py")
 #: Fixtures that start what takes long. Who uses one is long.
 STARTED: Final = frozenset({"kafka", "rabbitmq", "rocketmq", "spark"})
 #: What else is long: commands that start a Spark, its clusters, brokers of one's own, the image, the chart, the stack, chaos
-#: and soak, a benchmark of a minute, and whether the state machine fails as it should.
+#: and soak, whether the state machine fails as it should, and single tests that take ten seconds of CPU or half a minute.
 LONG: Final = (
     r"tests/backfill/test_(?!local)\w+\.py",
     r"tests/benchmarks/test_steady_cost\.py::test_all_is_measured",
+    r"tests/benchmarks/test_real_runs\.py::test_access_measures_",
     r"tests/bridges/test_rabbitmq_bridge\.py",
     r"tests/chaos/test_(commandline|negative_controls)\.py",
     r"tests/deploy/test_(chart|compose|image_build)\w*\.py",
     r"tests/docs/test_(kubernetes|migrating)\.py",
+    r"tests/faults/test_d_limits\.py::test_d9_",
     r"tests/house/test_own_rabbitmq\.py",
+    r"tests/model/test_protocol_model\.py::test_without_fencing_",
     r"tests/protocol/test_state_machine\.py::test_the_state_machine_fails_",
     r"tests/soak/test_commandline\.py",
     r"tests/spark/test_spark\.py",
     r"tests/targets/test_conformance\.py::.*\[(kafka|rabbitmq|rocketmq)",
     r"tests/targets/test_(kafka_cluster|kafka_faults|rabbitmq_node|rabbitmq_outages|rabbitmq_tls|rocketmq_broker)\.py",
+    r"tests/workers/test_resharding\.py::test_twice_under_load_",
     r"tests/\w+/test_\w+\.py::test_a_real_(kafka|rocketmq)_",
 )
 _LONG: Final = re.compile("|".join(LONG))
 
-#: What takes longest, longest first: begun last, it would be waited for by idle cores. The others keep their order.
+#: What takes longest, longest first: begun last, it would be waited for by idle cores. The others keep the order of xdist:
+#: files of many tests come first.
 BEGIN: Final = (
     "tests/chaos/test_negative_controls.py",
     "spark",
     "kafka",
     "rocketmq",
-    "tests/workers/test_resharding.py",
     "compose",
     "rabbitmq",
-    "tests/protocol/test_state_machine.py",
-    "tests/recovery/test_big_backlogs.py",
+    "tests/house/test_dev_up.py",
+    "tests/faults/test_c_owners.py",
+    "tests/faults/test_c_zookeeper.py",
+    "tests/benchmarks/test_given.py",
+    "tests/faults/test_a_disk.py",
+    "tests/workers/test_resharding.py",
+    "tests/benchmarks/test_real_runs.py",
+    "tests/faults/test_d_kills.py",
     "tests/model/test_protocol_model.py",
+    "tests/protocol/test_state_machine.py",
+    "tests/faults/test_b_partitions.py",
+    "tests/faults/test_d_inside.py",
+    "tests/faults/test_d_limits.py",
+    "tests/recovery/test_big_backlogs.py",
+    "tests/targets/test_parking.py",
     "tests/deploy/test_image_build.py",
     "tests/store/test_sentinel.py",
     "tests/chaos/test_commandline.py",
