@@ -141,15 +141,17 @@ def test_c8_of_two_nodes_that_believe_they_own_a_queue_redis_fences_the_older(te
 
 def test_c2_an_owner_that_stood_still_for_three_sessions_sends_nothing_of_what_it_held(team: Team) -> None:
     worker = team.workers[1]
-    # A send that has begun goes on, and connecting is a part of it: so all threads of each worker are connected to the
-    # sink before, by sends that have to wait for each other.
+    # A send that has begun goes on, and connecting is a part of it: so the thread of each worker is connected to the sink
+    # before, and has written all of what it sends when the worker is stopped.
     with team.home.sink_paused():
         first = team.home.schedule("sink.c2", 200)
-        threading.Event().wait(0.5)
+        team.home.wait_until_sent_to(len(team.workers))
     team.home.sink.expect("sink.c2", first)
-    with team.home.sink_paused():  # so that batches wait in its memory
-        ids = first + team.home.schedule("sink.c2", 800)
-        threading.Event().wait(0.5)
+    with team.home.sink_paused():
+        ids = first + team.home.schedule("sink.c2", 200)
+        team.home.wait_until_sent_to(len(team.workers))
+        ids += team.home.schedule("sink.c2", 600)
+        threading.Event().wait(0.5)  # so that batches wait in its memory
         queues, before = team.of(worker), team.service.epochs()
         worker.signal(signal.SIGSTOP)
     paused = threading.Event()
