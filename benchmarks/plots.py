@@ -19,6 +19,8 @@ REACHED: Final = "#2a7f62"
 MISSED: Final = "#c4572e"
 NO_GOAL: Final = "#7c8793"
 GOAL: Final = "#1f2933"
+#: About how wide the label of a bar is, in parts of the plot.
+LABEL: Final = 0.1
 
 
 def draw(results: Sequence[Result], folder: Path) -> list[tuple[str, Path]]:
@@ -65,12 +67,13 @@ def _save(canvas: Canvas, path: Path) -> Path:
 
 def _bars(axes: Axes, names: Sequence[str], figures: Sequence[Figure], lengths: Sequence[float]) -> None:
     places = range(len(figures))
+    label = LABEL * max(*lengths, *(figure.goal or 0 for figure in figures))
     axes.barh(places, lengths, color=[_colour(figure) for figure in figures], height=0.6)
     for place, figure, length in zip(places, figures, lengths, strict=True):
         label_from = length
         if figure.goal is not None:
             axes.plot([figure.goal] * 2, [place - 0.4, place + 0.4], color=GOAL, linewidth=2)
-            if length < figure.goal < 1.1 * length:  # it would cross the label
+            if length < figure.goal < length + label:  # it would cross the label
                 label_from = figure.goal
         axes.text(label_from, place, f" {number(length)}", va="center", fontsize=8)
     axes.set_yticks(places, names, fontsize=8)
