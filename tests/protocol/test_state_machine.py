@@ -15,6 +15,7 @@ from delayq.store import scripts
 from delayq.store.connect.store import Store
 from tests.protocol.machine import Protocol
 from tests.protocol.mutants import MUTANTS, Mutant, plant
+from tests.support.waiting import PATIENCE
 from workers.sending.message import InFlightMessage
 
 #: Examples that the seeds of mutants were chosen for: how many there are to be bears on how they are drawn.
@@ -29,7 +30,7 @@ def server_url() -> Iterator[str]:
 
 @pytest.fixture
 def store(server_url: str) -> Iterator[Store]:
-    store = Store(server_url)
+    store = Store(server_url, timeout=PATIENCE)
     yield store
     store.close()
 
@@ -155,7 +156,7 @@ def test_the_state_machine_fails_without_a_rule(
     mutant: Mutant, server_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(mutant, monkeypatch)
-    store = Store(server_url)
+    store = Store(server_url, timeout=PATIENCE)
     try:
         with pytest.raises(AssertionError):
             search(store, mutant)

@@ -18,6 +18,7 @@ from delayq.store.commands import Found, QueueStats, Retention
 from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
 from delayq.targets import OK, Result
+from tests.support.waiting import PATIENCE
 from workers.queue.pull_job import PullJob
 from workers.queue.tenure import Incarnation, Policy, Tenure
 from workers.queue.topics import Topics
@@ -137,7 +138,7 @@ class World:
         self._wakes: Wakes = Wakes(self.store.connect)
         self._wakes.connect([self.keys.wake, "marker"])
         for _ in ("wake", "marker"):
-            assert self._wakes.receive(5) is not None  # subscribed
+            assert self._wakes.receive(PATIENCE) is not None  # subscribed
 
     def close(self) -> None:
         self._wakes.close()
@@ -243,7 +244,7 @@ class World:
     def _pass_wakes(self) -> None:
         self.store.run(commands.plain("PUBLISH", "marker", "x", read=lambda _: None))
         while True:
-            message = self._wakes.receive(5)
+            message = self._wakes.receive(PATIENCE)
             assert message is not None, "the subscription is silent"
             channel, due = message
             if channel == "marker":

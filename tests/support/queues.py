@@ -32,6 +32,7 @@ from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
 from delayq.store.keys import QueueKeys, queue_keys
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import PATIENCE
 
 T = TypeVar("T")
 EPOCH = "0000000000.00000000000000000007"
@@ -79,7 +80,7 @@ class GuardedRunner:
     def __init__(self, server: ServerUnderTest) -> None:
         self._admin = server.admin
         self._allow("allkeys")
-        self._store = Store(server.url.replace("redis://", "redis://guarded:guarded@"))
+        self._store = Store(server.url.replace("redis://", "redis://guarded:guarded@"), timeout=PATIENCE)
 
     def run(self, command: Command[T]) -> T:
         # No space may stand in a pattern; the bracketed ones would mean more than themselves.
@@ -105,7 +106,7 @@ def runner(kind: str, server: ServerUnderTest) -> Runner:
     if kind == "guarded":
         return GuardedRunner(server)
     make = {"sync": Store, "async": AsyncRunner}[kind]
-    made: Runner = make(server.url, flags=server.flags)
+    made: Runner = make(server.url, flags=server.flags, timeout=PATIENCE)
     return made
 
 
@@ -439,13 +440,13 @@ class WakesHeard:
         self._listener = Store(queue.server.url)
         self._wakes = Wakes(self._listener.connect)
         self._wakes.connect([queue.keys.wake])
-        assert self._wakes.receive(5) == ("", b"")  # subscribed
+        assert self._wakes.receive(PATIENCE) == ("", b"")  # subscribed
 
     def dues(self) -> list[int]:
         """The dues that were published."""
         self._queue.server.publish(self._queue.keys.wake, "marker")  # what was published before it arrives before it
         heard = []
-        while (message := self._wakes.receive(5)) != (self._queue.keys.wake, b"marker"):
+        while (message := self._wakes.receive(PATIENCE)) != (self._queue.keys.wake, b"marker"):
             assert message is not None, "the subscription is silent"
             heard.append(int(message[1]))
         return heard

@@ -66,10 +66,15 @@ class OneProcess:
             )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it runs."""
+        """Send a signal, if it runs; of SIGSTOP, wait until no thread runs any more."""
         if self.alive:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+                if number is signal.SIGSTOP:
+                    eventually(self._stands_still, f"{self.name} stands still")
+
+    def _stands_still(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+#: How many seconds a test waits for a reply where the time-out is not what it is about: on a busy machine a server may stand
+#: still for some.
+PATIENCE: Final = 30.0
 
 
 def eventually(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:

@@ -9,6 +9,7 @@ import pytest
 
 from delayq.store.connect.store import Store
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import PATIENCE
 from tests.workers.one_queue import OneQueue
 
 Worlds = Callable[..., OneQueue]
@@ -20,7 +21,7 @@ def worlds(valkey: ServerUnderTest) -> Iterator[Worlds]:
     made: list[OneQueue] = []
 
     def make(**options: Any) -> OneQueue:
-        made.append(OneQueue(Store(valkey.url), **options))
+        made.append(OneQueue(Store(valkey.url, timeout=PATIENCE), **options))
         return made[-1]
 
     yield make
