@@ -13,8 +13,8 @@ from delayq.targets import register_target
 from delayq.targets.rabbitmq.target import RabbitMQTarget
 from testbed.rabbitmq import RabbitMQ
 from tests.docs.blocks import ROOT, blocks_of
-from tests.docs.nodes import running_node
 from tests.support.amqp import amqp
+from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
@@ -45,7 +45,7 @@ def test_a_producer_of_the_plugin_goes_on_as_before(
     settings = load_settings(redis_url=valkey.url, routes=here(ROUTES))
     bridge.start()
     try:
-        with running_node(settings), amqp(rabbitmq) as broker:
+        with RunningNode(settings), amqp(rabbitmq) as broker:
             run(PRODUCER)
             run(DIRECT)
             found: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from delayq.store import scripts
 from delayq.store.commands import COUNTERS
 from delayq.store.keys import META, NODES, QueueKeys, rate_key, report_key
 from tests.docs.blocks import ROOT, blocks_of
-from tests.docs.nodes import running_node
+from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
@@ -57,7 +57,7 @@ def test_the_user_may_do_all_that_delayq_does(valkey: ServerUnderTest) -> None:
     admin.execute_command(*block.text.split())
     url = valkey.url.replace("redis://", "redis://delayq:secret@")
     try:
-        with running_node(load_settings(redis_url=url)), Client(url) as client:
+        with RunningNode(load_settings(redis_url=url)), Client(url) as client:
             client.schedule(Message(topic="orders.unpaid", id="later", delay_time=60_000))
             assert client.cancel("later").result == "cancelled"
             client.schedule(Message(topic="orders.unpaid", body="now", delay_time=0))

@@ -12,7 +12,7 @@ from delayq import Client, ConfigError, InvalidMessage, Message
 from delayq.config import load_settings
 from delayq.targets import TargetFactory, register_target
 from tests.docs.blocks import ROOT, blocks_of
-from tests.docs.nodes import running_node
+from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
@@ -36,7 +36,7 @@ def test_the_target_gets_what_is_due_and_can_refuse_it(valkey: ServerUnderTest, 
     lines_target()
     file = tmp_path / "orders.txt"
     settings = load_settings(redis_url=valkey.url, routes=ROUTES.replace("/var/log/orders.txt", str(file)))
-    with running_node(settings), Client(settings=settings) as client:
+    with RunningNode(settings), Client(settings=settings) as client:
         client.schedule(Message(topic="orders.paid", body="order 1", id="one", delay_time=0))
         client.schedule(Message(topic="orders.paid", body="order\n2", id="two", delay_time=0))
         eventually(lambda: file.read_bytes() == b"one\torder 1\n", "the message is in the file")
@@ -49,7 +49,7 @@ def test_without_its_file_the_worker_does_not_start(valkey: ServerUnderTest, tmp
     routes = ROUTES.replace("/var/log/orders.txt", str(tmp_path / "nowhere" / "orders.txt"))
     with (
         pytest.raises(ConfigError, match="orders-file"),
-        running_node(load_settings(redis_url=valkey.url, routes=routes)),
+        RunningNode(load_settings(redis_url=valkey.url, routes=routes)),
     ):
         pass
 

@@ -19,10 +19,11 @@ from delayq.store.connect.store import Store
 from delayq.testing import ManualClock, MemoryTarget
 from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import QUEUES, Team, team
+from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.support.zookeeper import client
-from tests.workers.nodes import RunningNode, client_of, settings_for
+from tests.workers.nodes import settings_for
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Puller
 
@@ -83,7 +84,7 @@ def pair(
             node.start()
             stack.callback(node.stop)
             nodes.append(node)
-        producer = stack.enter_context(client_of(nodes[0].settings))
+        producer = stack.enter_context(Client(settings=nodes[0].settings))
         made = Pair(nodes, producer, target, f"{zookeeper_root}/owners")
         eventually(made.shared, "the nodes share the queues")
         yield made

@@ -18,7 +18,7 @@ from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from tests.docs.blocks import ROOT, blocks_of
-from tests.docs.nodes import running_node
+from tests.support.nodes import RunningNode
 from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.waiting import eventually
 
@@ -119,7 +119,7 @@ def test_what_was_accepted_before_the_backup_is_there_after_it_and_what_was_canc
         pytest.skip(NO_REDIS)
     with EmbeddedServer(binary=Path(REDIS_SERVER), data_dir=tmp_path / "first") as first:
         settings = settings_of(first.url)
-        with running_node(settings), Client(settings=settings) as client:
+        with RunningNode(settings), Client(settings=settings) as client:
             waiting = [f"waiting-{number}" for number in range(200)]
             client.schedule_many(Message(topic="orders", id=id, delay_time=HOUR) for id in waiting)
             with Load(client) as load:
@@ -134,7 +134,7 @@ def test_what_was_accepted_before_the_backup_is_there_after_it_and_what_was_canc
     accepted |= set(waiting)
     with restored(tmp_path) as url:
         settings = settings_of(url)
-        with running_node(settings), Client(settings=settings) as client:
+        with RunningNode(settings), Client(settings=settings) as client:
             assert all(state(client, id) for id in accepted)
             assert {state(client, id) for id in cancelled} == {"cancelled"}
             assert {state(client, id) for id in waiting} == {"scheduled"}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from delayq import Client, Message, StoreUnavailable
-from delayq.client.operations import Scheduled
 from delayq.errors import DelayqError
 from delayq.testing import MemoryTarget
 from tests.recovery.conftest import pending, schedule_all, stream_ids
@@ -55,46 +53,6 @@ def test_a_schedule_whose_reply_was_lost_makes_one_message(troubled: Client, pro
     found = troubled.get(scheduled.id)
     assert found is not None
     assert found.due == scheduled.due
-
-
-def test_an_unknown_outcome_can_be_repeated_with_the_same_id(troubled: Client, proxy: FaultProxy) -> None:
-    message = Message(topic="t", delay_time=60_000, id="order-1")
-    proxy.drop_reply("schedule", times=2)
-    with pytest.raises(StoreUnavailable):
-        troubled.schedule(message)
-    again = troubled.schedule(message)
-    assert (again.id, again.created) == ("order-1", False)
-    assert pending(troubled) == 1
-
-
-@pytest.mark.parametrize("cut", [100, 1_000, 5_000, 20_000, 60_000])
-def test_a_batch_that_was_cut_in_the_middle_can_be_repeated(troubled: Client, proxy: FaultProxy, cut: int) -> None:
-    messages = [Message(topic="t", delay_time=60_000, id=f"order-{number}") for number in range(1_500)]
-    proxy.cut_after(cut)
-    troubled.schedule_many(messages)
-    proxy.heal()
-    outcomes = troubled.schedule_many(messages)
-    assert all(isinstance(outcome, Scheduled) for outcome in outcomes)
-    assert pending(troubled) == 1_500
-
-
-def test_twenty_callers_with_the_same_id_at_once_make_one_message(client: Client) -> None:
-    ready = threading.Barrier(20)
-    outcomes: list[Scheduled] = []
-
-    def call() -> None:
-        ready.wait(10)
-        outcomes.append(client.schedule(Message(topic="t", delay_time=60_000, id="order-1")))
-
-    client.context()
-    threads = [threading.Thread(target=call) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert Counter(outcome.created for outcome in outcomes) == {True: 1, False: 19}
-    assert {outcome.due for outcome in outcomes} == {outcomes[0].due}
-    assert pending(client) == 1
 
 
 # -- cancel and the rest -------------------------------------------------------------------------------------------------

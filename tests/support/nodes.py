@@ -37,9 +37,10 @@ def settings_for(url: str, target: MemoryTarget, **given: Any) -> Settings:
 
 
 class RunningNode:
-    """`with RunningNode(settings) as node:` runs it until the end of the block, and raises what it raised."""
+    """Runs from `start` to `stop`, or as long as a `with` takes; the end raises what it raised."""
 
     def __init__(self, settings: Settings, *, wait: bool = True) -> None:
+        self.settings = settings
         self.node = Node(settings)
         self.error: BaseException | None = None
         self._wait = wait
@@ -52,15 +53,24 @@ class RunningNode:
             self.error = error
 
     def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Unless told otherwise, until it owns its queues."""
         self._thread.start()
         if self._wait:
             self.wait_until_ready()
-        return self
+
+    def stop(self) -> None:
+        """Stop in order, and see that it did."""
+        self.__exit__(None, None, None)
 
     def wait_until_ready(self) -> None:
         """Until it owns its queues."""
         eventually(lambda: self.node.ready or self.error, "the node is ready")
-        assert self.error is None, self.error
+        if self.error is not None:
+            raise self.error
 
     def wait_for_the_end(self) -> BaseException | None:
         """Until it has ended by itself; what it raised."""

@@ -15,10 +15,11 @@ from delayq.client.operations import Scheduled
 from delayq.message import Message
 from delayq.testing import MemoryTarget
 from testbed.zookeeper import ZooKeeperServer
+from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.support.zookeeper import real_zookeeper
-from tests.workers.nodes import RunningNode, client_of, settings_for
+from tests.workers.nodes import settings_for
 
 pytestmark = pytest.mark.slow
 QUEUES = 8
@@ -105,7 +106,7 @@ def test_nodes_share_the_queues_and_those_of_one_that_leaves_go_to_the_others(
     nodes.join("two")
     nodes.join("three")
     nodes.wait_until_shared()
-    with client_of(first.settings) as client:
+    with Client(settings=first.settings) as client:
         ids = schedule(client, "m.t", 300, delay=200)
         target.wait_for_ids(ids)
         nodes.leave("two")
@@ -122,7 +123,7 @@ def test_a_rolling_restart_under_load_loses_and_doubles_nothing(nodes: Cluster, 
         nodes.join(name)
     nodes.wait_until_shared()
     ids: list[str] = []
-    with client_of(first.settings) as client:
+    with Client(settings=first.settings) as client:
         for name in names:
             ids += schedule(client, "m.t", 500, delay=100)
             nodes.leave(name)
@@ -144,14 +145,14 @@ def test_without_zookeeper_owners_go_on_and_afterwards_a_node_can_join(
         nodes.wait_until_shared()
         before = nodes.queues()
         server.kill()
-        with client_of(first.settings) as client:
+        with Client(settings=first.settings) as client:
             ids = schedule(client, "m.t", 200, delay=300)
             target.wait_for_ids(ids)
         assert nodes.queues() == before
         server.start()
         nodes.join("three")
         nodes.wait_until_shared()
-        with client_of(first.settings) as client:
+        with Client(settings=first.settings) as client:
             ids += schedule(client, "m.t", 200)
             target.wait_for_ids(ids)
         assert set(target.ids) == set(ids)

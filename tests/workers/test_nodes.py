@@ -15,12 +15,15 @@ import pytest
 
 from delayq.client.client import Client
 from delayq.client.operations import Scheduled
+from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import free_port
 from delayq.errors import LayoutMismatch
 from delayq.message import Message
 from delayq.testing import MemoryTarget
+from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
-from tests.workers.nodes import RunningNode, client_of, running, settings_for
+from tests.workers.nodes import settings_for
 from workers.node.node import Node
 
 
@@ -65,7 +68,7 @@ def test_a_target_that_hangs_on_everything_leaves_other_targets_and_streams_alon
 ) -> None:
     settings = settings_for(valkey.url, {"good": good, "bad": bad}, window=100, send_timeout=60_000, drain_timeout=200)
     bad.answer("hang")
-    with client_of(settings) as client, running(settings):
+    with Client(settings=settings) as client, RunningNode(settings):
         schedule(client, *some("bad.t", 600), *some("bad.k", 200, ordering_key="k"))
         bad.wait_for_hanging(1)
         schedule(client, *some("good.t", 200, delay_time=50), *some("s.t", 200, delay_time=50))
@@ -79,7 +82,7 @@ def test_beside_one_hung_send_a_message_for_now_in_the_same_queue_is_forwarded(
 ) -> None:
     settings = settings_for(valkey.url, {"bad": bad}, queues=1, send_timeout=60_000, drain_timeout=200)
     bad.answer("hang", id="bad.h-0")
-    with client_of(settings) as client, running(settings):
+    with Client(settings=settings) as client, RunningNode(settings):
         schedule(client, *some("bad.h", 1))
         bad.wait_for_hanging(1)
         schedule(client, *some("bad.t", 20))
@@ -91,7 +94,7 @@ def test_a_message_for_now_wakes_the_sleeping_job_and_arrives_long_before_its_ne
     valkey: ServerUnderTest, good: MemoryTarget
 ) -> None:
     settings = settings_for(valkey.url, {"good": good}, queues=1)
-    with client_of(settings) as client, running(settings):
+    with Client(settings=settings) as client, RunningNode(settings):
         late = []
         for i in range(20):
             schedule(client, Message(topic="good.t", id=f"m{i}", delay_time=20))
@@ -106,7 +109,7 @@ def test_with_every_wake_lost_a_message_still_arrives_within_a_second_or_so(
 ) -> None:
     settings = settings_for(valkey.url, {"good": good}, queues=1)
     monkeypatch.setattr("workers.node.wakes.WakeListener._pass", lambda *_: None)
-    with client_of(settings) as client, running(settings):
+    with Client(settings=settings) as client, RunningNode(settings):
         schedule(client, *some("good.t", 1))
         (one,) = good.wait_for(1)
         assert 0 <= one.at - one.due < 5_000
@@ -119,7 +122,7 @@ def test_a_planned_stop_under_load_makes_no_duplicates_and_loses_nothing(
     good.latency = 5
     settings = settings_for(valkey.url, {"good": good})
     total = 4_000
-    with client_of(settings) as client:
+    with Client(settings=settings) as client:
         schedule(client, *some("good.t", total // 2), *some("good.k", total // 2, ordering_key="k", delay_time=300))
         for stop_at in (200, 900, 1_700):
             one = RunningNode(settings)
@@ -127,7 +130,7 @@ def test_a_planned_stop_under_load_makes_no_duplicates_and_loses_nothing(
             good.wait_for(stop_at)
             one.stop()
             assert valkey.admin.hlen("delayq:nodes") == 0
-        with running(settings):
+        with RunningNode(settings):
             good.wait_for(total, timeout=60)
             eventually(lambda: sum(queue.scheduled for queue in client.stats()) == 0, "all are acked")
     assert len(good.ids) == total
@@ -140,7 +143,7 @@ def test_a_planned_stop_under_load_makes_no_duplicates_and_loses_nothing(
 def test_a_stop_with_a_hung_target_ends_when_the_drain_time_is_over(valkey: ServerUnderTest, bad: MemoryTarget) -> None:
     settings = settings_for(valkey.url, {"bad": bad}, send_timeout=60_000, drain_timeout=300)
     bad.answer("hang")
-    with client_of(settings) as client:
+    with Client(settings=settings) as client:
         one = RunningNode(settings)
         one.start()
         schedule(client, *some("bad.t", 20))
@@ -153,17 +156,21 @@ def test_a_stop_with_a_hung_target_ends_when_the_drain_time_is_over(valkey: Serv
         assert left | set(bad.ids) == {f"bad.t-{i}" for i in range(20)}  # the next node has what did not arrive
 
 
-def test_a_node_that_is_stopped_before_redis_answers_ends(good: MemoryTarget) -> None:
-    settings = settings_for("redis://127.0.0.1:1", {"good": good})
-    one = RunningNode(settings)
-    one.thread.start()
-    one.stop()
+def test_a_node_that_starts_before_redis_waits_for_it(tmp_path: Path, good: MemoryTarget) -> None:
+    server = EmbeddedServer(data_dir=tmp_path, port=free_port())
+    settings = settings_for(server.url, {"good": good})
+    with RunningNode(settings, wait=False) as one:
+        assert not one.node.ready
+        with server, Client(settings=settings) as client:
+            schedule(client, *some("good.t", 10))
+            good.wait_for(10)
+            one.node.stop()
+            one.wait_for_the_end()
 
 
 def test_a_node_that_is_stopped_before_redis_answers_closes_its_targets(good: MemoryTarget) -> None:
-    one = RunningNode(settings_for("redis://127.0.0.1:1", {"good": good}))
-    one.thread.start()
-    one.stop()
+    with RunningNode(settings_for("redis://127.0.0.1:1", {"good": good}), wait=False):
+        pass
     assert good.closed
 
 
@@ -180,7 +187,7 @@ def test_a_node_that_refuses_the_layout_closes_its_targets(valkey: ServerUnderTe
 
 def test_after_a_stop_no_thread_of_the_node_is_left(valkey: ServerUnderTest, good: MemoryTarget) -> None:
     before = set(threading.enumerate())
-    with running(settings_for(valkey.url, {"good": good})):
+    with RunningNode(settings_for(valkey.url, {"good": good})):
         assert len(set(threading.enumerate()) - before) > 4
     eventually(lambda: not set(threading.enumerate()) - before, "the threads end")
 
@@ -189,9 +196,9 @@ def test_of_two_nodes_on_one_redis_the_later_owns_and_nothing_is_lost(
     valkey: ServerUnderTest, good: MemoryTarget
 ) -> None:
     settings = settings_for(valkey.url, {"good": good})
-    with client_of(settings) as client, running(settings):
+    with Client(settings=settings) as client, RunningNode(settings):
         schedule(client, *some("good.a", 50))
-        with running(settings.replace(node="another")):
+        with RunningNode(settings.replace(node="another")):
             schedule(client, *some("good.b", 50, delay_time=100))
             good.wait_for_ids([f"good.{name}-{i}" for name in "ab" for i in range(50)])
 
@@ -211,7 +218,7 @@ def test_a_burst_of_200_000_due_in_one_ms_arrives_once_in_flat_memory_and_others
 ) -> None:
     total = 200_000
     settings = settings_for(valkey.url, {"good": good})
-    with client_of(settings) as client:
+    with Client(settings=settings) as client:
         due = int(time.time() * 1000) + 3_600_000  # first scheduled, then made due all at once
         for start in range(0, total, 10_000):
             batch = [Message(topic="s.burst", id=f"b{i}", expect_date=due) for i in range(start, start + 10_000)]
@@ -223,7 +230,7 @@ def test_a_burst_of_200_000_due_in_one_ms_arrives_once_in_flat_memory_and_others
             assert tickets
         before = memory_kb()
         peak = before
-        with running(settings):
+        with RunningNode(settings):
             for i in range(10):
                 schedule(client, *some(f"good.{i}", 20))
                 good.wait_for(20 * (i + 1), timeout=60)
