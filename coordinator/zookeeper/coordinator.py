@@ -13,7 +13,7 @@ from coordinator.assignment import preferred
 from coordinator.epoch import Claim
 from coordinator.errors import CoordinatorError, CoordinatorRefused
 from coordinator.zookeeper.access import OPEN, Access
-from coordinator.zookeeper.membership import Entry, decode, fault_of, taking_part
+from coordinator.zookeeper.membership import decode, fault_of, taking_part
 from coordinator.zookeeper.node_entry import OwnEntry
 from coordinator.zookeeper.owner_znodes import OwnerZnodes
 from coordinator.zookeeper.session import Session, Znode
@@ -297,9 +297,10 @@ class ZooKeeperCoordinator:
                 self._tell = self._tell or self._registered
                 self._registered = False
             return
-        entries, ours = self._read_entries(session)
+        nodes = session.below(self._nodes, self._node_changed, self._node_changed)
+        entries = {name: decode(node.data) for name, node in nodes.items()}
         owners = self._read_owners(session)
-        if self._name not in ours:
+        if self._name not in nodes or not nodes[self._name].ours:
             self._poke()  # gone again since it was registered
             return
         names = {queue: node.data.decode(errors="replace") for queue, node in owners.items()}
@@ -319,13 +320,6 @@ class ZooKeeperCoordinator:
     @property
     def _mine(self) -> frozenset[int]:
         return frozenset(queue for queue, name in self._chosen.items() if name == self._name)
-
-    def _read_entries(self, session: Session) -> tuple[dict[str, Entry], frozenset[str]]:
-        """What the live nodes say, and which of them is this very session's."""
-        paths = {f"{self._nodes}/{name}": name for name in session.children(self._nodes, self._node_changed)}
-        found = session.read(paths, self._node_changed)
-        entries = {paths[path]: decode(node.data) for path, node in found.items()}
-        return entries, frozenset(paths[path] for path, node in found.items() if node.ours)
 
     def _read_owners(self, session: Session) -> dict[int, Znode]:
         paths = {self._owned.path(queue): queue for queue in self._queues}

@@ -99,21 +99,17 @@ class Overviews:
         return self._session
 
     def _read(self, session: Session, queues: Collection[int] | None) -> Overview:
-        entries = self._below(session, self._nodes, self._changed)
+        entries = session.below(self._nodes, self._changed, self._changed)
         owned: dict[str, set[int]] = {name: set() for name in entries}
-        for number, node in self._below(session, self._owners, None).items():
+        for number, node in session.below(self._owners, self._changed).items():
             with suppress(ValueError):  # somebody else's
-                owned.setdefault(node.decode(errors="replace"), set()).add(int(number))
+                owned.setdefault(node.data.decode(errors="replace"), set()).add(int(number))
+        said = {name: decode(node.data) for name, node in entries.items()}
         members = tuple(
-            Member(name, decode(entries.get(name, b"")), tuple(sorted(mine))) for name, mine in sorted(owned.items())
+            Member(name, said.get(name, Entry()), tuple(sorted(mine))) for name, mine in sorted(owned.items())
         )
         unowned = None if queues is None else tuple(sorted(set(queues).difference(*owned.values())))
         return Overview(members, unowned)
-
-    def _below(self, session: Session, path: str, watch: Callable[[Any], None] | None) -> dict[str, bytes]:
-        """What is in the znodes below one, by name. What comes and goes is told; what is in them, if they are watched."""
-        paths = {f"{path}/{name}": name for name in session.children(path, self._changed)}
-        return {paths[found]: node.data for found, node in session.read(paths, watch).items()}
 
     # -- called in kazoo's threads -------------------------------------------------------------------------------------
 

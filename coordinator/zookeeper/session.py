@@ -194,6 +194,11 @@ class Session:
         except NoNodeError:
             return []
 
+    def below(self, path: str, names: Watch, each: Watch | None = None) -> dict[str, Znode]:
+        """The znodes below one, by name. `names` is called when some come or go, `each` when what is in them changes."""
+        paths = {f"{path}/{name}": name for name in self.children(path, names)}
+        return {paths[found]: node for found, node in self.read(paths, each).items()}
+
     def write(self, path: str, data: bytes) -> None:
         """Put data into a znode, if it is there."""
         with suppress(NoNodeError):
