@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from delayq.cli import tables
 from delayq.cli.forecast import counts_rows, counts_shape, print_forecast
@@ -19,7 +20,6 @@ from delayq.text.output import Output, say
 
 if TYPE_CHECKING:
     from delayq.spark.jobs.forecast import Forecast
-    from delayq.spark.options import WriteOptions
     from delayq.spark.rows.tables import Table
     from delayq.spark.writing.counts import Counts
 
@@ -109,14 +109,13 @@ def backfill(
     return 1 if counts.rejected else 0
 
 
-class _Rows(Protocol):
-    """The rows of a table, wherever they are read."""
+class _Rows(NamedTuple):
+    """The rows of a table, wherever they are read, and what can be done with them."""
 
-    @property
-    def columns(self) -> Sequence[str]: ...
-    def forecast(self) -> Forecast: ...
-    def twice(self) -> int: ...
-    def schedule(self) -> Counts: ...
+    columns: Sequence[str]
+    forecast: Callable[[], Forecast]
+    twice: Callable[[], int]
+    schedule: Callable[[], Counts]
 
 
 def _need(local: bool, master: str, conf: Sequence[str] | None) -> None:
@@ -149,44 +148,21 @@ def _rows(
     if local:
         from delayq.spark.jobs.without_spark import LocalTable
 
-        yield LocalTable(table, wanted, settings)
+        found = LocalTable(table, wanted, settings)
+        yield _Rows(found.columns, found.forecast, found.twice, found.schedule)
         return
+    from delayq.spark.jobs.forecast import forecast, twice
     from delayq.spark.rows.tables import mapped, read
     from delayq.spark.session import session
 
     with session("delayq backfill", master=master, conf=conf) as spark:
-        yield _SparkRows(client, mapped(read(spark, table), table), options, wanted, settings)
-
-
-class _SparkRows:
-    """Those of a DataFrame."""
-
-    def __init__(
-        self, client: Client, frame: Any, options: dict[str, str], wanted: WriteOptions, settings: Settings
-    ) -> None:
-        self._client = client
-        self._frame = frame
-        self._options = options
-        self._wanted = wanted
-        self._settings = settings
-
-    @property
-    def columns(self) -> Sequence[str]:
-        found: Sequence[str] = self._frame.columns
-        return found
-
-    def forecast(self) -> Forecast:
-        from delayq.spark.jobs.forecast import forecast
-
-        return forecast(self._frame, self._wanted, self._settings)
-
-    def twice(self) -> int:
-        from delayq.spark.jobs.forecast import twice
-
-        return twice(self._frame, self._wanted)
-
-    def schedule(self) -> Counts:
-        return schedule_rows(self._client, self._frame, self._options)
+        frame = mapped(read(spark, table), table)
+        yield _Rows(
+            frame.columns,
+            partial(forecast, frame, wanted, settings),
+            partial(twice, frame, wanted),
+            partial(schedule_rows, client, frame, options),
+        )
 
 
 def schedule_rows(client: Client, frame: Any, options: dict[str, str]) -> Counts:

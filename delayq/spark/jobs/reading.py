@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from pyspark.sql.datasource import (
@@ -28,14 +28,14 @@ from delayq.spark.rows.records import COLUMNS, batch_of
 from delayq.spark.rows.types import arrow_schema
 from delayq.spark.writing.retrying import Patience
 from delayq.store import commands
-from delayq.store.commands import DeadLetter, Found
+from delayq.store.commands import Command, DeadLetter, Found
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.store.layouts import Layouts
 
 __all__ = ["MessageReader", "PushingReader", "QueuePartition"]
 
-
+T = TypeVar("T")
 #: With more queues than that, a task reads several of them.
 MOST_TASKS: Final = 256
 #: Dead letters are read with their bodies, however large: so many at a time.
@@ -66,8 +66,8 @@ class MessageReader(DataSourceReader):
         self._options = options
         self._settings = settings
 
-    def _patience(self) -> Patience:
-        return Patience(SystemClock(), self._options.retry_for)
+    def _ask(self, store: Store, command: Command[T]) -> T:
+        return Patience(SystemClock(), self._options.retry_for).through(lambda: store.run(command))
 
     def _store(self) -> Store:
         return Store(self._settings.redis_url, timeout=self._settings.redis_timeout / 1000)
@@ -78,7 +78,7 @@ class MessageReader(DataSourceReader):
         """The queues of all layouts."""
         store = self._store()
         try:
-            listed = self._patience().through(lambda: store.run(commands.layouts()))
+            listed = self._ask(store, commands.layouts())
         finally:
             store.close()
         queues = Layouts(listed).queues if listed else []
@@ -111,20 +111,22 @@ class MessageReader(DataSourceReader):
     def _pages(self, store: Store, queue: int) -> Iterator[list[Found]]:
         options, keys = self._options, queue_keys(queue)
         if options.state != "dead":
-            stats = self._patience().through(lambda: store.run(commands.stats(keys)))
+            stats = self._ask(store, commands.stats(keys))
             for parked in ("", *stats.parked_sets):
                 after: tuple[int, bytes] | None = None
                 while True:
-                    command = commands.list_pending(
-                        keys,
-                        parked=parked,
-                        begin=options.due_from or 0,
-                        after=after,
-                        end=options.due_to,
-                        topic=options.topic,
-                        most=options.page,
+                    page = self._ask(
+                        store,
+                        commands.list_pending(
+                            keys,
+                            parked=parked,
+                            begin=options.due_from or 0,
+                            after=after,
+                            end=options.due_to,
+                            topic=options.topic,
+                            most=options.page,
+                        ),
                     )
-                    page = self._patience().through(lambda command=command: store.run(command))  # type: ignore[misc]  # mypy infers no lambda with a default
                     yield page.messages
                     after = page.after
                     if after is None:
@@ -136,8 +138,7 @@ class MessageReader(DataSourceReader):
         most = min(self._options.page, MOST_DEAD)
         after: tuple[int, str] | None = None
         while True:
-            command = commands.dead_letters(queue_keys(queue), most, after)
-            letters = self._patience().through(lambda command=command: store.run(command))  # type: ignore[misc]  # the same
+            letters = self._ask(store, commands.dead_letters(queue_keys(queue), most, after))
             found = map(_dead_letter, letters)
             topic = self._options.topic
             yield [one for one in found if not topic or (one.record is not None and one.record.topic == topic)]
@@ -199,16 +200,15 @@ class PushingReader(MessageReader):
         return True
 
     def _from(self, due: datetime) -> None:
-        ms = _ms(due)
-        if ms is not None and self._options.state == "pending":
-            self._options = msgspec.structs.replace(self._options, due_from=max(ms, self._options.due_from or 0))
+        ms, options = _ms(due), self._options
+        if ms is not None and options.state == "pending":
+            self._options = msgspec.structs.replace(options, due_from=max(ms, options.due_from or 0))
 
     def _to(self, due: datetime) -> None:
-        ms = _ms(due)
-        if ms is not None and self._options.state == "pending":
-            before = self._options.due_to
-            end = ms + 1 if before is None else min(ms + 1, before)
-            self._options = msgspec.structs.replace(self._options, due_to=end)
+        ms, options = _ms(due), self._options
+        if ms is not None and options.state == "pending":
+            end = ms + 1 if options.due_to is None else min(ms + 1, options.due_to)
+            self._options = msgspec.structs.replace(options, due_to=end)
 
 
 def _ms(due: datetime) -> int | None:
