@@ -17,6 +17,7 @@ __all__ = [
     "Replies",
     "Retention",
     "allowed",
+    "by_name",
     "every",
     "number",
     "plain",
@@ -87,6 +88,12 @@ class Replies(msgspec.Struct, frozen=True):
 def number(text: bytes | None) -> int:
     """A count that a hand may have damaged: what is no number counts as 0, as in the scripts."""
     return int(text) if text and text.isdigit() else 0
+
+
+def by_name(reply: Any) -> dict[str, bytes]:
+    """A reply that is a hash."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode(errors="replace"): value for name, value in pairs}
 
 
 def texts(reply: list[bytes]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.store.commands.command import Command, Now, plain
+from delayq.store.commands.command import Command, Now, by_name, plain
 from delayq.store.commands.reading import Found, found
 from delayq.store.keys import QueueKeys, rate_key, report_key
 
@@ -83,9 +83,4 @@ def keep_report(name: str) -> Command[None]:
 
 def reported(name: str) -> Command[Mapping[str, bytes]]:
     """The lines of a report; none if there is no such report, or not any more."""
-
-    def read(reply: Any) -> dict[str, bytes]:
-        pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
-        return {name.decode(errors="replace"): line for name, line in pairs}
-
-    return plain("HGETALL", report_key(name), read=read)
+    return plain("HGETALL", report_key(name), read=by_name)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.store.commands.command import RETENTION, Command, Now, Retention, every, number, plain
+from delayq.store.commands.command import RETENTION, Command, Now, Retention, by_name, every, number, plain
 from delayq.store.keys import META, NODES, REWRITTEN, Layout, QueueKeys
 from delayq.store.layouts import read_layouts, write_layouts
 
@@ -31,7 +31,7 @@ __all__ = [
     "set_layouts",
     "tell_rewritten",
     "time_and_layouts",
-]  # fmt: skip
+]
 
 LAYOUT_VERSION: Final = "2"
 
@@ -137,12 +137,7 @@ def forget_silent(cursor: str, silent: int, *, page: int = 100, now: Now = "") -
 
 def nodes() -> Command[dict[str, bytes]]:
     """The nodes' lines, as they were written; `delayq.nodes` reads them."""
-
-    def read(reply: Any) -> dict[str, bytes]:
-        pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
-        return {name.decode(errors="replace"): line for name, line in pairs}
-
-    return plain("HGETALL", NODES, read=read)
+    return plain("HGETALL", NODES, read=by_name)
 
 
 def rewrite() -> Command[None]:
@@ -152,12 +147,9 @@ def rewrite() -> Command[None]:
 
 def rewritten() -> Command[dict[str, int]]:
     """Of each server, by its run id, how many write errors it had counted when a rewrite began that made them good."""
-
-    def read(reply: Any) -> dict[str, int]:
-        pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
-        return {name.decode(errors="replace"): number(errors) for name, errors in pairs}
-
-    return plain("HGETALL", REWRITTEN, read=read)
+    return plain(
+        "HGETALL", REWRITTEN, read=lambda reply: {run_id: number(errors) for run_id, errors in by_name(reply).items()}
+    )
 
 
 def tell_rewritten(run_id: str, errors: int, gone: Sequence[str]) -> list[Command[None]]:
