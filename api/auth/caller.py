@@ -13,10 +13,9 @@ from api.auth.rates import Bucket
 from api.wire.problems import Problem
 from delayq import InvalidMessage, Message
 from delayq.api_keys import SCOPES, ApiKey, Scope
-from delayq.ids import ids_ending, new_id
 from delayq.message import check_topic
 from delayq.store.commands import Found
-from delayq.store.keys import Layout
+from delayq.store.keys import Layout, ids_ending, new_id
 
 __all__ = ["ANYBODY", "Caller", "Made", "quota_key"]
 

@@ -31,9 +31,8 @@ from benchmarks.running import limit
 from benchmarks.running.processes import connect, server, server_for, with_jemalloc
 from delayq import Client, Message, Scheduled
 from delayq.codec import due_head, encode
-from delayq.ids import new_id
 from delayq.store.commands import Command, schedule
-from delayq.store.keys import queue_keys
+from delayq.store.keys import new_id, queue_keys
 from delayq.store.scripts import load
 from testbed.errors import ServerMissing
 

@@ -21,9 +21,8 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.load import feeder
 from benchmarks.load.messages import LIMITS, QUEUES
 from delayq.codec import encode
-from delayq.ids import new_id
 from delayq.message import Message
-from delayq.store.keys import Layout, QueueKeys, queue_keys
+from delayq.store.keys import Layout, QueueKeys, new_id, queue_keys
 
 __all__ = [
     "Placed",

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from delayq.errors import InvalidMessage
-from delayq.ids import new_id
 from delayq.message import Limits, Message, check_id
+from delayq.store.keys import new_id
 from delayq.targets.rabbitmq.passthrough import CARRIED, OWN_PREFIX
 
 __all__ = ["Reader"]

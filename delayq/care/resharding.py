@@ -17,8 +17,7 @@ from delayq.nodes import read_nodes
 from delayq.store import commands
 from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout, queue_keys
-from delayq.store.layouts import following, write_layouts
+from delayq.store.keys import Layout, following, queue_keys, write_layouts
 
 __all__ = ["ReshardStep", "reshard"]
 

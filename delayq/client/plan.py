@@ -10,7 +10,7 @@ import msgspec
 from delayq.message import Limits
 from delayq.routes import Routes
 from delayq.store.commands import Command, Retention
-from delayq.store.layouts import Layouts
+from delayq.store.keys import Layouts
 
 __all__ = ["Context", "Plan"]
 

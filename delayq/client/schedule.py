@@ -14,13 +14,11 @@ from delayq.client.placement import CHUNK, find_places
 from delayq.client.plan import Context, Plan
 from delayq.codec import due_head, encode
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError
-from delayq.ids import ids_ending, new_id
 from delayq.message import Limits, Message, State
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import MOVED, Answers, Command, Retention
-from delayq.store.keys import Layout, queue_keys
-from delayq.store.layouts import Layouts
+from delayq.store.keys import Layout, Layouts, ids_ending, new_id, queue_keys
 
 __all__ = [
     "Encoded",

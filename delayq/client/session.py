@@ -15,8 +15,7 @@ from delayq.message import Limits, Message
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import LAYOUT_VERSION, Meta, Retention
-from delayq.store.keys import Layout
-from delayq.store.layouts import Layouts
+from delayq.store.keys import Layout, Layouts
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

@@ -11,8 +11,7 @@ from delayq.routes import Routes
 from delayq.store.commands import LAYOUT_VERSION, QueueStats, plain
 from delayq.store.commands import stats as stats_of
 from delayq.store.connect.store import Store
-from delayq.store.keys import META, Layout, queue_keys
-from delayq.store.layouts import read_layouts
+from delayq.store.keys import META, Layout, queue_keys, read_layouts
 from delayq.targets.redis_stream.target import is_local
 
 __all__ = ["check_layout", "check_parked_routes", "check_parked_streams", "check_pulled", "check_reshard"]

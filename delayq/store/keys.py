@@ -1,7 +1,8 @@
-"""The names of all Redis keys, and which queue of a layout an id belongs to.
+"""The names of all Redis keys, ids, and in which queue of which layout an id lives.
 
 Everything of queue `q` shares the hash tag `{q}`, so a script is atomic and Redis Cluster works. A queue's number is
-never used again: each layout goes on counting behind the last one, so layouts share no key.
+never used again: each layout goes on counting behind the last one, so layouts share no key. The oldest layout comes
+first, the newest takes what is new; the others are left as they empty.
 """
 
 from __future__ import annotations
@@ -9,19 +10,33 @@ from __future__ import annotations
 import binascii
 import os
 import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
+import uuid_utils
 
-__all__ = ["META", "NODES", "REWRITTEN", "Layout", "QueueKeys", "queue_keys", "rate_key", "report_key"]
+__all__ = [
+    "META",
+    "NODES",
+    "REWRITTEN",
+    "Layout",
+    "Layouts",
+    "QueueKeys",
+    "following",
+    "ids_ending",
+    "new_id",
+    "queue_keys",
+    "rate_key",
+    "read_layouts",
+    "report_key",
+    "write_layouts",
+]
 
 META: Final = "delayq:meta"
 NODES: Final = "delayq:nodes"
 REWRITTEN: Final = "delayq:rewritten"
-
-_SUFFIX = re.compile(r"\.[0-9a-f]{4}")
-_crc16 = binascii.crc_hqx
 
 
 class QueueKeys:
@@ -74,6 +89,32 @@ def report_key(name: str) -> str:
     return f"delayq:report:{name}"
 
 
+# Base 64 in the order of its characters, so that ids sort by time; no '.', which marks an ordering key's suffix,
+# and none that a command line would take for an option.
+_DIGITS: Final = "0123456789:ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+_ORDERED: Final = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    _DIGITS.encode(),
+)
+_uuid7 = uuid_utils.uuid7
+_b64 = binascii.b2a_base64
+_PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
+_SUFFIX = re.compile(r"\.[0-9a-f]{4}")
+_crc16 = binascii.crc_hqx
+
+
+def new_id() -> str:
+    """A new id: 22 characters of a uuid7, which sort by the time they were made."""
+    return _b64(_uuid7().bytes)[:22].translate(_ORDERED).decode()
+
+
+def ids_ending(suffix: str) -> Iterator[str]:
+    """Up to 4,096 new ids that end in `suffix`, in order: one uuid7, two digits of whose random part count on."""
+    first = new_id()
+    head, tail = first[:19], first[21:] + suffix
+    return (head + pair + tail for pair in _PAIRS)
+
+
 class Layout(msgspec.Struct, frozen=True):
     """So many queues, numbered from `first` on, and where an id lives in them: a function of the id alone."""
 
@@ -106,3 +147,61 @@ class Layout(msgspec.Struct, frozen=True):
     def random_suffix() -> str:
         """A suffix that messages of one batch may share, so that one script takes them all."""
         return f".{os.urandom(2).hex()}"
+
+
+def read_layouts(text: str) -> tuple[Layout, ...]:
+    """The layouts that `delayq:meta` lists: '16', or '16 64@16' (64 queues, numbered from 16 on)."""
+    layouts = []
+    for word in text.split():
+        queues, _, first = word.partition("@")
+        layouts.append(Layout(int(queues), int(first or 0)))
+    return tuple(layouts)
+
+
+def write_layouts(layouts: Sequence[Layout]) -> str:
+    """What `read_layouts` reads."""
+    return " ".join(f"{one.queues}@{one.first}" if one.first else str(one.queues) for one in layouts)
+
+
+def following(layouts: Sequence[Layout], queues: int) -> Layout:
+    """The layout to list behind these; the same again gives the same, so a lost list is found again."""
+    return Layout(queues, layouts[-1].numbers.stop)
+
+
+class Layouts:
+    """What this process knows of them. It may be as old as it likes: a closed queue says so, and the list is read anew.
+
+    `shut` are queues that have said MOVED, which they do for ever. Threads may share it.
+    """
+
+    __slots__ = ("asked_at", "known", "shut")
+
+    def __init__(self, known: Sequence[Layout]) -> None:
+        self.known = tuple(known)
+        self.shut: set[int] = set()
+        self.asked_at: int | None = None  # monotonic ms
+
+    def take(self, listed: Sequence[Layout]) -> None:
+        """Know what `delayq:meta` lists now; older news than what is known is no news."""
+        if listed and listed[-1].first >= self.known[-1].first:
+            self.known = tuple(listed)
+
+    @property
+    def queues(self) -> list[int]:
+        """The numbers of all queues, in order."""
+        return [queue for layout in self.known for queue in layout.numbers]
+
+    def place(self, id: str, behind: int = -1) -> int | None:
+        """The queue to ask for an id, behind the one that said MOVED; None if no further layout is known."""
+        for layout in self.known:
+            if layout.first > behind:
+                return layout.queue_of(id)
+        return None
+
+    def place_new(self, id: str) -> int:
+        """The queue to begin with for an id that was made just now, so no queue that is shut can have it."""
+        for layout in self.known:
+            queue = layout.queue_of(id)
+            if queue not in self.shut:
+                break
+        return queue

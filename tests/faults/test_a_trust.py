@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from delayq import Client, ConfigError, Message
-from delayq.store import queue_keys
+from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
 from tests.docs.blocks import blocks_of
 from tests.faults.rig import QUEUES, Rig, doctor, refused, rig, wait_until_done

@@ -13,10 +13,11 @@ from coordinator.epoch import next_epoch
 from delayq.codec import Record, due_head, encode
 from delayq.message import Limits, Message
 from delayq.routes import Route, Routes
-from delayq.store import commands, queue_keys
+from delayq.store import commands
 from delayq.store.commands import Found, QueueStats, Retention
 from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
+from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
 from tests.support.waiting import PATIENCE
 from workers.queue.pull_job import PullJob

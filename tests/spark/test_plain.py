@@ -22,8 +22,7 @@ from delayq.routes import Routes
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.column_encoder import SMALL, plain_rows
 from delayq.spark.rows.rows import messages_of
-from delayq.store.keys import Layout
-from delayq.store.layouts import Layouts
+from delayq.store.keys import Layout, Layouts
 
 NOW: Final = 1_900_000_000_000
 LIMITS: Final = Limits(body=100)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from delayq.codec import CONTENT, CorruptRecord, Record, encode
 from delayq.errors import InvalidMessage
-from delayq.ids import new_id
 from delayq.message import Limits, Message
+from delayq.store.keys import new_id
 from tests.support.messages import json_values, messages
 
 LIMITS = Limits()

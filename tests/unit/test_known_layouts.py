@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.store.keys import Layout, queue_keys
-from delayq.store.layouts import Layouts, following, read_layouts, write_layouts
+from delayq.store.keys import Layout, Layouts, following, queue_keys, read_layouts, write_layouts
 
 counts = st.lists(st.integers(1, 64), min_size=1, max_size=5)
 ids = st.from_regex(r"[a-z0-9]{1,8}(\.[0-9a-f]{4})?", fullmatch=True)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.ids import new_id
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import Layout, new_id, queue_keys
 from tests.support.messages import ids, texts
 
 layouts = st.integers(1, 16_384).map(Layout)

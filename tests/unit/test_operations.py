@@ -20,8 +20,7 @@ from delayq.errors import Conflict, InvalidMessage, StoreError, StoreUnavailable
 from delayq.message import Limits, Message
 from delayq.routes import Route, Routes
 from delayq.store.commands import Command
-from delayq.store.keys import Layout, queue_keys
-from delayq.store.layouts import Layouts
+from delayq.store.keys import Layout, Layouts, queue_keys
 from tests.support.messages import messages, schedule_messages
 
 NOW = 2_000_000_000_000

@@ -31,8 +31,7 @@ from delayq.routes import Route, Routes
 from delayq.store import commands, scripts
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout, queue_keys
-from delayq.store.layouts import Layouts, following
+from delayq.store.keys import Layout, Layouts, following, queue_keys
 from delayq.testing import ManualClock
 from tests.protocol.mutants import Mutant, plant
 from tests.support.messages import schedule_messages

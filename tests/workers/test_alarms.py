@@ -10,7 +10,7 @@ import structlog
 
 from delayq.client.client import Client
 from delayq.message import Message
-from delayq.store import queue_keys
+from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
 from workers.node.alarms import EVERY, Alarms

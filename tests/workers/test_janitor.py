@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from delayq.client.client import Client
 from delayq.message import Message
-from delayq.store import commands, queue_keys
+from delayq.store import commands
 from delayq.store.commands import plain
+from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
 from workers.node.janitor import EVERY, Janitor

@@ -30,8 +30,7 @@ from delayq.spark.writing.retrying import Patience
 from delayq.store import commands
 from delayq.store.commands import Command, DeadLetter, Found
 from delayq.store.connect.store import Store
-from delayq.store.keys import queue_keys
-from delayq.store.layouts import Layouts
+from delayq.store.keys import Layouts, queue_keys
 
 __all__ = ["MessageReader", "PushingReader", "QueuePartition"]
 

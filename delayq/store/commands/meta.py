@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.store.commands.command import RETENTION, Command, Now, Retention, by_name, every, number, plain
-from delayq.store.keys import META, NODES, REWRITTEN, Layout, QueueKeys
-from delayq.store.layouts import read_layouts, write_layouts
+from delayq.store.keys import META, NODES, REWRITTEN, Layout, QueueKeys, read_layouts, write_layouts
 
 __all__ = [
     "LAYOUT_VERSION",
