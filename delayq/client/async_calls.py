@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from delayq.client import operations
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
-from delayq.client.operations import Cancelled, Rescheduled
+from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.plan import Context, Plan
-from delayq.client.route_states import RouteState
-from delayq.client.schedule import Encoded, Outcome, Scheduled, schedule_encoded
+from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
 from delayq.config import Settings
@@ -56,7 +55,7 @@ class AsyncCalls:
         """
         if self._context is None:
             durability = await self._run(operations.durability(self._setup.settings))
-            context = self._setup.context(await self.store.run(self._setup.layout_command))
+            context = self._setup.context(await self.store.run(commands.layout(self._setup.queues)))
             self.store.durability = durability  # before the context: whoever sees that schedules at once
             self._context = context
         else:
@@ -75,8 +74,10 @@ class AsyncCalls:
         return found
 
     async def _keep_up(self, context: Context) -> None:
-        if self._setup.outdated(context.layouts):
-            self._setup.take(context.layouts, await self.store.run_many([self._setup.listed]))
+        if context.layouts.outdated(self._setup.clock):
+            (listed,) = await self.store.run_many([commands.layouts()])
+            if not isinstance(listed, StoreError):  # else what is known will do
+                context.layouts.take(listed)
 
     async def _run(self, plan: Plan[T]) -> T:
         try:
@@ -106,8 +107,12 @@ class AsyncCalls:
             raise outcome
         return outcome
 
+    def _encoded(self, messages: Iterable[Message], *, refuse_past: bool = False) -> Iterator[Encoded | InvalidMessage]:
+        setup = self._setup
+        return encode_all(messages, setup.limits, setup.routes, setup.clock.now(), refuse_past=refuse_past)
+
     async def _schedule_one(self, message: Message) -> Outcome:
-        (given,) = self._setup.encoded((message,))
+        (given,) = self._encoded((message,))
         return given if isinstance(given, InvalidMessage) else await self._send_one(given)
 
     async def _send_one(self, given: Encoded) -> Outcome:
@@ -120,9 +125,9 @@ class AsyncCalls:
         With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
         """
         if self._spans is None:
-            return await self._send(self._setup.encoded(messages, refuse_past=refuse_past))
+            return await self._send(self._encoded(messages, refuse_past=refuse_past))
         with self._spans.span() as span:
-            return span.ended(await self._send(self._setup.encoded(map(span.mark, messages), refuse_past=refuse_past)))
+            return span.ended(await self._send(self._encoded(map(span.mark, messages), refuse_past=refuse_past)))
 
     async def _send(self, given: Iterable[Encoded | InvalidMessage]) -> list[Outcome]:
         try:
@@ -153,7 +158,8 @@ class AsyncCalls:
         delay_level: int | None = None,
     ) -> Rescheduled:
         """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
-        spec = self._setup.spec(delay_time, expect_date, delay_level)
+        now = self._setup.clock.now()
+        spec = operations.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
         return await self._run(operations.reschedule(await self.context(), id, spec))
 
     async def get(self, id: str) -> Found | None:

@@ -1,14 +1,176 @@
-"""`AsyncClient`: the calls for asyncio, where those that are made at the same time go together."""
+"""`AsyncClient`: the calls for asyncio, where those of `schedule` that are made at the same time go to Redis together:
+one plan, its scripts pipelined, an outcome for each call.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
+from typing import Final, NamedTuple
 
 from delayq.client.async_calls import AsyncCalls
-from delayq.client.group_commit import GroupCommit
 from delayq.client.schedule import Encoded, Outcome
+from delayq.errors import NotDone
 
-__all__ = ["AsyncClient"]
+__all__ = ["AsyncClient", "GroupCommit"]
+
+#: Trips to Redis under way at once. While the first is, messages gather; another starts when many have, or the first of
+#: them has waited for so long (seconds).
+TRIPS: Final = 2
+MANY: Final = 100
+LONG: Final = 0.001
+#: What one trip takes along, and what may wait; each in messages and in bytes.
+MOST: Final = 500
+MOST_BYTES: Final = 4 * 1024 * 1024
+WAITING: Final = 10_000
+WAITING_BYTES: Final = 64 * 1024 * 1024
+
+
+class _Waiting(NamedTuple):
+    encoded: Encoded
+    outcome: asyncio.Future[Outcome]
+    until: float  # by the clock of the loop
+
+
+class GroupCommit:
+    """Gathers messages while a trip to Redis is under way; the next trip takes all of them.
+
+    One that has waited for longer than `timeout`, in seconds, is not sent any more: its outcome is NotDone. `taken` is told
+    of each trip how many messages it takes along.
+    """
+
+    def __init__(self, send: Callable[[Sequence[Encoded]], Awaitable[Sequence[Outcome]]], timeout: float) -> None:
+        self._timeout = timeout
+        self.taken: Callable[[int], object] = lambda _count: None
+        self._send = send
+        self._waiting: deque[_Waiting] = deque()
+        self._bytes = 0
+        self._under_way = 0
+        self._home = asyncio.Event()  # nothing is under way
+        self._home.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that nothing more is taken."""
+        return len(self._waiting) >= WAITING or self._bytes >= WAITING_BYTES
+
+    async def add(self, encoded: Encoded) -> Outcome:
+        """What becomes of the message. Raises NotDone when too much waits.
+
+        A caller that is cancelled before its message is on its way takes it back; later it only hears nothing of it.
+        """
+        if self.full:
+            raise NotDone("too much waits for Redis, and this message was not taken; schedule many of them by one call")
+        loop = asyncio.get_running_loop()
+        one = _Waiting(encoded, loop.create_future(), loop.time() + self._timeout)
+        if self._under_way:
+            self._waiting.append(one)
+            self._bytes += len(encoded.body)
+            self._start_if_due()
+            return await one.outcome
+        self._begin()
+        try:
+            await asyncio.sleep(0)  # the calls that this turn of the loop makes come along
+            if not self._waiting:  # there are none: no task is needed to keep one caller's end from the others
+                self.taken(1)
+                (outcome,) = await self._send((encoded,))
+                return outcome
+            self._waiting.appendleft(one)
+            self._bytes += len(encoded.body)
+        finally:
+            self._end()
+        return await one.outcome
+
+    def _begin(self) -> None:
+        self._under_way += 1
+        self._home.clear()
+
+    def _end(self) -> None:
+        # In the very step that saw nothing waiting: whoever comes next must see that nothing is under way.
+        self._under_way -= 1
+        while self._waiting and self._waiting[0].outcome.done():
+            self._pop()
+        if self._waiting:
+            self._start()
+        elif not self._under_way:
+            self._home.set()
+
+    def _start_if_due(self) -> None:
+        if self._under_way < TRIPS:
+            if len(self._waiting) >= MANY:
+                self._start()
+            elif self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(LONG, self._start_late)
+
+    def _start_late(self) -> None:
+        self._timer = None
+        if self._waiting and self._under_way < TRIPS:
+            self._start()
+
+    def _start(self) -> None:
+        self._begin()
+        task = asyncio.get_running_loop().create_task(self._travel())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _travel(self) -> None:
+        try:
+            while group := self._take():
+                await self._trip(group)
+        finally:
+            self._end()
+
+    def _take(self) -> list[_Waiting]:
+        """What the next trip takes along; a message that has waited too long, or whose caller has given up, stays here."""
+        group: list[_Waiting] = []
+        size = 0
+        now = asyncio.get_running_loop().time()
+        while self._waiting and len(group) < MOST and size < MOST_BYTES:
+            one = self._pop()
+            if one.outcome.done():
+                continue
+            if one.until < now:
+                one.outcome.set_result(NotDone("Redis takes so long for others that this message was not sent in time"))
+                continue
+            group.append(one)
+            size += len(one.encoded.body)
+        return group
+
+    def _pop(self) -> _Waiting:
+        one = self._waiting.popleft()
+        self._bytes -= len(one.encoded.body)
+        return one
+
+    async def _trip(self, group: list[_Waiting]) -> None:
+        self.taken(len(group))
+        try:
+            outcomes = await self._send([one.encoded for one in group])
+        except asyncio.CancelledError:  # the loop ends, and with it whoever waits
+            for one in group:
+                one.outcome.cancel()
+            raise
+        except Exception as error:
+            for one in group:
+                if not one.outcome.done():
+                    one.outcome.set_exception(error)
+        else:
+            for one, outcome in zip(group, outcomes, strict=True):
+                if not one.outcome.done():  # its caller has given up
+                    one.outcome.set_result(outcome)
+
+    async def close(self) -> None:
+        """Wait until nothing is under way or waits."""
+        while self._under_way:
+            await self._home.wait()
 
 
 class AsyncClient(AsyncCalls):

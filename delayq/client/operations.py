@@ -5,32 +5,34 @@
 A caller that may touch messages of some topics only looks at a message first (`look`), and hands in the topic that was
 seen: a message is touched only if it still has that one. So whoever may not touch it learns nothing of it and changes
 nothing, whatever becomes of its id in between. Without topics everything may be touched.
+
+How routes are, and why a message is parked, is what live workers say in their lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import translate
 from typing import Any, Final
 
 import msgspec
 
-from delayq.client.placement import by_asked_id, by_id, every_queue
-from delayq.client.plan import Context, Plan
-from delayq.client.route_states import explain_parked, routes
+from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.client.schedule import Scheduled, level_delay
 from delayq.codec import CorruptRecord
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key
-from delayq.nodes import NodeLine, read_nodes
+from delayq.nodes import NodeLine, RouteLine, read_nodes
 from delayq.store import checks, commands
 from delayq.store.commands import MOVED, Command, Found, QueueStats
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
 
-__all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "Scheduled", "routes"]
+__all__ = ["Cancelled", "Context", "Plan", "Rescheduled", "RouteState", "Scheduled"]
 
 FIND_LIMIT: Final = 1_000
 #: Pages of FIND_LIMIT messages of a queue that one cancel by key goes through: it ends, whoever schedules meanwhile.
@@ -39,6 +41,10 @@ MOST_PAGES: Final = 1_000
 Topics = Mapping[str, str]
 #: Messages that are read at once to look at their topics.
 READ_STEP: Final = 25
+#: Names of parked sets that wait for a route's target; that of messages which no route takes.
+OF_ROUTE: Final = "t:"
+NO_ROUTE: Final = "*"
+WAITS: Final = "its target has no room for it yet, or messages of its ordering key go first"
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -141,7 +147,7 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
         check_id(id)
     results = yield from look(context, ids)
     found = all_good([results[id] for id in ids])
-    parked = yield from explain_parked(found)
+    parked = yield from explain_parked(context, found)
     return [parked.get(one.id, one) if one is not None else None for one in found]
 
 
@@ -171,15 +177,11 @@ def _is_elsewhere(one: Found | None) -> bool:
     return one is not None and one.state == MOVED
 
 
-def _find_ids(context: Context, key: str) -> Plan[list[str]]:
-    check_key(key, context.limits, "key")
-    pages = yield from every_queue(context, lambda keys: commands.find_by_key(keys, key, FIND_LIMIT))
-    return sorted(id for page in pages.values() for id in page)
-
-
 def find(context: Context, key: str) -> Plan[list[Found]]:
     """The messages that carry a business key and have not ended, by due; at most 1,000 of each queue."""
-    ids = yield from _find_ids(context, key)
+    check_key(key, context.limits, "key")
+    pages = yield from every_queue(context, lambda keys: commands.find_by_key(keys, key, FIND_LIMIT))
+    ids = sorted(id for page in pages.values() for id in page)
     found = [one for one in (yield from get(context, ids)) if one is not None and one.record is not None]
     return sorted(found, key=lambda one: (one.due if one.due is not None else MAX_DUE, one.id))
 
@@ -241,7 +243,7 @@ def discard(context: Context, id: str, topic: str | None = None) -> Plan[bool]:
     return bool(_one(list(results.values())))
 
 
-def nodes(context: Context) -> Plan[dict[str, NodeLine]]:
+def nodes(_context: Context) -> Plan[dict[str, NodeLine]]:
     """The nodes by name, as their lines tell of them."""
     lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
     return read_nodes(lines, now)
@@ -260,3 +262,90 @@ def durability(settings: Settings) -> Plan[Durability | None]:
     if not settings.min_replicas and not fsync:
         return None
     return Durability(replicas=settings.min_replicas, fsync=fsync, timeout=settings.redis_timeout)
+
+
+class RouteState(msgspec.Struct, frozen=True, kw_only=True):
+    """A route, as the live workers' lines tell of it. Times are Unix ms by the clock of Redis.
+
+    Each worker has a circuit of its own: `open_at` are those where it is open, `since` the first of them, `next_probe`
+    the next of them, `reason` that of the first. `target` is its kind and hosts, '' if no live worker has the route.
+    `parked` are messages that are set aside for the target; what waits behind a crowded ordering key is not among them.
+    """
+
+    name: str
+    target: str
+    parked: int
+    open_at: tuple[str, ...] = ()
+    reason: str | None = None
+    since: int | None = None
+    next_probe: int | None = None
+
+    @property
+    def circuit(self) -> str | None:
+        """'open' or 'closed'; None if no live worker has the route."""
+        return "open" if self.open_at else "closed" if self.target else None
+
+
+def routes(context: Context) -> Plan[list[RouteState]]:
+    """The routes in the order of the workers' tables; then those that only parked messages know, by name."""
+    live = [line for line in (yield from nodes(context)).values() if not line.stale]
+    queues = yield from every_queue(context, commands.stats)
+    sets = [
+        (queue, name)
+        for queue, stats in queues.items()
+        for name in stats.parked_sets
+        if name.startswith(OF_ROUTE) and name != OF_ROUTE + NO_ROUTE
+    ]
+    parked = dict.fromkeys((one.name for line in live for one in line.routes), 0)
+    counts = all_good((yield [commands.count_parked(queue_keys(queue), name) for queue, name in sets])) if sets else []
+    for (_, name), count in sorted(zip(sets, counts, strict=True)):
+        route = name.removeprefix(OF_ROUTE)
+        parked[route] = parked.get(route, 0) + count
+    return [_state(name, count, live) for name, count in parked.items()]
+
+
+def _state(name: str, parked: int, live: Iterable[NodeLine]) -> RouteState:
+    told = [(line.node, one) for line in live for one in line.routes if one.name == name]
+    target = told[0][1].target if told else ""
+    broken = sorted((one.circuit.since, node, one.circuit) for node, one in told if one.circuit is not None)
+    if not broken:
+        return RouteState(name=name, target=target, parked=parked)
+    since, _, first = broken[0]
+    return RouteState(
+        name=name,
+        target=target,
+        parked=parked,
+        open_at=tuple(sorted(node for _, node, _ in broken)),
+        reason=first.reason,
+        since=since,
+        next_probe=min(circuit.probe for _, _, circuit in broken),
+    )
+
+
+def explain_parked(context: Context, found: Iterable[Found | None]) -> Plan[dict[str, Found]]:
+    """Those that are parked, by id, with the reason and when their target is probed next, as their owner says."""
+    parked = [one for one in found if one is not None and one.state == State.PARKED]
+    if not parked:
+        return {}
+    lines = yield from nodes(context)
+    return {one.id: _explained(one, lines) for one in parked}
+
+
+def _explained(one: Found, lines: Mapping[str, NodeLine]) -> Found:
+    owners = [line for line in lines.values() if not line.stale and one.queue in line.queues]
+    if not owners:
+        return msgspec.structs.replace(one, reason="no live worker says that it owns its queue")
+    owner = max(owners, key=lambda line: line.queues[one.queue].epoch)
+    if not owner.routes or one.record is None:  # an older worker
+        return one
+    route = _route_of(one.record.topic, owner.routes)
+    if route is None:
+        return msgspec.structs.replace(one, reason=f"no route of {owner.node} takes its topic")
+    if route.circuit is None:
+        return msgspec.structs.replace(one, reason=WAITS)
+    reason = f"the circuit of route {route.name} is open: {route.circuit.reason}"
+    return msgspec.structs.replace(one, reason=reason, next_probe=route.circuit.probe)
+
+
+def _route_of(topic: str, table: Iterable[RouteLine]) -> RouteLine | None:
+    return next((route for route in table if re.match(translate(route.match), topic)), None)

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from delayq.client.placement import CHUNK, find_places
-from delayq.client.plan import Context, Plan
+from delayq.client.plan import CHUNK, Context, Plan, find_places
 from delayq.codec import due_head, encode
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError
 from delayq.message import Limits, Message, State

@@ -1,19 +1,17 @@
-"""What both clients agree on with Redis before their first operation, and keep an eye on while queues are resharded."""
+"""What both clients agree on with Redis before their first operation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-from delayq.client import operations
 from delayq.client.plan import Context
-from delayq.client.schedule import Encoded, Outcome, encode_all, schedule_encoded
+from delayq.client.schedule import Encoded, Outcome, schedule_encoded
 from delayq.clock import Clock, SystemClock
 from delayq.config import Settings, load_settings
 from delayq.errors import InvalidMessage, LayoutMismatch, StoreError
-from delayq.message import Limits, Message
+from delayq.message import Limits
 from delayq.routes import Routes
-from delayq.store import commands
 from delayq.store.commands import LAYOUT_VERSION, Meta, Retention
 from delayq.store.keys import Layout, Layouts
 
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_QUEUES", "Agreement", "check_layouts", "spans_by"]
 
 DEFAULT_QUEUES: Final = 16
-#: While there is more than one layout, the list is read again after so many ms, to learn which are gone.
-LOOK_EVERY: Final = 10_000
 
 
 def check_layouts(meta: Meta, wanted: int | None) -> None:
@@ -57,8 +53,7 @@ class Agreement:
         self.url = url if url is not None else self.settings.redis_url
         self.limits = self.settings.limits()
         self.routes = routes if routes is not None else self.settings.route_table()
-        self.layout_command = commands.layout(self.settings.queues or DEFAULT_QUEUES)
-        self.listed = commands.layouts()
+        self.queues = self.settings.queues or DEFAULT_QUEUES
 
     def context(self, meta: Meta) -> Context:
         """Check what Redis says of the layouts; raises LayoutMismatch."""
@@ -72,28 +67,7 @@ class Agreement:
 
     def unused(self) -> Context:
         """What is read by in a Redis that nobody has used yet: where messages will be once there are some."""
-        return self.context(Meta((Layout(self.settings.queues or DEFAULT_QUEUES),), LAYOUT_VERSION, 0))
-
-    def outdated(self, layouts: Layouts) -> bool:
-        """Whether the list of layouts is to be read again; never while there is but one."""
-        if len(layouts.known) == 1:
-            return False
-        now = self.clock.monotonic()
-        if layouts.asked_at is not None and now - layouts.asked_at < LOOK_EVERY:
-            return False
-        layouts.asked_at = now
-        return True
-
-    @staticmethod
-    def take(layouts: Layouts, answers: list[Any]) -> None:
-        """Know what Redis lists now; if it could not say, what is known will do."""
-        (listed,) = answers
-        if not isinstance(listed, StoreError):
-            layouts.take(listed)
-
-    def encoded(self, messages: Iterable[Message], *, refuse_past: bool = False) -> Iterator[Encoded | InvalidMessage]:
-        """Each message checked and encoded, or what is wrong with it."""
-        return encode_all(messages, self.limits, self.routes, self.clock.now(), refuse_past=refuse_past)
+        return self.context(Meta((Layout(self.queues),), LAYOUT_VERSION, 0))
 
     def unreachable(self, given: Iterable[Encoded | InvalidMessage], error: StoreError) -> list[Outcome]:
         """What becomes of messages when not even the layout can be read: each gets its id all the same,
@@ -109,6 +83,3 @@ class Agreement:
             outcomes: list[Outcome] = end.value
             return outcomes
         raise AssertionError("scheduling asks once")
-
-    def spec(self, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
-        return operations.spec_of(self.limits, self.clock.now(), delay_time, expect_date, delay_level)

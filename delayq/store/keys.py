@@ -17,6 +17,8 @@ from typing import Final
 import msgspec
 import uuid_utils
 
+from delayq.clock import Clock
+
 __all__ = [
     "META",
     "NODES",
@@ -37,6 +39,8 @@ __all__ = [
 META: Final = "delayq:meta"
 NODES: Final = "delayq:nodes"
 REWRITTEN: Final = "delayq:rewritten"
+#: While there is more than one layout, the list is read again after so many ms.
+LOOK_EVERY: Final = 10_000
 
 
 class QueueKeys:
@@ -174,17 +178,27 @@ class Layouts:
     `shut` are queues that have said MOVED, which they do for ever. Threads may share it.
     """
 
-    __slots__ = ("asked_at", "known", "shut")
+    __slots__ = ("_asked_at", "known", "shut")
 
     def __init__(self, known: Sequence[Layout]) -> None:
         self.known = tuple(known)
         self.shut: set[int] = set()
-        self.asked_at: int | None = None  # monotonic ms
+        self._asked_at: int | None = None  # monotonic ms
 
     def take(self, listed: Sequence[Layout]) -> None:
         """Know what `delayq:meta` lists now; older news than what is known is no news."""
         if listed and listed[-1].first >= self.known[-1].first:
             self.known = tuple(listed)
+
+    def outdated(self, clock: Clock) -> bool:
+        """Whether the list is to be read again, by who asks, to learn which are gone; never while there is but one."""
+        if len(self.known) == 1:
+            return False
+        now = clock.monotonic()
+        if self._asked_at is not None and now - self._asked_at < LOOK_EVERY:
+            return False
+        self._asked_at = now
+        return True
 
     @property
     def queues(self) -> list[int]:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
-from delayq.client.route_states import RouteState
+from delayq.client.operations import RouteState
 from delayq.codec import BODY_JSON, Record
 from delayq.nodes import NodeLine, owners_of
 from delayq.store.commands import DeadLetter, Found, QueueStats

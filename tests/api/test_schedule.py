@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from delayq.client import group_commit
+from delayq.client import async_client
 from delayq.config import Settings
 from delayq.times import parse_instant
 from tests.api.conftest import Serving, Worker, bring_into
@@ -229,7 +229,7 @@ async def test_many_single_calls_at_once_each_get_their_own_outcome(api: httpx2.
 async def test_a_message_is_refused_while_too_much_waits(
     api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "WAITING", 0)
+    monkeypatch.setattr(async_client, "WAITING", 0)
     answer = await post(api, id="a")
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:delayq:problem:overloaded")
     assert answer.headers["retry-after"] == "1"

@@ -36,7 +36,7 @@ def test_every_path_that_it_names_is_there() -> None:
 
 
 def test_the_plan_shows_every_room_of_the_services_and_the_way_to_redis() -> None:
-    shown = set(re.findall(r"([a-z]+)/", PLAN)) | set(re.findall(r"(asgi|group_commit)", PLAN))
+    shown = set(re.findall(r"([a-z]+)/", PLAN)) | set(re.findall(r"(asgi|async_client)", PLAN))
     for service in ("api", "workers"):
         inner = {path.name for path in (ROOT / service).iterdir() if path.is_dir() and any(path.glob("*.py"))}
         assert inner <= shown

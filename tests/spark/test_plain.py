@@ -13,8 +13,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as some
 
-from delayq.client.placement import CHUNK
-from delayq.client.plan import Context
+from delayq.client.plan import CHUNK, Context
 from delayq.codec import due_head, encode
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message

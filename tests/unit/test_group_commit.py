@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from delayq.client import group_commit
-from delayq.client.group_commit import GroupCommit
+from delayq.client import async_client
+from delayq.client.async_client import GroupCommit
 from delayq.client.schedule import Encoded, Outcome, Scheduled
 from delayq.errors import Conflict, LayoutMismatch, NotDone
 
@@ -46,7 +46,7 @@ def redis() -> Redis:
 
 @pytest.fixture
 def group(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> GroupCommit:
-    monkeypatch.setattr(group_commit, "LONG", 3_600)
+    monkeypatch.setattr(async_client, "LONG", 3_600)
     return GroupCommit(redis.send, 3_600)
 
 
@@ -108,19 +108,19 @@ async def test_each_call_gets_its_own_outcome(group: GroupCommit, redis: Redis) 
 async def test_another_trip_starts_when_many_wait(group: GroupCommit, redis: Redis) -> None:
     made = calls(group, "a", 1)
     await settle()
-    made += calls(group, "b", group_commit.MANY)
+    made += calls(group, "b", async_client.MANY)
     await settle()
-    made += calls(group, "c", 3 * group_commit.MANY)
+    made += calls(group, "c", 3 * async_client.MANY)
     await settle()
-    assert redis.sizes == [1, group_commit.MANY]
+    assert redis.sizes == [1, async_client.MANY]
     await finish(redis, made)
-    assert redis.sizes == [1, group_commit.MANY, 3 * group_commit.MANY]
+    assert redis.sizes == [1, async_client.MANY, 3 * async_client.MANY]
 
 
 async def test_another_trip_starts_when_one_has_waited_long(
     group: GroupCommit, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "LONG", 0)
+    monkeypatch.setattr(async_client, "LONG", 0)
     made = calls(group, "a", 1)
     await settle()
     made += calls(group, "b", 2)
@@ -132,11 +132,11 @@ async def test_another_trip_starts_when_one_has_waited_long(
 
 
 async def test_a_trip_takes_no_more_than_it_can_carry(group: GroupCommit, redis: Redis) -> None:
-    made = calls(group, "a", group_commit.MOST + 1)
+    made = calls(group, "a", async_client.MOST + 1)
     await finish(redis, made)
-    assert sorted(redis.sizes) == [1, group_commit.MOST]
+    assert sorted(redis.sizes) == [1, async_client.MOST]
     redis.trips.clear()
-    made = [call(group, "b", group_commit.MOST_BYTES) for _ in range(3)]
+    made = [call(group, "b", async_client.MOST_BYTES) for _ in range(3)]
     await finish(redis, made)
     assert redis.sizes == [1, 1, 1]
 
@@ -144,7 +144,7 @@ async def test_a_trip_takes_no_more_than_it_can_carry(group: GroupCommit, redis:
 async def test_too_much_is_refused_and_not_kept(
     group: GroupCommit, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "WAITING", 5)
+    monkeypatch.setattr(async_client, "WAITING", 5)
     made = calls(group, "a", 1)
     await settle()
     made += calls(group, "b", 5)
@@ -159,7 +159,7 @@ async def test_too_much_is_refused_and_not_kept(
 async def test_what_waits_is_bounded_in_bytes(
     group: GroupCommit, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "WAITING_BYTES", 100)
+    monkeypatch.setattr(async_client, "WAITING_BYTES", 100)
     made = [call(group, "a"), call(group, "b", 60), call(group, "c", 60)]
     await asyncio.sleep(0)
     with pytest.raises(NotDone):
@@ -175,7 +175,7 @@ async def test_a_call_that_has_waited_too_long_is_not_sent_any_more(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    monkeypatch.setattr(group_commit, "LONG", 3_600)
+    monkeypatch.setattr(async_client, "LONG", 3_600)
     group = GroupCommit(redis.send, 2)
     made = calls(group, "first", 1)
     await settle()

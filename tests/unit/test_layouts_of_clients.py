@@ -9,11 +9,10 @@ import pytest
 
 from delayq.client.client import Client
 from delayq.client.operations import Scheduled
-from delayq.client.session import LOOK_EVERY
 from delayq.message import Message
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout, queue_keys
+from delayq.store.keys import LOOK_EVERY, Layout, queue_keys
 from delayq.testing import ManualClock
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest

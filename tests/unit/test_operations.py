@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from delayq.client import operations
 from delayq.client.dead_letters import dead_letters
-from delayq.client.placement import CHUNK
-from delayq.client.plan import Context, Plan
+from delayq.client.plan import CHUNK, Context, Plan
 from delayq.client.schedule import CHUNK_BYTES, Scheduled
 from delayq.errors import Conflict, InvalidMessage, StoreError, StoreUnavailable
 from delayq.message import Limits, Message

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delayq.client.placement import CHUNK
-from delayq.client.plan import Context
+from delayq.client.plan import CHUNK, Context
 from delayq.client.schedule import Ready
 from delayq.codec import LENGTH_BYTES, UNMARKED, around_body_length, encode
 from delayq.errors import InvalidMessage
