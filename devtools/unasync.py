@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 #: From these modules those are made that have the same name without `async_`.
 SOURCES: Final = (
     ROOT / "delayq" / "client" / "async_calls.py",
-    *(ROOT / "delayq" / "store" / "connect" / f"async_{name}.py" for name in ("cluster", "pool", "sentinel", "store")),
+    *(ROOT / "delayq" / "store" / "connect" / f"async_{name}.py" for name in ("cluster", "sentinel", "store")),
 )
 _WORDS: Final = (
     (r"\basync (def|with|for)\b", r"\1"),

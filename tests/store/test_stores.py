@@ -511,13 +511,13 @@ def test_after_a_fork_a_store_is_whole_before_another_thread_goes_on_with_it(val
     class Watched(Store):
         def __setattr__(self, name: str, value: Any) -> None:
             if name == "_process" and hasattr(self, "_process"):
-                seen.append((self._pool._idle[:], self._free is not parents))
+                seen.append((self._peer.idle[:], self._free is not parents))
             super().__setattr__(name, value)
 
     seen: list[Any] = []
     store = Watched(valkey.url)
     store.run(echo("x"))
-    parents, idle = store._free, store._pool._idle[:]
+    parents, idle = store._free, store._peer.idle[:]
     vars(store)["_process"] = 0  # as in a child
     assert store.run(echo("y")) == "y"
     assert seen == [([], True)]
@@ -573,7 +573,7 @@ async def test_tasks_share_a_few_connections(valkey: ServerUnderTest) -> None:
     store = AsyncStore(valkey.url, connections=3)
     texts = [f"text {number}" for number in range(200)]
     assert await asyncio.gather(*(store.run(echo(text)) for text in texts)) == texts
-    assert len(store._pool._idle) <= 3
+    assert len(store._peer.idle) <= 3
     await store.close()
 
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from delayq.errors import StoreUnavailable
-from delayq.store.connect.options import packed
+from delayq.store.connect.peer import packed
 from delayq.store.connect.threads import Connection
 from delayq.store.connect.wakes import Wakes
 

@@ -9,7 +9,6 @@ from typing import Any
 from delayq.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
-from delayq.store.connect.async_pool import AsyncPool
 from delayq.store.connect.async_sentinel import ask
 from delayq.store.connect.cluster_exchange import PrimaryLink, Routed, Spread, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
@@ -18,7 +17,13 @@ from delayq.store.connect.exchange import FAULTS
 from delayq.store.connect.peer import Peer
 from delayq.store.connect.slots import WHO, SlotMap
 
-__all__ = ["AsyncCluster"]
+__all__ = ["AsyncCluster", "drop_idle"]
+
+
+async def drop_idle(peer: Peer) -> None:
+    """Close the connections to a server that nobody uses just now."""
+    while (connection := peer.lend()) is not None:
+        await connection.close()
 
 
 class AsyncCluster:
@@ -31,23 +36,28 @@ class AsyncCluster:
         self._connections = connections
         self._clock = SystemClock()
         self._slots = SlotMap(address.nodes)
-        self._pools: dict[Node, AsyncPool] = {}
+        self._servers: dict[Node, tuple[Server, Peer]] = {}
         self._begin()
-        self._pool(address.nodes[0])  # refuses unknown options
+        self._server(address.nodes[0])  # refuses unknown options
 
     def _begin(self) -> None:
-        self._pools = {}
+        self._servers = {}
         self._free = Semaphore(self._connections, self._timeout)
         self._asking = Semaphore(1, self._timeout)
         self._turn = 0
         self._process = os.getpid()  # last: another thread that sees it goes on with what is here
 
-    def _pool(self, node: Node) -> AsyncPool:
-        pool = self._pools.get(node)
-        if pool is None:
-            server = Server(self._address.url_of(node), self._timeout)
-            pool = self._pools.setdefault(node, AsyncPool(server, Peer(self._timeout)))
-        return pool
+    def _server(self, node: Node) -> tuple[Server, Peer]:
+        found = self._servers.get(node)
+        if found is None:
+            made = Server(self._address.url_of(node), self._timeout), Peer(self._timeout)
+            found = self._servers.setdefault(node, made)
+        return found
+
+    @property
+    def peers(self) -> list[Peer]:
+        """The servers that it has talked to."""
+        return [peer for _, peer in list(self._servers.values())]
 
     async def run_many(
         self, commands: Iterable[Command[Any]], durability: Durability | None, until: float
@@ -80,7 +90,7 @@ class AsyncCluster:
                 if link.waiting:
                     await link.connection.close()
                 else:
-                    self._pool(link.node).give(link.connection)
+                    link.peer.idle.append(link.connection)
             self._free.release()
 
     async def _round(self, spread: Spread) -> None:
@@ -115,18 +125,19 @@ class AsyncCluster:
             await self._receive(spread, link)
 
     async def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
-        pool = self._pool(node)
+        server, peer = self._server(node)
         try:
-            connection = await pool.take(spread.until)
+            connection = peer.lend() or await server.connect()
         except FAULTS as error:
             spread.unreachable(node, routed, error)
             return None
-        link = spread.links[node] = PrimaryLink(node, connection, pool.peer, self._flags, spread.durability)
+        connection.until = spread.until
+        link = spread.links[node] = PrimaryLink(node, connection, peer, self._flags, spread.durability)
         return link
 
     async def _lose(self, spread: Spread, link: PrimaryLink, error: Exception) -> None:
         await link.connection.close()
-        await self._pool(link.node).drop_idle()
+        await drop_idle(link.peer)
         spread.lost(link, error)
 
     async def _receive(self, spread: Spread, link: PrimaryLink) -> None:
@@ -159,7 +170,8 @@ class AsyncCluster:
             self._asking.release()
 
     async def _ask(self, node: Node) -> Any:
-        connection = await self._pool(node).connect()
+        server, _ = self._server(node)
+        connection = await server.connect()
         try:
             return await ask(connection, *WHO)
         finally:
@@ -181,12 +193,8 @@ class AsyncCluster:
         for _ in nodes:
             self._turn += 1
             try:
-                return await self._pool(nodes[self._turn % len(nodes)]).connect()
+                server, _ = self._server(nodes[self._turn % len(nodes)])
+                return await server.connect()
             except FAULTS as fault:
                 last = fault
         raise nobody(nodes, last)
-
-    async def drop_idle(self) -> None:
-        """Close the idle connections."""
-        for pool in list(self._pools.values()):
-            await pool.drop_idle()

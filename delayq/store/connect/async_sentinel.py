@@ -9,7 +9,7 @@ import redis
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.event_loop import Connection, Semaphore, Server
 from delayq.store.connect.exchange import FAULTS
-from delayq.store.connect.options import packed
+from delayq.store.connect.peer import packed
 
 __all__ = ["AsyncPrimary", "ask"]
 

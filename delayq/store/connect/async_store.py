@@ -18,8 +18,7 @@ import redis
 from delayq.errors import ConfigError, StoreError
 from delayq.store.commands import Command
 from delayq.store.connect import address
-from delayq.store.connect.async_cluster import AsyncCluster
-from delayq.store.connect.async_pool import AsyncPool
+from delayq.store.connect.async_cluster import AsyncCluster, drop_idle
 from delayq.store.connect.async_sentinel import AsyncPrimary
 from delayq.store.connect.durability import Durability, DurableExchange
 from delayq.store.connect.event_loop import CLOCK, Connection, Semaphore, Server
@@ -72,7 +71,8 @@ class AsyncStore:
                 return
             if where.kind == address.SENTINEL:
                 self._primary = AsyncPrimary(where, timeout)
-            self._pool = AsyncPool(self._primary or Server(url, timeout), Peer(timeout))
+            self._server = self._primary or Server(url, timeout)
+            self._peer = Peer(timeout)
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._free = Semaphore(connections, timeout)
@@ -98,9 +98,9 @@ class AsyncStore:
         if self._cluster is not None:
             return await self._cluster.run_many(commands, self.durability, until)
         if self.durability is None:
-            exchange = Exchange(commands, self._pool.peer, self._flags, until)
+            exchange = Exchange(commands, self._peer, self._flags, until)
         else:
-            exchange = DurableExchange(commands, self._pool.peer, self._flags, self.durability, until)
+            exchange = DurableExchange(commands, self._peer, self._flags, self.durability, until)
         return await self._run(exchange)
 
     async def begin(self, commands: Iterable[Command[Any]], *, within: float = inf) -> AsyncBegun:
@@ -112,7 +112,7 @@ class AsyncStore:
         until = CLOCK.precise() + within
         if self._cluster is not None or self.durability is not None:
             return AsyncBegun(None, answers=await self._run_until(until, commands))
-        exchange = Exchange(commands, self._pool.peer, self._flags, until)
+        exchange = Exchange(commands, self._peer, self._flags, until)
         begun = AsyncBegun(exchange)
         try:
             begun.connection = await self._lend(exchange)
@@ -154,7 +154,7 @@ class AsyncStore:
 
     async def _goes_on(self, exchange: Exchange, error: Exception) -> bool:
         """After a fault: whether to go on with a new connection."""
-        await self._pool.drop_idle()
+        await drop_idle(self._peer)
         if self._primary is not None:
             self._primary.forget()
         return exchange.broke(error)
@@ -171,14 +171,16 @@ class AsyncStore:
 
     async def _lend(self, exchange: Exchange) -> Connection:
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
-            self._pool.forget_idle()
+            self._peer.idle = []
             if self._primary is not None:
                 self._primary.after_fork()
             self._free = Semaphore(self._connections, self._timeout)
             self._process = os.getpid()  # last: another thread that sees it goes on with what is here
         await self._free.acquire()
         try:
-            return await self._pool.take(exchange.until)
+            connection: Connection = self._peer.lend() or await self._server.connect()
+            connection.until = exchange.until
+            return connection
         except BaseException:
             self._free.release()
             raise
@@ -188,7 +190,7 @@ class AsyncStore:
             return
         try:
             if good:
-                self._pool.give(connection)
+                self._peer.idle.append(connection)
             else:
                 await connection.close()
         finally:
@@ -222,8 +224,9 @@ class AsyncStore:
 
     async def connect(self) -> Connection:
         """A new connection for what is no command, such as a subscription; raises what redis-py does."""
-        return await (self._cluster or self._pool).connect()
+        return await (self._cluster or self._server).connect()
 
     async def close(self) -> None:
         """Close the idle connections."""
-        await (self._cluster or self._pool).drop_idle()
+        for peer in self._cluster.peers if self._cluster is not None else (self._peer,):
+            await drop_idle(peer)

@@ -14,12 +14,17 @@ from delayq.store.connect.cluster_exchange import PrimaryLink, Routed, Spread, n
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.exchange import FAULTS
 from delayq.store.connect.peer import Peer
-from delayq.store.connect.pool import Pool
 from delayq.store.connect.sentinel import ask
 from delayq.store.connect.slots import WHO, SlotMap
 from delayq.store.connect.threads import Connection, Semaphore, Server, pause
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "drop_idle"]
+
+
+def drop_idle(peer: Peer) -> None:
+    """Close the connections to a server that nobody uses just now."""
+    while (connection := peer.lend()) is not None:
+        connection.close()
 
 
 class Cluster:
@@ -32,23 +37,28 @@ class Cluster:
         self._connections = connections
         self._clock = SystemClock()
         self._slots = SlotMap(address.nodes)
-        self._pools: dict[Node, Pool] = {}
+        self._servers: dict[Node, tuple[Server, Peer]] = {}
         self._begin()
-        self._pool(address.nodes[0])  # refuses unknown options
+        self._server(address.nodes[0])  # refuses unknown options
 
     def _begin(self) -> None:
-        self._pools = {}
+        self._servers = {}
         self._free = Semaphore(self._connections, self._timeout)
         self._asking = Semaphore(1, self._timeout)
         self._turn = 0
         self._process = os.getpid()  # last: another thread that sees it goes on with what is here
 
-    def _pool(self, node: Node) -> Pool:
-        pool = self._pools.get(node)
-        if pool is None:
-            server = Server(self._address.url_of(node), self._timeout)
-            pool = self._pools.setdefault(node, Pool(server, Peer(self._timeout)))
-        return pool
+    def _server(self, node: Node) -> tuple[Server, Peer]:
+        found = self._servers.get(node)
+        if found is None:
+            made = Server(self._address.url_of(node), self._timeout), Peer(self._timeout)
+            found = self._servers.setdefault(node, made)
+        return found
+
+    @property
+    def peers(self) -> list[Peer]:
+        """The servers that it has talked to."""
+        return [peer for _, peer in list(self._servers.values())]
 
     def run_many(self, commands: Iterable[Command[Any]], durability: Durability | None, until: float) -> list[Any]:
         """Run commands, sending ahead of the replies to each primary; an error stands in its command's place."""
@@ -79,7 +89,7 @@ class Cluster:
                 if link.waiting:
                     link.connection.close()
                 else:
-                    self._pool(link.node).give(link.connection)
+                    link.peer.idle.append(link.connection)
             self._free.release()
 
     def _round(self, spread: Spread) -> None:
@@ -114,18 +124,19 @@ class Cluster:
             self._receive(spread, link)
 
     def _open(self, spread: Spread, node: Node, routed: Routed) -> PrimaryLink | None:
-        pool = self._pool(node)
+        server, peer = self._server(node)
         try:
-            connection = pool.take(spread.until)
+            connection = peer.lend() or server.connect()
         except FAULTS as error:
             spread.unreachable(node, routed, error)
             return None
-        link = spread.links[node] = PrimaryLink(node, connection, pool.peer, self._flags, spread.durability)
+        connection.until = spread.until
+        link = spread.links[node] = PrimaryLink(node, connection, peer, self._flags, spread.durability)
         return link
 
     def _lose(self, spread: Spread, link: PrimaryLink, error: Exception) -> None:
         link.connection.close()
-        self._pool(link.node).drop_idle()
+        drop_idle(link.peer)
         spread.lost(link, error)
 
     def _receive(self, spread: Spread, link: PrimaryLink) -> None:
@@ -158,7 +169,8 @@ class Cluster:
             self._asking.release()
 
     def _ask(self, node: Node) -> Any:
-        connection = self._pool(node).connect()
+        server, _ = self._server(node)
+        connection = server.connect()
         try:
             return ask(connection, *WHO)
         finally:
@@ -180,12 +192,8 @@ class Cluster:
         for _ in nodes:
             self._turn += 1
             try:
-                return self._pool(nodes[self._turn % len(nodes)]).connect()
+                server, _ = self._server(nodes[self._turn % len(nodes)])
+                return server.connect()
             except FAULTS as fault:
                 last = fault
         raise nobody(nodes, last)
-
-    def drop_idle(self) -> None:
-        """Close the idle connections."""
-        for pool in list(self._pools.values()):
-            pool.drop_idle()

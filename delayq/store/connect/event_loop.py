@@ -11,7 +11,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 
 from delayq.clock import SystemClock
-from delayq.store.connect.options import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, pin, reader, usable
+from delayq.store.connect.peer import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, pin, reader, usable
 
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "pause"]
 

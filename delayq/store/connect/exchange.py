@@ -13,8 +13,7 @@ import redis
 from delayq.errors import NotDone, StoreError, StoreFull, StoreUnavailable
 from delayq.store import scripts
 from delayq.store.commands import Command
-from delayq.store.connect.options import packed
-from delayq.store.connect.peer import Peer, late_by
+from delayq.store.connect.peer import Peer, late_by, packed
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",

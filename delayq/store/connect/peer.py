@@ -1,4 +1,6 @@
-"""What is known here of one server: the scripts that it has got, and what its clock says.
+"""One server: how redis-py is to make connections to it, and read its errors; and what is known of it here.
+
+redis-py must never repeat anything by itself.
 
 A script whose answer is a promise gets a deadline by the clock of the server, after which it does nothing: when the caller
 gives up, what was sent and is stuck on its way must not run any more, as behind newer calls. The server's clock is
@@ -11,15 +13,82 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import hiredis
 import redis
+from hiredis import pack_command
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from delayq.clock import Clock, SystemClock
 from delayq.store.commands import Arg, Command, plain
 
-__all__ = ["Peer", "late_by"]
+__all__ = [
+    "CHUNK",
+    "EXHAUSTED",
+    "MISSING",
+    "SLOW",
+    "Peer",
+    "connection_options",
+    "late_by",
+    "packed",
+    "pin",
+    "reader",
+    "usable",
+]
 
 #: How old what the clock of a server said may be, in ms.
 ASK_EVERY: Final = 1_000
+#: How much is read at once, in bytes.
+CHUNK: Final = 65_536
+#: What a reader has instead of a reply that has not come whole.
+MISSING: Final = object()
+#: What is told to one who waited in vain for others to be done with their connections.
+EXHAUSTED: Final = "no connection became free in time"
+#: What is told of replies that come, but would take longer than their caller waits.
+SLOW: Final = "the reply came too slowly"
+
+
+def connection_options(url: str, timeout: float) -> dict[str, Any]:
+    """Of a connection whose sends and replies take no longer than `timeout` seconds each."""
+    tcp = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    return tcp | {
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_timeout": False,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": min(timeout, 1.0),
+        "health_check_interval": 0,
+        "decode_responses": False,
+        "protocol": 2,
+    }
+
+
+def pin(factory: Any) -> None:
+    """Set on what makes connections what no URL may change; in a URL, an option outweighs those given beside it."""
+    factory.connection_kwargs["protocol"] = 2
+    factory.max_connections = 2**31  # it counts all that it ever made; the stores have a bound of their own
+
+
+def packed(*words: Arg) -> bytes:
+    """A command as it is sent."""
+    told: Any = words
+    whole: bytes = pack_command(told)
+    return whole
+
+
+def reader() -> Any:
+    """Makes replies of bytes; an error of the server's becomes the one that redis-py has for it."""
+    return hiredis.Reader(
+        protocolError=redis.exceptions.InvalidResponse,
+        replyError=redis.connection.DefaultParser.parse_error,
+        notEnoughData=MISSING,
+    )
+
+
+def usable(reply: Any) -> Any:
+    """The reply, also if it is an error; raises one that says that the connection is of no use, as while data are loaded."""
+    if isinstance(reply, redis.exceptions.ConnectionError):
+        raise reply
+    return reply
 
 
 def late_by(error: Exception) -> int | None:
@@ -29,14 +98,25 @@ def late_by(error: Exception) -> int | None:
 
 
 class Peer:
-    """One server; `timeout` is how long a caller waits for each reply, in seconds."""
+    """One server; `timeout` is how long a caller waits for each reply, in seconds.
+
+    `idle` are the connections to it that nobody uses just now, and on which nothing is on its way.
+    """
 
     def __init__(self, timeout: float, clock: Clock | None = None) -> None:
-        self.loaded: set[str] = set()
+        self.idle: list[Any] = []
+        self.loaded: set[str] = set()  # the scripts that it has got
         self._timeout = int(timeout * 1000)
         self._clock = clock if clock is not None else SystemClock()
         self._ahead: int | None = None  # by how many ms it is ahead of the clock here at least
         self._asked: int | None = None  # when it was asked what it answered last
+
+    def lend(self) -> Any:
+        """An idle connection; None if there is none. Several threads may ask."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return None
 
     @property
     def stale(self) -> bool:

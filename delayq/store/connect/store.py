@@ -19,11 +19,10 @@ import redis
 from delayq.errors import ConfigError, StoreError
 from delayq.store.commands import Command
 from delayq.store.connect import address
-from delayq.store.connect.cluster import Cluster
+from delayq.store.connect.cluster import Cluster, drop_idle
 from delayq.store.connect.durability import Durability, DurableExchange
 from delayq.store.connect.exchange import FAULTS, Exchange, all_good, deposed, single
 from delayq.store.connect.peer import Peer
-from delayq.store.connect.pool import Pool
 from delayq.store.connect.sentinel import Primary
 from delayq.store.connect.threads import CLOCK, Connection, Semaphore, Server
 
@@ -73,7 +72,8 @@ class Store:
                 return
             if where.kind == address.SENTINEL:
                 self._primary = Primary(where, timeout)
-            self._pool = Pool(self._primary or Server(url, timeout), Peer(timeout))
+            self._server = self._primary or Server(url, timeout)
+            self._peer = Peer(timeout)
         except (TypeError, ValueError, redis.exceptions.RedisError) as error:
             raise ConfigError(f"the Redis URL is wrong: {error}") from None
         self._free = Semaphore(connections, timeout)
@@ -99,9 +99,9 @@ class Store:
         if self._cluster is not None:
             return self._cluster.run_many(commands, self.durability, until)
         if self.durability is None:
-            exchange = Exchange(commands, self._pool.peer, self._flags, until)
+            exchange = Exchange(commands, self._peer, self._flags, until)
         else:
-            exchange = DurableExchange(commands, self._pool.peer, self._flags, self.durability, until)
+            exchange = DurableExchange(commands, self._peer, self._flags, self.durability, until)
         return self._run(exchange)
 
     def begin(self, commands: Iterable[Command[Any]], *, within: float = inf) -> Begun:
@@ -113,7 +113,7 @@ class Store:
         until = CLOCK.precise() + within
         if self._cluster is not None or self.durability is not None:
             return Begun(None, answers=self._run_until(until, commands))
-        exchange = Exchange(commands, self._pool.peer, self._flags, until)
+        exchange = Exchange(commands, self._peer, self._flags, until)
         begun = Begun(exchange)
         try:
             begun.connection = self._lend(exchange)
@@ -155,7 +155,7 @@ class Store:
 
     def _goes_on(self, exchange: Exchange, error: Exception) -> bool:
         """After a fault: whether to go on with a new connection."""
-        self._pool.drop_idle()
+        drop_idle(self._peer)
         if self._primary is not None:
             self._primary.forget()
         return exchange.broke(error)
@@ -172,14 +172,16 @@ class Store:
 
     def _lend(self, exchange: Exchange) -> Connection:
         if os.getpid() != self._process:  # after a fork: what there is belongs to the parent and its threads
-            self._pool.forget_idle()
+            self._peer.idle = []
             if self._primary is not None:
                 self._primary.after_fork()
             self._free = Semaphore(self._connections, self._timeout)
             self._process = os.getpid()  # last: another thread that sees it goes on with what is here
         self._free.acquire()
         try:
-            return self._pool.take(exchange.until)
+            connection: Connection = self._peer.lend() or self._server.connect()
+            connection.until = exchange.until
+            return connection
         except BaseException:
             self._free.release()
             raise
@@ -189,7 +191,7 @@ class Store:
             return
         try:
             if good:
-                self._pool.give(connection)
+                self._peer.idle.append(connection)
             else:
                 connection.close()
         finally:
@@ -223,8 +225,9 @@ class Store:
 
     def connect(self) -> Connection:
         """A new connection for what is no command, such as a subscription; raises what redis-py does."""
-        return (self._cluster or self._pool).connect()
+        return (self._cluster or self._server).connect()
 
     def close(self) -> None:
         """Close the idle connections."""
-        (self._cluster or self._pool).drop_idle()
+        for peer in self._cluster.peers if self._cluster is not None else (self._peer,):
+            drop_idle(peer)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import redis
 
 from delayq.clock import SystemClock
-from delayq.store.connect.options import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, pin, reader, usable
+from delayq.store.connect.peer import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, pin, reader, usable
 
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "pause"]
 

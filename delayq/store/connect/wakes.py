@@ -9,7 +9,7 @@ import redis
 
 from delayq.errors import StoreUnavailable
 from delayq.store.connect.exchange import FAULTS, translate
-from delayq.store.connect.options import packed
+from delayq.store.connect.peer import packed
 from delayq.store.connect.threads import Connection
 
 __all__ = ["Wakes"]
