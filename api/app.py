@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from api.asgi import Resource
+from api.asgi import Resource, answer_problem
 from api.auth.keys_file import refuse_open_door
 from api.routes import openapi
 from api.routes.operations import OPERATIONS
@@ -110,7 +110,7 @@ async def _no_route(request: StarletteRequest, error: Exception) -> Response:
         kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid")
         known = "There is nothing under this path; /docs shows what there is."
         problem = Problem(kind, known if kind == "not-found" else str(error.detail))
-    answer = problems.answer(problem)
+    answer = answer_problem(problem)
     request.app.service.metrics.request("other", "other", answer.status_code, 0.0)
     answer.headers.update(getattr(error, "headers", None) or {})
     return answer

@@ -1,4 +1,4 @@
-"""Starlette's requests, of callers who have shown who they are, and the methods of one path."""
+"""Starlette's requests, of callers who have shown who they are, its responses, and the methods of one path."""
 
 from __future__ import annotations
 
@@ -8,17 +8,28 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
+import msgspec
 import starlette.requests
 import structlog
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from api.auth.caller import ANYBODY, Caller
 from api.auth.keys_file import Door
 from api.metrics import Metrics
-from api.wire import problems
-from api.wire.problems import Answer, Problem
+from api.wire.problems import Headers, Problem, problem_of
 
-__all__ = ["Handler", "Request", "Resource"]
+__all__ = ["JSON", "Answer", "Handler", "Request", "Resource", "answer_problem", "encode"]
+
+JSON: Final[Headers] = ((b"content-type", b"application/json"),)
+_PROBLEM: Final[Headers] = ((b"content-type", b"application/problem+json"),)
+#: On every answer: it is data, no page.
+_SECURITY: Final[Headers] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
 
 #: How long the rest of a body may take that did not come with its head, in seconds.
 BODY_SECONDS: Final = 30.0
@@ -101,6 +112,24 @@ def _too_large(limit: int) -> Problem:
     return Problem("too-large", f"A request has at most {limit} bytes; send less, or several batches.")
 
 
+encode = msgspec.json.Encoder().encode
+
+
+class Answer(Response):
+    """A response whose headers are bytes already, with those that every answer has."""
+
+    def __init__(self, status: int, body: bytes, headers: Headers = JSON) -> None:
+        self.status_code = status
+        self.body = body
+        self.background = None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), *headers, *_SECURITY]
+
+
+def answer_problem(problem: Problem) -> Answer:
+    """The problem as an answer."""
+    return Answer(problem.out.status, encode(problem.out), _PROBLEM + problem.headers)
+
+
 Handler = Callable[[Request], Awaitable[Answer]]
 
 
@@ -135,9 +164,9 @@ class Resource:
         except starlette.requests.ClientDisconnect:
             return  # it had not sent its whole request, and there is nobody to answer
         except Exception as error:
-            problem = problems.problem_of(error)
+            problem = problem_of(error)
             if problem.out.status == 500:
                 _log.exception("request_failed", path=self.path, method=method)
-            answer = problems.answer(problem)
+            answer = answer_problem(problem)
         self._metrics.request(self.path, method if handler else "other", answer.status_code, _now() - began)
         await answer(scope, receive, send)

@@ -14,7 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api import asgi
-from api.wire import problems
+from api.asgi import answer_problem
 from api.wire.problems import Problem
 from delayq import Settings
 
@@ -106,7 +106,7 @@ class Protocol(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         if self.transport.is_closing():
             return
-        answer = problems.answer(problem)
+        answer = answer_problem(problem)
         status = HTTPStatus(answer.status_code)
         lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
         lines += [name + b": " + value for name, value in answer.raw_headers]

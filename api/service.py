@@ -6,14 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from api.asgi import Request
+from api.asgi import Answer, Request
 from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
 from api.metrics import Metrics
 from api.readiness import Readiness
-from api.wire.problems import Answer
 from delayq import AsyncClient, Settings
 from delayq.client import operations
 from delayq.clock import SystemClock
@@ -21,9 +18,7 @@ from delayq.clock import SystemClock
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Handle", "Operation", "Operations", "Service", "encode"]
-
-encode = msgspec.json.Encoder().encode
+__all__ = ["Handle", "Operation", "Operations", "Service"]
 
 
 class Service:

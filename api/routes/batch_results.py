@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
-from api.service import encode
+from api.asgi import Answer, encode
 from api.wire import problems
-from api.wire.problems import Answer, Problem
+from api.wire.problems import Problem
 from api.wire.responses import ResultOut, ResultsOut
 from delayq import InvalidMessage, StoreError
 

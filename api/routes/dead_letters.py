@@ -7,16 +7,15 @@ from typing import Any, Final
 
 import msgspec
 
-from api.asgi import Request
+from api.asgi import Answer, Request, encode
 from api.auth.caller import Caller
 from api.auth.page_tokens import seal, unseal
 from api.routes import for_caller
 from api.routes.batch_results import answer_results, ask_each, check_each
-from api.service import Operations, Service, encode
+from api.service import Operations, Service
 from api.wire import problems
-from api.wire.decoding import decode
-from api.wire.problems import Answer, Problem
-from api.wire.requests import IdsIn
+from api.wire.problems import Problem
+from api.wire.requests import IdsIn, decode
 from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import InvalidMessage, StoreError, parse_instant
 from delayq.message import check_id

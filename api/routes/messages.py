@@ -8,15 +8,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from api.asgi import Request
+from api.asgi import Answer, Request, encode
 from api.auth.caller import Caller
 from api.routes import for_caller
 from api.routes.batch_results import answer_results, ask_each, check_each
-from api.service import Operations, Service, encode
+from api.service import Operations, Service
 from api.wire import problems
-from api.wire.decoding import decode
-from api.wire.problems import Answer, Problem
-from api.wire.requests import KEY, CancelIn, PatchIn, due_of
+from api.wire.problems import Problem
+from api.wire.requests import KEY, CancelIn, PatchIn, decode, due_of
 from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
 from delayq.message import check_id, check_key

@@ -6,9 +6,9 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from api.asgi import Request
-from api.service import Operations, Service, encode
-from api.wire.problems import Answer, Problem
+from api.asgi import Answer, Request, encode
+from api.service import Operations, Service
+from api.wire.problems import Problem
 from api.wire.responses import HealthOut
 from delayq.text.answers import NodesOut, QueuesOut, RoutesOut, StatsOut, nodes_out, queues_out, routes_out, stats_out
 

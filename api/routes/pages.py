@@ -14,8 +14,7 @@ from typing import Any, Final
 
 from fastapi.openapi.docs import get_swagger_ui_html
 
-from api.asgi import Handler, Request
-from api.wire.problems import JSON, Answer
+from api.asgi import JSON, Answer, Handler, Request
 
 __all__ = ["Pages"]
 

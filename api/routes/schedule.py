@@ -8,13 +8,12 @@ from typing import Final
 
 import msgspec
 
-from api.asgi import Request
+from api.asgi import Answer, Request, encode
 from api.auth.quotas import RETRY_AFTER
-from api.service import Operations, Service, encode
+from api.service import Operations, Service
 from api.wire import problems
-from api.wire.decoding import decode
-from api.wire.problems import Answer, Problem
-from api.wire.requests import BatchIn, MessageIn, PartsIn, message_of
+from api.wire.problems import Problem
+from api.wire.requests import BatchIn, MessageIn, PartsIn, decode, message_of
 from api.wire.responses import BatchOut, ItemOut
 from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError
 from delayq.text.answers import ScheduledOut, scheduled_out

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from starlette.responses import Response
 
 from delayq import (
     ConfigError,
@@ -20,18 +19,9 @@ from delayq import (
     StoreUnavailable,
 )
 
-__all__ = ["KINDS", "Answer", "Headers", "Problem", "ProblemOut", "answer", "problem_of"]
+__all__ = ["KINDS", "Headers", "Problem", "ProblemOut", "problem_of"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
-JSON: Final[Headers] = ((b"content-type", b"application/json"),)
-_PROBLEM: Final[Headers] = ((b"content-type", b"application/problem+json"),)
-#: On every answer: it is data, no page.
-_SECURITY: Final[Headers] = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-)
 
 #: kind → status and title; the kind ends the problem's type.
 KINDS: Final[dict[str, tuple[int, str]]] = {
@@ -60,16 +50,6 @@ _NOT_DONE: Final = "nothing was done, and repeating the very same request is saf
 _NOT_DONE_ID: Final = "nothing was done: repeat with the same id, {id}"
 _REPEAT: Final = "the outcome is unknown, and repeating the very same request is safe"
 _REPEAT_ID: Final = "the outcome is unknown: repeat with the same id, {id}, and it is scheduled once"
-
-
-class Answer(Response):
-    """A response whose headers are bytes already, with those that every answer has."""
-
-    def __init__(self, status: int, body: bytes, headers: Headers = JSON) -> None:
-        self.status_code = status
-        self.body = body
-        self.background = None
-        self.raw_headers = [(b"content-length", b"%d" % len(body)), *headers, *_SECURITY]
 
 
 class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -138,11 +118,3 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, (ConfigError, LayoutMismatch)):
         return Problem("not-ready", f"{error}; nothing was done.")
     return Problem("internal", "This is a fault of the service; its log says more.")
-
-
-_encode = msgspec.json.Encoder().encode
-
-
-def answer(problem: Problem) -> Answer:
-    """The problem as an answer."""
-    return Answer(problem.out.status, _encode(problem.out), _PROBLEM + problem.headers)

@@ -456,7 +456,7 @@ def test_a_refused_connection_is_unavailable_until_it_is_taken_again(proxy: Faul
 def test_redis_py_never_repeats_a_command_by_itself() -> None:
     """Its retries are on by default, and would run a command again without telling."""
     for store in (Store("redis://127.0.0.1/0"), AsyncStore("redis://127.0.0.1/0")):
-        options: Any = store._pool._server._factory.connection_kwargs  # type: ignore[union-attr]  # of one server
+        options: Any = store._server._factory.connection_kwargs  # type: ignore[union-attr]  # of one server
         assert options["retry"].get_retries() == 0
         assert options["health_check_interval"] == 0
         assert not options["retry_on_timeout"]
