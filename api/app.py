@@ -17,8 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.asgi import Resource, answer_problem
 from api.auth.keys_file import refuse_open_door
-from api.routes import openapi
-from api.routes.operations import OPERATIONS
+from api.routes import OPERATIONS, openapi
 from api.routes.pages import Pages
 from api.service import Service
 from api.wire import problems

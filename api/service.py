@@ -1,24 +1,72 @@
-"""What the handlers share, and how each of them is told of."""
+"""What the handlers share, whether it may promise anything, and how each handler is told of."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from api.asgi import Answer, Request
 from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
 from api.metrics import Metrics
-from api.readiness import Readiness
-from delayq import AsyncClient, Settings
+from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError
+from delayq.care.audit import Audit
 from delayq.client import operations
-from delayq.clock import SystemClock
+from delayq.clock import Clock, SystemClock
+from delayq.store import checks, commands
+from delayq.store.commands import LAYOUT_VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Handle", "Operation", "Operations", "Service"]
+__all__ = ["Handle", "Operation", "Operations", "Readiness", "Service"]
+
+#: ms between two looks at whether all messages are accounted for, however often anybody asks.
+AUDIT_EVERY: Final = 2_000
+
+
+class Readiness:
+    """Whether messages can be taken and kept: what a Redis must have before delayq may promise anything."""
+
+    def __init__(self, client: AsyncClient, settings: Settings, clock: Clock) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._audit = Audit()
+        self._audited_at: int | None = None
+        self._lost: list[str] = []
+
+    async def missing(self) -> list[str]:
+        """What this Redis lacks, in words; nothing when all is well."""
+        store = self._client.store
+        try:
+            context = await self._client.reading()
+            known = context.layouts.known
+            meta = await store.run(commands.meta())
+            server = checks.told(await store.run_many(checks.questions(self._settings.fsync)))
+            lacking = checks.complaints(server, self._settings.min_replicas, self._settings.fsync)
+            lacking += await self._unaccounted()
+        except (ConfigError, LayoutMismatch, StoreError) as error:
+            return [str(error)]
+        if meta is None:  # nobody has used it yet, or all was deleted, which the audit tells
+            return lacking
+        another = not set(known) & set(meta.layouts) and meta.layouts[-1].first <= known[-1].first
+        if another or meta.version != LAYOUT_VERSION:
+            lacking.append(
+                f"the Redis now has {meta.queues} queues (layout version {meta.version}), this process began with "
+                f"{known[-1].queues} (version {LAYOUT_VERSION}): restart it"
+            )
+        else:
+            context.layouts.take(meta.layouts)
+        return lacking
+
+    async def _unaccounted(self) -> list[str]:
+        now = self._clock.monotonic()
+        if self._audited_at is None or now - self._audited_at >= AUDIT_EVERY:
+            self._lost = list(self._audit.look(await self._client.stats()).lost.values())
+            self._audited_at = now
+        return self._lost
 
 
 class Service:
@@ -30,10 +78,10 @@ class Service:
         self.tracer_provider = tracer_provider
         self.client = AsyncClient(settings=settings, tracer_provider=tracer_provider)
         self.metrics = Metrics()
-        self.readiness = Readiness(self.client, settings)
         self.client.group.taken = self.metrics.flushes.add
         self.metrics.waiting = lambda: self.client.group.waiting
         self.clock = SystemClock()
+        self.readiness = Readiness(self.client, settings, self.clock)
         self.door = Door(settings, self.clock)
         self.metrics.keys_stale = lambda: bool(self.door.stale)
         self.quotas = Quotas(self._carrying, self.clock)

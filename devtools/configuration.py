@@ -10,8 +10,7 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 
-from delayq.config import Settings
-from delayq.environment import variable
+from delayq.config import Settings, variable
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 BEGIN: Final = "<!-- settings: python -m devtools.configuration writes this table -->\n"

@@ -1,11 +1,16 @@
-"""Who may come in: keys, from a file that is read again when it changes, and those who try too often."""
+"""Who may come in: keys, from a file that is read again when it changes, and those who try too often.
+
+Page tokens for callers that do not see everything are sealed, since they name a message that may be another's.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import hmac
 import ipaddress
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +20,7 @@ import structlog
 from api.auth.caller import ANYBODY, Caller
 from api.auth.rates import Attempts, Bucket
 from api.wire.problems import Problem
-from delayq import ConfigError, Settings
+from delayq import ConfigError, InvalidMessage, Settings
 from delayq.api_keys import ApiKey, hash_of, id_of, load_keys
 from delayq.clock import Clock, SystemClock
 
@@ -28,6 +33,9 @@ VERIFIED: Final = 10_000
 CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="delayq"'),)
 WRONG: Final = ((b"www-authenticate", b'Bearer realm="delayq", error="invalid_token"'),)
 _NOBODY: Final = "sha256:" + "0" * 64  # what an id that no key has is compared with
+
+_NONCE: Final = 16
+_MARK: Final = 16
 
 _log = structlog.get_logger("api")
 
@@ -57,7 +65,7 @@ class Door:
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self._clock = clock if clock is not None else SystemClock()
         self._redis_url = settings.redis_url
-        self.secret = b""
+        self._secret = b""
         self._path = Path(settings.api_keys).expanduser() if settings.api_keys else None
         self.attempts = Attempts()
         self._callers: dict[str, Caller] = {}
@@ -98,7 +106,7 @@ class Door:
             callers[key.id] = Caller(key, tuple(prefixes - {key.ids}), bucket)
         # Known to no holder of a key: it takes the hashes of the others, and where Redis is.
         parts = [self._redis_url, *sorted(key.hash for key in keys)]
-        self.secret = hashlib.sha256("\n".join(parts).encode()).digest()
+        self._secret = hashlib.sha256("\n".join(parts).encode()).digest()
         self._verified = (callers, {})  # a header that was right under other keys says nothing
         self._callers = callers  # at once: the event loop may be in the middle of a request
 
@@ -129,6 +137,23 @@ class Door:
                 await asyncio.to_thread(self.look)
             except Exception:
                 _log.exception("keys_look_failed")
+
+    def seal(self, text: str) -> str:
+        """A page token in which no holder of a key can read the text."""
+        nonce = os.urandom(_NONCE)
+        hidden = _mask(text.encode(), self._secret, nonce)
+        return base64.urlsafe_b64encode(nonce + _mark(hidden, self._secret, nonce) + hidden).decode().rstrip("=")
+
+    def unseal(self, token: str) -> str:
+        """The text of a page token; raises InvalidMessage for one that was not made under these keys."""
+        try:
+            raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        except ValueError:
+            raw = b""
+        nonce, mark, hidden = raw[:_NONCE], raw[_NONCE : _NONCE + _MARK], raw[_NONCE + _MARK :]
+        if not hidden or not hmac.compare_digest(mark, _mark(hidden, self._secret, nonce)):
+            raise InvalidMessage("pageToken", "is not a token that this API gave out to this key; start without one")
+        return _mask(hidden, self._secret, nonce).decode()
 
     def enter(self, scope: Any, path: str) -> Caller:
         """Who a request is from; raises Problem for nobody, and for one who asks too often."""
@@ -184,3 +209,13 @@ def _address(scope: Any) -> str:
         return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
     except ValueError:
         return host
+
+
+def _mask(text: bytes, secret: bytes, nonce: bytes) -> bytes:
+    """Hide the text, or show what was hidden."""
+    stream = hashlib.shake_256(b"mask" + secret + nonce).digest(len(text))
+    return bytes(one ^ other for one, other in zip(text, stream, strict=True))
+
+
+def _mark(hidden: bytes, secret: bytes, nonce: bytes) -> bytes:
+    return hmac.digest(secret, nonce + hidden, "sha256")[:_MARK]

@@ -1,1 +1,15 @@
-"""The operations of the API, a file for each group of them."""
+"""The operations of the API, a file for each group of them, in the order in which /docs shows them."""
+
+from __future__ import annotations
+
+from api.routes import dead_letters, messages, operators, schedule
+from api.service import Operation
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS: tuple[Operation, ...] = (
+    *schedule.OPERATIONS,
+    *messages.OPERATIONS,
+    *dead_letters.OPERATIONS,
+    *operators.OPERATIONS,
+)

@@ -9,7 +9,6 @@ import msgspec
 
 from api.asgi import Answer, Request, encode
 from api.auth.caller import Caller
-from api.auth.page_tokens import seal, unseal
 from api.routes import for_caller
 from api.routes.batch_results import answer_results, ask_each, check_each
 from api.service import Operations, Service
@@ -70,7 +69,7 @@ async def dead_letters(service: Service, request: Request) -> Answer:
     caller = request.caller
     everything = caller.everything("read")
     if token is not None and not everything:
-        token = unseal(token, service.door.secret)
+        token = service.door.unseal(token)
     letters: list[DeadLetter] = []
     size = 0
     for _ in range(MOST_STEPS):
@@ -81,7 +80,7 @@ async def dead_letters(service: Service, request: Request) -> Answer:
         if token is None or len(letters) >= limit or size >= PAGE_BYTES:
             break
     if token is not None and not everything:
-        token = seal(token, service.door.secret)
+        token = service.door.seal(token)
     return Answer(200, encode(DeadLettersOut([dead_letter_out(letter) for letter in letters], token)))
 
 

@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -17,18 +17,6 @@ import msgspec
 
 from api.service import Operation
 from api.wire.problems import KINDS, ProblemOut
-from api.wire.requests import BatchIn, CancelIn, IdsIn, MessageIn, PatchIn
-from api.wire.responses import BatchOut, EndedOut, HealthOut, ResultsOut
-from delayq.text.answers import (
-    DeadLettersOut,
-    FoundOut,
-    NodesOut,
-    QueuesOut,
-    RoutesOut,
-    ScheduledOut,
-    StateOut,
-    StatsOut,
-)
 
 __all__ = ["TITLE", "VERSION", "document"]
 
@@ -41,10 +29,6 @@ Every refusal is `application/problem+json` (RFC 9457): `detail` says what is wr
 After a 503 nothing was done, or the outcome is unknown, as `detail` says, and it does not change later; repeat with the
 id that the problem names, and the message is scheduled once.
 """
-_TYPES: Final = (
-    BatchIn, BatchOut, CancelIn, DeadLettersOut, EndedOut, FoundOut, HealthOut, IdsIn, MessageIn, NodesOut, PatchIn,
-    ProblemOut, QueuesOut, ResultsOut, RoutesOut, ScheduledOut, StateOut, StatsOut,
-)  # fmt: skip
 _KEY: Final = {
     "type": "http",
     "scheme": "bearer",
@@ -64,7 +48,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": TITLE, "version": VERSION, "description": ABOUT, "license": {"name": "Apache-2.0"}},
         "paths": paths,
-        "components": {"schemas": _schemas(), "securitySchemes": {"key": _KEY}},
+        "components": {"schemas": _schemas(operations), "securitySchemes": {"key": _KEY}},
     }
 
 
@@ -118,8 +102,9 @@ def _bad(status: int) -> dict[str, Any]:
     return out
 
 
-def _schemas() -> dict[str, Any]:
-    _, schemas = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
+def _schemas(operations: Iterable[Operation]) -> dict[str, Any]:
+    types = {type for operation in operations for type in (operation.takes, *operation.gives.values()) if type}
+    _, schemas = msgspec.json.schema_components([ProblemOut, *types], ref_template="#/components/schemas/{name}")
     # A generated client takes a field that has a default for one that is always there: it would ask for all of them.
     for schema in schemas.values():
         for field in schema.get("properties", {}).values():
@@ -139,7 +124,7 @@ def _only(name: str, among: Sequence[str]) -> dict[str, Any]:
 
 def main() -> None:
     """Print the document, the same one each time."""
-    from api.routes.operations import OPERATIONS
+    from api.routes import OPERATIONS
 
     json.dump(document(OPERATIONS), sys.stdout, indent=2, ensure_ascii=False)
     sys.stdout.write("\n")

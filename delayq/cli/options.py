@@ -53,8 +53,7 @@ def settings_of(redis_url: str | None) -> Settings:
 
     Where neither an option nor the environment names one, it is the one that ./dev up started from here, if that runs.
     """
-    from delayq.config import load_settings
-    from delayq.environment import variable
+    from delayq.config import load_settings, variable
     from delayq.store.connect.address import parse
 
     if redis_url is None and variable("redis_url") not in os.environ:

@@ -14,8 +14,8 @@ from schemathesis import GenerationMode, checks
 from schemathesis.python.asgi import shutdown_lifespans
 
 from api.app import create_app
+from api.routes import OPERATIONS
 from api.routes.openapi import document
-from api.routes.operations import OPERATIONS
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 

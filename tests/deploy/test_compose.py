@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from api.auth.keys_file import refuse_open_door
-from delayq.config import Settings
-from delayq.environment import variable
+from delayq.config import Settings, variable
 from delayq.times import parse_duration
 from tests.deploy.compose import COMPOSE, ROOT, Container, Image, Names, in_order, load, replicas
 

@@ -16,8 +16,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from api.routes import OPERATIONS
 from api.routes.openapi import document
-from api.routes.operations import OPERATIONS
 from delayq.cli import main
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port

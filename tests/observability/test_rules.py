@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from api.routes.operations import OPERATIONS
+from api.routes import OPERATIONS
 from delayq.cli.app import main
 from testbed import tools
 from testbed.errors import ServerMissing

@@ -11,7 +11,7 @@ import redis
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.store.connect.slots import slot_of
+from delayq.store.connect.cluster_exchange import slot_of
 from tests.support.servers import REDIS_SERVER, ServerUnderTest
 from tests.support.waiting import eventually
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from delayq.config import Settings, load_settings
-from delayq.environment import OTHERS, variable
+from delayq.config import OTHERS, Settings, load_settings, variable
 from delayq.errors import ConfigError
 from delayq.message import DELAY_LEVELS
 from tests.house.processes import ROOT

@@ -11,10 +11,9 @@ import redis
 from delayq.errors import NotDone, NotDurable, StoreError, StoreUnavailable
 from delayq.store import commands, scripts
 from delayq.store.commands import Command, every, plain
-from delayq.store.connect.cluster_exchange import PAUSES, PrimaryLink, Routed, Spread
+from delayq.store.connect.cluster_exchange import PAUSES, PrimaryLink, Routed, SlotMap, Spread, slot_of
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.peer import Peer
-from delayq.store.connect.slots import SlotMap, slot_of
 from delayq.store.keys import queue_keys
 
 A, B = ("a", 1), ("b", 2)

@@ -13,8 +13,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.node.redis_clock import RedisClock
-from workers.node.skew import FAR, Skew
+from workers.node.redis_clock import FAR, RedisClock, Skew
 
 EVERY = 1_000
 LISTED = (Layout(16), Layout(4, 16))

@@ -21,8 +21,7 @@ from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from tests.support.clusters import Member
 from tests.support.waiting import eventually
-from workers.node.alarms import SOON, Alarms
-from workers.node.rewriting import Rewriting
+from workers.node.alarms import SOON, Alarms, Rewriting
 
 SUSPECT = "might not load it again"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.testing import ManualClock
-from workers.node.skew import FAR, NEAR, STEADY, Skew
+from workers.node.redis_clock import FAR, NEAR, STEADY, Skew
 
 EVERY = 2_000
 

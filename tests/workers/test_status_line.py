@@ -20,7 +20,7 @@ from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from workers.node.ownership import Ownership
-from workers.node.skew import Skew
+from workers.node.redis_clock import Skew
 from workers.node.status_line import EVERY, SILENT, TIDY, StatusLine
 from workers.sending.forwarder import Forwarder
 

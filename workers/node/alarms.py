@@ -1,4 +1,7 @@
-"""Looks now and then whether Redis can still be trusted, and whether all messages are accounted for."""
+"""Looks now and then whether Redis can still be trusted, and whether all messages are accounted for.
+
+Once Redis could not write its append-only file for a while, it has that rewritten: the old one may not be loaded again.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,63 @@ import structlog
 
 from delayq.care.audit import Audit
 from delayq.clock import Clock
+from delayq.errors import StoreError, StoreUnavailable
 from delayq.store import checks, commands
+from delayq.store.checks import Disk
 from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets.redis_stream.backlog import backlogs
-from workers.node.rewriting import Rewriting
 
-__all__ = ["Alarms"]
+__all__ = ["Alarms", "Rewriting"]
+
+log = structlog.get_logger()
+
+
+class Rewriting:
+    """`look` is called by the watch, with what was just asked.
+
+    Only a rewrite that began when all was well again is good, and only if nothing has failed since: what had gone wrong
+    is noted before one is asked for, and written down for all when it has succeeded, whoever asked for it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.refused = ""  # why Redis does not let this worker ask
+        self._store = store
+        self._noted: dict[str, Disk] = {}  # by run id
+
+    def look(self, disks: Sequence[Disk]) -> bool:
+        """Ask for rewrites if they are needed; whether it is not over yet. Raises StoreUnavailable."""
+        suspect = [disk for disk in disks if disk.suspect and not disk.failing]
+        self._noted = {disk.run_id: self._noted[disk.run_id] for disk in suspect if disk.run_id in self._noted}
+        if not suspect:
+            self.refused = ""
+        for disk in suspect:
+            noted = self._noted.get(disk.run_id)
+            if disk.rewriting:
+                continue
+            if noted is not None and disk.errors == noted.errors and disk.rewrites > noted.rewrites and disk.rewritten:
+                self._write_down(disk, disks)
+            else:
+                self._noted[disk.run_id] = disk
+                self._ask()
+        return any(disk.suspect or disk.failing for disk in disks)
+
+    def _ask(self) -> None:
+        try:
+            self._store.run(commands.rewrite())
+            self.refused = ""
+            log.warning("rewriting")
+        except StoreUnavailable:
+            raise
+        except StoreError as error:  # it may not, or another worker was quicker: the next look tells
+            self.refused = "" if "in progress" in str(error) else str(error)
+
+    def _write_down(self, disk: Disk, disks: Sequence[Disk]) -> None:
+        known = self._store.run(commands.rewritten())
+        gone = [run_id for run_id in known if run_id not in [one.run_id for one in disks]]
+        self._store.run_all(commands.tell_rewritten(disk.run_id, disk.errors, gone))
+
 
 EVERY = 30_000  # ms between two looks
 SOON = 2_000  # while there is trouble, or Redis rewrites what it could not write

@@ -23,8 +23,7 @@ from workers.node.alarms import Alarms
 from workers.node.janitor import Janitor
 from workers.node.layouts import LayoutWatch, numbers_of
 from workers.node.ownership import Ownership
-from workers.node.redis_clock import RedisClock
-from workers.node.skew import Skew
+from workers.node.redis_clock import RedisClock, Skew
 from workers.node.status_line import StatusLine
 from workers.node.wakes import WakeListener
 from workers.queue.pull_job import PullJob

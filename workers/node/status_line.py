@@ -14,7 +14,7 @@ from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from workers.node.ownership import Ownership
-from workers.node.skew import Skew
+from workers.node.redis_clock import Skew
 from workers.sending.forwarder import Forwarder
 
 __all__ = ["StatusLine"]

@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from delayq.errors import ConfigError
 from workers.node.node import Node
-from workers.node.skew import FAR
+from workers.node.redis_clock import FAR
 
 __all__ = ["complaints", "serve"]
 

@@ -10,12 +10,11 @@ from typing import Any
 from delayq.clock import SystemClock
 from delayq.store.commands import Command
 from delayq.store.connect.address import Address, Node
-from delayq.store.connect.cluster_exchange import PrimaryLink, Routed, Spread, nobody
+from delayq.store.connect.cluster_exchange import WHO, PrimaryLink, Routed, SlotMap, Spread, nobody
 from delayq.store.connect.durability import BARRIERS, Durability
 from delayq.store.connect.exchange import FAULTS
 from delayq.store.connect.peer import Peer
 from delayq.store.connect.sentinel import ask
-from delayq.store.connect.slots import WHO, SlotMap
 from delayq.store.connect.threads import Connection, Semaphore, Server, pause
 
 __all__ = ["Cluster", "drop_idle"]
