@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from delayq.client.async_calls import AsyncCalls
 from delayq.client.schedule import Encoded, Outcome
 from delayq.errors import NotDone
+from delayq.store.connect.event_loop import same_loop
 
 __all__ = ["AsyncClient", "GroupCommit"]
 
@@ -48,6 +49,7 @@ class GroupCommit:
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
         self._under_way = 0
+        self._loop: asyncio.AbstractEventLoop | None = None  # that of what is under way
         self._home = asyncio.Event()  # nothing is under way
         self._home.set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,7 +72,7 @@ class GroupCommit:
         """
         if self.full:
             raise NotDone("too much waits for Redis, and this message was not taken; schedule many of them by one call")
-        loop = asyncio.get_running_loop()
+        loop = self._loop = same_loop(self._loop if self._under_way else None)
         one = _Waiting(encoded, loop.create_future(), loop.time() + self._timeout)
         if self._under_way:
             self._waiting.append(one)
@@ -174,7 +176,7 @@ class GroupCommit:
 
 
 class AsyncClient(AsyncCalls):
-    """`Client` for asyncio: the same operations, to be awaited on one event loop.
+    """`Client` for asyncio: the same operations, to be awaited on one event loop; another one is refused by a RuntimeError.
 
     Calls of `schedule` that are made at the same time share their way to Redis, and each is told what became of its own
     message; one that is alone does not wait. Where too much waits, or for too long, they raise NotDone.

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Self
 
+import msgspec
 import pytest
 
-from delayq import Client, Message, Settings
+from delayq import AsyncClient, Client, Message, Settings
 from delayq.client import operations
 from delayq.client.operations import Scheduled
 from delayq.client.plan import Plan
@@ -22,6 +23,7 @@ from delayq.store import commands, scripts
 from delayq.store.commands import Command, plain
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.durability import Durability
+from delayq.store.connect.event_loop import Connection
 from delayq.store.connect.exchange import AHEAD
 from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
@@ -575,6 +577,30 @@ async def test_tasks_share_a_few_connections(valkey: ServerUnderTest) -> None:
     assert await asyncio.gather(*(store.run(echo(text)) for text in texts)) == texts
     assert len(store._peer.idle) <= 3
     await store.close()
+
+
+def test_a_second_event_loop_is_refused_before_anything_is_sent(valkey: ServerUnderTest) -> None:
+    client = AsyncClient(valkey.url)
+    kept = Message(topic="t", body="x", delay_time=3_600_000, id="kept")
+    told = "belongs to the event loop that used it first"
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        assert first.run(client.schedule(kept)).created
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=told):
+                second.run(client.schedule(msgspec.structs.replace(kept, id="another")))
+            with pytest.raises(RuntimeError, match=told):
+                second.run(client.cancel("kept"))
+        assert first.run(client.get_many(["kept", "another"]))[1] is None
+        assert first.run(client.cancel("kept")).result == "cancelled"
+        first.run(client.close())
+
+
+async def test_what_a_loop_that_ended_left_open_can_be_closed() -> None:
+    class Left:
+        async def disconnect(self) -> None:
+            raise RuntimeError("Event loop is closed")
+
+    await Connection(Left(), 1.0).close()
 
 
 async def test_a_cancelled_task_leaves_no_reply_behind_for_the_next_one(valkey: ServerUnderTest) -> None:

@@ -276,3 +276,22 @@ def test_a_loop_that_ends_leaves_nothing_behind(redis: Redis) -> None:
     assert group.waiting == 0
     asyncio.run(again())
     assert redis.trips == [["c"]]
+
+
+def test_what_is_under_way_takes_nothing_along_from_another_loop(group: GroupCommit, redis: Redis) -> None:
+    async def begin() -> asyncio.Task[Outcome]:
+        made = call(group, "first")
+        await settle()
+        return made
+
+    async def end(made: asyncio.Task[Outcome]) -> Outcome:
+        redis.arrive()
+        return await made
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        made = first.run(begin())
+        with pytest.raises(RuntimeError, match="belongs to the event loop that used it first"):
+            second.run(group.add(Encoded("R", "second", b"x", 1)))
+        assert isinstance(first.run(end(made)), Scheduled)
+    assert redis.trips == [["first"]]
+    assert group.waiting == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from math import inf
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from redis.backoff import NoBackoff
 from delayq.clock import SystemClock
 from delayq.store.connect.peer import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, pin, reader, usable
 
-__all__ = ["CLOCK", "Connection", "Semaphore", "Server", "pause"]
+__all__ = ["CLOCK", "Connection", "Semaphore", "Server", "pause", "same_loop"]
 
 CLOCK: Final = SystemClock()
 #: Bytes that may wait in a transport; with more a send waits, too.
@@ -119,18 +120,29 @@ class Connection:
 
     async def close(self) -> None:
         """Close it at once; again is harmless."""
-        await self._made.disconnect()
+        with suppress(RuntimeError):  # its loop has ended, and left nothing to close
+            await self._made.disconnect()
+
+
+def same_loop(known: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
+    """The running loop; raises RuntimeError if another one is known."""
+    running = asyncio.get_running_loop()
+    if known is not None and known is not running:
+        raise RuntimeError("this client belongs to the event loop that used it first; make another one for this loop")
+    return running
 
 
 class Semaphore:
-    """Lets `most` in at once; the next one is refused after `timeout` seconds."""
+    """Lets `most` in at once; the next one is refused after `timeout` seconds. It belongs to the loop that asks first."""
 
     def __init__(self, most: int, timeout: float) -> None:
         self._timeout = timeout
         self._free = asyncio.Semaphore(most)
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def acquire(self) -> None:
-        """Raises TimeoutError."""
+        """Raises TimeoutError, or RuntimeError in another loop, which could not use the connections."""
+        self._loop = same_loop(self._loop)
         if self._free.locked():
             await self._wait()
         else:
