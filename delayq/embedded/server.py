@@ -86,8 +86,11 @@ class EmbeddedServer:
 
     @property
     def socket_url(self) -> str:
-        """The same by its Unix socket, which takes less CPU than TCP; for processes of this user on this machine."""
-        return f"unix://{quote(str(self._place_socket()))}?db=0"
+        """The same by its Unix socket, which takes less CPU than TCP; for processes of this user on this machine.
+
+        It names the port, too, so that a route to the other URL is known for one to this server.
+        """
+        return f"unix://{LOCALHOST}:{self.port}{quote(str(self._place_socket()))}?db=0"
 
     @property
     def binary(self) -> Path:

@@ -11,14 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 import pytest
 import redis
 
 from delayq import AsyncClient, Client, Message
 from delayq.embedded import EmbeddedServer
+from delayq.embedded.processes import LOCALHOST
 from delayq.errors import StoreUnavailable
+from delayq.routes import Route
 from delayq.store.connect.store import Store
 from delayq.store.connect.wakes import Wakes
+from delayq.targets.redis_stream.target import is_local
 from tests.support.service import Service
 from tests.support.waiting import eventually
 
@@ -51,6 +55,12 @@ def test_it_is_the_same_server_and_the_same_socket_after_a_crash(server: Embedde
         assert client.schedule(Message(topic="t", delay_time=HOUR, id="b")).created
     with Client(server.url) as client:
         assert [found and found.id for found in client.get_many(["a", "b"])] == ["a", "b"]
+
+
+def test_a_route_that_names_the_port_is_one_to_the_same_server(server: EmbeddedServer) -> None:
+    by_port = Route(name="r", target=server.url.replace("redis://", "redis+stream://"))
+    assert is_local(by_port, server.socket_url)
+    assert not is_local(msgspec.structs.replace(by_port, target=f"redis+stream://{LOCALHOST}:1"), server.socket_url)
 
 
 def test_a_data_folder_with_a_long_name_has_its_socket_elsewhere(tmp_path: Path) -> None:

@@ -78,6 +78,12 @@ def test_a_cluster_names_some_of_its_servers() -> None:
         ("unix:///a%20b", "unix://me:word@/a b?db=0", True),
         ("unix:///a", "unix:///b", False),
         ("unix:///a?db=1", "unix:///a", False),
+        ("unix://me:word@h:1/a?db=2", "redis://h:1/2", True),
+        ("unix://h/a", "redis://h", True),
+        ("unix://h:1/a", "unix:///a", True),
+        ("unix://h:1/a", "redis://h:1/2", False),
+        ("unix://h:1/a", "redis://h:2", False),
+        ("unix:///a", "redis:///a", False),
     ],
 )
 def test_two_urls_that_name_the_same_data(one: str, other: str, same: bool) -> None:

@@ -51,17 +51,19 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"{'rediss' if self.tls else 'redis'}://{user}{host}:{node[1]}{path}{query}"
 
     def same_as(self, other: Address) -> bool:
-        """Whether both name the same data, as they are written."""
-        return self._place() == other._place()
+        """Whether both name the same data, as they are written. A Unix socket may name a host and port of its server, too."""
+        return not self._places().isdisjoint(other._places())
 
-    def _place(self) -> tuple[object, ...]:
+    def _places(self) -> set[tuple[object, ...]]:
         if self.kind != SINGLE:
-            return (self.kind, sorted(self.nodes), self.service, self.db)
+            return {(self.kind, *sorted(self.nodes), self.service, self.db)}
         parts = urlsplit(self.url)
         (db,) = parse_qs(parts.query).get("db", [""])
-        if parts.scheme == "unix":
-            return (self.kind, unquote(parts.path), db or "0")
-        return (self.kind, parts.hostname, parts.port or 6379, db or parts.path.strip("/") or "0")
+        tcp = (parts.hostname, parts.port or 6379)
+        if parts.scheme != "unix":
+            return {(*tcp, db or parts.path.strip("/") or "0")}
+        socket = (unquote(parts.path), db or "0")
+        return {socket, (*tcp, db or "0")} if parts.hostname else {socket}
 
 
 def parse(url: str) -> Address:
