@@ -16,7 +16,7 @@ from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Found, QueueStats, Retention
 from delayq.store.connect.store import Store
-from delayq.store.connect.wakes import Wakes
+from delayq.store.connect.threads import Wakes
 from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
 from tests.support.waiting import PATIENCE

@@ -16,7 +16,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import checks, commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store
-from delayq.store.connect.wakes import Wakes
+from delayq.store.connect.threads import Wakes
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import AsyncRunner, Runner

@@ -26,7 +26,7 @@ from delayq.store.connect.durability import Durability
 from delayq.store.connect.event_loop import Connection
 from delayq.store.connect.exchange import AHEAD
 from delayq.store.connect.store import Store
-from delayq.store.connect.wakes import Wakes
+from delayq.store.connect.threads import Wakes
 from delayq.store.keys import queue_keys
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, AsyncRunner, Queue, Runner, row, schedule_command

@@ -21,7 +21,7 @@ from delayq.embedded.processes import LOCALHOST
 from delayq.errors import StoreUnavailable
 from delayq.routes import Route
 from delayq.store.connect.store import Store
-from delayq.store.connect.wakes import Wakes
+from delayq.store.connect.threads import Wakes
 from delayq.targets.redis_stream.target import is_local
 from tests.support.service import Service
 from tests.support.waiting import eventually

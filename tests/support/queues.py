@@ -29,7 +29,7 @@ from delayq.store.commands import (
 )
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.store import Store
-from delayq.store.connect.wakes import Wakes
+from delayq.store.connect.threads import Wakes
 from delayq.store.keys import QueueKeys, queue_keys
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import PATIENCE

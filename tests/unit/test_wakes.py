@@ -9,8 +9,7 @@ import redis
 
 from delayq.errors import StoreUnavailable
 from delayq.store.connect.peer import packed
-from delayq.store.connect.threads import Connection
-from delayq.store.connect.wakes import Wakes
+from delayq.store.connect.threads import Connection, Wakes
 
 PING = packed("PING")
 

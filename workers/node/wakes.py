@@ -12,7 +12,7 @@ import structlog
 
 from delayq.errors import StoreError
 from delayq.store.connect.store import Store
-from delayq.store.connect.wakes import Wakes
+from delayq.store.connect.threads import Wakes
 from delayq.store.keys import queue_keys
 
 __all__ = ["WakeListener"]

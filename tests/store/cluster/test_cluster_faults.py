@@ -15,7 +15,7 @@ from delayq import AsyncClient, Client, Message, Settings, StoreUnavailable
 from delayq.client.operations import Scheduled
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from delayq.store.connect.wakes import Wakes
+from delayq.store.connect.threads import Wakes
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
