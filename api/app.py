@@ -64,17 +64,12 @@ class Application(FastAPI):
         self.service = service
         resources: dict[str, Resource] = {}
         for operation in OPERATIONS:
-            path = operation.path
-            if path not in resources:
-                resources[path] = Resource(path, service.metrics, service.door)
-                self.router.routes.append(Route(path, resources[path], include_in_schema=False))
-            resources[path].add(operation.method, partial(operation.handle, service), open=operation.open)
-        pages = Pages(openapi.TITLE, self.openapi())
-        for path, handle in pages.handlers.items():
+            resource = resources.setdefault(operation.path, Resource(operation.path, service.metrics, service.door))
+            resource.add(operation.method, partial(operation.handle, service), open=operation.open)
+        for path, handle in Pages(openapi.TITLE, self.openapi()).handlers.items():
             resources[path] = Resource(path, service.metrics, service.door)
-            self.router.routes.append(Route(path, resources[path], include_in_schema=False))
             resources[path].add("GET", handle, open=True)
-
+        self.router.routes += [Route(path, one, include_in_schema=False) for path, one in resources.items()]
         if service.tracer_provider is None:  # else FastAPI sees every request, to make its span
             self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
 

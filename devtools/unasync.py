@@ -5,6 +5,7 @@
     AsyncStore, async_store                   Store, store: every name that begins so
     __aenter__, __aexit__, aclose             __enter__, __exit__, close
     event_loop                                threads
+    AsyncCalls, async_calls                   Client, client
 
 `./dev check` says when one is not what its source makes; `./dev check --fix` writes them anew.
 """
@@ -20,12 +21,15 @@ from typing import Final
 __all__ = ["SOURCES", "made_from", "outdated", "replaced", "threaded", "write"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-#: From these modules those are made that have the same name without `async_`.
+#: From these modules those are made that have the name which the words give.
 SOURCES: Final = (
     ROOT / "delayq" / "client" / "async_calls.py",
     *(ROOT / "delayq" / "store" / "connect" / f"async_{name}.py" for name in ("cluster", "sentinel", "store")),
 )
 _WORDS: Final = (
+    (r"\bAsyncCalls\b", "Client"),
+    (r"\basync_calls\b", "client"),
+    (r"\bto be awaited on one event loop\b", "safe to share between threads"),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\bAwaitable\[(\w+)\]", r"\1"),
@@ -38,7 +42,7 @@ _WORDS: Final = (
 
 def made_from(source: Path) -> Path:
     """The module that is made from another one."""
-    return source.with_name(source.name.removeprefix("async_"))
+    return source.with_name(f"{replaced(source.stem)}.py")
 
 
 def replaced(text: str) -> str:

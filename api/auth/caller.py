@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fnmatch import translate
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from delayq.message import check_topic
 from delayq.store.commands import Found
 from delayq.store.keys import Layout, ids_ending, new_id
 
-__all__ = ["ANYBODY", "Caller", "Made", "quota_key"]
+__all__ = ["ANYBODY", "Caller", "quota_key"]
 
 _ALL: Final = frozenset(SCOPES)
 _NONE: Final[frozenset[str]] = frozenset()
@@ -32,19 +33,11 @@ def quota_key(name: str) -> str:
     return f"{RESERVED}from:{name}"
 
 
-class Made:
+def _made(prefix: str) -> Iterator[str]:
     """Ids that begin as a key's have to. A hundred in a row share a suffix, so that their messages share scripts."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self._ids: Iterator[str] = iter(())
-        self._left = 0
-
-    def next(self) -> str:
-        if not self._left:
-            self._ids, self._left = ids_ending(Layout.random_suffix()), 100
-        self._left -= 1
-        return self._prefix + next(self._ids)
+    while True:
+        for id in islice(ids_ending(Layout.random_suffix()), 100):
+            yield prefix + id
 
 
 class Caller:
@@ -62,7 +55,7 @@ class Caller:
         #: What is allowed on every topic there is, or may be.
         self.everywhere = _ALL if key is None else frozenset().union(*(key.scopes.get("*", ()),))
         self._known: dict[str, frozenset[str]] = {}
-        self._made = Made(key.ids) if key is not None else Made("")
+        self._made = _made(key.ids if key is not None else "")
         self.quota = key.pending if key is not None else None
 
     def on(self, topic: str) -> frozenset[str]:
@@ -128,7 +121,7 @@ class Caller:
         if message.id is None:
             if own:
                 # With an ordering key, the library puts the hash of that behind it.
-                made = own + new_id() if message.ordering_key else self._made.next()
+                made = own + new_id() if message.ordering_key else next(self._made)
                 message = msgspec.structs.replace(message, id=made)
         elif own and not message.id.startswith(own):
             raise InvalidMessage("id", f"ids of this key begin with {own!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from api.auth.caller import Caller, quota_key
@@ -23,13 +24,11 @@ COUNT_EVERY: Final = 1_000
 RETRY_AFTER: Final = 5
 
 
+@dataclass(slots=True)
 class _Count:
-    __slots__ = ("asking", "at", "used")
-
-    def __init__(self) -> None:
-        self.used = 0
-        self.at: int | None = None
-        self.asking = asyncio.Lock()
+    used: int = 0
+    at: int | None = None
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Quotas:

@@ -6,6 +6,7 @@ import math
 import random
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 __all__ = ["Attempts", "Bucket"]
@@ -42,13 +43,11 @@ class Bucket:
         return self.rate == rate and self.burst == burst
 
 
+@dataclass(slots=True)
 class _Failures:
-    __slots__ = ("count", "since", "until")
-
-    def __init__(self, now: int) -> None:
-        self.count = 0
-        self.since = now
-        self.until = 0
+    since: int
+    count: int = 0
+    until: int = 0
 
 
 class Attempts:

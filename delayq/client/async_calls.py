@@ -31,7 +31,13 @@ T = TypeVar("T")
 
 
 class AsyncCalls:
-    """What a client can do; each call by itself."""
+    """Schedules and cancels messages; to be awaited on one event loop.
+
+    `redis_url` and everything else default to the environment (`DELAYQ_REDIS_URL`, …). Raises StoreUnavailable
+    when Redis is away; repeating the same call with the same id is then safe. With a `tracer_provider` of
+    OpenTelemetry each call that schedules is a span, whose context goes with the messages. `routes` stand in place of
+    those of the settings.
+    """
 
     def __init__(
         self,

@@ -1,13 +1,37 @@
-"""`Client`: the calls for threads."""
+# Made from async_calls.py by ./dev check --fix; change that one.
+"""The calls of a client: each agrees with Redis on what holds, then has the store run a plan."""
 
 from __future__ import annotations
 
-from delayq.client.calls import Calls
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from delayq.client import operations
+from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
+from delayq.client.operations import Cancelled, Rescheduled, RouteState
+from delayq.client.plan import Context, Plan
+from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
+from delayq.client.session import Agreement, spans_by
+from delayq.clock import Clock
+from delayq.config import Settings
+from delayq.errors import DelayqError, InvalidMessage, StoreError
+from delayq.message import Message
+from delayq.nodes import NodeLine
+from delayq.routes import Routes
+from delayq.store import commands
+from delayq.store.commands import Found, QueueStats
+from delayq.store.connect.exchange import single
+from delayq.store.connect.store import Store
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 __all__ = ["Client"]
 
+T = TypeVar("T")
 
-class Client(Calls):
+
+class Client:
     """Schedules and cancels messages; safe to share between threads.
 
     `redis_url` and everything else default to the environment (`DELAYQ_REDIS_URL`, …). Raises StoreUnavailable
@@ -15,3 +39,193 @@ class Client(Calls):
     OpenTelemetry each call that schedules is a span, whose context goes with the messages. `routes` stand in place of
     those of the settings.
     """
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        tracer_provider: TracerProvider | None = None,
+        routes: Routes | None = None,
+    ) -> None:
+        self._setup = Agreement(redis_url, settings, clock, routes)
+        self.store = Store(self._setup.url, timeout=self._setup.settings.redis_timeout / 1000)
+        self._spans = spans_by(tracer_provider, self._setup.limits)
+        self._context: Context | None = None
+        self._reading: Context | None = None
+
+    def context(self) -> Context:
+        """The layouts and limits in force for changes, agreed with Redis at the first one.
+
+        Raises ConfigError for a Redis that would lose messages: nothing is written to it.
+        """
+        if self._context is None:
+            durability = self._run(operations.durability(self._setup.settings))
+            context = self._setup.context(self.store.run(commands.layout(self._setup.queues)))
+            self.store.durability = durability  # before the context: whoever sees that schedules at once
+            self._context = context
+        else:
+            self._keep_up(self._context)
+        return self._context
+
+    def reading(self) -> Context:
+        """As `context`, for reading: nothing is asked of the Redis, and nothing written, not even its first layout."""
+        found = self._context or self._reading
+        if found is None:
+            meta = self.store.run(commands.meta())
+            if meta is None:
+                return self._setup.unused()
+            found = self._reading = self._setup.context(meta)
+        self._keep_up(found)
+        return found
+
+    def _keep_up(self, context: Context) -> None:
+        if context.layouts.outdated(self._setup.clock):
+            (listed,) = self.store.run_many([commands.layouts()])
+            if not isinstance(listed, StoreError):  # else what is known will do
+                context.layouts.take(listed)
+
+    def _run(self, plan: Plan[T]) -> T:
+        try:
+            wanted = next(plan)
+            while True:
+                wanted = plan.send(self.store.run_many(wanted))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def run(self, make: Callable[[Context], Plan[T]]) -> T:
+        """Run a plan that is not among the methods here, such as `delayq.client.schedule.schedule_ready`."""
+        return self._run(make(self.context()))
+
+    def read(self, make: Callable[[Context], Plan[T]]) -> T:
+        """Run a plan that changes nothing."""
+        return self._run(make(self.reading()))
+
+    def schedule(self, message: Message) -> Scheduled:
+        """Schedule one message; raises InvalidMessage, Conflict or StoreError."""
+        if self._spans is None:
+            outcome = self._schedule_one(message)
+        else:
+            with self._spans.span() as span:
+                (outcome,) = span.ended([self._schedule_one(span.mark(message))])
+        if isinstance(outcome, DelayqError):
+            raise outcome
+        return outcome
+
+    def _encoded(self, messages: Iterable[Message], *, refuse_past: bool = False) -> Iterator[Encoded | InvalidMessage]:
+        setup = self._setup
+        return encode_all(messages, setup.limits, setup.routes, setup.clock.now(), refuse_past=refuse_past)
+
+    def _schedule_one(self, message: Message) -> Outcome:
+        (given,) = self._encoded((message,))
+        return given if isinstance(given, InvalidMessage) else self._send_one(given)
+
+    def _send_one(self, given: Encoded) -> Outcome:
+        (outcome,) = self._send((given,))
+        return outcome
+
+    def schedule_many(self, messages: Iterable[Message], *, refuse_past: bool = False) -> list[Outcome]:
+        """Schedule any number of messages: in order, what became of each. A bad one never stops the others.
+
+        With `refuse_past`, one whose `expect_date` has passed is a PastDue, unless it was there before.
+        """
+        if self._spans is None:
+            return self._send(self._encoded(messages, refuse_past=refuse_past))
+        with self._spans.span() as span:
+            return span.ended(self._send(self._encoded(map(span.mark, messages), refuse_past=refuse_past)))
+
+    def _send(self, given: Iterable[Encoded | InvalidMessage]) -> list[Outcome]:
+        try:
+            context = self.context()
+        except StoreError as error:
+            return self._setup.unreachable(given, error)
+        return self._run(schedule_encoded(context, given))
+
+    def cancel(self, id: str) -> Cancelled:
+        """Cancel one message."""
+        cancelled: Cancelled = single(self.cancel_many((id,)))
+        return cancelled
+
+    def cancel_many(self, ids: Sequence[str]) -> list[Cancelled | Any]:
+        """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
+        return self._run(operations.cancel(self.context(), ids))
+
+    def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
+        """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
+        return self._run(operations.cancel_by_key(self.context(), key))
+
+    def reschedule(
+        self,
+        id: str,
+        *,
+        delay_time: int | None = None,
+        expect_date: int | None = None,
+        delay_level: int | None = None,
+    ) -> Rescheduled:
+        """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
+        now = self._setup.clock.now()
+        spec = operations.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
+        return self._run(operations.reschedule(self.context(), id, spec))
+
+    def get(self, id: str) -> Found | None:
+        """What is known of one id."""
+        return (self.get_many((id,)))[0]
+
+    def get_many(self, ids: Sequence[str]) -> list[Found | None]:
+        """What is known of ids, in order."""
+        return self._run(operations.get(self.reading(), ids))
+
+    def find(self, key: str) -> list[Found]:
+        """The messages that carry a business key and have not ended, by due."""
+        return self._run(operations.find(self.reading(), key))
+
+    def stats(self) -> list[QueueStats]:
+        """The figures of every queue."""
+        return self._run(operations.stats(self.reading()))
+
+    def dead_letters(
+        self,
+        limit: int = 100,
+        token: str | None = None,
+        *,
+        newest: bool = False,
+        topic: str = "",
+        reason: str = "",
+        since: int | None = None,
+        until: int | None = None,
+    ) -> DeadLetterPage:
+        """A page of dead letters by the time of their death, the oldest first unless `newest`.
+
+        `topic` is a pattern with `*` and `?`, `reason` a part of the reason; they died from `since` on and before
+        `until` (Unix ms). With either of the first two a page may have fewer than `limit`, or none, and not be the last.
+        """
+        wanted = Wanted(newest=newest, topic=topic, reason=reason, since=since, until=until)
+        return self._run(dead_letters(self.reading(), limit, token, wanted))
+
+    def redrive(self, ids: Sequence[str]) -> list[Any]:
+        """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
+        return self._run(operations.redrive(self.context(), ids))
+
+    def discard(self, id: str) -> bool:
+        """Delete a dead letter for good; False if it is none."""
+        return self._run(operations.discard(self.context(), id))
+
+    def nodes(self) -> dict[str, NodeLine]:
+        """The nodes by name, as their lines tell of them."""
+        return self._run(operations.nodes(self.reading()))
+
+    def routes(self) -> list[RouteState]:
+        """The routes, their circuits as live workers tell of them, and how much is parked for each."""
+        return self._run(operations.routes(self.reading()))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

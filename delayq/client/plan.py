@@ -128,15 +128,11 @@ def _whole_ids(context: Context, ids: Sequence[str]) -> Plan[dict[str, str]]:
     found: dict[str, set[str]] = {}
     for start in range(0, len(ids), CHUNK):
         some = ids[start : start + CHUNK]
-        pages = yield from every_queue(context, partial(_ask_for, some))
+        pages = yield from every_queue(context, partial(commands.asked, ids=some))
         for page in pages.values():
             for id, ones in zip(some, page, strict=True):
                 found.setdefault(id, set()).update(ones)
     return {id: next(iter(ones)) for id, ones in found.items() if len(ones) == 1}
-
-
-def _ask_for(ids: Sequence[str], keys: QueueKeys) -> Command[list[list[str]]]:
-    return commands.asked(keys, ids)
 
 
 def every_queue(context: Context, ask: Callable[[QueueKeys], Command[T]]) -> Plan[dict[int, T]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -75,9 +76,7 @@ class Node:
         self._clock = clock if clock is not None else SystemClock()
         self._observer = observer
         self._spans = _spans(tracer_provider, self._clock)
-        self._make_coordinator = coordinator or (
-            lambda store, meta, clock: coordinator_for(self.settings, store, meta, clock)
-        )
+        self._make_coordinator = coordinator or partial(coordinator_for, settings)
         self.routes: Routes = settings.route_table()
         if settings.zookeeper:
             from coordinator.zookeeper.access import access_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,16 +46,14 @@ class _Group(msgspec.Struct, frozen=True):
     since: int
 
 
+@dataclass(slots=True, eq=False)
 class _Send:
     """A send under way."""
 
-    __slots__ = ("abandoned", "groups", "replaced", "since")
-
-    def __init__(self, groups: list[_Group], since: int) -> None:
-        self.groups = groups
-        self.since = since
-        self.abandoned = False
-        self.replaced = False
+    groups: list[_Group]
+    since: int
+    abandoned: bool = False
+    replaced: bool = False
 
 
 class Forwarder:

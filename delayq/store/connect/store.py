@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeVar
 
@@ -31,16 +32,14 @@ __all__ = ["Begun", "Store"]
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
 class Begun:
     """Commands that were sent, or their answers."""
 
-    __slots__ = ("answers", "connection", "error", "exchange")
-
-    def __init__(self, exchange: Exchange | None, answers: list[Any] | None = None) -> None:
-        self.exchange = exchange
-        self.answers = answers if answers is not None else []
-        self.connection: Connection | None = None
-        self.error: Exception | None = None
+    exchange: Exchange | None
+    answers: list[Any] = field(default_factory=list)
+    connection: Connection | None = None
+    error: Exception | None = None
 
     @property
     def on_its_way(self) -> bool:
