@@ -24,9 +24,10 @@ from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, taken
 from tests.support.sentinels import SentinelsUnderTest
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 
 HOUR = 3_600_000
+SOON = 500  # ms for a reply that does not come
 
 
 def raised(outcome: Any) -> Any:
@@ -59,10 +60,10 @@ def replica(own_valkey: EmbeddedServer) -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def client() -> Iterator[Callable[..., Client]]:
-    """Makes clients of given settings, and closes them."""
+    """Makes clients of given settings, and closes them; a reply is waited for as long as it may take, if not said else."""
     with ExitStack() as stack:
         yield lambda url, **given: stack.enter_context(
-            Client(url, settings=Settings(**({"redis_timeout": 500} | given)))
+            Client(url, settings=Settings(**({"redis_timeout": int(PATIENCE * 1000)} | given)))
         )
 
 
@@ -110,7 +111,7 @@ def test_a_change_that_no_replica_confirms_is_unknown(
 ) -> None:
     client(own_valkey.url).schedule(Message(topic="t", delay_time=HOUR, id="there"))
     bury(client(own_valkey.url), "dead")
-    made = client(own_valkey.url, min_replicas=1)
+    made = client(own_valkey.url, min_replicas=1, redis_timeout=SOON)
     with pytest.raises(NotDurable, match="1 replicas have it"):
         CHANGES[name](made)
     assert made.get("new" if name == "schedule" else "there") is not None  # reading waits for nobody
@@ -119,7 +120,7 @@ def test_a_change_that_no_replica_confirms_is_unknown(
 def test_the_same_call_once_more_is_confirmed_when_the_replica_is_back(
     own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
 ) -> None:
-    made = client(own_valkey.url, min_replicas=1)
+    made = client(own_valkey.url, min_replicas=1, redis_timeout=SOON)
     made.context()
     assert replica.pid is not None
     os.kill(replica.pid, signal.SIGSTOP)
@@ -130,6 +131,7 @@ def test_the_same_call_once_more_is_confirmed_when_the_replica_is_back(
             assert caught.value.id == "a"
     finally:
         os.kill(replica.pid, signal.SIGCONT)
+    made = client(own_valkey.url, min_replicas=1)
     assert not made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
 
 
@@ -307,8 +309,7 @@ def test_a_replica_without_always_that_takes_over_confirms_no_change(
     try:
         made = client(sentinels.url, fsync="always")
         assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
-        eventually(sentinels.sentinels[0].fail_over, "a fail-over begins")
-        eventually(lambda: sentinels.primary is not old, "another one is primary", seconds=40)
+        sentinels.fail_over()
         eventually(lambda: refused(made) is NotDurable, "the new primary confirms nothing", seconds=40)
         sentinels.primary.admin.config_set("appendfsync", "always")
         assert made.cancel("a").result in ("cancelled", "not_found")  # asynchronous replication may have lost it

@@ -102,6 +102,18 @@ class SentinelsUnderTest:
         port = self.sentinels[0].sees()["port"]
         return next(one for one in self.members if one.port == port)
 
+    def fail_over(self) -> None:
+        """Have another one made primary. A fail-over that takes a sentinel too long is given up, and is asked for again."""
+        old, sentinel = self.primary, self.sentinels[0]
+
+        def done() -> bool:
+            seen = sentinel.sees()
+            if seen and seen["port"] == old.port and "failover" not in seen["flags"]:
+                sentinel.fail_over()
+            return bool(seen) and seen["port"] != old.port
+
+        eventually(done, "another one is primary", seconds=60)
+
     def heal(self) -> None:
         """Start whom a test killed, and wait until two replicas follow the primary and the sentinels agree."""
         for one in self.members:
