@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.docs.blocks import ROOT
 from tests.docs.events import SOURCES
 
@@ -68,6 +70,7 @@ def private(path: Path) -> Iterator[str]:
                 yield name
 
 
+@pytest.mark.slow
 def test_the_page_has_every_private_name_and_the_file_that_uses_it() -> None:
     used = {(path.relative_to(ROOT).as_posix(), name) for path in SOURCES for name in private(path)}
     told = {

@@ -15,6 +15,8 @@ import pytest
 
 from tests.house.processes import ROOT
 
+pytestmark = pytest.mark.slow  # who asks first builds a wheel
+
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -71,7 +73,6 @@ def test_the_wheel_declares_its_command_and_its_targets(wheel: zipfile.ZipFile) 
     }
 
 
-@pytest.mark.slow
 def test_a_project_of_ones_own_installs_it_as_the_readme_says(source: Path, tmp_path: Path) -> None:
     (command,) = re.findall(r"`(pip install [^`]*)`", (ROOT / "README.md").read_text())
     offline = ["--no-deps", "--no-index", "--no-build-isolation", "--target", str(tmp_path / "site")]
