@@ -19,6 +19,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.support.queues import EPOCH, Taken, taken
+from tests.support.waiting import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def given(cli_server: EmbeddedServer, alone: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Given]:
     """An empty server, which DELAYQ_REDIS_URL names."""
     monkeypatch.setenv("DELAYQ_REDIS_URL", cli_server.url)
+    monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", f"{PATIENCE:.0f}s")
     made = Given(cli_server.url)
     made.admin.flushall()
     yield made

@@ -13,6 +13,7 @@ from delayq.cli import main
 from tests.cli.conftest import Cli, Given
 from tests.house.processes import ROOT
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import PATIENCE
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\x9b31m\r\n\u202eevil [red]x[/red] :smile:"
 
@@ -139,7 +140,7 @@ def test_a_command_imports_what_it_needs(words: list[str], slow: set[str], valke
         capture_output=True,
         text=True,
         check=True,
-        env={"PATH": os.environ["PATH"], "DELAYQ_REDIS_URL": valkey.url},
+        env={"PATH": os.environ["PATH"], "DELAYQ_REDIS_URL": valkey.url, "DELAYQ_REDIS_TIMEOUT": f"{PATIENCE:.0f}s"},
         cwd=ROOT,
     )
     assert ran.stdout.splitlines()[-1] == "imported", ran.stderr
