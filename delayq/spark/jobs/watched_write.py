@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from delayq.client.client import Client
-from delayq.clock import Clock, SystemClock
+from delayq.clock import SystemClock
 from delayq.errors import DelayqError, StoreError
 from delayq.spark.source import DefaultSource
 from delayq.spark.writing.counts import Counts
@@ -32,11 +32,10 @@ def run_job(
     options: Mapping[str, str],
     client: Client,
     show: Callable[[Counts], None],
-    clock: Clock | None = None,
 ) -> Counts:
     """Schedule the rows; `show` is told now and then, from another thread, what has become of them so far."""
     name = secrets.token_hex(8)
-    watch = _Watch(client, name, show, clock or SystemClock())
+    watch = _Watch(client, name, show)
     frame.sparkSession.dataSource.register(DefaultSource)  # also where nobody has installed pyspark_delayq
     writer = frame.write.format("delayq").mode("append").option("report", name)
     for option, value in options.items():
@@ -71,8 +70,9 @@ def _total(client: Client, name: str) -> Counts | None:
 class _Watch:
     """A thread that looks at the report now and then; what it cannot read it shows later."""
 
-    def __init__(self, client: Client, name: str, show: Callable[[Counts], None], clock: Clock) -> None:
-        self._client, self._name, self._show, self._clock = client, name, show, clock
+    def __init__(self, client: Client, name: str, show: Callable[[Counts], None]) -> None:
+        self._client, self._name, self._show = client, name, show
+        self._clock = SystemClock()
         self._condition = threading.Condition()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="backfill progress", daemon=True)

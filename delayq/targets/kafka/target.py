@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
-from delayq.clock import Clock, SystemClock
+from delayq.clock import SystemClock
 from delayq.errors import ConfigError
 from delayq.message import TRACEPARENT
 from delayq.routes import Route
@@ -58,10 +58,8 @@ class KafkaTarget:
 
     max_batch = 1_000
 
-    def __init__(
-        self, url: str, route: Route, redis_url: str, *, clock: Clock | None = None, make: Make = Producer
-    ) -> None:
-        self._clock = clock if clock is not None else SystemClock()
+    def __init__(self, url: str, route: Route, redis_url: str, *, make: Make = Producer) -> None:
+        self._clock = SystemClock()
         self._make = make
         self._settings = KafkaSettings(url, route)
         self._topic_of = lru_cache(MOST_TOPICS)(partial(_topic_of, self._settings.template))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.clock import Clock, SystemClock
+from delayq.clock import SystemClock
 from delayq.errors import ConfigError, MissingExtra
 from delayq.routes import Route
 from delayq.secrets import revealed
@@ -58,8 +58,8 @@ class RabbitMQTarget:
 
     max_batch = 500
 
-    def __init__(self, url: str, route: Route, redis_url: str, *, clock: Clock | None = None) -> None:
-        self._clock = clock if clock is not None else SystemClock()
+    def __init__(self, url: str, route: Route, redis_url: str) -> None:
+        self._clock = SystemClock()
         try:
             options = msgspec.convert(route.options, _Options)
             for name, text in (("exchange", options.exchange), ("routingKey", options.routing_key)):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.clock import Clock, SystemClock
+from delayq.clock import SystemClock
 from delayq.errors import ConfigError
 from delayq.routes import Route
 from delayq.secrets import revealed
@@ -67,8 +67,8 @@ class RocketMQTarget:
 
     max_batch = 256
 
-    def __init__(self, url: str, route: Route, redis_url: str, *, clock: Clock | None = None) -> None:
-        self._clock = clock if clock is not None else SystemClock()
+    def __init__(self, url: str, route: Route, redis_url: str) -> None:
+        self._clock = SystemClock()
         try:
             options = msgspec.convert(route.options, Options)
             endpoints = _endpoints(url)
