@@ -50,13 +50,14 @@ async def test_a_head_without_an_end_is_refused_while_it_comes(small: httpx2.Asy
 async def test_a_head_that_does_not_come_closes_its_connection(
     settings: Settings, socket: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api.server, "HEAD_SECONDS", 0.05)
     async with socket(settings) as client:
-        for sent in (b"", b"GET /livez HTTP/1.1\r\nhost:"):
-            reader, writer = await connect(client)
-            writer.write(sent)
-            assert await rest_of(reader) == b""
-            writer.close()
+        with monkeypatch.context() as quick:
+            quick.setattr(api.server, "HEAD_SECONDS", 0.05)
+            for sent in (b"", b"GET /livez HTTP/1.1\r\nhost:"):
+                reader, writer = await connect(client)
+                writer.write(sent)
+                assert await rest_of(reader) == b""
+                writer.close()
         assert (await client.get("/livez")).status_code == 200
 
 

@@ -83,7 +83,7 @@ def test_either_signal_stops_it_in_order(
     with api_process(valkey.url, tmp_path, ignoring_sigint=ignoring_sigint) as process:
         assert process.request("POST", "/v1/messages", MESSAGE)[0] == 201
         process.popen.send_signal(signum)
-        assert process.popen.wait(10) == 0
+        assert process.popen.wait(60) == 0
         assert "Traceback" not in process.log.read_text()
 
 
@@ -102,14 +102,14 @@ def test_a_request_under_way_is_finished_before_it_stops(valkey: ServerUnderTest
         eventually(lambda: "api_stopping" in process.log.read_text(), "it begins to stop")
         half.sendall(MESSAGE)
         assert half.recv(10_000).startswith(b"HTTP/1.1 201 ")
-        assert process.popen.wait(10) == 0
+        assert process.popen.wait(60) == 0
 
 
 def test_its_log_is_json_where_nobody_looks_on(valkey: ServerUnderTest, tmp_path: Path) -> None:
     with api_process(valkey.url, tmp_path, DELAYQ_MIN_REPLICAS="1") as process:
         process.request("GET", "/v1/stats")
         process.popen.terminate()
-        process.popen.wait(10)
+        process.popen.wait(60)
         lines = [json.loads(line) for line in process.log.read_text().splitlines()]
         assert {"event", "level", "timestamp"} <= lines[0].keys()
         assert any("only 0 replicas" in line.get("reason", "") for line in lines)

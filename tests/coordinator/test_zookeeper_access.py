@@ -31,7 +31,7 @@ from tests.support.zookeeper import client, real_zookeeper
 
 USERS = {"delayq": "canary-zookeeper-1", "else": "canary-zookeeper-2"}
 KEY_PASSWORD = "canary-key-3"
-SHORT = 1_000
+SHORT, LONG = 1_000, 20_000  # a session of who is refused, and of who gets in
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_nodes_share_the_queues_over_tls_with_a_user_and_only_that_user_may_touc
         nodes.settle(one, other)
         queues = set(range(QUEUES))
         with closing(
-            Overviews(guarded.secure_hosts, zookeeper_root, SHORT, lambda: queues, SystemClock(), access)
+            Overviews(guarded.secure_hosts, zookeeper_root, LONG, lambda: queues, SystemClock(), access)
         ) as overviews:
             look = overviews.look()
             assert [member.name for member in look.members] == ["one", "other"]
@@ -106,8 +106,8 @@ def test_nodes_share_the_queues_over_tls_with_a_user_and_only_that_user_may_touc
 def test_another_user_gets_in_and_is_told_that_the_znodes_are_not_its_own(
     guarded: ZooKeeperServer, access: Access, zookeeper_root: str
 ) -> None:
-    session = Session(guarded.secure_hosts, SHORT, lambda *_: None, access)
-    stranger = Session(guarded.hosts, SHORT, lambda *_: None, Access(user="else", password=USERS["else"], own=True))
+    session = Session(guarded.secure_hosts, LONG, lambda *_: None, access)
+    stranger = Session(guarded.hosts, LONG, lambda *_: None, Access(user="else", password=USERS["else"], own=True))
     try:
         session.open()
         session.keep(f"{zookeeper_root}/starts", b"{}", None)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,10 +142,8 @@ def test_a_signal_ends_the_wait(program: MakeProgram) -> None:
     try:
         supervisor.listen()
         os.kill(os.getpid(), signal.SIGINT)
-        began = time.monotonic()
         with pytest.raises(Stopped):
-            supervisor.wait_until(lambda: False, 10)
-        assert time.monotonic() - began < 5
+            supervisor.wait_until(lambda: False, 10_000)
     finally:
         for signum, handler in handlers.items():
             signal.signal(signum, handler)

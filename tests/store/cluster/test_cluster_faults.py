@@ -131,7 +131,7 @@ async def test_asyncio_goes_on_by_itself_after_a_fail_over(cluster: ClusterUnder
         messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(100)]
         assert all(isinstance(one, Scheduled) for one in await client.schedule_many(messages))
         cluster.primary_of(queue_keys(3).state).server.kill()
-        for _ in range(100):
+        for _ in range(600):
             if all(isinstance(one, Scheduled) for one in await client.schedule_many(messages)):
                 break
             await asyncio.sleep(0.1)
