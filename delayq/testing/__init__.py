@@ -11,9 +11,8 @@ A worker in the same process delivers into the target::
 
 from __future__ import annotations
 
-from delayq.testing.delivered import Delivered
 from delayq.testing.manual_clock import START, ManualClock
-from delayq.testing.memory_target import MemoryTarget
+from delayq.testing.memory_target import Delivered, MemoryTarget
 from delayq.testing.registry import register_memory_target
 
 __all__ = ["START", "Delivered", "ManualClock", "MemoryTarget", "register_memory_target"]
