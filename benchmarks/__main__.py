@@ -16,7 +16,7 @@ from typing import Final
 from benchmarks import report
 from benchmarks.beside import beside
 from benchmarks.errors import BenchmarkError
-from benchmarks.harness import Scale, StealMeter, progress, warn_if_busy
+from benchmarks.harness import Scale, StealMeter, progress, warn_if_busy, warn_if_full
 from benchmarks.results import CHANGED, NAMES, SECONDS, STOLEN, Result, commit, environment, load, save
 from benchmarks.running import limit
 from benchmarks.running.processes import server_for
@@ -149,6 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in [name for name in os.environ if name.startswith("DELAYQ_")]:
         del os.environ[name]  # a benchmark has its own servers and settings
     warn_if_busy()
+    warn_if_full()
     try:
         if given.beside:
             found = beside(given.name, given.beside.resolve(), given.rounds, quick=given.quick)

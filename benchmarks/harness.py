@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,10 +35,13 @@ __all__ = [
     "switches",
     "wait_for",
     "warn_if_busy",
+    "warn_if_full",
 ]
 
 #: The standard error of the ratios, in parts of their median, with which they are enough.
 SURE: Final = 0.02
+#: Bytes that servers may need for their files.
+ROOM: Final = 10 * 2**30
 _began = time.monotonic()
 T = TypeVar("T")
 
@@ -70,6 +75,15 @@ def warn_if_busy() -> None:
     """Say so when other things run on the machine: delayq's processes and the limit do not suffer alike."""
     if sum(os.getloadavg()[:2]) > 1:
         progress(f"the machine is busy (load average {os.getloadavg()[0]:.1f}): ratios will not mean much")
+
+
+def warn_if_full() -> None:
+    """Say so where servers would find no room for their files: they take nothing then, and that looks like a fault."""
+    folder = tempfile.gettempdir()
+    if (free := shutil.disk_usage(folder).free) < ROOM:
+        progress(
+            f"{folder} has {free / 2**30:.1f} GiB left, where servers keep their files: TMPDIR names another folder"
+        )
 
 
 class StealMeter:

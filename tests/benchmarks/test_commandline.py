@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import __main__ as commandline
-from benchmarks import report
+from benchmarks import harness, report
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale
 from benchmarks.results import NAMES, SECONDS, load, single
@@ -147,6 +147,17 @@ def test_all_says_how_long_it_will_take(
         f"about {sum(SECONDS.values()) / 60:.0f} min on two quiet cores: schedule {SECONDS['schedule']} s, http" in said
     )
     assert f"{len(NAMES)} of {len(NAMES)}, about {SECONDS[NAMES[-1]] / 60:.0f} min to go" in said
+
+
+def test_a_folder_without_room_for_servers_is_told_of(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(harness, "ROOM", 2**80)
+    assert commandline.main(["idle"]) == 0
+    assert "GiB left, where servers keep their files" in capsys.readouterr().err
+    monkeypatch.setattr(harness, "ROOM", 0)
+    assert commandline.main(["idle"]) == 0
+    assert "GiB left" not in capsys.readouterr().err
 
 
 def test_all_takes_no_more_than_an_hour() -> None:
