@@ -19,6 +19,7 @@ from benchmarks.measures.schedule import schedule_all
 from benchmarks.running import limit
 from benchmarks.running.processes import server, worker
 from delayq import Client, Message
+from delayq.embedded import EmbeddedServer
 
 __all__ = ["Cpu", "Sizes", "delayq_many", "drain", "far", "plain_many"]
 
@@ -116,20 +117,29 @@ def delayq_many(sizes: Sizes) -> tuple[list[Cpu], list[Cpu]]:
     return scheduled, drained
 
 
-def plain_many(sizes: Sizes) -> list[Cpu]:
-    """Feeding plain HSET and ZADD with many pending."""
-    costs = []
+def plain_many(sizes: Sizes) -> tuple[list[Cpu], list[Cpu]]:
+    """Feeding plain HSET and ZADD with many pending, and draining as many of those that stand there, at random, plainly."""
+    scheduled, drained = [], []
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder, server() as running:
         path = Path(folder, "commands")
+        every = sizes.many // (sizes.measured * sizes.rounds)
+        standing: list[tuple[Message, limit.Placed]] = []
         for some in _slices(0, sizes.many, _in_two_days()):
-            limit.write_schedule(path, some)
+            placed = limit.write_schedule(path, some)
             limit.feed(running.port, path, 2 * len(some))
+            standing += zip(some[::every], placed[::every], strict=True)
         for number in range(sizes.rounds):
             messages = far(sizes.measured, 10 + number)
             limit.write_schedule(path, messages)
             time.sleep(1)
-            meter = CpuMeter(server=running.pid)
-            limit.feed(running.port, path, 2 * len(messages))
-            meter.end(len(messages))
-            costs.append(meter.each())
-    return costs
+            scheduled.append(_fed(running, path, 2 * len(messages), len(messages)))
+            chosen, where = zip(*standing[number :: sizes.rounds], strict=True)
+            drained.append(_fed(running, path, limit.write_drain(path, chosen, where), len(chosen)))
+    return scheduled, drained
+
+
+def _fed(running: EmbeddedServer, path: Path, replies: int, count: int) -> Cpu:
+    meter = CpuMeter(server=running.pid)
+    limit.feed(running.port, path, replies)
+    meter.end(count)
+    return meter.each()

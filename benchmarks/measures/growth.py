@@ -2,8 +2,9 @@
 
 With few pending, 10,000 messages at a time are scheduled, or fall due and are drained, again and again. With many,
 a random subset of half of those pending falls due and is drained in due order, and as many are scheduled beside the
-others. What plain HSET and ZADD cost is measured with as many pending. CPU is that of the server; to drain, that of
-the server and the worker.
+others. What plain HSET and ZADD cost is measured with as many pending, and what it costs to drain as many of those that
+stand there by plain HGET, XADD, ZREM and HDEL: their growth is that of a memory which no cache holds. CPU is that of the
+server; to drain, that of the server and the worker.
 """
 
 from __future__ import annotations
@@ -51,38 +52,42 @@ class Growth(msgspec.Struct):
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure growth."""
     sizes = Sizes(300_000, 50_000, 1) if scale.quick else Sizes(3_000_000, 200_000, 3)
-    plain, schedule, drained = Growth(), Growth(), Growth()
+    plain, plain_drain, schedule, drained = Growth(), Growth(), Growth(), Growth()
     for number in range(1, sizes.rounds + 1):
         progress(f"growth: {FEW:,} pending, run {number} of {sizes.rounds}")
-        plain.few.append(_plain_few(sizes.measured))
+        for growth, cost in zip((plain, plain_drain), _plain_few(sizes.measured), strict=True):
+            growth.few.append(cost)
         schedule.few.append(_schedule_few(sizes.measured))
         drained.few.append(_drain_few(sizes.measured))
     schedule.many, drained.many = delayq_many(sizes)
-    plain.many = plain_many(sizes)
+    plain.many, plain_drain.many = plain_many(sizes)
     names = f"{FEW:,} → {sizes.many:,} pending"
     beside = Pair(schedule.grown(), plain.grown())
     figures = [
         Figure(name=f"drain, CPU growth, {names}", value=drained.grown(), unit="×", goal=GOAL, at_most=True),
+        paired(f"drain, CPU growth beside plain commands, {names}", "×", [Pair(drained.grown(), plain_drain.grown())]),
         paired(f"schedule, CPU growth, {names}", "×", [beside], goal=GOAL, at_most=True),
         Figure(name="drain, growth of the server's CPU alone", value=drained.grown("server"), unit="×"),
         Figure(name="drain, growth of the worker's CPU alone", value=drained.grown("worker"), unit="×"),
     ]
-    costs = {"plain": plain, "schedule": schedule, "drain": drained}
+    costs = {"plain": plain, "plain drain": plain_drain, "schedule": schedule, "drain": drained}
     return figures, {f"{name}, CPU µs a message": msgspec.to_builtins(cost) for name, cost in costs.items()}
 
 
-def _plain_few(measured: int) -> Cpu:
+def _plain_few(measured: int) -> tuple[Cpu, Cpu]:
     with tempfile.TemporaryDirectory(prefix="delayq-bench-") as folder, server() as running:
-        path = Path(folder, "commands")
-        limit.write_schedule(path, far(FEW, 1))
-        meter = CpuMeter(server=running.pid)
+        load, drain = Path(folder, "load"), Path(folder, "drain")
+        messages = far(FEW, 1)
+        replies = limit.write_drain(drain, messages, limit.write_schedule(load, messages))
+        scheduled, drained = CpuMeter(server=running.pid), CpuMeter(server=running.pid)
         with connect(running.url) as connection:
             for _ in range(measured // FEW):
-                meter.begin()
-                limit.feed(running.port, path, 2 * FEW)
-                meter.end(FEW)
+                for meter, path, count in ((scheduled, load, 2 * FEW), (drained, drain, replies)):
+                    meter.begin()
+                    limit.feed(running.port, path, count)
+                    meter.end(FEW)
                 connection.execute_command("FLUSHALL", "SYNC")
-        return meter.each()
+        return scheduled.each(), drained.each()
 
 
 def _schedule_few(measured: int) -> Cpu:
