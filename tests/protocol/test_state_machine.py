@@ -16,6 +16,7 @@ from delayq.store.connect.store import Store
 from tests.protocol.machine import Protocol
 from tests.protocol.mutants import MUTANTS, Mutant, plant
 from tests.support.waiting import PATIENCE
+from workers.queue.pull import Pulling
 from workers.sending.message import InFlightMessage
 
 #: Examples that the seeds of mutants were chosen for: how many there are to be bears on how they are drawn.
@@ -128,7 +129,19 @@ def two_clocks_were_far_ahead(machine: Protocol) -> Iterable[Callable[[], object
     )
 
 
+def one_is_due_before_what_the_owner_sleeps_for(machine: Protocol) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.schedule, "a", 20, False),
+        partial(machine.tick, 0),
+        partial(machine.schedule, "b", 10, False),
+        partial(machine.tick, 0),  # which only moves the moment of the next look
+        partial(machine.time_passes, 10),
+    )
+
+
 PATHS = {
+    "a wake for what is still ahead": one_is_due_before_what_the_owner_sleeps_for,
     "lowering the watermark without exposing": two_clocks_were_far_ahead,
     "a retry that falls before the offset": a_retry_falls_before_the_offset,
     "settling by id alone": an_id_is_used_again_while_it_is_sent,
@@ -171,3 +184,11 @@ def test_the_state_machine_fails_for_an_owner_that_does_not_look_again_at_what_w
     monkeypatch.setattr(InFlightMessage, "stale", lambda self, now: False)
     with pytest.raises(AssertionError, match="after a cancel removed it"):
         walk(store, PATHS["sending what has waited"])
+
+
+def test_the_state_machine_fails_for_a_wake_that_neither_pulls_nor_moves_the_next_look(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pulling, "rewind", lambda self, due: None)
+    with pytest.raises(AssertionError, match="is due and its owner sleeps"):
+        walk(store, PATHS["a wake for what is still ahead"])

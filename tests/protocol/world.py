@@ -117,7 +117,7 @@ def tick(job: PullJob, store: Store, *, backlog: bool = True) -> float:
     """Both halves of a tick, whatever the job wants; the ms until it wants to look again."""
     asked = job.ask(backlog=backlog)
     job.take(store.run_many(asked) if asked else [])
-    return job.looks_at - job.ticked_at
+    return max(0.0, job.looks_at - job.ticked_at)
 
 
 @dataclass

@@ -37,7 +37,8 @@ class Backup:
 
 
 def told(hand: Hand) -> list[str]:
-    """What the next look says."""
+    """What the look of the next second says."""
+    hand.world.advance(1_000)
     with structlog.testing.capture_logs() as logs:
         hand.settle()
     return [one["text"] for one in logs if one["event"] == "went_back"]

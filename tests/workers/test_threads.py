@@ -222,7 +222,7 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
     [
         (Store, "begin"), (Store, "end"),
         (InFlight, "accept"), (InFlight, "send_waiting"), (InFlight, "answered"), (in_flight, "judge"),
-        (in_flight, "sort"), (Settlement, "steps"), (Settlement, "answered"), (Pulling, "pulls"), (Pulling, "pause"),
+        (in_flight, "sort"), (Settlement, "steps"), (Settlement, "answered"), (Pulling, "pulls"), (Pulling, "looks_at"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )  # fmt: skip

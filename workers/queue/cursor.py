@@ -15,13 +15,13 @@ FRESH_EVERY = 12  # ms between two pulls of fresh messages
 class Cursor:
     """A place in the queue, (due, ticket): the ticket last looked at, or b'' for all that is due then and later."""
 
-    __slots__ = ("_back", "due", "ticket", "unread")
+    __slots__ = ("back", "due", "ticket", "unread")
 
     def __init__(self, due: int = 0) -> None:
         self.due = due
         self.ticket = b""
         self.unread = False  # moved back since the last pull
-        self._back: int | None = None  # the earliest due since then that is to be looked at again, beyond this place
+        self.back: int | None = None  # the earliest due since then that is to be looked at again, beyond this place
 
     @property
     def place(self) -> Head:
@@ -30,7 +30,7 @@ class Cursor:
 
     def begin_pull(self) -> Head:
         """A pull sets out from this place."""
-        self.unread, self._back = False, None
+        self.unread, self.back = False, None
         return self.place
 
     def pull_failed(self) -> None:
@@ -41,7 +41,7 @@ class Cursor:
         """Go on behind the last message looked at, unless the pull has passed a place that is to be looked at again."""
         if pulled.last is None or self.unread:
             return
-        if self._back is not None and self._back <= pulled.last[0]:
+        if self.back is not None and self.back <= pulled.last[0]:
             self.unread = True
         else:
             self.due, self.ticket = pulled.last
@@ -50,8 +50,8 @@ class Cursor:
         """Look again at everything from `due` on."""
         if due <= self.due:
             self.due, self.ticket, self.unread = due, b"", True
-        elif self._back is None or due < self._back:
-            self._back = due
+        elif self.back is None or due < self.back:
+            self.back = due
 
 
 class Flood:

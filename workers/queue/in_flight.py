@@ -91,6 +91,11 @@ class InFlight:
         return self._offset.unread
 
     @property
+    def looks_again_from(self) -> int | None:
+        """The earliest due behind the offset of what has come since the last pull, as far as is known."""
+        return self._offset.back
+
+    @property
     def waiting(self) -> bool:
         """Whether anything waits for room at its target."""
         return any(share.waiting for share in self._shares.values())

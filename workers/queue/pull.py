@@ -20,7 +20,6 @@ __all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
 
 #: Messages that a pull looks at where it appends them: other clients wait for as long as its script takes.
 APPEND_LOOK = 200
-RESCAN = 1_000
 #: ms after which a queue is looked at in any case: a wake may be lost. All queues of a node look at the same moment, as
 #: one packet costs less than one for each.
 LONGEST_WAIT: Final = 1_000
@@ -52,10 +51,12 @@ class Pulling:
         self._look = min(tenure.policy.look, APPEND_LOOK) if topics.local else tenure.policy.look
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
-        self._rescan_at = 0
         self._asked_at = 0  # monotonic ms, when the last pulls set off
         self._now_offset: int | None = None  # Redis's now minus the monotonic clock
-        self._next_due_at: float | None = None  # by the precise monotonic clock
+        # By the precise monotonic clock:
+        self._unix_0 = 0.0  # when Redis's clock stood at 0
+        self._next_due_at: float | None = None
+        self._look_by = 0.0
 
     def now(self) -> int:
         """Unix ms by the clock that the last pull went by."""
@@ -93,26 +94,42 @@ class Pulling:
         self._in_flight.rewind(due)
         self._flood.fresh.rewind(due)
 
+    def look(self) -> None:
+        """Pull now, whatever is due: wakes may have been lost."""
+        self._look_by = 0.0
+
     @property
     def fresh_in(self) -> int | None:
         """The ms until fresh messages are to be pulled beside the backlog; None if there is no flood."""
         return self._flood.fresh_in(self._clock.monotonic())
 
-    def pulls(self, now: Now, *, backlog: bool) -> list[Pull]:
-        """What to pull now; without `backlog` fresh messages only."""
+    def pulls(self, now: Now, *, backlog: bool, came_back: bool = False) -> list[Pull]:
+        """What is worth a pull now; without `backlog` fresh messages only. Parked ones `came_back` in the same packet."""
         pulls = []
         self._asked_at = self._clock.monotonic()
         if self._in_flight.waiting:
             self._flood.backlog_waits(self.now())
-        elif backlog:
+        elif backlog and (came_back or self._clock.precise() >= self._pull_at()):
             pulls.append(self._pull(now))
         if self.fresh_in == 0:
             pulls.append(self._pull(now, self._flood.begin_fresh(self._clock.monotonic())))
         return pulls
 
+    def _pull_at(self) -> float:
+        """When the backlog is to be pulled: now, if more is due or the offset was moved back; when the next message is due, as
+        the last pull told or what came since; and once a second in any case, as a wake may be lost."""
+        if self.in_backlog or self._in_flight.unread:
+            return 0.0
+        at = self._look_by
+        if self._next_due_at is not None:
+            at = min(at, self._next_due_at)
+        if (due := self._in_flight.looks_again_from) is not None:
+            at = min(at, self._unix_0 + due)
+        return at
+
     def _pull(self, now: Now, fresh: Cursor | None = None) -> Pull:
         tenure, in_flight = self._tenure, self._in_flight
-        listed = fresh is None and self._clock.monotonic() >= self._rescan_at
+        listed = fresh is None and self._clock.precise() >= self._look_by
         if listed:
             self._parked.ask()
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
@@ -148,6 +165,7 @@ class Pulling:
         for answer in answers:
             if isinstance(answer, Pulled):
                 self._now_offset = answer.now - self._asked_at
+                self._unix_0 = self._clock.precise() - answer.now - answer.micro / 1000
 
     def failed(self, pull: Pull) -> None:
         """Nobody knows what it took."""
@@ -175,9 +193,7 @@ class Pulling:
         self._flood.see_backlog(pulled)
         self._more_due = pulled.more
         self.in_backlog = pulled.more and (pulled.last is not None or bool(pulled.unknown_topics))
-        self._next_due_at = None
-        if pulled.next_due is not None:
-            self._next_due_at = self._clock.precise() + pulled.next_due - pulled.now - pulled.micro / 1000
+        self._next_due_at = None if pulled.next_due is None else self._unix_0 + pulled.next_due
 
     def room_made(self) -> None:
         """Something has left the window: what is due finds room again."""
@@ -187,26 +203,26 @@ class Pulling:
         """Once a second compare what is known with what Redis has, which may have lost or got back anything."""
         if pulled.parked is None:
             return
-        self._rescan_at = self._clock.monotonic() + RESCAN
+        monotonic = self._clock.monotonic()
+        self._look_by = float(monotonic - monotonic % LONGEST_WAIT + LONGEST_WAIT)
         if self._in_flight.misses(pull.start, pulled.start):
             self._in_flight.rewind(0)
         self._in_flight.observe_sets(pulled.parked)
 
-    def pause(self, *, at_once: bool) -> float:
-        """The ms until the next look, 0 = at once.
+    def looks_at(self, *, at_once: bool) -> float:
+        """When to look again, by the precise monotonic clock; 0 = at once.
 
         While something waits for room nothing but fresh messages is pulled, and a report ends the wait.
         """
-        in_flight, monotonic = self._in_flight, self._clock.monotonic()
+        in_flight, now = self._in_flight, self._clock.precise()
         waits = in_flight.waiting
+        soonest = now + 1 if waits else 0.0
         worth = (self.in_backlog or in_flight.unread) and not (waits and self._flood.on)
         if at_once or in_flight.to_settle or worth:
-            return 1 if waits else 0
-        longest: float = ROOM_WAIT if waits else LONGEST_WAIT - monotonic % LONGEST_WAIT
+            return soonest
+        at = now + ROOM_WAIT if waits else self._pull_at()
         if (fresh_in := self.fresh_in) is not None:
-            longest = min(longest, fresh_in)
+            at = min(at, now + fresh_in)
         if (again_at := in_flight.backs_off_until) is not None:
-            longest = min(longest, max(1, again_at - monotonic))
-        if (due_at := self._next_due_at) is not None and not waits:
-            longest = min(longest, due_at - self._clock.precise())
-        return max(1 if waits else 0, longest)
+            at = min(at, max(now + 1, again_at))
+        return max(soonest, at)

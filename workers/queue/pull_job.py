@@ -99,6 +99,7 @@ class PullJob:
         self._lock = threading.Lock()
         self._inbox: list[tuple[Sequence[InFlightMessage], Sequence[Result] | None]] = []
         self._wake: int | None = None
+        self._look = False
         self._woken = False
         self._stopping = False
         self._mover: Mover | None = None
@@ -123,9 +124,11 @@ class PullJob:
         self._tell_mover()
 
     def wake(self, due: int | None) -> None:
-        """Look now; something is due at `due` (None: it is not known what)."""
+        """Something is due at `due` (None: nobody knows what, so look now)."""
         with self._lock:
-            if due is not None and (self._wake is None or due < self._wake):
+            if due is None:
+                self._look = True
+            elif self._wake is None or due < self._wake:
                 self._wake = due
             self._woken = True
         self._tell_mover()
@@ -216,7 +219,7 @@ class PullJob:
             if self._refused is None:
                 asked.unparks = self._parking.commands()
                 if not self._parking.before_pulls:
-                    asked.pulls = self._pulling.pulls(now, backlog=backlog)
+                    asked.pulls = self._pulling.pulls(now, backlog=backlog, came_back=bool(asked.unparks))
         return asked.commands()
 
     def _hear(self) -> None:
@@ -224,7 +227,10 @@ class PullJob:
         with self._lock:
             inbox, self._inbox = self._inbox, []
             wake, self._wake = self._wake, None
+            look, self._look = self._look, False
             self._woken = False
+        if look:
+            self._pulling.look()
         if wake is not None:
             self._pulling.rewind(wake)
         for place, (batch, results) in enumerate(inbox):
@@ -240,8 +246,7 @@ class PullJob:
 
     def take(self, answers: Sequence[Any]) -> None:
         """Make of the answers, in the order of the commands, what is to be made of them."""
-        pause = self._take(self._round, list(answers))
-        self.looks_at = self._clock.precise() + pause
+        self.looks_at = self._take(self._round, list(answers))
         self.ticked_at = self._clock.monotonic()
 
     def _take(self, asked: _Round, answers: list[Any]) -> float:
@@ -266,18 +271,18 @@ class PullJob:
             return self._failed(failed, was_refused=refused is not None)
         self._troubles = 0
         if self.fenced or self._stopping:
-            return 0 if self.in_flight.to_settle else LONGEST_WAIT  # a report ends it
+            return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
         # What was settled has made room, perhaps for some that are parked.
         at_once = changed or bool(asked.unparks) or (bool(asked.steps) and self.in_flight.parked_for_targets)
-        return self._pulling.pause(at_once=at_once)
+        return self._pulling.looks_at(at_once=at_once)
 
     def _told(self, steps: Sequence[Step], answers: Sequence[Any]) -> bool:
         """Let go of what Redis has answered for; whether any was confirmed."""
-        confirmed = False
+        confirmed, now = False, min(self.now(), self._clock.now())
         for step, answer in zip(steps, answers, strict=True):
             if not isinstance(answer, StoreError):
                 confirmed = confirmed or step.fate in (Ack, Bury)
-                self._fence(self.in_flight.answered(step, answer, self.now()))
+                self._fence(self.in_flight.answered(step, answer, now))
         return confirmed
 
     def _pulled(self, pulls: Sequence[Pull], answers: Sequence[Pulled | StoreError | None], steps: list[Step]) -> bool:
@@ -311,7 +316,7 @@ class PullJob:
         if not isinstance(error, StoreUnavailable) and not was_refused:
             self._refused = error
             if self._pulling.streams_to_ask(every=True):
-                return 0
+                return 0.0
             self._refused = None
         log.warning("redis_trouble", queue=self.keys.tag, error=str(error))
         if self._observer is not None and not isinstance(error, StoreUnavailable):
@@ -320,7 +325,7 @@ class PullJob:
 
     def failed(self) -> None:
         """After an error that nobody expected: what is not being sent or acked is pulled anew."""
-        self.looks_at = self._clock.precise() + self._trouble()  # first: it backs off even if its reset fails, too
+        self.looks_at = self._trouble()  # first: it backs off even if its reset fails, too
         log.exception("tick_failed", queue=self.keys.tag)
         self._tenure.incarnation.go_on()
         self._refused = None
@@ -333,7 +338,8 @@ class PullJob:
     def _trouble(self) -> float:
         self._had_trouble = True
         self._troubles = min(self._troubles + 1, 5)
-        return float(min(500, 25 * 2**self._troubles)) * random.uniform(0.5, 1)
+        pause = min(500, 25 * 2**self._troubles)
+        return self._clock.precise() + float(pause) * random.uniform(0.5, 1)
 
     def _fence(self, fenced: bool) -> None:
         if fenced and not self.fenced:
