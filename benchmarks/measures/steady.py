@@ -6,7 +6,7 @@ message as plain commands. *Minimal script*: for each queue that has something d
 removes it (TIME, ZRANGE, HMGET, XADD, ZREM, HDEL, and no more). All are measured in turn, and a cost is CPU time of both
 sides: of the worker, or the bare client, and of the server. Through the general path into a null target there is nothing to
 set it beside. All traffic: producer, worker and consumer are processes of their own, as `lateness` has them, with delays of
-200 to 1,000 ms.
+200 to 1,000 ms. With *slack* a route says that its messages may go out so many ms late.
 
 What the two leave out is what a queue is for. The bare client has all messages in its memory beforehand, so it reads none and
 looks for none; and a message that was cancelled or moved meanwhile would go out all the same, a second client would send
@@ -57,6 +57,9 @@ NULL_RATE: Final = 1_000
 TIMES_BARE: Final = {1_000: 1.8}
 STREAM_US: Final = {1_000: 300, 5_000: 115}
 NULL_US: Final = 400
+SLACK_RATE: Final = 1_000
+SLACK: Final = 50
+SLACK_US: Final = 100
 DELAYS: Final = (200, 1_000)
 BARE: Final = "bare client"
 MINIMAL: Final = "minimal script"
@@ -144,6 +147,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         MINIMAL: partial(_bare, seconds, bare_client.by_script),
         "into a stream": partial(_delivered, seconds, RATES),
         "into a null target": partial(_delivered, seconds, (NULL_RATE,), null=True),
+        "with slack": partial(_delivered, seconds, (SLACK_RATE,), slack=SLACK),
     }
     rounds = in_turns("steady", scale.runs, measures, swap=True)
     traffic = [{rate: _traffic(rate, seconds, number) for rate in RATES} for number in range(1, scale.runs + 1)]
@@ -151,6 +155,10 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     null = [found["into a null target"][NULL_RATE] for found in rounds]
     name = f"delivery through the general path into a null target at {NULL_RATE:,}/s"
     figures.append(single(name, UNIT, [one.both for one in null], goal=NULL_US, parts=[one.parts for one in null]))
+    slack = [found["with slack"][SLACK_RATE] for found in rounds]
+    name = f"delivery into a stream at {SLACK_RATE:,}/s, with slack {SLACK} ms"
+    figures.append(single(name, UNIT, [one.both for one in slack], goal=SLACK_US, parts=[one.parts for one in slack]))
+    figures += _lateness(name, [one.late for one in slack], {})
     figures += [figure for rate in RATES for figure in _of_traffic(rate, [found[rate] for found in traffic])]
     details = {"rounds": msgspec.to_builtins(rounds), "all traffic": msgspec.to_builtins(traffic)}
     return figures, details | {NOTES: [reckoning(rounds, rate) for rate in TIMES_BARE]}
@@ -255,8 +263,10 @@ def _bare(seconds: int, packets: Callable[[Sequence[Message], Sequence[Placed]],
     return found
 
 
-def _delivered(seconds: int, rates: Sequence[int], *, null: bool = False) -> dict[int, Cost]:
-    module, routes = ("benchmarks.running.worker_with_null", NULL_ROUTES) if null else ("workers", "")
+def _delivered(seconds: int, rates: Sequence[int], *, null: bool = False, slack: int = 0) -> dict[int, Cost]:
+    module, routes = "workers", f'[{{"name":"streams","slack":{slack}}}]'
+    if null:
+        module, routes = "benchmarks.running.worker_with_null", NULL_ROUTES
     with (
         server() as running,
         worker(running.url, module, routes) as process,

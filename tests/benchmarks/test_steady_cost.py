@@ -201,6 +201,7 @@ def test_all_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_name["delivery into a stream at 1,000/s, beside the minimal script"].ratio
     assert details["notes"][0].startswith("At 1,000/s a message costs the bare client and Redis ")
     assert by_name["delivery through the general path into a null target at 1,000/s"].goal == 400
+    assert by_name["delivery into a stream at 1,000/s, with slack 50 ms"].goal == 100
     assert by_name["all traffic at 50/s"].parts.keys() >= {"worker", "Redis", "sleeps", "EVALSHA", "EVALSHA µs"}
     assert all(figure.value == 0 for name, figure in by_name.items() if name.endswith("early"))
     assert len(details["rounds"]) == 1
