@@ -22,6 +22,8 @@ from delayq.urls import split_url
 __all__ = ["Check", "CheckFactory", "Route", "Routes", "load_routes", "register_check"]
 
 LOCAL: Final = "redis+stream:"
+#: ms; a worker looks at every queue once a second.
+MOST_SLACK: Final = 1_000
 #: Targets without options of their own.
 NO_OPTIONS: Final = ("redis+stream", "log")
 _HOST: Final = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
@@ -36,7 +38,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     the stream, `{topic}` in it stands for the topic; `max_length` trims it (by default it never is). `max_backlog` bounds
     what its consumers have yet to do: beyond it messages wait here; it takes the general path. `per_queue`
     makes one stream of it in each queue, beside the queue's own keys: so it is exactly once in a Redis Cluster, too.
-    `max_attempts` and `send_timeout` (ms) override the worker's. `options` are the target's own; there may be secrets
+    `max_attempts` and `send_timeout` (ms) override the worker's. `slack` is how late (ms) its messages may go out, so that
+    more of them go together. `options` are the target's own; there may be secrets
     among them. `allow` are the networks and names to which a target that checks its addresses may connect although
     they are not public.
     """
@@ -51,6 +54,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
     per_queue: bool = False
     max_attempts: int | None = None
     send_timeout: int | None = None
+    slack: int = 0
     options: Mapping[str, Any] = {}
     allow: tuple[str, ...] = ()
 
@@ -95,6 +99,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
         ):
             if value is not None and value < 1:
                 raise ConfigError(f"route {self.name}: {field} is at least 1")
+        if not 0 <= self.slack <= MOST_SLACK:
+            raise ConfigError(f"route {self.name}: slack is from 0 to {MOST_SLACK} ms")
         if not split_url(self.target).scheme:
             raise ConfigError(f"route {self.name}: target is a URL, such as 'redis+stream:' or 'log:'")
         if self.options and split_url(self.target).scheme in NO_OPTIONS:
@@ -151,6 +157,8 @@ class Routes:
         self._checks: dict[str, Check | None] = {}
         #: Whether there is a route for whatever topic.
         self.take_all = any(route.match == "*" for route in self.table)
+        #: ms for which a queue may wait though something in it is due: it carries messages of all routes.
+        self.slack = min((route.slack for route in self.table), default=0)
 
     def allowing(self, more: Sequence[str]) -> Routes:
         """The same table, with these networks and names allowed to every route, too."""

@@ -136,6 +136,8 @@ def test_yaml_without_its_package_says_what_to_install(tmp_path: Path, monkeypat
         ({"max_length": 0}, "maxLength is at least 1"),
         ({"max_attempts": 0}, "maxAttempts is at least 1"),
         ({"send_timeout": -1}, "sendTimeout is at least 1"),
+        ({"slack": -1}, "slack is from 0 to 1000 ms"),
+        ({"slack": 1_001}, "slack is from 0 to 1000 ms"),
         ({"target": "kafka"}, "target is a URL"),
         ({"target": ""}, "target is a URL"),
     ],

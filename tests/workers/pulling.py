@@ -70,6 +70,7 @@ class Job:
         self.looks_at = looks_at
         self.pause = 0.0 if in_backlog else FAR
         self.presses = self.finished = self.ended = False
+        self.along_from = float("inf")
         self.breaks = ""
         self.resets = True
         self.asked: list[bool] = []  # whether it might take from its backlog
@@ -88,6 +89,9 @@ class Job:
 
     def wants_to_look(self, now: float) -> bool:
         return self.presses or now >= self.looks_at
+
+    def goes_along(self, now: float) -> bool:
+        return now >= self.along_from
 
     def ask(self, *, backlog: bool) -> Sequence[Command[Any]]:
         self.asked.append(backlog)
@@ -235,6 +239,21 @@ def it_waits_for_the_earliest_and_no_longer(kind: type[Puller]) -> None:
     assert servers.packets == [["b-0"]]
 
 
+def what_may_wait_goes_along_and_sets_no_packet_off(kind: type[Puller]) -> None:
+    patient, backlog = Job("patient", looks_at=60.0), Job("backlog", in_backlog=True, looks_at=40.0)
+    patient.along_from = 10.0
+    puller, servers, clock = made(kind, patient, Job("a", looks_at=30.0), backlog)
+    clock.advance(20)
+    puller.round()
+    assert servers.packets == []
+    clock.advance(10)
+    puller.round()
+    assert servers.packets == [["a-0", "patient-0"]]
+    clock.advance(10)
+    puller.round()
+    assert servers.packets[1:] == [["patient-0", "backlog-0"]]
+
+
 def one_that_fails_fails_alone(kind: type[Puller]) -> None:
     asks, takes, good = Job("asks", 2), Job("takes", 2), Job("good", 2)
     asks.breaks, takes.breaks = "ask", "take"
@@ -306,7 +325,7 @@ CHECKS: tuple[Callable[[type[Puller]], None], ...] = (
     backlogs_take_turns_and_few_at_a_time, a_backlog_alone_has_one_packet_under_way,
     what_is_fresh_waits_for_no_turn_and_goes_ahead, a_wake_while_a_packet_is_under_way_is_not_lost,
     a_wake_while_a_packet_is_left_under_way_is_not_lost, a_stop_ends_what_is_under_way_and_asks_once_more,
-    it_waits_for_the_earliest_and_no_longer,
+    it_waits_for_the_earliest_and_no_longer, what_may_wait_goes_along_and_sets_no_packet_off,
     one_that_fails_fails_alone, a_packet_that_fails_fails_for_all_that_were_in_it,
     one_that_has_come_to_its_end_is_let_go, one_whose_reset_fails_fails_alone,
     one_that_cannot_be_handed_over_stays_until_it_can,

@@ -115,16 +115,16 @@ class Pulling:
             pulls.append(self._pull(now, self._flood.begin_fresh(self._clock.monotonic())))
         return pulls
 
-    def _pull_at(self) -> float:
-        """When the backlog is to be pulled: now, if more is due or the offset was moved back; when the next message is due, as
-        the last pull told or what came since; and once a second in any case, as a wake may be lost."""
+    def _pull_at(self, slack: int = 0) -> float:
+        """When the backlog is to be pulled: now, if more is due or the offset was moved back; when the next message has been
+        due for so many ms, as the last pull told or what came since; and once a second in any case, as a wake may be lost."""
         if self.in_backlog or self._in_flight.unread:
             return 0.0
         at = self._look_by
         if self._next_due_at is not None:
-            at = min(at, self._next_due_at)
+            at = min(at, self._next_due_at + slack)
         if (due := self._in_flight.looks_again_from) is not None:
-            at = min(at, self._unix_0 + due)
+            at = min(at, self._unix_0 + due + slack)
         return at
 
     def _pull(self, now: Now, fresh: Cursor | None = None) -> Pull:
@@ -220,7 +220,7 @@ class Pulling:
         worth = (self.in_backlog or in_flight.unread) and not (waits and self._flood.on)
         if at_once or in_flight.to_settle or worth:
             return soonest
-        at = now + ROOM_WAIT if waits else self._pull_at()
+        at = now + ROOM_WAIT if waits else self._pull_at(self._tenure.routes.slack)
         if (fresh_in := self.fresh_in) is not None:
             at = min(at, now + fresh_in)
         if (again_at := in_flight.backs_off_until) is not None:

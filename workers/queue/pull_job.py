@@ -188,6 +188,11 @@ class PullJob:
         """Whether there is something to do, by the precise monotonic clock. While it backs off nothing wakes it."""
         return now >= self.looks_at or (self._woken and not self._troubles)
 
+    def goes_along(self, now: float) -> bool:
+        """Whether it looks by now if others do: what is due may wait for as long as its routes say, and saves a packet."""
+        waits = self._troubles or self.in_backlog
+        return not waits and now >= self.looks_at - self._tenure.routes.slack
+
     @property
     def in_backlog(self) -> bool:
         """Whether a look would take a slice of its backlog."""

@@ -165,18 +165,20 @@ class Puller:
         return not self._stopping and len(self._under_way) < PACKETS and oldest is not None and oldest.on_its_way
 
     def _pick(self, jobs: Sequence[PullJob]) -> tuple[list[tuple[PullJob, bool]], bool]:
-        """Who wants to look, and whether it may take from its backlog: that few do at a time, in turns, and last.
+        """Who looks now, and whether it may take from its backlog: that few do at a time, in turns, and last.
 
-        And whether there are more backlogs.
+        Where anyone wants to look, those go along that would have waited only for company. And whether there are more backlogs.
         """
         now = self._clock.precise()
         picked: list[tuple[PullJob, bool]] = []
+        along: list[tuple[PullJob, bool]] = []
         taking: list[PullJob] = []
         more = False
         for job in jobs:
             if not job.wants_to_look(now):
-                continue
-            if not job.in_backlog:
+                if job.goes_along(now):
+                    along.append((job, True))
+            elif not job.in_backlog:
                 picked.append((job, True))
             elif len(taking) < SLICES:
                 taking.append(job)
@@ -187,7 +189,9 @@ class Puller:
         if taking:
             with self._condition:
                 self._jobs.sort(key=taking.__contains__)
-        return picked + [(job, True) for job in taking], more
+        if not picked and not taking:
+            along = []  # what may wait sets no packet off
+        return picked + along + [(job, True) for job in taking], more
 
     def _send(self, picked: Sequence[tuple[PullJob, bool]]) -> None:
         asked: _Asked = []
