@@ -27,6 +27,8 @@ __all__ = ["main"]
 
 TOPIC: Final = "bench"
 GROUP: Final = "consumers"
+#: Shorter than the time-out of the connection: the first wait is for a backlog to fall due.
+BLOCK_MS: Final = 1_000
 TOGETHER: Final = 500
 #: What the others have in a message's body.
 BODY: Final = ("order customer courier restaurant address payment " * 4)[:200]
@@ -127,7 +129,7 @@ def consume(url: str, count: int, moment: int) -> dict[str, float]:
 
 
 def _taken(connection: Any) -> Iterator[int]:
-    found = connection.xreadgroup(GROUP, "one", {TOPIC: ">"}, count=TOGETHER, block=5_000)
+    found = connection.xreadgroup(GROUP, "one", {TOPIC: ">"}, count=TOGETHER, block=BLOCK_MS)
     for topic, entries in found or ():
         yield from (int(fields[b"due"]) for _, fields in entries)
         connection.xack(topic, GROUP, *(id for id, _ in entries))
