@@ -17,6 +17,7 @@ import redis
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
+from delayq.store.keys import NODES
 from tests.docs.blocks import ROOT
 from tests.docs.story import Service
 from tests.support.waiting import eventually
@@ -46,11 +47,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def service(running: Service) -> Service:
-    """The running delayq, without messages. Its queues stay those that it knows, else it is not ready any more."""
+    """The running delayq, without messages. Its queues stay those that it knows, else it is not ready any more, and so
+    does what its worker last said of itself."""
     client: Any
     with redis.Redis.from_url(running.redis_url, protocol=2) as client:
         born = {key: client.hget(key, "born") for key in client.keys("delayq:{*}:state")}
+        lines = eventually(lambda: client.hgetall(NODES), "the worker has said that it is there")
         client.flushall()
+        client.hset(NODES, mapping=lines)
         for key, moment in born.items():
             if moment is not None:
                 client.hset(key, "born", moment)
