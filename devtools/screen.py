@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -69,12 +70,12 @@ class Screen:
         """While the block runs, people see what is waited for."""
         status = self._console.status(what)
         if self.in_words:
-            with contextlib.suppress(OSError):
+            with _terminal_may_be_gone():
                 status.start()
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):
+            with _terminal_may_be_gone():
                 status.stop()
 
     def stopping(self) -> None:
@@ -98,11 +99,22 @@ class Screen:
         )  # fmt: skip
         for one in more:
             line.append(f"\n    {visible(one)}", "dim")
-        with contextlib.suppress(OSError):  # the terminal may be gone
+        with _terminal_may_be_gone():
             self._console.print(line, soft_wrap=True)
 
     @staticmethod
     def _write(text: str) -> None:
-        with contextlib.suppress(OSError):
+        with _terminal_may_be_gone():
             sys.stderr.write(text)
             sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _terminal_may_be_gone() -> Iterator[None]:
+    """If it is, the rest goes nowhere: what stays in a buffer would make the process fail when it ends."""
+    try:
+        yield
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import string
 import subprocess
 import sys
@@ -95,3 +96,14 @@ def test_programs_get_what_the_parts_write() -> None:
     with AtTerminal([*command, LINES, "--json"], cwd=ROOT) as terminal:
         assert terminal.wait(20) == 0
     assert terminal.text.startswith(LINES + "\ndev: a sentence\ndev: stopping\n")
+
+
+def test_it_ends_well_when_nobody_can_read_it_any_more() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    says = "from devtools.screen import Screen; Screen().say('stopping')"
+    try:
+        ran = subprocess.run([sys.executable, "-E", "-c", says], stderr=write_end, check=False)
+    finally:
+        os.close(write_end)
+    assert ran.returncode == 0
