@@ -311,7 +311,7 @@ def test_e14_how_far_consumers_are_behind_is_told(valkey: ServerUnderTest) -> No
         assert watch is not None
 
         def looked() -> float:
-            watch._next -= EVERY  # as if the time had come
+            watch._look_at -= EVERY  # as if the time had come
             return one.metric(gauge)
 
         eventually(lambda: looked() == 30, "nobody has read anything: all of it", SECONDS)

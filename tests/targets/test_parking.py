@@ -203,7 +203,7 @@ def test_100_000_parked_messages_are_seen_cancelled_and_all_come_back_once(valke
         assert {one and one.state for one in client.get_many(cancelled)} & {"parked"} == set()
         watch = node.node.watch
         assert watch is not None
-        watch._next -= EVERY  # as if the time of its next look had come
+        watch._look_at -= EVERY  # as if the time of its next look had come
         eventually(lambda: watch.parked > MANY - 50, "the metrics tell of them", SECONDS)
 
         # It is back: all come, once; what it does not want is buried with its words.

@@ -13,7 +13,7 @@ from delayq.message import Message
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
 from tests.support.servers import ServerUnderTest
-from workers.node.alarms import EVERY, Alarms
+from workers.node.alarms import EVERY, SERVER_EVERY, Alarms
 
 Said = list[tuple[str, str]]
 
@@ -48,15 +48,19 @@ def test_all_is_well(watch: Alarms, clock: ManualClock, client: Client) -> None:
     assert (watch.alarms, watch.missing) == ({}, 0)
 
 
-def test_it_does_not_look_before_its_time(watch: Alarms, clock: ManualClock, valkey: ServerUnderTest) -> None:
+def test_it_does_not_look_before_its_time(
+    watch: Alarms, clock: ManualClock, client: Client, valkey: ServerUnderTest
+) -> None:
+    kept = client.schedule(Message(topic="t", delay_time=60_000, id="a.0003"))
     assert look(watch, clock) == []
     valkey.admin.config_set("maxmemory-policy", "allkeys-lru")
-    clock.advance(EVERY - 1)
-    watch.tick()
-    assert watch.alarms == {}
-    clock.advance(1)
-    watch.tick()
-    assert len(watch.alarms) == 1
+    admin: Any = valkey.admin
+    admin.hdel(queue_keys(3).pool, kept.id)
+    waits = ((SERVER_EVERY - 1, 0), (1, 1), (EVERY - 2 * SERVER_EVERY, 1), (SERVER_EVERY - 1, 1), (1, 2))
+    for wait, alarms in waits:
+        clock.advance(wait)
+        watch.tick()
+        assert len(watch.alarms) == alarms
 
 
 def test_a_policy_that_is_changed_at_run_time_is_told_once_and_so_is_its_end(

@@ -37,8 +37,8 @@ class Rewriting:
         self._store = store
         self._noted: dict[str, Disk] = {}  # by run id
 
-    def look(self, disks: Sequence[Disk]) -> bool:
-        """Ask for rewrites if they are needed; whether it is not over yet. Raises StoreUnavailable."""
+    def look(self, disks: Sequence[Disk]) -> None:
+        """Ask for rewrites if they are needed; raises StoreUnavailable."""
         suspect = [disk for disk in disks if disk.suspect and not disk.failing]
         self._noted = {disk.run_id: self._noted[disk.run_id] for disk in suspect if disk.run_id in self._noted}
         if not suspect:
@@ -52,7 +52,6 @@ class Rewriting:
             else:
                 self._noted[disk.run_id] = disk
                 self._ask()
-        return any(disk.suspect or disk.failing for disk in disks)
 
     def _ask(self) -> None:
         try:
@@ -70,10 +69,9 @@ class Rewriting:
         self._store.run_all(commands.tell_rewritten(disk.run_id, disk.errors, gone))
 
 
-EVERY = 30_000  # ms between two looks
-SOON = 2_000  # while there is trouble, or Redis rewrites what it could not write
+EVERY = 30_000  # ms between two looks at all queues
+SERVER_EVERY = 2_000  # ms between two looks at the server: it may fail for less, and only when nobody needs it
 MOST_STREAMS = 256  # at a look
-log = structlog.get_logger()
 
 
 class Alarms:
@@ -97,7 +95,8 @@ class Alarms:
         self._fsync = fsync
         self._audit = Audit()
         self._rewriting = Rewriting(store)
-        self._next = self._looked_at = clock.monotonic()
+        self._ask_server_at = self._look_at = clock.monotonic()
+        self._lost: dict[str, str] = {}
         self.alarms: dict[str, str] = {}
         self.stats: Sequence[QueueStats] = ()
         self.server: checks.ServerSettings | None = None
@@ -105,31 +104,31 @@ class Alarms:
         self.parked = 0
         self.backlogs: dict[str, int] = {}  # of the fullest stream of each route
 
-    def hurry(self) -> None:
-        """Look soon: there was trouble with Redis, which may have left something."""
-        self._next = min(self._next, self._looked_at + SOON)
-
     def tick(self) -> None:
         """Look, if it is time; raises StoreError."""
-        if self._clock.monotonic() < self._next:
+        now = self._clock.monotonic()
+        if now < self._ask_server_at:
             return
-        self._looked_at = self._clock.monotonic()
-        self._next = self._looked_at + EVERY
+        self._ask_server_at = now + SERVER_EVERY
         self.server = checks.told(self._store.run_many(checks.questions(self._fsync)))
-        if self._rewriting.look(self.server.disks):
-            self._next = self._looked_at + SOON
+        self._rewriting.look(self.server.disks)
         complaints = checks.complaints(self.server, fsync=self._fsync)
         if self._rewriting.refused:
             complaints.append(
                 f"Redis does not let this worker ask for the rewrite ({self._rewriting.refused}): run BGREWRITEAOF, and "
                 "give its user +bgrewriteaof"
             )
+        if now >= self._look_at:
+            self._look()
+            self._look_at = now + EVERY
+        self._tell({text: text for text in complaints} | self._lost)
+
+    def _look(self) -> None:
         stats = self.stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)
         self.parked = sum(one.parked for one in stats)
         self._look_at_streams()
         found = self._audit.look(stats)
-        self.missing = found.missing
-        self._tell({text: text for text in complaints} | found.lost)
+        self.missing, self._lost = found.missing, found.lost
 
     def _look_at_streams(self) -> None:
         routes = dict(islice(self._streams().items(), MOST_STREAMS))

@@ -235,8 +235,6 @@ class Node:
             changed = ownership.adjust(reachable=self.redis_clock.reachable)
             self.ready = True
             layouts.tick()
-            if [job for job in list(self.jobs.values()) if job.had_trouble()]:
-                watch.hurry()
             watch.tick()  # before what a Redis that takes no changes refuses
             janitor.tick()
             self._line.publish(ownership, changed)  # last: a full Redis refuses it

@@ -95,7 +95,6 @@ class PullJob:
         self._round = _Round([], [], {}, [])
         self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
         self._troubles = 0
-        self._had_trouble = False
         self._lock = threading.Lock()
         self._inbox: list[tuple[Sequence[InFlightMessage], Sequence[Result] | None]] = []
         self._wake: int | None = None
@@ -169,11 +168,6 @@ class PullJob:
     def pulls_fail(self) -> str | None:
         """Why it can pull nothing, if that has been so for long."""
         return self._progress.pulls_fail
-
-    def had_trouble(self) -> bool:
-        """Whether Redis did not answer, or refused something, since this was asked last."""
-        had, self._had_trouble = self._had_trouble, False
-        return had
 
     # -- what its mover asks ---------------------------------------------------------------------------------------
 
@@ -341,7 +335,6 @@ class PullJob:
         self.ticked_at = self._clock.monotonic()
 
     def _trouble(self) -> float:
-        self._had_trouble = True
         self._troubles = min(self._troubles + 1, 5)
         pause = min(500, 25 * 2**self._troubles)
         return self._clock.precise() + float(pause) * random.uniform(0.5, 1)
