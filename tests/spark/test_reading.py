@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="no pyspark: pip install 'delayq[spark]'")
 
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType, TimestampType
+import pyarrow as pa
+from pyspark.sql.types import IntegerType, ShortType, StringType, StructField, StructType, TimestampType
 
 from delayq import Client, Message
 from delayq.config import load_settings
@@ -68,6 +69,17 @@ def test_dead_letters_are_read_with_their_reasons_and_pending_ones_without_them(
     assert {(one["id"], one["state"]) for one in rows(valkey)} == {("later", "scheduled"), ("parked", "parked")}
     assert len(rows(valkey, state="all")) == 232
     assert rows(valkey, dead="true", topic="other") == []
+
+
+def test_the_batches_are_exactly_of_the_types_that_the_caller_of_spark_asked_for(
+    q: Queue, valkey: ServerUnderTest
+) -> None:
+    q.given(row("a", at=FAR), now=4_000)
+    wanted = StructType([StructField("id", StringType(), nullable=False), StructField("queue", ShortType())])
+    reading = MessageReader(wanted, ReadOptions.parse({"retryFor": "0"}), load_settings(redis_url=valkey.url))
+    (batch,) = (batch for part in reading.partitions() for batch in reading.read(part))
+    assert batch.schema.equals(pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("queue", pa.int16())]))
+    assert batch.to_pylist() == [{"id": "a", "queue": 3}]
 
 
 def test_a_damaged_record_is_told_of_and_stops_nothing(q: Queue, valkey: ServerUnderTest) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
     EqualTo,
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from delayq.clock import SystemClock
@@ -25,7 +27,6 @@ from delayq.config import Settings
 from delayq.errors import ConfigError
 from delayq.spark.options import ReadOptions
 from delayq.spark.rows.records import COLUMNS, batch_of
-from delayq.spark.rows.types import arrow_schema
 from delayq.spark.writing.retrying import Patience
 from delayq.store import commands
 from delayq.store.commands import Command, DeadLetter, Found
@@ -97,7 +98,7 @@ class MessageReader(DataSourceReader):
         """The messages of some queues as Arrow batches."""
         if partition.value is None:  # there is no queue, for nobody has used this Redis yet
             return
-        schema = arrow_schema(self._schema)
+        schema = _arrow(self._schema)
         store = self._store()
         try:
             for queue in partition.value:
@@ -160,6 +161,14 @@ def _dead_letter(one: DeadLetter) -> Found:
 
 def _span(queues: list[int]) -> str:
     return f"{queues[0]} to {queues[-1]}" if queues else "nobody has used this Redis yet"
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    """Exactly as Spark compares it with what comes (which may be null, how wide a number is), by the parameter of its version."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")  # type: ignore[call-arg, unused-ignore]  # before 4.1 it has none
+    except TypeError:
+        return to_arrow_schema(schema)
 
 
 class PushingReader(MessageReader):

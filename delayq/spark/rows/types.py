@@ -1,4 +1,4 @@
-"""Spark's types as Arrow's, for what columns may be and for what is read. (PySpark's own function differs by its version.)"""
+"""Spark's types as Arrow's, for what columns may be. (PySpark's own function changes from version to version.)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ __all__ = ["arrow_schema"]
 _PLAIN: Final = (
     (types.StringType, pa.string()),
     (types.BinaryType, pa.binary()),
-    (types.IntegerType, pa.int32()),
     (types.IntegralType, pa.int64()),
     (types.BooleanType, pa.bool_()),
     (types.FractionalType, pa.float64()),
