@@ -51,7 +51,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return f"{'rediss' if self.tls else 'redis'}://{user}{host}:{node[1]}{path}{query}"
 
     def same_as(self, other: Address) -> bool:
-        """Whether both name the same data, as they are written. A Unix socket may name a host and port of its server, too."""
+        """Whether both name the same data, as they are written. A Unix socket may name host and port of its server, too."""
         return not self._places().isdisjoint(other._places())
 
     def _places(self) -> set[tuple[object, ...]]:
@@ -59,11 +59,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             return {(self.kind, *sorted(self.nodes), self.service, self.db)}
         parts = urlsplit(self.url)
         (db,) = parse_qs(parts.query).get("db", [""])
-        tcp = (parts.hostname, parts.port or 6379)
         if parts.scheme != "unix":
-            return {(*tcp, db or parts.path.strip("/") or "0")}
+            return {(parts.hostname, parts.port or 6379, db or parts.path.strip("/") or "0")}
         socket = (unquote(parts.path), db or "0")
-        return {socket, (*tcp, db or "0")} if parts.hostname else {socket}
+        return {socket, (parts.hostname, parts.port, db or "0")} if parts.hostname and parts.port else {socket}
 
 
 def parse(url: str) -> Address:
