@@ -85,8 +85,9 @@ def _claim(port: int) -> bool:
     """Lock the byte of this number in a file that all processes of a user share; the lock ends with the process."""
     if sys.platform == "win32":  # it has no such locks: there ports are told apart within a process only
         return True
+    claims = _claims()
     try:
-        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
     return True
