@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -114,7 +115,9 @@ def _terminal_may_be_gone() -> Iterator[None]:
     """If it is, the rest goes nowhere: what stays in a buffer would make the process fail when it ends."""
     try:
         yield
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.EIO, errno.EPIPE):
+            return  # this line is lost, and the next may not be: a full disk behind a pipe, say
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stderr.fileno())
         os.close(nowhere)
