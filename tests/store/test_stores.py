@@ -354,6 +354,16 @@ def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits() -> None:
     store.close()
 
 
+def test_what_has_arrived_in_time_is_read_later_too(valkey: ServerUnderTest) -> None:
+    store = Store(valkey.url)
+    begun = store.begin([echo("x")] * 3, within=8_000)
+    assert begun.connection is not None
+    assert begun.connection.readable(5)
+    begun.connection.until = 0.0  # it lay unread for long
+    assert store.end(begun) == ["x"] * 3
+    store.close()
+
+
 async def test_asyncio_does_not_wait_for_it_either() -> None:
     with Slow() as server:
         store = AsyncStore(f"redis://{LOCALHOST}:{server.port}/0")

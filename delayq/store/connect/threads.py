@@ -24,7 +24,7 @@ from delayq.store.connect.peer import CHUNK, EXHAUSTED, MISSING, SLOW, connectio
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "Wakes", "pause"]
 
 CLOCK: Final = SystemClock()
-#: Time-outs that a reply may trickle for: over a narrow line the reply to a pull of large messages takes long.
+#: Time-outs that a reply may trickle for, over a narrow line.
 TRICKLES: Final = 10
 
 
@@ -46,7 +46,8 @@ class Server:
 class Connection:
     """A connection to one server, for one thread at a time.
 
-    Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock.
+    Each send and each wait is bounded by the time-out; none begins after `until`, by the precise monotonic clock. What has
+    arrived by then is read.
     """
 
     __slots__ = ("_buffer", "_made", "_reader", "_socket", "_timeout", "address", "until")
@@ -73,7 +74,7 @@ class Connection:
             now = CLOCK.precise()
             if end is None:
                 end = min(now + TRICKLES * self._timeout, self.until)
-            if now >= end:
+            if now >= end and not self._arrived(0):
                 raise TimeoutError(SLOW)
             size = self._socket.recv_into(self._buffer)
             if not size:
@@ -83,7 +84,10 @@ class Connection:
 
     def readable(self, seconds: float) -> bool:
         """Whether a reply comes, or begins to, within so many seconds."""
-        if self._reader.has_data() or (hasattr(self._socket, "pending") and self._socket.pending()):
+        return bool(self._reader.has_data()) or self._arrived(seconds)
+
+    def _arrived(self, seconds: float) -> bool:
+        if hasattr(self._socket, "pending") and self._socket.pending():
             return True
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
