@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from delayq.client.client import Client
+from delayq.errors import StoreError
 from delayq.message import Message
 from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock
@@ -61,6 +62,20 @@ def test_it_does_not_look_before_its_time(
         clock.advance(wait)
         watch.tick()
         assert len(watch.alarms) == alarms
+
+
+def test_what_is_wrong_with_the_server_is_told_also_if_a_queue_cannot_be_looked_at(
+    watch: Alarms, clock: ManualClock, valkey: ServerUnderTest
+) -> None:
+    admin: Any = valkey.admin
+    admin.set(queue_keys(3).pool, "no hash")
+    admin.config_set("maxmemory-policy", "allkeys-lru")
+    clock.advance(EVERY)
+    with structlog.testing.capture_logs() as logs, pytest.raises(StoreError):
+        watch.tick()
+    assert [one["event"] for one in logs] == ["alarm"]
+    clock.advance(SERVER_EVERY)
+    watch.tick()  # which leaves the queues alone until it is their time
 
 
 def test_a_policy_that_is_changed_at_run_time_is_told_once_and_so_is_its_end(

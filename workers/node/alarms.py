@@ -118,10 +118,12 @@ class Alarms:
                 f"Redis does not let this worker ask for the rewrite ({self._rewriting.refused}): run BGREWRITEAOF, and "
                 "give its user +bgrewriteaof"
             )
-        if now >= self._look_at:
-            self._look()
-            self._look_at = now + EVERY
-        self._tell({text: text for text in complaints} | self._lost)
+        try:
+            if now >= self._look_at:
+                self._look_at = now + EVERY
+                self._look()
+        finally:
+            self._tell({text: text for text in complaints} | self._lost)
 
     def _look(self) -> None:
         stats = self.stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)

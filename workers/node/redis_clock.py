@@ -64,9 +64,6 @@ class Skew:
                 log.info("clock_skew_over", behind_redis_ms=self.ms)
 
 
-log = structlog.get_logger()
-
-
 class RedisClock:
     """Asks every so many ms; `tick` is called by the node's thread."""
 
