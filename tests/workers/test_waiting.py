@@ -98,6 +98,20 @@ def test_one_that_is_cancelled_or_expires_while_it_waits_for_room_is_not_sent(wo
     assert {id: one.reason for id, one in world.dead().items()} == {"old": "expired"}
 
 
+def test_one_that_expires_soon_while_it_waits_for_room_is_not_sent_when_there_is_some(world: OneQueue) -> None:
+    for number in range(ROOM):
+        world.add(f"m{number:02}", at=number)
+    world.add("old", at=ROOM, expire_after=100)
+    world.add("rest", at=ROOM)
+    world.advance(ROOM)
+    hand = world.take_over()
+    hand.settle()
+    world.advance(100)
+    hand.answer_all()
+    assert hand.settle() == ["rest"]
+    assert {id: one.reason for id, one in world.dead().items()} == {"old": "expired"}
+
+
 def owner(world: OneQueue) -> Hand:
     """One that knows the topic."""
     world.add("known")

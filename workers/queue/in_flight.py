@@ -239,15 +239,20 @@ class InFlight:
             share.forwarder.submit(self._report, going, self._pauses)
 
     def send_waiting(self, now: int) -> None:
-        """Send what waits for room; park what waits at a forwarder that finishes nothing; drop what has grown stale."""
+        """Send what waits for room, unless it has expired; park what waits at a forwarder that finishes nothing; drop what has
+        grown stale."""
         for share in self._shares.values():
             if not share.waiting:
                 continue
             batch, share.waiting = share.waiting, []
-            fresh = [message for message in batch if not message.stale(now)]
+            fresh = []
             for message in batch:
                 if message.stale(now):
                     self._drop(message)
+                elif message.expired(now):
+                    self._settle(message, Bury("expired"))
+                else:
+                    fresh.append(message)
             if fresh and not share.broken:
                 self._send(share, fresh)
                 fresh = []
