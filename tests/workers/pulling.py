@@ -249,6 +249,11 @@ def what_may_wait_goes_along_and_sets_no_packet_off(kind: type[Puller]) -> None:
     clock.advance(10)
     puller.round()
     assert servers.packets == [["a-0", "patient-0"]]
+    says_nothing = Job("says nothing", commands=0)
+    puller.add(cast(PullJob, says_nothing))
+    puller.round()
+    assert (says_nothing.asked, servers.packets[1:]) == ([True], [])
+    says_nothing.looks_at = FAR
     clock.advance(10)
     puller.round()
     assert servers.packets[1:] == [["patient-0", "backlog-0"]]

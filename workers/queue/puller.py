@@ -24,7 +24,7 @@ __all__ = ["HUNG", "PACKET_TIMEOUT", "SLICES", "Puller", "Pullers"]
 
 #: How many backlogs are pulled from in a packet: what is fresh waits for no more than these.
 SLICES: Final = 4
-#: ms after which nothing of a packet is waited for any more; what was not answered by then was not heard.
+#: ms after which no wait for a packet begins any more; what was not answered by then was not heard.
 PACKET_TIMEOUT: Final = 8_000
 #: ms after which a packet under way counts as hung.
 HUNG: Final = 20_000
@@ -57,6 +57,7 @@ class Puller:
         self._condition = threading.Condition()
         self._jobs: list[PullJob] = []  # whose turn it is to take from its backlog comes first
         self._busy: set[PullJob] = set()  # asked, and not told yet
+        self._kept: set[PullJob] = set()  # their queues lie elsewhere, and nobody could take them over yet
         self._under_way: deque[tuple[_Asked, Begun | None]] = deque()
         self._stopping = False
         self._asked_last = False  # since it is stopping
@@ -151,10 +152,10 @@ class Puller:
         """
         with self._condition:
             jobs = [job for job in self._jobs if job not in self._busy]
-        picked, more = self._pick(jobs)
+        picked, along, taking, more = self._pick(jobs)
         if not self._asked_last:  # while it is stopping each job is asked once more: what was confirmed is told
             self._asked_last = self._stopping
-            self._send(picked)
+            self._send(picked, along, taking)
         if self._under_way and not (more and self._leaves_answers):
             self._take(*self._under_way.popleft())
 
@@ -164,20 +165,18 @@ class Puller:
         _, oldest = self._under_way[0]
         return not self._stopping and len(self._under_way) < PACKETS and oldest is not None and oldest.on_its_way
 
-    def _pick(self, jobs: Sequence[PullJob]) -> tuple[list[tuple[PullJob, bool]], bool]:
-        """Who looks now, and whether it may take from its backlog: that few do at a time, in turns, and last.
-
-        Where anyone wants to look, those go along that would have waited only for company. And whether there are more backlogs.
-        """
+    def _pick(self, jobs: Sequence[PullJob]) -> tuple[list[tuple[PullJob, bool]], list[PullJob], list[PullJob], bool]:
+        """Who looks now, and whether at its backlog; who waits only for company; who takes a slice of its backlog, few at a
+        time and in turns; and whether there are more backlogs."""
         now = self._clock.precise()
         picked: list[tuple[PullJob, bool]] = []
-        along: list[tuple[PullJob, bool]] = []
+        along: list[PullJob] = []
         taking: list[PullJob] = []
         more = False
         for job in jobs:
             if not job.wants_to_look(now):
                 if job.goes_along(now):
-                    along.append((job, True))
+                    along.append(job)
             elif not job.in_backlog:
                 picked.append((job, True))
             elif len(taking) < SLICES:
@@ -189,21 +188,21 @@ class Puller:
         if taking:
             with self._condition:
                 self._jobs.sort(key=taking.__contains__)
-        if not picked and not taking:
-            along = []  # what may wait sets no packet off
-        return picked + along + [(job, True) for job in taking], more
+        return picked, along, taking, more
 
-    def _send(self, picked: Sequence[tuple[PullJob, bool]]) -> None:
+    def _send(
+        self, picked: Sequence[tuple[PullJob, bool]], along: Sequence[PullJob], taking: Sequence[PullJob]
+    ) -> None:
+        """Send a packet, slices of backlogs last. What may wait goes `along`, and sets none off."""
         asked: _Asked = []
         packet: list[Command[Any]] = []
         for job, backlog in picked:
-            try:
-                commands = job.ask(backlog=backlog)
-            except Exception:
-                _fail([job])
-            else:
-                asked.append((job, len(commands)))
-                packet += commands
+            self._ask(job, asked, packet, backlog=backlog)
+        if packet or taking:
+            for job in along:
+                self._ask(job, asked, packet, backlog=True)
+        for job in taking:
+            self._ask(job, asked, packet, backlog=True)
         if not asked:
             return
         try:
@@ -213,6 +212,16 @@ class Puller:
             return
         self._busy.update(job for job, _ in asked)
         self._under_way.append((asked, begun))
+
+    @staticmethod
+    def _ask(job: PullJob, asked: _Asked, packet: list[Command[Any]], *, backlog: bool) -> None:
+        try:
+            commands = job.ask(backlog=backlog)
+        except Exception:
+            _fail([job])
+        else:
+            asked.append((job, len(commands)))
+            packet += commands
 
     def _take(self, asked: _Asked, begun: Begun | None) -> None:
         """Hand each job the answers to its own commands."""
@@ -241,7 +250,9 @@ class Puller:
                 try:
                     self._hand_over(job)
                 except Exception:  # no thread can be started, say: it stays here until one can
-                    log.exception("hand_over_failed", queue=job.keys.tag)
+                    if job not in self._kept:
+                        self._kept.add(job)
+                        log.exception("hand_over_failed", queue=job.keys.tag)
                 else:
                     self._remove(job)
 
@@ -252,6 +263,7 @@ class Puller:
     def _remove(self, job: PullJob) -> None:
         with self._condition:
             self._jobs.remove(job)
+        self._kept.discard(job)
 
 
 def _fail(jobs: Iterable[PullJob]) -> None:
