@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from delayq.errors import StoreError
+from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.support.proxy import FaultProxy
 from tests.workers.one_queue import OneQueue
+from workers.queue import settlement
+from workers.queue.pull import LEAST_BYTES, MOST_BYTES
 
 #: The longest pause after one tick without an answer, in ms.
 PAUSE = 50
@@ -46,3 +51,44 @@ def test_what_an_owner_sent_is_not_sent_again_by_the_store(world: OneQueue, prox
     assert hand.job._tenure.incarnation.name > before
     hand.run(60_000, lambda _: OK)
     assert [world.stats().scheduled, world.stats().parked] == [0, 0]
+
+
+def test_what_stands_behind_an_error_is_told_again_with_it(world: OneQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settlement, "CHUNK", 5)
+    for number in range(8):
+        world.add(f"{number}", at=number)
+    world.advance(10)
+    hand = world.take_over()
+    hand.settle()
+    hand.answer_all()
+    first, *others = world.store.run_many(hand.job.ask())
+    assert not isinstance(first, StoreError)
+    hand.job.take([StoreError("BUSY"), *others])
+    hand.settle()
+    assert hand.job.in_flight.messages == {}
+    assert world.stats().scheduled == 0
+
+
+def test_a_pull_that_was_not_heard_is_followed_by_smaller_ones(
+    world: OneQueue, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    pull = commands.pull
+
+    def noting(*given: Any, **named: Any) -> Any:
+        asked.append(named["most_bytes"])
+        return pull(*given, **named)
+
+    monkeypatch.setattr(commands, "pull", noting)
+    hand = world.take_over()
+    hand.tick()
+    for _ in range(12):
+        world.advance(1_000)
+        proxy.drop_reply("pull")
+        hand.tick()
+    world.advance(1_000)
+    for _ in range(3):
+        hand.tick()
+        world.advance(1_000)
+    assert asked[:4] == [MOST_BYTES, MOST_BYTES, MOST_BYTES // 2, MOST_BYTES // 4]
+    assert asked[13:] == [LEAST_BYTES, 2 * LEAST_BYTES, 4 * LEAST_BYTES]

@@ -20,11 +20,16 @@ __all__ = ["LONGEST_WAIT", "Pull", "Pulling"]
 
 #: Messages that a pull looks at where it appends them: other clients wait for as long as its script takes.
 APPEND_LOOK = 200
-#: ms after which a queue is looked at in any case: a wake may be lost. All queues of a node look at the same moment, as
-#: one packet costs less than one for each.
+#: Bytes of messages that a pull asks for: half as many behind one that failed, as the line may be too narrow for its answer.
+MOST_BYTES: Final = 8 * 1024 * 1024
+LEAST_BYTES: Final = 16 * 1024
+#: ms after which a queue is looked at, unless something waits for room or parked messages come back first: a wake may be
+#: lost. All queues of a node look at the same moment, as one packet costs less than one for each.
 LONGEST_WAIT: Final = 1_000
 #: ms for which what waits for room at its target waits without a report: those of other queues make room, too.
 ROOM_WAIT: Final = 20
+#: ms that a pull may have taken to reach Redis; what its answer took longer than that, it lay unread, or Redis was busy.
+TRIP: Final = 2
 
 
 class Pull(msgspec.Struct, frozen=True):
@@ -51,10 +56,12 @@ class Pulling:
         self._look = min(tenure.policy.look, APPEND_LOOK) if topics.local else tenure.policy.look
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
+        self._most_bytes = MOST_BYTES
         self._asked_at = 0  # monotonic ms, when the last pulls set off
         self._now_offset: int | None = None  # Redis's now minus the monotonic clock
         # By the precise monotonic clock:
-        self._unix_0 = 0.0  # when Redis's clock stood at 0
+        self._set_off = 0.0  # when the last pulls did
+        self._unix_0 = 0.0  # when the clock that pulls go by stood at 0
         self._next_due_at: float | None = None
         self._look_by = 0.0
 
@@ -106,10 +113,10 @@ class Pulling:
     def pulls(self, now: Now, *, backlog: bool, came_back: bool = False) -> list[Pull]:
         """What is worth a pull now; without `backlog` fresh messages only. Parked ones `came_back` in the same packet."""
         pulls = []
-        self._asked_at = self._clock.monotonic()
+        self._asked_at, self._set_off = self._clock.monotonic(), self._clock.precise()
         if self._in_flight.waiting:
             self._flood.backlog_waits(self.now())
-        elif backlog and (came_back or self._clock.precise() >= self._pull_at()):
+        elif backlog and (came_back or self._flood.on or self._set_off >= self._pull_at()):
             pulls.append(self._pull(now))
         if self.fresh_in == 0:
             pulls.append(self._pull(now, self._flood.begin_fresh(self._clock.monotonic())))
@@ -144,6 +151,7 @@ class Pulling:
                 last_in_flight=in_flight.last_at_offset() if fresh is None else b"",
                 room=min(self._look, in_flight.room),
                 look=self._look,
+                most_bytes=self._most_bytes,
                 fresh=fresh is not None,
                 known=self._topics.known(),
                 unlisted_general=self._topics.unlisted_general,
@@ -165,15 +173,17 @@ class Pulling:
         for answer in answers:
             if isinstance(answer, Pulled):
                 self._now_offset = answer.now - self._asked_at
-                self._unix_0 = self._clock.precise() - answer.now - answer.micro / 1000
+                self._unix_0 = min(self._clock.precise(), self._set_off + TRIP) - answer.now - answer.micro / 1000
 
     def failed(self, pull: Pull) -> None:
         """Nobody knows what it took."""
+        self._most_bytes = max(LEAST_BYTES, self._most_bytes // 2)
         (self._in_flight if pull.fresh is None else pull.fresh).pull_failed()
 
     def take(self, pull: Pull, pulled: Pulled, settled: Set[bytes]) -> None:
         """Take what came, but for what this tick has `settled`."""
         observer, spans = self._tenure.observer, self._tenure.spans
+        self._most_bytes = min(MOST_BYTES, self._most_bytes * 2)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
         for topic, error in pulled.refused.items():

@@ -278,8 +278,11 @@ class PullJob:
     def _told(self, steps: Sequence[Step], answers: Sequence[Any]) -> bool:
         """Let go of what Redis has answered for; whether any was confirmed."""
         confirmed, now = False, min(self.now(), self._clock.now())
+        failed = set()  # what stands behind an error of the same kind is told again with it: it is taken off in order
         for step, answer in zip(steps, answers, strict=True):
-            if not isinstance(answer, StoreError):
+            if isinstance(answer, StoreError):
+                failed.add((step.fate, step.name))
+            elif (step.fate, step.name) not in failed:
                 confirmed = confirmed or step.fate in (Ack, Bury)
                 self._fence(self.in_flight.answered(step, answer, now))
         return confirmed
