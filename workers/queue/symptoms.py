@@ -1,5 +1,5 @@
-"""What shows that something is wrong though no call fails for it: a queue that hands messages out and has none of them
-confirmed, one that cannot be pulled for long, a Redis that went back in time."""
+"""What shows only over time that something is wrong: a queue that hands messages out and has none of them confirmed, one
+that cannot be pulled for long, a Redis that went back."""
 
 from __future__ import annotations
 
