@@ -59,7 +59,7 @@ def test_memory(pattern: str, names: str) -> None:
     ],
 )  # fmt: skip
 def test_cpu(row: str, benchmark: str, name: str) -> None:
-    assert numbers(rf"\| {re.escape(row)} \| (\d+) \| (\d+) \|") == pytest.approx(cpu(benchmark, name), rel=ABOUT)
+    assert numbers(rf"\| {re.escape(row)} \| ([\d.]+) \| ([\d.]+) \|") == pytest.approx(cpu(benchmark, name), rel=ABOUT)
 
 
 def test_idling() -> None:
