@@ -16,8 +16,15 @@ from typing import Self
 
 __all__ = ["AtTerminal"]
 
-#: Makes its standard input the controlling terminal of a session of its own, and becomes the program.
-_TAKE = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+#: Makes its standard input the controlling terminal of a session of its own, and becomes the program; the tests may run
+#: under nohup, the program does not.
+_TAKE = """
+import fcntl, os, signal, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 
 
 class AtTerminal:
