@@ -22,6 +22,9 @@ from delayq.targets.redis_stream.backlog import backlogs
 
 __all__ = ["Alarms", "Rewriting"]
 
+EVERY = 30_000  # ms between two looks at all queues
+SERVER_EVERY = 2_000  # ms between two looks at the server: it may fail for less, and only when nobody needs it
+MOST_STREAMS = 256  # at a look
 log = structlog.get_logger()
 
 
@@ -67,11 +70,6 @@ class Rewriting:
         known = self._store.run(commands.rewritten())
         gone = [run_id for run_id in known if run_id not in [one.run_id for one in disks]]
         self._store.run_all(commands.tell_rewritten(disk.run_id, disk.errors, gone))
-
-
-EVERY = 30_000  # ms between two looks at all queues
-SERVER_EVERY = 2_000  # ms between two looks at the server: it may fail for less, and only when nobody needs it
-MOST_STREAMS = 256  # at a look
 
 
 class Alarms:

@@ -57,7 +57,6 @@ class Pulling:
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
         self._most_bytes = MOST_BYTES
-        self._asked_at = 0  # monotonic ms, when the last pulls set off
         self._now_offset: int | None = None  # Redis's now minus the monotonic clock
         # By the precise monotonic clock:
         self._set_off = 0.0  # when the last pulls did
@@ -113,7 +112,7 @@ class Pulling:
     def pulls(self, now: Now, *, backlog: bool, came_back: bool = False) -> list[Pull]:
         """What is worth a pull now; without `backlog` fresh messages only. Parked ones `came_back` in the same packet."""
         pulls = []
-        self._asked_at, self._set_off = self._clock.monotonic(), self._clock.precise()
+        self._set_off = self._clock.precise()
         if self._in_flight.waiting:
             self._flood.backlog_waits(self.now())
         elif backlog and (came_back or self._flood.on or self._set_off >= self._pull_at()):
@@ -172,7 +171,7 @@ class Pulling:
         """
         for answer in answers:
             if isinstance(answer, Pulled):
-                self._now_offset = answer.now - self._asked_at
+                self._now_offset = answer.now - int(self._set_off)
                 self._unix_0 = min(self._clock.precise(), self._set_off + TRIP) - answer.now - answer.micro / 1000
 
     def failed(self, pull: Pull) -> None:
