@@ -36,6 +36,7 @@ from delayq.errors import InvalidMessage
 from delayq.message import TRACEPARENT, Limits, Message, check_topic
 
 __all__ = [
+    "DUE_HEAD_LENGTH",
     "LENGTH_BYTES",
     "UNMARKED",
     "CorruptRecord",
@@ -51,6 +52,7 @@ RELATIVE, KEYED, EXPIRES, BODY_BYTES, BODY_JSON = 1, 2, 4, 16, 32
 #: The mark that a client gives: the script puts another one there.
 UNMARKED: Final = b"0"
 _DUE_HEAD: Final = b"%013d" + UNMARKED
+DUE_HEAD_LENGTH: Final = 14
 #: How long the length of a body is.
 LENGTH_BYTES: Final = 4
 

@@ -18,7 +18,7 @@ How a message ended is remembered for a window of time (15 minutes unless config
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -39,6 +39,9 @@ TRACEPARENT: Final = "traceparent"
 
 #: The property that says which run of a backfill scheduled a message, so that the run can be undone.
 RUN_PROPERTY: Final = "backfill"
+
+#: How wide a window at most is over which a due is spread, in ms: a day.
+MAX_WINDOW: Final = 86_400_000
 
 #: Dues are stored as 13 digits: up to the year 2286.
 MAX_DUE: Final = 10**13 - 1
@@ -88,8 +91,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message and when to hand it to its topic.
 
     Exactly one of `delay_time` (ms from now, by the clock of Redis), `expect_date` (Unix ms; the past means now)
-    and `delay_level` (from 1; RocketMQ's levels) says when. `body` is a string, bytes, or any JSON value.
-    Change one by `msgspec.structs.replace`.
+    and `delay_level` (from 1; RocketMQ's levels) says when. With a `window` (ms) it is due up to so much later: by its id
+    alone, so that many messages are spread evenly, and each has the same due again. `body` is a string, bytes, or any JSON
+    value. Change one by `msgspec.structs.replace`.
     """
 
     topic: str
@@ -104,6 +108,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ordering_key: str = ""
     max_attempts: int | None = None
     expire_after: int | None = None
+    window: int | None = None
 
     def validate(self, limits: Limits, now: int) -> None:
         """Raise InvalidMessage for the first field that is wrong; `now` (Unix ms) bounds `expect_date`."""
@@ -134,6 +139,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             _check_int("maxAttempts", self.max_attempts, 1, limits.max_attempts)
         if self.expire_after is not None:
             _check_int("expireAfter", self.expire_after, 1, limits.horizon)
+        if self.window is not None:
+            self._check_window(limits, now)
 
     def _check_due(self, limits: Limits, now: int) -> None:
         given = (self.delay_time is not None) + (self.expect_date is not None) + (self.delay_level is not None)
@@ -148,6 +155,20 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             _check_int("expectDate", self.expect_date, 0, min(now + limits.horizon, MAX_DUE))
         else:
             _check_int("delayLevel", self.delay_level, 1, 2**31)
+
+    def _check_window(self, limits: Limits, now: int) -> None:
+        window = self.window
+        _check_int("window", window, 1, MAX_WINDOW)
+        assert window is not None
+        last = limits.horizon
+        if self.expect_date is not None:
+            asked, last = self.expect_date, min(now + limits.horizon, MAX_DUE)
+        elif self.delay_time is not None:
+            asked = self.delay_time
+        else:
+            asked = level_delay(limits.delay_levels, self.delay_level)
+        if asked + window > last:
+            raise InvalidMessage("window", f"ends {asked + window - last} ms later than any message may be due")
 
     def _check_keys(self, limits: Limits) -> None:
         if not isinstance(self.keys, (tuple, list)):
@@ -182,6 +203,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             size += len(name.encode()) + len(value.encode())
         if size > limits.all_properties:
             raise InvalidMessage("properties", f"together at most {limits.all_properties} bytes")
+
+
+def level_delay(levels: Sequence[int], level: int | None) -> int:
+    """The delay of a level, in ms; a level above the last is the last."""
+    assert level is not None
+    return levels[min(level, len(levels)) - 1]
 
 
 def check_id(value: object) -> str:

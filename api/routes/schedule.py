@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from api.asgi import Answer, Request, encode
 from api.auth.quotas import RETRY_AFTER
@@ -125,7 +126,8 @@ def _answer_batch(service: Service, outcomes: list[Outcome]) -> Answer:
             due_time = None if due is None else format_instant(due)
             created += outcome.created
             status = 201 if outcome.created else 200
-            results.append(ItemOut(status, outcome.id, outcome.queue, outcome.state, due_time, due))
+            window = UNSET if outcome.window is None else outcome.window
+            results.append(ItemOut(status, outcome.id, outcome.queue, outcome.state, due_time, due, window))
         else:
             problem = problems.problem_of(outcome)
             counts[problem.kind] += 1

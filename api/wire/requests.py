@@ -98,6 +98,14 @@ class MessageIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=F
     expire_after: Annotated[
         Duration, Meta(description="ms (or text) after its due from which it is not forwarded any more")
     ] = None
+    window: Annotated[
+        int | str | None,
+        Meta(
+            description="ms (or text), at most a day: it is due up to so much later, by its id alone",
+            examples=["10m"],
+            extra_json_schema={"minimum": 1, "maximum": 86_400_000},
+        ),
+    ] = None
 
 
 class BatchIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,6 +167,7 @@ def message_of(given: MessageIn) -> Message:
         ordering_key=given.ordering_key or "",
         max_attempts=given.max_attempts,
         expire_after=None if expire_after is None else _duration("expireAfter", expire_after),
+        window=None if given.window is None else _duration("window", given.window),
     )
 
 
@@ -202,6 +211,7 @@ T = TypeVar("T")
 MEND: Final = {
     "delayTime": "write ms as a whole number, or a duration such as '30m' or 'PT30M'",
     "expireAfter": "write ms as a whole number, or a duration such as '30m' or 'PT30M'",
+    "window": "write ms as a whole number, or a duration such as '10m' or 'PT10M'",
     "expectDate": "write a date such as '2027-01-31T08:00:00Z', or Unix ms as a whole number",
     "delayLevel": "write a whole number from 1",
     "maxAttempts": "write a whole number from 1",

@@ -20,6 +20,7 @@ class ItemOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     state: str | UnsetType = UNSET
     due_time: Time | UnsetType | None = UNSET
     due_ms: Ms | UnsetType | None = UNSET
+    window: int | UnsetType = UNSET
     problem: ProblemOut | UnsetType = UNSET
 
 

@@ -68,6 +68,7 @@ _OPTIONS = {
     "topic": "TOPIC", "body": "BODY", "key": "KEY", "delayTime": "--delay", "expectDate": "--at",
     "delayLevel": "--level", "keys": "--key", "properties": "--property", "tags": "--tags",
     "orderingKey": "--ordering-key", "maxAttempts": "--max-attempts", "expireAfter": "--expire-after",
+    "window": "--window",
     "pageToken": "--page-token",
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from delayq.config import Settings
 
 __all__ = [
-    "AsJson", "At", "BadUse", "Delay", "Due", "Ids", "Level", "RedisUrl", "connect", "due_of", "duration", "option",
+    "AsJson", "At", "BadUse", "Delay", "Due", "Ids", "Level", "RedisUrl", "Window", "connect", "due_of", "duration", "option",
     "properties_of", "settings_of",
 ]  # fmt: skip
 
@@ -39,6 +39,9 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of mess
 Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="From now: 30m, 1h30m, PT30M, or ms.")]
 At = Annotated[str | None, option("--at", metavar="TIME", help="RFC 3339 with its zone, or Unix ms.")]
 Level = Annotated[int | None, option("--level", metavar="N", help="A delay level, 1 (1 s) to 18 (2 h).")]
+Window = Annotated[
+    str | None, option("--window", metavar="DURATION", help="Spread by the id: due up to so much later.")
+]
 
 Due = dict[str, int | None]
 _NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)

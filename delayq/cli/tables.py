@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Conf", "DateColumn", "DelayColumn", "DelayLevel", "DelayTime", "Format", "IdColumn", "IdColumns", "LevelColumn",
-    "Map", "Master", "Past", "Rate", "ReaderOptions", "Rejects", "Run", "Source", "Tags", "Topic", "conf_of",
-    "new_run", "pairs", "table_of", "write_options",
+    "Map", "Master", "Past", "Rate", "ReaderOptions", "Rejects", "Run", "Source", "Tags", "Topic", "Window",
+    "conf_of", "new_run", "pairs", "table_of", "write_options",
 ]  # fmt: skip
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The table: a path or URI, or its name for jdbc, table.")]
@@ -55,6 +55,9 @@ Past = Annotated[
 ]
 Rate = Annotated[
     int, typer.Option("--rate", metavar="N", min=0, help="At most so many messages/s in all; 0: no bound.")
+]
+Window = Annotated[
+    str | None, option("--window", metavar="DURATION", help="Spread the rows by their ids: due up to so much later.")
 ]
 Rejects = Annotated[str, option("--rejects", metavar="DIR", help="Where rejected rows are put, as Parquet.")]
 Run = Annotated[str, option("--run", metavar="RUN", help="The run's name, to undo it by; one is made without.")]
@@ -119,12 +122,15 @@ def conf_of(given: Sequence[str] | None) -> dict[str, str]:
     return dict(pairs("--conf", "NAME=VALUE", given))
 
 
-def write_options(table: Table, settings: Settings, *, past: str, rate: int, rejects: str, run: str) -> dict[str, str]:
-    """What the data source is told."""
+def write_options(
+    table: Table, settings: Settings, *, past: str, rate: int, rejects: str, run: str, window: str | None
+) -> dict[str, str]:
+    """What the data source is told; raises BadUse."""
+    spread = duration("--window", window)
     options = {
         "redisUrl": settings.redis_url, "topic": table.topic, "tags": table.tags,
         "idColumns": ",".join(table.id_columns), "past": past, "run": run, "rejects": rejects,
-        "rate": str(rate) if rate else "",
+        "rate": str(rate) if rate else "", "window": "" if spread is None else str(spread),
     }  # fmt: skip
     return {name: text for name, text in options.items() if text}
 

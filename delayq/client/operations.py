@@ -20,11 +20,11 @@ from typing import Any, Final
 import msgspec
 
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
-from delayq.client.schedule import Scheduled, level_delay
+from delayq.client.schedule import Scheduled
 from delayq.codec import CorruptRecord
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
-from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key
+from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key, level_delay
 from delayq.nodes import NodeLine, RouteLine, read_nodes
 from delayq.store import checks, commands
 from delayq.store.commands import MOVED, Command, Found, QueueStats

@@ -5,15 +5,16 @@ Written for bulk: the work here is done while the server works on what was sent 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from delayq.client.plan import CHUNK, Context, Plan, find_places
-from delayq.codec import due_head, encode
+from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError
-from delayq.message import Limits, Message, State
+from delayq.message import Limits, Message, State, level_delay
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import MOVED, Answers, Command, Retention
@@ -24,10 +25,11 @@ __all__ = [
     "Outcome",
     "Ready",
     "Scheduled",
+    "asked_due",
     "encode_all",
-    "level_delay",
     "schedule_encoded",
     "schedule_ready",
+    "spread",
     "whole_id",
 ]
 
@@ -38,7 +40,7 @@ class Scheduled(msgspec.Struct, frozen=True, gc=False):
     """An accepted message: the id to use from now on, its queue, its due (Unix ms).
 
     `created` is False when this very message was there before; `state` is then 'scheduled', 'delivered', or 'dead' for a
-    dead letter, and `due` the one first asked for (None when delivered).
+    dead letter, and `due` the one first asked for (None when delivered). `window` is that over which this call spread it.
     """
 
     id: str
@@ -46,6 +48,7 @@ class Scheduled(msgspec.Struct, frozen=True, gc=False):
     due: int | None
     state: str = State.SCHEDULED
     created: bool = True
+    window: int | None = None
 
 
 Outcome = Scheduled | DelayqError
@@ -54,13 +57,21 @@ Outcome = Scheduled | DelayqError
 class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A message, checked and encoded (behind `due_head`): what a script takes of it, whichever queue it goes to.
 
-    `id` is whole; it is None where the message brings neither id nor ordering key, so that any queue will do.
+    `id` is whole; it is None where the message brings neither id nor ordering key, so that any queue will do. Then `when` is
+    not yet spread over the `window`.
     """
 
     kind: str
     id: str | None
     body: bytes
     when: int  # ms
+    window: int | None = None
+
+    def spread_by(self, id: str) -> tuple[int, bytes]:
+        """The time and the body for an id that was made just now."""
+        assert self.window is not None
+        when = self.when + spread(id, self.window)
+        return when, due_head(when) + self.body[DUE_HEAD_LENGTH:]
 
 
 class Ready(NamedTuple):
@@ -138,13 +149,14 @@ def encode_all(
                 when = message.delay_time
                 if when is None:
                     when = level_delay(limits.delay_levels, message.delay_level)
-            body = encode(message, limits, due_head(when))
             if id is not None:
-                yield Encoded(kind.upper(), whole_id(id, message.ordering_key), body, when)
+                kind, id = kind.upper(), whole_id(id, message.ordering_key)
             elif message.ordering_key:
-                yield Encoded(kind, whole_id(None, message.ordering_key), body, when)
-            else:
-                yield Encoded(kind, None, body, when)
+                id = whole_id(None, message.ordering_key)
+            window = message.window
+            if window is not None and id is not None:
+                when += spread(id, window)
+            yield Encoded(kind, id, encode(message, limits, due_head(when)), when, window)
         except InvalidMessage as error:
             yield error
 
@@ -156,9 +168,13 @@ def schedule_encoded(context: Context, given: Iterable[Encoded | InvalidMessage]
     """
     outcomes: list[Any] = []
     batches: list[_Batch] = []
-    answers = yield _commands(_by_queue(context.layouts, given, outcomes), batches, context.retention)
+    windows: dict[int, int] = {}
+    answers = yield _commands(_by_queue(context.layouts, given, outcomes, windows), batches, context.retention)
     moved = _place(batches, answers, outcomes)
     yield from _schedule_moved(context, moved, outcomes)
+    for index, window in windows.items():
+        if isinstance(outcome := outcomes[index], Scheduled):
+            outcomes[index] = msgspec.structs.replace(outcome, window=window)
     return outcomes
 
 
@@ -189,8 +205,13 @@ def _commands(batches: Iterable[_Batch], drawn: list[_Batch], retention: Retenti
         yield batch.command(retention)
 
 
-def _by_queue(layouts: Layouts, given: Iterable[Encoded | InvalidMessage], outcomes: list[Any]) -> Iterator[_Batch]:
-    """The messages by their queues, each batch when it is full; `outcomes` grows by a place for each of them."""
+def _by_queue(
+    layouts: Layouts, given: Iterable[Encoded | InvalidMessage], outcomes: list[Any], windows: dict[int, int]
+) -> Iterator[_Batch]:
+    """The messages by their queues, each batch when it is full; `outcomes` grows by a place for each of them.
+
+    `windows` gets those over which messages are spread, by their places.
+    """
     known = layouts.known
     # Where to ask for an id that the caller gave, and for one that is made here.
     place, place_new = known[0].queue_of, known[0].queue_of
@@ -203,22 +224,25 @@ def _by_queue(layouts: Layouts, given: Iterable[Encoded | InvalidMessage], outco
             outcomes.append(one)
             continue
         outcomes.append(None)
-        id = one.id
+        id, body, when = one.id, one.body, one.when
+        if one.window is not None:
+            windows[index] = one.window
         if id is None:
             if shared is None:
                 suffix = Layout.random_suffix()
                 shared = _Batch(place_new(suffix), suffix)
             batch = shared
             id = next(batch.made)
+            if one.window is not None:
+                when, body = one.spread_by(id)
         else:
             queue = place(id) if one.kind.isupper() else place_new(id)
             found = by_queue.get(queue)
             batch = found if found is not None else by_queue.setdefault(queue, _Batch(queue))
-        body = one.body
         batch.kinds.append(one.kind)  # what `add` does, without a call for each message
         batch.ids.append(id)
         batch.bodies.append(body)
-        batch.places.append((index, one.when))
+        batch.places.append((index, when))
         batch.size += len(body)
         if len(batch.places) == CHUNK or batch.size >= CHUNK_BYTES:
             if batch is shared:
@@ -310,7 +334,18 @@ def whole_id(id: str | None, ordering_key: str) -> str:
     return whole
 
 
-def level_delay(levels: Sequence[int], level: int | None) -> int:
-    """The delay of a level, in ms; a level above the last is the last."""
-    assert level is not None
-    return levels[min(level, len(levels)) - 1]
+def asked_due(message: Message) -> int | None:
+    """The due (Unix ms) that a message with an id asks for; None if that is relative."""
+    if message.expect_date is None or message.window is None:
+        return message.expect_date
+    assert message.id is not None
+    return message.expect_date + spread(message.id, message.window)
+
+
+def spread(id: str, window: int) -> int:
+    """By how many ms a due is later within its window: the first 8 bytes of the id's BLAKE2b, modulo the window.
+
+    A suffix that chooses the queue is no part of it: an ordering key, or another layout, changes no due.
+    """
+    own = id[:-5] if Layout.has_suffix(id) else id
+    return int.from_bytes(blake2b(own.encode()).digest()[:8]) % window

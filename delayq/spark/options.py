@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from delayq.errors import ConfigError, InvalidMessage
-from delayq.message import check_topic
+from delayq.message import MAX_WINDOW, check_topic
 from delayq.times import parse_duration, parse_instant
 
 __all__ = ["IGNORED", "ReadOptions", "WriteOptions", "zone"]
@@ -41,6 +41,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     topic: str = ""
     #: The tags of rows that have none in a column `tags`.
     tags: str = ""
+    #: The window of rows that have none in a column `window`: ms, or text such as '10m'.
+    window: int | None = None
     #: Comma-separated columns: the id is a hash of the topic and these, in place of a column `id`.
     id_columns: tuple[str, ...] = ()
     #: What becomes of a row whose `expect_date` has passed and whose id is not there: 'reject' it, 'skip' it (counted,
@@ -73,6 +75,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         for name, value in (("run", options.run), ("report", options.report)):
             if value and not _NAME.fullmatch(value):
                 raise ConfigError(f"option {name}: 1 to 128 characters of A-Z a-z 0-9 . _ : -, not {value!r}")
+        if options.window is not None and not 1 <= options.window <= MAX_WINDOW:
+            raise ConfigError(f"option window: 1 to {MAX_WINDOW} ms, not {options.window}")
         if options.rate < 0:
             raise ConfigError("option rate: a number of messages per second, or 0 for no bound")
         if options.time_zone:
@@ -140,7 +144,7 @@ def _read(field: msgspec.structs.FieldInfo, text: str) -> object:
             return _secret(text)
         if name in ("dueFrom", "dueTo"):
             return int(text) if re.fullmatch(r"\d{1,13}", text) else parse_instant(text)
-        if name == "retryFor":
+        if name in ("retryFor", "window"):
             return int(text) if text.isdecimal() else parse_duration(text)
         if name == "idColumns":
             return tuple(column for part in text.split(",") if (column := part.strip()))

@@ -39,6 +39,7 @@ class ScheduledOut(msgspec.Struct, rename="camel", gc=False):
     state: Annotated[str, Meta(description="scheduled; delivered or dead, when that id is so already")]
     due_time: Time | None
     due_ms: Ms | None
+    window: Annotated[int, Meta(description="ms over which its due was spread")] | UnsetType = UNSET
 
 
 class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -189,7 +190,8 @@ class StatsOut(msgspec.Struct, rename="camel"):
 
 def scheduled_out(scheduled: Scheduled) -> ScheduledOut:
     """A message that was taken, now or before."""
-    return ScheduledOut(scheduled.id, scheduled.queue, scheduled.state, instant(scheduled.due), scheduled.due)
+    window = UNSET if scheduled.window is None else scheduled.window
+    return ScheduledOut(scheduled.id, scheduled.queue, scheduled.state, instant(scheduled.due), scheduled.due, window)
 
 
 def state_out(found: Found) -> StateOut:

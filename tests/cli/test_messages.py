@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from delayq import parse_instant
+from delayq.client.schedule import spread
 from tests.cli.conftest import Cli, Given
 
 HOUR = 3_600_000
@@ -86,6 +87,13 @@ def test_a_delay_counts_from_now(cli: Cli, given: Given, when: tuple[str, str], 
 def test_a_date_may_be_unix_ms_and_the_past_means_now(cli: Cli, given: Given) -> None:
     assert cli("schedule", "demo", "x", "--at", "2000000000123").rows[0][1] == "2033-05-18T03:33:20.123Z"
     assert parse_instant(cli("schedule", "demo", "x", "--at", "5").rows[0][1]) > 1_600_000_000_000
+
+
+def test_a_window_spreads_by_the_id(cli: Cli, given: Given) -> None:
+    ran = cli("schedule", "demo", "x", "--at", "2000000000000", "--window", "10m", "--id", "mine", "--json")
+    told = json.loads(ran.out)
+    assert (told["dueMs"], told["window"]) == (2_000_000_000_000 + spread("mine", 600_000), 600_000)
+    assert cli("schedule", "demo", "x", "--at", "1", "--window", "2d").sentence().startswith("--window: ")
 
 
 @pytest.mark.parametrize(("raw", "body"), [("größer".encode(), "größer"), (b"\xff\x00", b"\xff\x00"), (b"", "")])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from delayq.client.plan import CHUNK, Context
-from delayq.codec import due_head, encode
+from delayq.client.schedule import encode_all
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message
 from delayq.routes import Routes
@@ -67,23 +67,24 @@ def long_way(message: Message | InvalidMessage) -> tuple[int, str, bytes, int] |
     """The same of a row that nothing is wrong with."""
     if isinstance(message, InvalidMessage):
         return None
-    try:
-        message.validate(LIMITS, NOW)
-        assert message.id is not None
-        due = message.expect_date
-        if due is None:
-            return None
-        return Layout(4).queue_of(message.id), message.id, encode(message, LIMITS, due_head(due)), due
-    except InvalidMessage:
+    (one,) = encode_all([message], LIMITS, Routes(), NOW)
+    if isinstance(one, InvalidMessage) or one.kind != "A":
         return None
+    assert one.id is not None
+    return Layout(4).queue_of(one.id), one.id, one.body, one.when
 
 
 @given(
-    some.lists(some.fixed_dictionaries(VALUES), min_size=1, max_size=30), some.booleans(), some.sampled_from(["", "r"])
+    some.lists(some.fixed_dictionaries(VALUES), min_size=1, max_size=30),
+    some.booleans(),
+    some.sampled_from(["", "r"]),
+    some.sampled_from([None, 1, 600_000]),
 )
-def test_a_plain_row_is_sent_as_the_long_way_would_send_it(rows: list[Any], constant: bool, run: str) -> None:
+def test_a_plain_row_is_sent_as_the_long_way_would_send_it(
+    rows: list[Any], constant: bool, run: str, window: int | None
+) -> None:
     batch = pa.RecordBatch.from_pylist(rows, pa.schema(TYPES))
-    options = WriteOptions(topic="all" if constant else "", tags="some" if constant else "", run=run)
+    options = WriteOptions(topic="all" if constant else "", tags="some" if constant else "", run=run, window=window)
     short, others = both_ways(batch, options)
     assert short.keys() | others == set(range(len(rows))) and not short.keys() & others
     messages = list(messages_of(batch, options, utc))

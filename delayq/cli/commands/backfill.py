@@ -42,6 +42,7 @@ def backfill(
     reader_options: tables.ReaderOptions = None,
     past: tables.Past = "reject",
     rate: tables.Rate = 0,
+    window: tables.Window = None,
     rejects: tables.Rejects = "",
     strict: Annotated[bool, option("--strict", help="Look first; schedule nothing if a row is rejected.")] = False,
     dry_run: Annotated[
@@ -81,7 +82,7 @@ def backfill(
     )
     settings = settings_of(redis_url)
     run = run or tables.new_run()
-    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run)
+    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run, window=window)
     WriteOptions.parse(options)
     with Client(settings=settings) as client:
         client.context()  # a Redis that is away is better known before Spark starts

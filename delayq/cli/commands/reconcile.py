@@ -36,6 +36,7 @@ def reconcile(
     fix: Annotated[bool, option("--fix", help="Schedule what is missing.")] = False,
     past: tables.Past = "reject",
     rate: tables.Rate = 0,
+    window: tables.Window = None,
     rejects: tables.Rejects = "",
     run: tables.Run = "",
     master: tables.Master = "",
@@ -67,7 +68,7 @@ def reconcile(
     )
     settings = settings_of(redis_url)
     run = run or tables.new_run()
-    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run)
+    options = tables.write_options(table, settings, past=past, rate=rate, rejects=rejects, run=run, window=window)
     wanted = WriteOptions.parse(options)
     counts: Counts | None = None
     with Client(settings=settings) as client:

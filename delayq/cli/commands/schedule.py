@@ -17,6 +17,7 @@ from delayq.cli.options import (
     Delay,
     Level,
     RedisUrl,
+    Window,
     connect,
     due_of,
     duration,
@@ -53,6 +54,7 @@ def schedule(
     expire_after: Annotated[
         str | None, option("--expire-after", metavar="DURATION", help="Give up when it is so late: 10m.")
     ] = None,
+    window: Window = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -71,6 +73,7 @@ def schedule(
             ordering_key=ordering_key,
             max_attempts=max_attempts,
             expire_after=expires,
+            window=duration("--window", window),
             **due,
         )
         scheduled = client.schedule(message)

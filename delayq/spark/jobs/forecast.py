@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from delayq.client.client import Client
 from delayq.client.operations import Scheduled, look_for_whole
-from delayq.client.schedule import level_delay, whole_id
+from delayq.client.schedule import asked_due, spread, whole_id
 from delayq.codec import encode, record_length
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
-from delayq.message import Limits, Message, State
+from delayq.message import Limits, Message, State, level_delay
 from delayq.spark.jobs.histogram import DueHistogram
 from delayq.spark.options import WriteOptions, zone
 from delayq.spark.rows.records import same_message
@@ -198,11 +198,12 @@ def _outcome(
         if before.record is not None and not same_message(before.record, row):
             return Conflict(id)
         return Scheduled(id, before.queue, before.due, before.state, created=False)
-    due = row.expect_date
+    due = asked_due(row)
     if due is None:
         due = now + (
             row.delay_time if row.delay_time is not None else level_delay(limits.delay_levels, row.delay_level)
         )
+        due += spread(id, row.window) if row.window is not None else 0
     if due < now and past != "now":
         return PastDue(id)
     return Scheduled(id, 0, max(due, now))

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from delayq.client.client import Client
-from delayq.client.schedule import whole_id
+from delayq.client.schedule import asked_due, whole_id
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import Limits, Message
 from delayq.spark.jobs.forecast import zone_of
@@ -144,7 +144,7 @@ def _told(
         return None, None, str(row), None
     try:
         row.validate(limits, now)
-        return whole_id(row.id, row.ordering_key), row.expect_date, None, row.topic
+        return whole_id(row.id, row.ordering_key), asked_due(row), None, row.topic
     except InvalidMessage as error:
         return row.id, None, str(error), row.topic
 

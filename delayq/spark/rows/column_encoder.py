@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delayq.client.plan import CHUNK, Context
-from delayq.client.schedule import Ready
+from delayq.client.schedule import Ready, spread
 from delayq.codec import LENGTH_BYTES, UNMARKED, around_body_length, encode
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, RUN_PROPERTY, Message
@@ -62,9 +62,11 @@ def plain_rows(
     codes, before, after = _heads(columns, options, context, now, empty, batch.num_rows)
     ids, at = _ids(columns, options), _dues(when, zone)
     good = pc.and_(codes.is_valid(), payload.is_valid())
+    window = options.window or 0
+    latest = min(now + context.limits.horizon, MAX_DUE) - window
     for test in (
         pc.match_substring_regex(ids, _ID),
-        pc.and_(pc.greater_equal(at, _OLD), pc.less_equal(at, min(now + context.limits.horizon, MAX_DUE))),
+        pc.and_(pc.greater_equal(at, _OLD), pc.less_equal(at, latest)),
         pc.less_equal(pc.binary_length(payload), min(SMALL, context.limits.body)),
         *(columns[name].is_null() for name in RARE if name in columns),
     ):
@@ -77,6 +79,8 @@ def plain_rows(
     else:
         others = pc.indices_nonzero(pc.invert(good)).to_pylist()
         ids, at, payload, codes = (one.filter(good) for one in (ids, at, payload, codes))
+    if window:
+        at = pc.add(at, pa.array([spread(id, window) for id in ids.to_pylist()], pa.int64()))
     bodies = pc.binary_join_element_wise(
         at.cast(pa.string()).cast(pa.binary()), before.take(codes), _lengths(payload), after.take(codes), payload, b""
     )

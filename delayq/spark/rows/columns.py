@@ -74,6 +74,10 @@ FIELDS: Final[Mapping[str, tuple[Callable[[pa.DataType], bool], str]]] = {
     ),
     "delay_level": (_whole, "a whole number"),
     "max_attempts": (_whole, "a whole number"),
+    "window": (
+        lambda type: _whole(type) or is_text(type) or pa.types.is_duration(type),
+        "ms as a whole number, an interval, or text such as '30m'",
+    ),
     "expire_after": (
         lambda type: _whole(type) or is_text(type) or pa.types.is_duration(type),
         "ms as a whole number, an interval, or text such as '30m'",
@@ -124,7 +128,7 @@ def field_values(column: pa.Array, name: str, zone: Callable[[], tzinfo], errors
         column = column.cast(pa.string())
     if name == "expect_date":
         return dues(column, zone, errors)
-    if name in ("delay_time", "expire_after"):
+    if name in ("delay_time", "expire_after", "window"):
         return durations(column, name, errors)
     if name == "body" and _nested(type):
         return plain(column)

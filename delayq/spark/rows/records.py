@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from delayq.client.schedule import asked_due
 from delayq.codec import BODY_BYTES, BODY_JSON, RELATIVE, Record, encode
 from delayq.message import RUN_PROPERTY, TRACEPARENT, Limits, Message
 from delayq.store.commands import Found
@@ -86,10 +87,11 @@ def same_message(record: Record, row: Message) -> bool:
         properties.pop(name, None)
         if name in stored:
             properties[name] = stored[name]
-    if row.expect_date is None:
+    due = asked_due(row)
+    if due is None:
         if not record.flags & RELATIVE:
             return False
-    elif row.expect_date not in (record.first_asked, record.asked):
+    elif due not in (record.first_asked, record.asked):
         return False
     content = encode(msgspec.structs.replace(row, properties=properties), _NO_LIMITS)
     return bytes([content[0] & ~RELATIVE]) + content[1:] == bytes([record.flags & ~RELATIVE]) + record.content[1:]

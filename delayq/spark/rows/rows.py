@@ -57,10 +57,11 @@ def messages_of(
         given.get("ordering_key", nothing),
         given.get("max_attempts", nothing),
         given.get("expire_after", nothing),
+        _or(given.get("window"), options.window),
         strict=False,
     )
     for number, row in enumerate(rows):
-        id, topic, body, delay, date, level, tags, keys, properties, ordering, attempts, expire = row
+        id, topic, body, delay, date, level, tags, keys, properties, ordering, attempts, expire, window = row
         if number in errors:
             yield errors[number]
         elif id is None:
@@ -81,6 +82,7 @@ def messages_of(
                 ordering_key=ordering or "",
                 max_attempts=attempts,
                 expire_after=expire,
+                window=window,
             )
 
 
@@ -105,7 +107,7 @@ def _bad_text(row: pa.RecordBatch) -> str | None:
     return None
 
 
-def _or(values: list[Any] | None, constant: str) -> Any:
+def _or(values: list[Any] | None, constant: str | int | None) -> Any:
     if values is None:
         return repeat(constant)
     return [constant if value is None else value for value in values] if constant else values

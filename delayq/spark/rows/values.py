@@ -19,7 +19,7 @@ __all__ = ["Errors", "dues", "durations", "plain"]
 Errors = dict[int, InvalidMessage]
 
 #: How the HTTP API names the fields.
-_NAMES: Final = {"delay_time": "delayTime", "expire_after": "expireAfter"}
+_NAMES: Final = {"delay_time": "delayTime", "expire_after": "expireAfter", "window": "window"}
 _PER_MS: Final = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - in the zone of whoever reads it
 
