@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from api.asgi import Answer, Request
 from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
 from api.metrics import Metrics
 from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError
-from delayq.care.audit import Audit
+from delayq.care.accounts import Accounts
 from delayq.client import operations
+from delayq.client.findings import Finding, away
 from delayq.clock import Clock, SystemClock
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION
@@ -20,10 +22,13 @@ from delayq.store.commands import LAYOUT_VERSION
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Handle", "Operation", "Operations", "Readiness", "Service"]
+__all__ = ["Handle", "Operation", "Operations", "Readiness", "Service", "Shared"]
 
 #: ms between two looks at whether all messages are accounted for, however often anybody asks.
-AUDIT_EVERY: Final = 2_000
+COUNT_EVERY: Final = 2_000
+#: ms for which an answer that costs is given to all who ask.
+SHARED: Final = 1_000
+T = TypeVar("T")
 
 
 class Readiness:
@@ -33,8 +38,8 @@ class Readiness:
         self._client = client
         self._settings = settings
         self._clock = clock
-        self._audit = Audit()
-        self._audited_at: int | None = None
+        self._accounts = Accounts()
+        self._counted_at: int | None = None
         self._lost: list[str] = []
 
     async def missing(self) -> list[str]:
@@ -63,10 +68,27 @@ class Readiness:
 
     async def _unaccounted(self) -> list[str]:
         now = self._clock.monotonic()
-        if self._audited_at is None or now - self._audited_at >= AUDIT_EVERY:
-            self._lost = list(self._audit.look(await self._client.stats()).lost.values())
-            self._audited_at = now
+        if self._counted_at is None or now - self._counted_at >= COUNT_EVERY:
+            self._lost = list(self._accounts.look(await self._client.stats()).lost.values())
+            self._counted_at = now
         return self._lost
+
+
+class Shared(Generic[T]):
+    """What many ask for: found out once for all who ask within a second."""
+
+    def __init__(self, find: Callable[[], Coroutine[Any, Any, T]], clock: Clock) -> None:
+        self._find = find
+        self._clock = clock
+        self._found: asyncio.Task[T] | None = None
+        self._began = 0
+
+    async def get(self) -> T:
+        """As it was a second ago at most, or as it will be found by who is at it."""
+        now = self._clock.monotonic()
+        if self._found is None or (self._found.done() and now - self._began >= SHARED):
+            self._found, self._began = asyncio.create_task(self._find()), now
+        return await asyncio.shield(self._found)
 
 
 class Service:
@@ -82,6 +104,8 @@ class Service:
         self.metrics.waiting = lambda: self.client.group.waiting
         self.clock = SystemClock()
         self.readiness = Readiness(self.client, settings, self.clock)
+        self.findings = Shared(self._findings, self.clock)
+        self._away_since: int | None = None
         self.door = Door(settings, self.clock)
         self.metrics.keys_stale = lambda: bool(self.door.stale)
         self.quotas = Quotas(self._carrying, self.clock)
@@ -89,6 +113,15 @@ class Service:
     async def _carrying(self, key: str) -> int:
         """How many messages carry a business key."""
         return await self.client.read(lambda context: operations.count(context, key))
+
+    async def _findings(self) -> list[Finding]:
+        try:
+            found = await self.client.status()
+        except StoreError as error:
+            self._away_since = self._away_since or self.clock.now()
+            return away(error, self._away_since)
+        self._away_since = None
+        return found
 
     async def close(self) -> None:
         """Let what is on its way arrive, then close the connections."""

@@ -61,7 +61,11 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         help="measure this checkout and that one in turns, and tell only their ratios, here by there",
     )
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="how often, with --beside (3)")
+    parser.add_argument("--part", default="", metavar="PART", help="of controls: this part only")
+    parser.add_argument("--pending", type=int, default=0, metavar="N", help="of controls: messages that wait meanwhile")
     given = parser.parse_args(arguments)
+    if (given.part or given.pending) and given.name != "controls":
+        parser.error("--part and --pending go with controls")
     if given.beside and (given.name == "all" or given.redis_url or given.json or given.rounds < 1):
         parser.error("--beside goes with one benchmark, on servers of its own, and tells what it finds")
     if given.anew and given.name != "all":
@@ -157,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if given.name == "all":
             return measure_all(given.quick, given.json or DEFAULT_JSON, anew=given.anew)
-        result = measure(given.name, Scale(given.quick, given.redis_url))
+        result = measure(given.name, Scale(given.quick, given.redis_url, given.part, given.pending))
         if given.json is not None:
             save(given.json, [result])
     except (ServerMissing, ConfigError) as error:

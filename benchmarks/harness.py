@@ -49,11 +49,14 @@ T = TypeVar("T")
 class Scale(msgspec.Struct, frozen=True):
     """How much to measure: all of it, or a quick look that is never published.
 
-    With `redis_url` delayq is measured on that Redis; that is not published either.
+    With `redis_url` delayq is measured on that Redis; that is not published either. `part` is the only part of a benchmark
+    that is wanted, `pending` how many messages wait meanwhile where that can be said.
     """
 
     quick: bool
     redis_url: str = ""
+    part: str = ""
+    pending: int = 0
 
     @property
     def messages(self) -> int:

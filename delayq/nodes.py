@@ -61,6 +61,7 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     say is '' or None.
 
     `handed_over` is when it last gave a queue up to another node. The times of `routes` are by the clock of Redis, too.
+    `complaints` are what keeps it from doing its work well.
     """
 
     node: str
@@ -73,6 +74,7 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     queues: dict[int, Owned]
     handed_over: int | None
     routes: tuple[RouteLine, ...] = ()
+    complaints: tuple[str, ...] = ()
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -86,6 +88,7 @@ class _Written(msgspec.Struct, frozen=True):
     queues: dict[int, Owned | str] = {}
     handed_over: Ms | None = None
     routes: tuple[RouteLine, ...] = ()
+    complaints: tuple[str, ...] = ()
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -111,6 +114,7 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
             queues=queues,
             handed_over=line.handed_over,
             routes=line.routes,
+            complaints=line.complaints,
         )
     return nodes
 

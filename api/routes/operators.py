@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
+from msgspec import UNSET
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from api.asgi import Answer, Request, encode
 from api.service import Operations, Service
 from api.wire.problems import Problem
 from api.wire.responses import HealthOut
-from delayq.text.answers import NodesOut, QueuesOut, RoutesOut, StatsOut, nodes_out, queues_out, routes_out, stats_out
+from delayq.text.answers import (
+    FindingOut,
+    NodesOut,
+    QueuesOut,
+    RoutesOut,
+    StatsOut,
+    StatusOut,
+    nodes_out,
+    queues_out,
+    routes_out,
+    stats_out,
+    status_out,
+)
 
 __all__ = ["OPERATIONS"]
 
@@ -57,6 +71,18 @@ async def stats(service: Service, request: Request) -> Answer:
     return Answer(200, encode(stats_out(await service.client.stats())))
 
 
+@OPERATIONS.add("GET", "/v1/status", gives={200: StatusOut}, problems=(400, 503))
+async def status(service: Service, request: Request) -> Answer:
+    """What is wrong, the worst first, and what to do
+
+    The list that `delayq doctor` prints, too: Redis, owners, circuits, what workers say of themselves, lateness, accounts.
+    It is looked at once a second at most, however many ask.
+    """
+    request.caller.need_everywhere("read")
+    request.query()
+    return Answer(200, encode(status_out(await service.findings.get())))
+
+
 @OPERATIONS.add("GET", "/livez", gives={200: HealthOut}, open=True)
 async def livez(_service: Service, _request: Request) -> Answer:
     """Whether the process answers"""
@@ -68,12 +94,19 @@ async def readyz(service: Service, _request: Request) -> Answer:
     """Whether messages can be taken and kept
 
     503 says in `missing` what there is to do: Redis answers, keeps an append-only file, never evicts, has the
-    layout that this process expects, and every message that was scheduled is accounted for.
+    layout that this process expects, and every message that was scheduled is accounted for. `findings` is what
+    /v1/status has; where the API takes keys, without its words.
     """
-    lacking = await service.readiness.missing()
+    lacking, found = await asyncio.gather(service.readiness.missing(), service.findings.get())
+    findings = [_shown(one, service.door.open) for one in status_out(found).findings] or UNSET
     if lacking:
-        raise Problem("not-ready", "; ".join(lacking), missing=lacking)
-    return Answer(200, encode(HealthOut("ready")))
+        raise Problem("not-ready", "; ".join(lacking), missing=lacking, findings=findings)
+    return Answer(200, encode(HealthOut("ready", findings)))
+
+
+def _shown(finding: FindingOut, open: bool) -> FindingOut:
+    """To whoever asks: the words may name targets and topics."""
+    return finding if open else FindingOut(finding.severity, finding.code, finding.runbook)
 
 
 @OPERATIONS.add("GET", "/metrics", gives={200: None})

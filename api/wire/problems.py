@@ -18,6 +18,7 @@ from delayq import (
     StoreFull,
     StoreUnavailable,
 )
+from delayq.text.answers import FindingOut
 
 __all__ = ["KINDS", "Headers", "Problem", "ProblemOut", "problem_of"]
 
@@ -64,6 +65,7 @@ class ProblemOut(msgspec.Struct, rename="camel", omit_defaults=True):
     state: str | UnsetType = UNSET
     missing: list[str] | UnsetType = UNSET
     results: list[Any] | UnsetType = UNSET
+    findings: list[FindingOut] | UnsetType = UNSET
 
 
 class Problem(Exception):
@@ -81,6 +83,7 @@ class Problem(Exception):
         state: str | UnsetType = UNSET,
         missing: list[str] | UnsetType = UNSET,
         results: list[Any] | UnsetType = UNSET,
+        findings: list[FindingOut] | UnsetType = UNSET,
     ) -> None:
         super().__init__(detail)
         status, title = KINDS[kind]
@@ -88,7 +91,9 @@ class Problem(Exception):
         if status in (429, 503, 507):
             headers += ((b"retry-after", b"%d" % retry_after),)
         self.headers = headers
-        self.out = ProblemOut(f"urn:delayq:problem:{kind}", title, status, detail, field, id, state, missing, results)
+        self.out = ProblemOut(
+            f"urn:delayq:problem:{kind}", title, status, detail, field, id, state, missing, results, findings
+        )
 
 
 def problem_of(error: Exception) -> Problem:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from api.wire.problems import ProblemOut
-from delayq.text.answers import Ms, Time
+from delayq.text.answers import FindingOut, Ms, Time
 
 __all__ = ["BatchOut", "EndedOut", "HealthOut", "ItemOut", "ResultOut", "ResultsOut"]
 
@@ -57,7 +57,8 @@ class ResultsOut(msgspec.Struct):
     results: list[ResultOut]
 
 
-class HealthOut(msgspec.Struct):
-    """It answers."""
+class HealthOut(msgspec.Struct, omit_defaults=True):
+    """It answers. `findings` is what is wrong all the same; without `text` where the API takes keys."""
 
     status: str
+    findings: list[FindingOut] | UnsetType = UNSET

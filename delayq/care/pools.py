@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from delayq.care.check import FAIL, OK, WARN, Check
+from delayq.client.findings import FAIL, OK, WARN, Check
 from delayq.store import commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.store import Store

@@ -36,6 +36,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "reschedule": "messages:reschedule",
     "get": "messages:get",
     "find": "messages:find",
+    "status": "status:status",
     "stats": "queues:stats",
     "queues": "queues:queues",
     "nodes": "queues:nodes",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from delayq.client import operations
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
+from delayq.client.findings import Finding, findings, read_facts
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.plan import Context, Plan
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
@@ -86,13 +87,7 @@ class AsyncCalls:
                 context.layouts.take(listed)
 
     async def _run(self, plan: Plan[T]) -> T:
-        try:
-            wanted = next(plan)
-            while True:
-                wanted = plan.send(await self.store.run_many(wanted))
-        except StopIteration as end:
-            result: T = end.value
-            return result
+        return await self.store.follow(plan)
 
     async def run(self, make: Callable[[Context], Plan[T]]) -> T:
         """Run a plan that is not among the methods here, such as `delayq.client.schedule.schedule_ready`."""
@@ -218,6 +213,10 @@ class AsyncCalls:
     async def routes(self) -> list[RouteState]:
         """The routes, their circuits as live workers tell of them, and how much is parked for each."""
         return await self._run(operations.routes(await self.reading()))
+
+    async def status(self) -> list[Finding]:
+        """What is wrong, the worst first, and what to do."""
+        return findings(await self._run(read_facts(self._setup.settings)))
 
     async def close(self) -> None:
         """Close the connections."""

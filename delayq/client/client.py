@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from delayq.client import operations
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
+from delayq.client.findings import Finding, findings, read_facts
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.plan import Context, Plan
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
@@ -87,13 +88,7 @@ class Client:
                 context.layouts.take(listed)
 
     def _run(self, plan: Plan[T]) -> T:
-        try:
-            wanted = next(plan)
-            while True:
-                wanted = plan.send(self.store.run_many(wanted))
-        except StopIteration as end:
-            result: T = end.value
-            return result
+        return self.store.follow(plan)
 
     def run(self, make: Callable[[Context], Plan[T]]) -> T:
         """Run a plan that is not among the methods here, such as `delayq.client.schedule.schedule_ready`."""
@@ -219,6 +214,10 @@ class Client:
     def routes(self) -> list[RouteState]:
         """The routes, their circuits as live workers tell of them, and how much is parked for each."""
         return self._run(operations.routes(self.reading()))
+
+    def status(self) -> list[Finding]:
+        """What is wrong, the worst first, and what to do."""
+        return findings(self._run(read_facts(self._setup.settings)))
 
     def close(self) -> None:
         """Close the connections."""

@@ -288,12 +288,17 @@ class RouteState(msgspec.Struct, frozen=True, kw_only=True):
 
 def routes(context: Context) -> Plan[list[RouteState]]:
     """The routes in the order of the workers' tables; then those that only parked messages know, by name."""
-    live = [line for line in (yield from nodes(context)).values() if not line.stale]
-    queues = yield from every_queue(context, commands.stats)
+    lines = yield from nodes(context)
+    return (yield from route_states(lines, (yield from stats(context))))
+
+
+def route_states(lines: Mapping[str, NodeLine], queues: Iterable[QueueStats]) -> Plan[list[RouteState]]:
+    """The same, of lines and figures that were read already."""
+    live = [line for line in lines.values() if not line.stale]
     sets = [
-        (queue, name)
-        for queue, stats in queues.items()
-        for name in stats.parked_sets
+        (one.queue, name)
+        for one in queues
+        for name in one.parked_sets
         if name.startswith(OF_ROUTE) and name != OF_ROUTE + NO_ROUTE
     ]
     parked = dict.fromkeys((one.name for line in live for one in line.routes), 0)

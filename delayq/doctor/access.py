@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from delayq.care.check import OK, WARN, Check
+from delayq.client.findings import OK, WARN, Check
 from delayq.config import Settings
 from delayq.errors import StoreError
 from delayq.store.commands import plain

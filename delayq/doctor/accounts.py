@@ -1,26 +1,15 @@
-"""Whether all messages are accounted for, and how to go on when some are not."""
+"""How to go on when messages are missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from delayq.care.audit import unaccounted
-from delayq.care.check import FAIL, OK, WARN, Check
+from delayq.client.findings import OK, WARN, Check
 from delayq.store import commands
-from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 
-__all__ = ["check_accounts", "write_off"]
-
-_GOOD = Check("accounts", OK, "every message that was scheduled has ended or is there")
-
-
-def check_accounts(stats: Sequence[QueueStats]) -> Iterator[Check]:
-    """A check for each queue whose messages are not all accounted for; a single good one if they are."""
-    sentences = [sentence for one in stats if (sentence := unaccounted(one))]
-    mend = "see who deleted or edited keys of delayq's, restore what can be; delayq doctor --repair writes off the rest"
-    yield from [Check("accounts", FAIL, sentence, mend) for sentence in sentences] or [_GOOD]
+__all__ = ["write_off"]
 
 
 def write_off(store: Store, queues: Sequence[int]) -> Iterator[Check]:
@@ -31,4 +20,4 @@ def write_off(store: Store, queues: Sequence[int]) -> Iterator[Check]:
             what = "missing" if count > 0 else "there without having been scheduled"
             yield Check("accounts", WARN, f"queue {queue}: wrote off {abs(count)} messages that were {what}")
     if not any(missing):
-        yield _GOOD
+        yield Check("accounts", OK, "every message that was scheduled has ended or is there")

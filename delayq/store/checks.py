@@ -47,6 +47,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     policy: str | None
     max_memory: int | None
     used_memory: int
+    machine_memory: int = 0  # 0: it does not say
     role: str
     loading: bool
     replicas: int = 0
@@ -73,6 +74,7 @@ def weakest(servers: list[ServerSettings]) -> ServerSettings:
         policy=next((one.policy for one in servers if one.policy not in (None, "noeviction")), first.policy),
         max_memory=fullest.max_memory,
         used_memory=fullest.used_memory,
+        machine_memory=fullest.machine_memory,
         role=next((one.role for one in servers if one.role not in ("master", "unknown")), first.role),
         loading=any(one.loading for one in servers),
         replicas=min(one.replicas for one in servers),
@@ -108,6 +110,7 @@ def _read(reply: Any) -> ServerSettings:
         policy=info.get("maxmemory_policy"),
         max_memory=int(info["maxmemory"]) if "maxmemory" in info else None,
         used_memory=int(info.get("used_memory", 0)),
+        machine_memory=int(info.get("total_system_memory", 0)),
         role=info.get("role", "unknown"),
         loading=info.get("loading") == "1",
         replicas=int(info.get("connected_slaves", 0)),

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
+from delayq.client.findings import Finding
 from delayq.client.operations import RouteState
 from delayq.codec import BODY_JSON, Record
 from delayq.nodes import NodeLine, owners_of
@@ -17,9 +18,10 @@ from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
-    "DeadLetterOut", "DeadLettersOut", "FoundOut", "MessageOut", "Ms", "NodeOut", "NodesOut", "QueuesOut", "RouteOut",
-    "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "Time", "dead_letter_out", "instant", "nodes_out",
-    "queues_out", "routes_out", "scheduled_out", "state_out", "stats_out",
+    "DeadLetterOut", "DeadLettersOut", "FindingOut", "FoundOut", "MessageOut", "Ms", "NodeOut", "NodesOut", "QueuesOut",
+    "RouteOut", "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "StatusOut", "Time", "dead_letter_out",
+    "finding_out", "instant", "nodes_out", "queues_out", "routes_out", "scheduled_out", "state_out", "stats_out",
+    "status_out",
 ]  # fmt: skip
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
@@ -188,6 +190,25 @@ class StatsOut(msgspec.Struct, rename="camel"):
     counters: dict[str, int]
 
 
+class FindingOut(msgspec.Struct, omit_defaults=True):
+    """Something that is wrong: since when, what it is about, and in `text` what to do. `runbook` is a section of the docs."""
+
+    severity: Annotated[str, Meta(description="critical or warning")]
+    code: Annotated[str, Meta(description="which check has found it")]
+    runbook: str
+    text: str | UnsetType = UNSET
+    since: Time | UnsetType = UNSET
+    topic: str | UnsetType = UNSET
+    queue: int | UnsetType = UNSET
+    node: str | UnsetType = UNSET
+
+
+class StatusOut(msgspec.Struct):
+    """What is wrong, the worst first; nothing when all is well."""
+
+    findings: list[FindingOut]
+
+
 def scheduled_out(scheduled: Scheduled) -> ScheduledOut:
     """A message that was taken, now or before."""
     window = UNSET if scheduled.window is None else scheduled.window
@@ -319,3 +340,15 @@ def stats_out(queues: list[QueueStats]) -> StatsOut:
         remembered=sum(queue.remembered for queue in queues),
         counters=counters,
     )
+
+
+def status_out(findings: Iterable[Finding]) -> StatusOut:
+    """What is wrong."""
+    return StatusOut([finding_out(one) for one in findings])
+
+
+def finding_out(finding: Finding) -> FindingOut:
+    """One thing that is wrong; what is not known is left out."""
+    known = {name: value for name in ("topic", "queue", "node") if (value := getattr(finding, name)) is not None}
+    since = UNSET if finding.since is None else format_instant(finding.since)
+    return FindingOut(finding.severity, finding.code, finding.runbook, finding.text, since, **known)

@@ -40,3 +40,10 @@ def test_every_file_of_the_code_that_a_page_names_is_there(page: Path) -> None:
     folders = "delayq|api|workers|coordinator|testbed|devtools|tests"
     for name in re.findall(rf"`((?:{folders})/[\w./-]+)(?:::\w+)?`", page.read_text(encoding="utf-8")):
         assert (ROOT / name).exists(), f"{page.name}: there is no {name}"
+
+
+def test_every_finding_leads_into_the_runbook() -> None:
+    sources = (ROOT / "delayq").rglob("*.py")
+    named = {name for path in sources for name in re.findall(r'runbook="(\w+)"', path.read_text(encoding="utf-8"))}
+    assert len(named) > 5
+    assert named <= anchors_of(ROOT / "docs" / "runbook.md")

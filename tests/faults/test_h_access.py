@@ -10,7 +10,7 @@ import redis
 from structlog.testing import capture_logs
 
 from api.auth.rates import Attempts
-from delayq.care.check import Check
+from delayq.client.findings import Check
 from delayq.config import Settings, load_settings
 from delayq.doctor.access import check_password, check_zookeeper
 from delayq.store.connect.store import Store

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from delayq.config import Settings
 from delayq.embedded.processes import free_port
+from workers.node.complaints import complaints
 from workers.node.node import Node
 from workers.telemetry import health
 
@@ -37,6 +38,6 @@ def test_a_worker_answers_at_the_address_that_it_tells(host: str) -> None:
 def test_a_queue_that_cannot_be_pulled_is_named_unless_redis_is_away_altogether() -> None:
     job = Mock(stuck=False, pulls_fail="WRONGTYPE of some key")
     node = Mock(spec=Node, ready=True, jobs={3: job}, watch=None, skew=Mock(far=False), redis_clock=Mock(answers=True))
-    assert health.complaints(node) == ["queue 3: nothing can be pulled: WRONGTYPE of some key"]
+    assert complaints(node) == ["queue 3: nothing can be pulled: WRONGTYPE of some key"]
     node.redis_clock.answers = False
-    assert health.complaints(node) == ["Redis does not answer"]
+    assert complaints(node) == ["Redis does not answer"]

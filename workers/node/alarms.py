@@ -10,7 +10,7 @@ from itertools import islice
 
 import structlog
 
-from delayq.care.audit import Audit
+from delayq.care.accounts import Accounts
 from delayq.clock import Clock
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.store import checks, commands
@@ -91,7 +91,7 @@ class Alarms:
         self._clock = clock
         self._streams = streams
         self._fsync = fsync
-        self._audit = Audit()
+        self._accounts = Accounts()
         self._rewriting = Rewriting(store)
         self._ask_server_at = self._look_at = clock.monotonic()
         self._lost: dict[str, str] = {}
@@ -127,7 +127,7 @@ class Alarms:
         stats = self.stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)
         self.parked = sum(one.parked for one in stats)
         self._look_at_streams()
-        found = self._audit.look(stats)
+        found = self._accounts.look(stats)
         self.missing, self._lost = found.missing, found.lost
 
     def _look_at_streams(self) -> None:

@@ -21,6 +21,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets import open_target
 from workers.node.alarms import Alarms
+from workers.node.complaints import own_complaints
 from workers.node.janitor import Janitor
 from workers.node.layouts import LayoutWatch, numbers_of
 from workers.node.ownership import Ownership
@@ -94,7 +95,13 @@ class Node:
         self.coordinator: Coordinator | None = None
         self._forwarders: dict[str, Forwarder] = {}
         self._line = StatusLine(
-            self.store, settings, self.skew, self._clock, routes=self.routes, forwarders=self._forwarders
+            self.store,
+            settings,
+            self.skew,
+            self._clock,
+            routes=self.routes,
+            forwarders=self._forwarders,
+            complaints=partial(own_complaints, self),
         )
         self._policy = Policy(
             window=settings.window,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 
 import msgspec
@@ -21,6 +21,7 @@ __all__ = ["StatusLine"]
 
 EVERY = 5_000  # ms
 SILENT = 3_600_000  # ms after which the line of another node is removed
+MOST_COMPLAINTS = 20
 TIDY = 60_000  # ms between two looks for such lines, at a page of them
 
 
@@ -39,6 +40,7 @@ class StatusLine:
         *,
         routes: Routes,
         forwarders: Mapping[str, Forwarder],
+        complaints: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -46,6 +48,7 @@ class StatusLine:
         self._clock = clock
         self._routes = routes
         self._forwarders = forwarders
+        self._complaints = complaints
         self._started = clock.now()
         self._published_at: int | None = None
         self._tidy_at = clock.monotonic()
@@ -72,6 +75,7 @@ class StatusLine:
                 },
                 "handed_over": ownership.handed_over,
                 "routes": [self._route(route) for route in self._routes.table],
+                "complaints": [text[:LONGEST_REASON] for text in self._complaints()[:MOST_COMPLAINTS]],
             }
         )
         self._store.run(commands.publish_node(settings.node, line))

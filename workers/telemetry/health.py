@@ -11,34 +11,12 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from delayq.errors import ConfigError
+from workers.node.complaints import complaints
 from workers.node.node import Node
-from workers.node.redis_clock import FAR
 
-__all__ = ["complaints", "serve"]
+__all__ = ["serve"]
 
 TIMEOUT = 10.0
-
-
-def complaints(node: Node) -> list[str]:
-    """What keeps a worker from doing its work well, a sentence each; nothing when all is well."""
-    found = []
-    if not node.ready:
-        found.append("this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper")
-    if not node.redis_clock.answers:
-        found.append("Redis does not answer")
-    if node.skew.far:
-        off = f"{abs(node.skew.ms)} ms {'behind' if node.skew.ms > 0 else 'ahead of'} that of Redis"
-        found.append(f"the clock of this worker is {off}, and {FAR} is too much: synchronise both clocks (NTP)")
-    for queue, job in sorted(node.jobs.items()):
-        if not job.alive and not job.finished:
-            found.append(f"queue {queue}: the thread that pulls it has ended")
-        if job.stuck:
-            found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
-        if job.pulls_fail is not None and node.redis_clock.answers:
-            found.append(f"queue {queue}: nothing can be pulled: {job.pulls_fail}")
-    if node.watch is not None:
-        found += list(node.watch.alarms.values())
-    return found
 
 
 def serve(host: str, port: int, node: Node, registry: CollectorRegistry) -> None:

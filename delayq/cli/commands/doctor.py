@@ -6,13 +6,13 @@ import sys
 from contextlib import closing
 from typing import Annotated
 
-import msgspec
-
 from delayq.cli.options import AsJson, RedisUrl, option, settings_of
 from delayq.cli.progress import TransientLine
+from delayq.client.findings import worst_first
 from delayq.clock import SystemClock
 from delayq.doctor import FAIL, Check, examine
 from delayq.store.connect.store import Store
+from delayq.text.answers import status_out
 from delayq.text.output import Output, say, visible
 
 __all__ = ["doctor"]
@@ -40,7 +40,9 @@ def doctor(
                 _print(output, check)
     failed = any(check.result == FAIL for check in checks)
     if json:
-        output.json({"healthy": not failed, "checks": [msgspec.to_builtins(check) for check in checks]})
+        told = [{name: getattr(check, name) for name in ("name", "result", "text", "mend")} for check in checks]
+        findings = status_out(worst_first(checks)).findings
+        output.json({"healthy": not failed, "checks": told, "findings": findings})
     return 1 if failed else 0
 
 

@@ -9,7 +9,7 @@ goes on as the next incarnation.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeVar
@@ -92,6 +92,16 @@ class AsyncStore:
         A lazy iterable is drawn from while the server works on what was sent before.
         """
         return await self._run_until(inf, commands)
+
+    async def follow(self, plan: Generator[Iterable[Command[Any]], list[Any], T]) -> T:
+        """Run a plan: what it yields, until it returns."""
+        try:
+            wanted = next(plan)
+            while True:
+                wanted = plan.send(await self.run_many(wanted))
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     async def _run_until(self, until: float, commands: Iterable[Command[Any]]) -> list[Any]:
         if self._cluster is not None:

@@ -10,7 +10,7 @@ goes on as the next incarnation.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeVar
@@ -93,6 +93,16 @@ class Store:
         A lazy iterable is drawn from while the server works on what was sent before.
         """
         return self._run_until(inf, commands)
+
+    def follow(self, plan: Generator[Iterable[Command[Any]], list[Any], T]) -> T:
+        """Run a plan: what it yields, until it returns."""
+        try:
+            wanted = next(plan)
+            while True:
+                wanted = plan.send(self.run_many(wanted))
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
     def _run_until(self, until: float, commands: Iterable[Command[Any]]) -> list[Any]:
         if self._cluster is not None:

@@ -13,25 +13,26 @@ from collections.abc import Sequence
 
 import msgspec
 
+from delayq.client.findings.queues import unaccounted
 from delayq.store.commands import QueueStats
 
-__all__ = ["Audit", "Findings", "unaccounted"]
+__all__ = ["Accounts", "Found"]
 
 
-class Findings(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct, frozen=True):
     """What a look has found: `lost`, by what it is about, holds until it is mended."""
 
     missing: int
     lost: dict[str, str]
 
 
-class Audit:
+class Accounts:
     """Compares the figures of the queues with each other, and looks whether they are the queues that they were."""
 
     def __init__(self) -> None:
         self._born: dict[int, str] = {}
 
-    def look(self, stats: Sequence[QueueStats]) -> Findings:
+    def look(self, stats: Sequence[QueueStats]) -> Found:
         """What is wrong with the queues, whose figures were just read."""
         lost: dict[str, str] = {}
         gone: list[int] = []
@@ -48,13 +49,4 @@ class Audit:
                 f"{which} not what this process has seen before (FLUSHALL, DEL, another Redis), and what was there is "
                 "gone: restore a backup, or start this process again to go on without"
             )
-        return Findings(sum(one.missing for one in stats if one.missing > 0), lost)
-
-
-def unaccounted(stats: QueueStats) -> str:
-    """What does not agree among the figures of one queue, in a sentence; nothing if they agree."""
-    if stats.missing > 0:
-        return f"{stats.missing} messages are missing from queue {stats.queue}: scheduled, not ended, and not there"
-    if stats.missing < 0:
-        return f"queue {stats.queue} has {-stats.missing} messages more than were scheduled: its counters were deleted or edited"
-    return ""
+        return Found(sum(one.missing for one in stats if one.missing > 0), lost)

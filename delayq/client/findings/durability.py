@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from delayq.care.check import FAIL, OK, WARN, Check
-from delayq.config import Settings
+from collections.abc import Iterator
+
+from delayq.client.findings.check import FAIL, OK, WARN, Check
+from delayq.client.findings.facts import Facts
 from delayq.errors import ConfigError
 from delayq.store import checks
-from delayq.store.connect.store import Store
 
 __all__ = ["check_durability"]
 
 
-def check_durability(store: Store, settings: Settings) -> Check:
-    """Whether DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC can be kept; raises StoreError."""
-    server = checks.told(store.run_many(checks.questions("always")))
+def check_durability(facts: Facts) -> Iterator[Check]:
+    """Whether DELAYQ_MIN_REPLICAS and DELAYQ_FSYNC can be kept."""
+    yield _durability(facts)
+
+
+def _durability(facts: Facts) -> Check:
+    server, settings = facts.server, facts.settings
     policy = server.appendfsync or "unknown"  # not every user may ask
     if settings.fsync == "always":
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from delayq.care.audit import Audit
+from delayq.care.accounts import Accounts
 from delayq.store.commands import COUNTERS, QueueStats
 
 
@@ -33,7 +33,7 @@ def numbered(*figures: QueueStats) -> list[QueueStats]:
 
 
 def test_what_agrees_is_not_worth_a_word() -> None:
-    audit = Audit()
+    audit = Accounts()
     for one in (
         figures(None),
         figures(scheduled=9, pool=9),
@@ -45,7 +45,7 @@ def test_what_agrees_is_not_worth_a_word() -> None:
 
 
 def test_messages_that_are_missing_are_told_at_every_look() -> None:
-    audit = Audit()
+    audit = Accounts()
     for _ in range(2):
         found = audit.look(numbered(figures(), figures(scheduled=9, pool=5, forwarded=1), figures(scheduled=2, pool=1)))
         assert found.missing == 4
@@ -54,13 +54,13 @@ def test_messages_that_are_missing_are_told_at_every_look() -> None:
 
 
 def test_more_messages_than_were_scheduled_are_told_and_do_not_make_up_for_missing_ones() -> None:
-    found = Audit().look(numbered(figures(scheduled=3), figures(pool=3)))
+    found = Accounts().look(numbered(figures(scheduled=3), figures(pool=3)))
     assert found.missing == 3
     assert "3 messages more" in found.lost["missing 1"]
 
 
 def test_a_queue_that_was_deleted_is_told_until_its_data_are_back() -> None:
-    audit = Audit()
+    audit = Accounts()
     before = figures("1", scheduled=9, pool=9)
     for emptied in (figures(None), figures("2"), figures("2", scheduled=50, pool=50)):
         assert audit.look(numbered(before)).lost == {}
@@ -74,13 +74,13 @@ def test_a_queue_that_was_deleted_is_told_until_its_data_are_back() -> None:
 
 
 def test_all_queues_that_were_deleted_are_told_in_one_sentence() -> None:
-    audit = Audit()
+    audit = Accounts()
     audit.look(numbered(figures("1"), figures("1"), figures("1")))
     found = audit.look(numbered(figures("1"), figures(None), figures("3")))
     assert found.lost["gone"].startswith("2 queues (1 and others) are not what")
 
 
 def test_a_queue_that_is_claimed_for_the_first_time_is_no_other_one() -> None:
-    audit = Audit()
+    audit = Accounts()
     assert audit.look(numbered(figures(None, scheduled=1, pool=1))).lost == {}
     assert audit.look(numbered(figures("1", scheduled=1, pool=1))).lost == {}

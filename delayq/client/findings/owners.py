@@ -7,11 +7,10 @@ from typing import Final
 
 import msgspec
 
-from delayq.care.check import FAIL, OK, WARN, Check, name_queues
-from delayq.nodes import LINE_AGE, NodeLine, era_of, owners_of, read_nodes
-from delayq.store import commands
+from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
+from delayq.client.findings.facts import Facts
+from delayq.nodes import LINE_AGE, NodeLine, era_of, owners_of
 from delayq.store.commands import QueueStats
-from delayq.store.connect.store import Store
 
 __all__ = ["check_owners"]
 
@@ -43,12 +42,11 @@ class _Seen(msgspec.Struct, frozen=True):
         return owned.since is not None and self.now - owned.since > LINE_AGE
 
 
-def check_owners(store: Store, stats: Sequence[QueueStats]) -> Iterator[Check]:
+def check_owners(facts: Facts) -> Iterator[Check]:
     """A check for each thing that is wrong with who owns the queues; a single good one if nothing is."""
-    lines, now = store.run(commands.nodes()), store.run(commands.redis_now())
-    live = [line for line in read_nodes(lines, now).values() if not line.stale]
-    owners = owners_of(live, {one.queue: one.epoch for one in stats})
-    seen = _Seen(live, {one.queue: one for one in stats}, owners, store.run(commands.era()), now)
+    live, stats = facts.live, {one.queue: one for one in facts.stats}
+    owners = owners_of(live, {one.queue: one.epoch for one in facts.stats})
+    seen = _Seen(live, stats, owners, facts.era, facts.now)
     found = [*_lacking(seen), *_owned_beyond_the_era(seen), *_not_let_go(seen)]
     yield from found or [Check("owners", OK, f"every queue has an owner: {', '.join(sorted(set(owners.values())))}")]
 
@@ -68,7 +66,9 @@ def _lacking(seen: _Seen) -> Iterator[Check]:
         text += f", though {_names([line.node for line in seen.live])} live{off}: {cause}"
     else:
         mend = "start a worker (python -m workers), or see why the one that runs does not take them"
-    yield Check("owners", FAIL if waiting else WARN, text, mend)
+    single = lacking[0] if len(lacking) == 1 else None
+    section = "delayqqueuewithoutowner" if seen.live else "delayqnoworker"
+    yield Check("owners", FAIL if waiting else WARN, text, mend, queue=single, runbook=section)
 
 
 def _cause(seen: _Seen, lacking: Sequence[int]) -> tuple[str, str]:
@@ -94,7 +94,7 @@ def _owned_beyond_the_era(seen: _Seen) -> Iterator[Check]:
     """Queues that are owned, but that another node could not take over."""
     if later := [queue for queue in seen.later() if queue in seen.owners]:
         text = f"{name_queues(later)} owned under an epoch {_LATER.format(era=seen.era)}: ZooKeeper gives none above it"
-        yield Check("owners", WARN, text, _BUMP)
+        yield Check("owners", WARN, text, _BUMP, runbook="delayqqueuewithoutowner")
 
 
 def _not_let_go(seen: _Seen) -> Iterator[Check]:
@@ -107,7 +107,7 @@ def _not_let_go(seen: _Seen) -> Iterator[Check]:
     for node, queues in old.items():
         text = f"{node} was fenced off from {name_queues(queues)} more than 15 s ago and does not let go"
         mend = f"see the log of {node}, and start it again: what it forwards there, its successor forwards, too"
-        yield Check("owners", WARN, text, mend)
+        yield Check("owners", WARN, text, mend, node=node, runbook="delayqownerschange")
 
 
 def _names(nodes: Sequence[str]) -> str:

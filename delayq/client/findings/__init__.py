@@ -1,0 +1,57 @@
+"""What is wrong, the worst first, with what to do: one list for `GET /v1/status`, `/readyz` and `delayq doctor`.
+
+A check goes by `Facts` alone. To add one: a function here or beside, and its place in `SERVER` or `QUEUES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from delayq.client.findings.check import CRITICAL, FAIL, OK, WARN, Check, Finding
+from delayq.client.findings.durability import check_durability
+from delayq.client.findings.facts import Facts, read_facts
+from delayq.client.findings.owners import check_owners
+from delayq.client.findings.queues import (
+    check_accounts,
+    check_late,
+    check_layout,
+    check_parked_routes,
+    check_parked_streams,
+    check_reshard,
+)
+from delayq.client.findings.server import check_server
+from delayq.client.findings.workers import check_circuits, check_complaints, check_silent
+
+__all__ = [
+    "FAIL", "OK", "QUEUES", "SERVER", "WARN", "Check", "Facts", "Finding", "away", "findings", "read_facts", "worst_first",
+]  # fmt: skip
+
+Look = Callable[[Facts], Iterator[Check]]
+
+#: Of the server; then of the queues, which are looked at where this delayq knows the layout.
+SERVER: Final[tuple[Look, ...]] = (check_server, check_durability, check_layout)
+QUEUES: Final[tuple[Look, ...]] = (
+    check_reshard, check_owners, check_parked_routes, check_parked_streams, check_circuits, check_complaints,
+    check_silent, check_late, check_accounts,
+)  # fmt: skip
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """What is wrong, the worst first, and of what is as bad, what has been so for longest."""
+    looks = SERVER + (QUEUES if facts.layouts else ())
+    return worst_first(check for look in looks for check in look(facts))
+
+
+def worst_first(checks: Iterable[Check]) -> list[Finding]:
+    """Those that are not good, in order."""
+    found = [Finding.of(check) for check in checks if check.result != OK]
+    return sorted(found, key=lambda one: (one.severity != CRITICAL, one.since is None, one.since or 0))
+
+
+def away(error: Exception, since: int) -> list[Finding]:
+    """What is wrong when nothing can be read."""
+    mend = "see whether it runs, and whether this machine reaches it"
+    return [
+        Finding.of(Check("redis", FAIL, f"Redis tells nothing: {error}", mend, since=since, runbook="delayqredisdown"))
+    ]

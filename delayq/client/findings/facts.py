@@ -1,0 +1,71 @@
+"""What checks go by: everything that Redis tells, read in three trips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from delayq.client.operations import RouteState, route_states
+from delayq.client.plan import Plan
+from delayq.config import Settings
+from delayq.nodes import NodeLine, read_nodes
+from delayq.store import checks, commands
+from delayq.store.checks import ServerSettings
+from delayq.store.commands import LAYOUT_VERSION, QueueStats, plain
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import META, Layout, queue_keys, read_layouts
+
+__all__ = ["Facts", "read_facts"]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """As they were at `now`, Unix ms by the clock of Redis. Without layouts that this delayq knows, of the server only."""
+
+    settings: Settings
+    now: int
+    server: ServerSettings
+    version: str
+    layouts: tuple[Layout, ...]
+    era: int
+    nodes: dict[str, NodeLine]
+    stats: Sequence[QueueStats]
+    routes: Sequence[RouteState]
+
+    @property
+    def live(self) -> list[NodeLine]:
+        """The nodes whose lines are not stale."""
+        return [line for line in self.nodes.values() if not line.stale]
+
+
+def _meta(reply: Any) -> tuple[str, str, int]:
+    listed, version, era = ("" if one is None else one.decode() for one in reply)
+    return listed, version, int(era or 0)
+
+
+def read_facts(settings: Settings) -> Plan[Facts]:
+    """Read them, and write nothing; raises StoreError."""
+    questions = checks.questions("always")
+    answers = yield [
+        commands.redis_now(), plain("HMGET", META, "layouts", "version", "era", read=_meta), commands.nodes(), *questions
+    ]  # fmt: skip
+    now, (listed, version, era), lines = all_good(answers[:3])
+    layouts = read_layouts(listed) if version == LAYOUT_VERSION else ()
+    nodes = read_nodes(lines, now)
+    stats: list[QueueStats] = []
+    routes: list[RouteState] = []
+    if layouts:
+        stats = all_good((yield [commands.stats(queue_keys(one)) for layout in layouts for one in layout.numbers]))
+        routes = yield from route_states(nodes, stats)
+    return Facts(
+        settings=settings,
+        now=now,
+        server=checks.told(answers[3:]),
+        version=version if listed else "",
+        layouts=layouts,
+        era=era,
+        nodes=nodes,
+        stats=stats,
+        routes=routes,
+    )

@@ -1,0 +1,131 @@
+"""What Redis says of the queues as a whole: their layout, what is parked, what is late, whether all is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from delayq.client.findings.check import FAIL, OK, WARN, Check, name_queues
+from delayq.client.findings.facts import Facts
+from delayq.store.commands import LAYOUT_VERSION, QueueStats
+from delayq.targets.redis_stream.target import is_local
+
+__all__ = [
+    "LATE",
+    "check_accounts",
+    "check_late",
+    "check_layout",
+    "check_parked_routes",
+    "check_parked_streams",
+    "check_reshard",
+    "unaccounted",
+]
+
+LATE: Final = 15_000  # ms for which a message is due before anybody is told
+
+
+def check_layout(facts: Facts) -> Iterator[Check]:
+    """Whether this delayq knows what is there."""
+    version, layouts, wanted = facts.version, facts.layouts, facts.settings.queues
+    if not version:
+        text = "this Redis has no queues yet: nothing was ever scheduled in it, and no worker was started"
+        yield Check("layout", WARN, text, "if there should be some, see whether this is the right Redis")
+        return
+    if version != LAYOUT_VERSION:
+        text = f"this Redis has layout version {version}, this delayq knows {LAYOUT_VERSION}"
+        yield Check("layout", FAIL, text, "use the version of delayq that the workers have")
+        return
+    text = f"layout version {version}, {layouts[-1].queues} queues"
+    if wanted is not None and wanted not in [layout.queues for layout in layouts]:
+        yield Check("layout", FAIL, f"{text}, but DELAYQ_QUEUES is {wanted}", "unset DELAYQ_QUEUES")
+    elif wanted is not None and wanted != layouts[-1].queues:
+        text += f", but DELAYQ_QUEUES is still {wanted}: once the old queues are gone, nothing starts with it"
+        yield Check("layout", WARN, text, "unset DELAYQ_QUEUES")
+    else:
+        yield Check("layout", OK, text)
+
+
+def check_reshard(facts: Facts) -> Iterator[Check]:
+    """How far queues have been resharded; nothing if they never were, or are done with it."""
+    newest, stats = facts.layouts[-1], facts.stats
+    shut = [one.queue for one in stats if one.closed and one.queue in newest.numbers]
+    if shut:
+        text = f"{name_queues(shut)} closed, though delayq:meta lists no newer layout: nothing can be scheduled there"
+        mend = "run the `delayq reshard` again that was run last: what a newer layout has is found again"
+        yield Check("reshard", FAIL, text, mend)
+    old = [one for one in stats if one.queue not in newest.numbers]
+    if not old:
+        return
+    unfinished = [one.queue for one in old if not one.closed]
+    if unfinished:
+        text = f"{name_queues(unfinished)} of an older layout open still: a reshard was broken off"
+        yield Check("reshard", WARN, text, f"delayq reshard --queues {newest.queues}")
+        return
+    waiting = sum(one.scheduled + one.parked + one.dead for one in old)
+    text = f"{name_queues([one.queue for one in old])} of older layouts closed, with {waiting} messages still in them"
+    yield Check("reshard", OK, text)
+
+
+def check_parked_routes(facts: Facts) -> Iterator[Check]:
+    """Whether something waits for a target that the route table does not know."""
+    known = {route.name for route in facts.settings.route_table().table}
+    gone: dict[str, list[int]] = {}
+    for one in facts.stats:
+        for name in one.parked_sets:
+            if name.startswith("t:") and name[2:] not in known:
+                gone.setdefault(name[2:], []).append(one.queue)
+    if not gone:
+        yield Check("parked", OK, "nothing is parked for a route that is gone")
+        return
+    named = "; ".join(f"{name} in {name_queues(queues)}" for name, queues in sorted(gone.items()))
+    text = f"messages are parked for routes that DELAYQ_ROUTES does not have: {named}"
+    mend = "workers route them again by their own table: start one, or give this machine that table"
+    yield Check("parked", WARN, text, mend)
+
+
+def check_parked_streams(facts: Facts) -> Iterator[Check]:
+    """A check for each route into streams of this Redis for which messages wait: nothing else sets them aside."""
+    for route in facts.settings.route_table().table:
+        if not is_local(route, facts.settings.redis_url):
+            continue
+        if waiting := [one.queue for one in facts.stats if f"t:{route.name}" in one.parked_sets]:
+            text = f"messages of route {route.name} are parked in {name_queues(waiting)}: their streams take nothing"
+            mend = "let delayq's user write to the topics' keys, or see stream_refuses in the log of the workers"
+            yield Check("streams", WARN, text, mend, runbook="delayqstreamrefuses")
+
+
+def check_late(facts: Facts) -> Iterator[Check]:
+    """A check for the queues in which something has long been due; else nothing."""
+    late = [one for one in facts.stats if one.head_lateness > LATE]
+    if not late:
+        return
+    worst = max(late, key=lambda one: one.head_lateness)
+    text = f"{name_queues([one.queue for one in late])} late, the first message by {worst.head_lateness // 1000} s"
+    text += f", with {sum(one.due for one in late)} messages due"
+    mend = "see whether their owners live and keep up (delayq queues), and what else is told here"
+    yield Check(
+        "late", WARN, text, mend, since=worst.head_due, queue=_single(late), runbook="delayqheadoverdue"
+    )  # fmt: skip
+
+
+def _single(stats: Sequence[QueueStats]) -> int | None:
+    return stats[0].queue if len(stats) == 1 else None
+
+
+def unaccounted(stats: QueueStats) -> str:
+    """What does not agree among the figures of one queue, in a sentence; nothing if they agree."""
+    if stats.missing > 0:
+        return f"{stats.missing} messages are missing from queue {stats.queue}: scheduled, not ended, and not there"
+    if stats.missing < 0:
+        return f"queue {stats.queue} has {-stats.missing} messages more than were scheduled: its counters were deleted or edited"
+    return ""
+
+
+def check_accounts(facts: Facts) -> Iterator[Check]:
+    """A check for each queue whose messages are not all accounted for; a single good one if they are."""
+    wrong = {one.queue: sentence for one in facts.stats if (sentence := unaccounted(one))}
+    mend = "see who deleted or edited keys of delayq's, restore what can be; delayq doctor --repair writes off the rest"
+    for queue, sentence in wrong.items():
+        yield Check("accounts", FAIL, sentence, mend, queue=queue, runbook="delayqalarm")
+    if not wrong:
+        yield Check("accounts", OK, "every message that was scheduled has ended or is there")

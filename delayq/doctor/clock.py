@@ -1,0 +1,31 @@
+"""The clock of this machine, beside that of Redis."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delayq.client.findings import FAIL, OK, WARN, Check
+from delayq.clock import Clock
+from delayq.store import commands
+from delayq.store.connect.store import Store
+
+__all__ = ["check_clock"]
+
+SKEW_WARN, SKEW_FAIL = 250, 2_000
+SAMPLES: Final = 5
+
+
+def check_clock(store: Store, clock: Clock) -> Check:
+    """How far apart the two clocks are. Pull goes by the earlier one, so a difference makes late, never early."""
+    samples: list[tuple[int, int]] = []
+    for _ in range(SAMPLES):
+        before = clock.now()
+        theirs = store.run(commands.redis_now())
+        after = clock.now()
+        samples.append((after - before, theirs - (before + after) // 2))
+    round_trip, skew = min(samples, key=lambda sample: sample[0])  # the quickest knows best
+    text = f"Redis is {abs(skew)} ms {'behind' if skew < 0 else 'ahead of'} this machine (± {round_trip // 2 + 1} ms)"
+    if abs(skew) < SKEW_WARN:
+        return Check("clock", OK, text)
+    mend = "synchronise both clocks (NTP): messages go out by the later of the two"
+    return Check("clock", FAIL if abs(skew) >= SKEW_FAIL else WARN, text, mend)

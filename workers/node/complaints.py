@@ -1,0 +1,37 @@
+"""What keeps a worker from doing its work well, a sentence each: for its /readyz, and for its line in Redis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workers.node.redis_clock import FAR
+
+if TYPE_CHECKING:
+    from workers.node.node import Node
+
+__all__ = ["complaints", "own_complaints"]
+
+
+def complaints(node: Node) -> list[str]:
+    """All; nothing when all is well."""
+    return own_complaints(node) + (list(node.watch.alarms.values()) if node.watch is not None else [])
+
+
+def own_complaints(node: Node) -> list[str]:
+    """What is its own: the rest anybody sees who asks Redis."""
+    found = []
+    if not node.ready:
+        found.append("this worker does not take part: it starts, stops, or waits for Redis or ZooKeeper")
+    if not node.redis_clock.answers:
+        found.append("Redis does not answer")
+    if node.skew.far:
+        off = f"{abs(node.skew.ms)} ms {'behind' if node.skew.ms > 0 else 'ahead of'} that of Redis"
+        found.append(f"the clock of this worker is {off}, and {FAR} is too much: synchronise both clocks (NTP)")
+    for queue, job in sorted(node.jobs.items()):
+        if not job.alive and not job.finished:
+            found.append(f"queue {queue}: the thread that pulls it has ended")
+        if job.stuck:
+            found.append(f"queue {queue} is stuck: it hands out messages, and none is confirmed")
+        if job.pulls_fail is not None and node.redis_clock.answers:
+            found.append(f"queue {queue}: nothing can be pulled: {job.pulls_fail}")
+    return found
