@@ -27,7 +27,9 @@ MAX_CHANGES, MAX_OWNERS, MAX_LOST = 3, 2, 2
 
 class Rules(NamedTuple):
     held_back: bool = True  # what follows a held message of its key is parked in its lane
-    remembers: bool = True  # the owner knows of which lanes a set holds something; False: only while it has them in memory
+    remembers: bool = (
+        True  # the owner knows of which lanes a set holds something; False: only while it has them in memory
+    )
     learns: bool = True  # a set whose lanes are not known yet holds back all that has an ordering key and its target
     rewinds: bool = True  # where less stands in the set than was known, the offset goes back, whoever asked
     drops: bool = True  # what waits in memory when its topic is paused is pulled anew; False: it is sent
@@ -185,8 +187,10 @@ def faults(s: State, rules: Rules) -> Iterator[Step]:
 
 def reset(s: State) -> State:
     """What is not being sent or acked is pulled anew; of what was to be set aside nobody knows what became of it."""
-    stages = tuple(one if one in ("sending", "acking") else "" for one in s.stages)
-    return s._replace(stages=stages, offset=0)
+    for m in (0, 1):
+        if s.stages[m] not in ("sending", "acking"):
+            s = staged(s, m, "")
+    return s._replace(offset=0)
 
 
 def check(rules: Rules, limit: int) -> tuple[str | None, str, int]:

@@ -42,8 +42,9 @@ class World(Struct, frozen=True):
 TRUTH = World(changes=2, moves=True)
 AGAIN = World(changes=3)
 BOTH = World(changes=3, pauses=("a", "b"))
+LOST = World(changes=3, pauses=("a", "b"), loses=True)
 VERSIONS = World(changes=2, loses=True, takes_over=True)
-WORLDS = (TRUTH, AGAIN, BOTH, VERSIONS)
+WORLDS = (TRUTH, AGAIN, BOTH, LOST, VERSIONS)
 
 
 class Rules(Struct, frozen=True):
@@ -246,8 +247,8 @@ def node_steps(s: State, n: int, rules: Rules, world: World) -> Iterator[Step]:
         raised = Policies((s.version[0] + 1, 10 + n if rules.own else 0), s.policies.pauses)
         after = replace(s, policies=raised, before=None)
         yield f"{n} raises the policies' version", replace(after, opened=raised.version) if not raised.pauses else after
-    elif s.version != s.policies.version and rules.applies:
-        yield f"{n} applies {s.policies.version}", apply(s, node.policies, rules)
+    if node.policies.version > s.version and rules.applies:
+        yield f"{n} applies {node.policies.version}", apply(s, node.policies, rules)
     own = node.epoch == s.epoch
     same = s.generation == node.generation and s.due == node.due
     if own and node.stage == "" and s.place == "queue" and s.due <= s.now:
