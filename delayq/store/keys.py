@@ -22,6 +22,7 @@ from delayq.clock import Clock
 __all__ = [
     "META",
     "NODES",
+    "POLICIES",
     "REWRITTEN",
     "Layout",
     "Layouts",
@@ -41,6 +42,8 @@ NODES: Final = "delayq:nodes"
 REWRITTEN: Final = "delayq:rewritten"
 #: While there is more than one layout, the list is read again after so many ms.
 LOOK_EVERY: Final = 10_000
+#: In the slot of META, so that one question tells both.
+POLICIES: Final = "delayq:policies:{delayq:meta}"
 
 
 class QueueKeys:

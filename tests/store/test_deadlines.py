@@ -10,7 +10,7 @@ import pytest
 from delayq.clock import SystemClock
 from delayq.errors import NotDone, StoreUnavailable
 from delayq.store import commands, scripts
-from delayq.store.commands import Command
+from delayq.store.commands import Change, Command
 from delayq.store.connect import peer
 from delayq.store.connect.peer import Peer
 from delayq.store.connect.store import Store
@@ -32,6 +32,8 @@ CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
     "discard": lambda q: commands.discard(q.keys, ["dead"], now=q.now),
     "close": lambda q: commands.close(q.keys),
     "set_layouts": lambda q: commands.set_layouts(ONE, TWO),
+    "set_policies": lambda q: commands.set_policies([Change("pause:orders.*", "{}")], maker="0000000001"),
+    "apply_policies": lambda q: commands.apply_policies(q.keys, "0000000001.0000000001", ["orders.*"]),
 }
 
 
@@ -39,6 +41,11 @@ def fill(q: Queue) -> None:
     q.run(commands.layout(16))
     q.given(row("live", at=90_000), row("dead", at=20_000, keys=("k",)))
     q.bury(*q.take(now=20_000))
+
+
+def everything(q: Queue) -> tuple[Any, ...]:
+    """All that one of them may change."""
+    return q.state(), q.fields(), q.run(commands.layouts()), q.run(commands.policies())
 
 
 def test_every_promise_has_a_deadline() -> None:
@@ -50,14 +57,14 @@ def test_every_promise_has_a_deadline() -> None:
 def test_what_comes_behind_its_deadline_changes_nothing(q: Queue, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     q.server.needs_a_real_one("connection that lives on behind an error")
     fill(q)
-    before = q.state(), q.fields(), q.run(commands.layouts())
+    before = everything(q)
     with monkeypatch.context() as late:
         late.setattr(Peer, "deadline", lambda _peer: 1)
         with pytest.raises(NotDone, match="too late"):
             q.run(CHANGES[name](q))
-    assert (q.state(), q.fields(), q.run(commands.layouts())) == before
+    assert everything(q) == before
     q.run(CHANGES[name](q))
-    assert (q.state(), q.fields(), q.run(commands.layouts())) != before
+    assert everything(q) != before
 
 
 @pytest.mark.one_server

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.store import commands
+from delayq.store.commands import Pulled
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, ids, row, taken
 
 
@@ -48,7 +49,7 @@ def test_a_nodes_clock_that_is_behind_counts(q: Queue) -> None:
 def test_the_servers_own_clock_is_told_with_its_microseconds(q: Queue) -> None:
     q.given(row("a", at=20_000))
     pulled = q.run(commands.pull(q.keys, EPOCH, offset=0, room=10))
-    assert pulled is not None
+    assert isinstance(pulled, Pulled)
     assert ids(pulled) == ["a"]
     assert pulled.now > 1_600_000_000_000
     assert 0 <= pulled.micro < 1_000

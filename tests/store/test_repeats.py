@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delayq.store import commands, scripts
-from delayq.store.commands import Command, Known
+from delayq.store.commands import Change, Command, Known
 from delayq.store.connect.store import Store
 from delayq.store.keys import NODES, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
@@ -168,11 +168,31 @@ REMOVES = "it counts what this call removed; its owner asks only whether it is f
 TOLD = "it says `live`, with the due that it has: the caller is told that an earlier call made it"
 LOOKS = "it counts what this call has mended"
 
+BREAK = [Change("pause:orders.*", "{}"), Change("policy:sms", "")]
+
+
+def paused(q: Queue) -> Command[Any]:
+    q.run(commands.apply_policies(q.keys, "0000000002.0000000001", ["orders.*"], now=NOW))
+    return commands.apply_policies(q.keys, "0000000003.0000000001", ["orders.*", "sms.*"], now=NOW + 500)
+
+
+def by_other_policies(q: Queue) -> Command[Any]:
+    command = pull(q)
+    q.run(paused(q))
+    return command
+
+
 CASES: dict[str, dict[str, Case]] = {
     "ack": {
         "ok": Case(ack, answers=REMOVES),
         "an older epoch": Case(outdated(ack), answers=REMOVES),
         "gone": Case(gone),
+    },
+    "apply_policies": {
+        "ok": Case(paused),
+        "earlier than what is there": Case(
+            after(paused, lambda q: commands.apply_policies(q.keys, "0000000001.0000000001", [], now=NOW))
+        ),
     },
     "asked": {
         "ok": Case(
@@ -233,6 +253,7 @@ CASES: dict[str, dict[str, Case]] = {
             answers="what was appended is gone; the owner needs no more of it than that",
         ),
         "without records": Case(orphans, answers="what was dropped is not there to be looked at"),
+        "by other policies": Case(by_other_policies),
         "fenced": Case(
             after(lambda q: q.pull(epoch=NEW_EPOCH), lambda q: commands.pull(q.keys, EPOCH, offset=0, room=1))
         ),
@@ -240,6 +261,17 @@ CASES: dict[str, dict[str, Case]] = {
     "redrive": {
         "ok": Case(after(dead, lambda q: commands.redrive(q.keys, ["a", "nobody"], now=NOW))),
         "moved": Case(after(closed, lambda q: commands.redrive(q.keys, ["a"], now=NOW))),
+    },
+    "set_policies": {
+        "ok": Case(
+            lambda q: commands.set_policies(BREAK, maker="0000000001", seen=0, now=NOW),
+            answers="it says whether this call changed it",
+        ),
+        "beyond": Case(
+            lambda q: commands.set_policies([], maker="0000000001", beyond="0000000007.0000000002", now=NOW),
+            answers="it says whether this call changed it",
+        ),
+        "another version": Case(lambda q: commands.set_policies(BREAK, maker="0000000001", seen=3, now=NOW)),
     },
     "set_layouts": {
         "ok": Case(

@@ -22,6 +22,7 @@ from delayq.store.commands import (
     DeadLetter,
     Found,
     Known,
+    Outdated,
     Parked,
     Pulled,
     QueueStats,
@@ -224,9 +225,9 @@ class Taken:
         return self.record.keys
 
 
-def taken(pulled: Pulled | None) -> list[Taken]:
+def taken(pulled: Pulled | Outdated | None) -> list[Taken]:
     """The messages of a pull."""
-    assert pulled is not None, "fenced"
+    assert isinstance(pulled, Pulled), pulled
     return [
         Taken(ticket, score, attempts, Record(raw))
         for ticket, score, attempts, raw in zip(
@@ -305,6 +306,7 @@ class Queue:
         known: Sequence[Known] = (),
         unlisted_general: bool = True,
         node_now: int | str = "",
+        version: str = "",
     ) -> Pulled:
         pulled = self.run(
             commands.pull(
@@ -322,9 +324,10 @@ class Queue:
                 node_now=node_now,
                 now=self._at(now),
                 retention=self.retention,
+                version=version,
             )
         )
-        assert pulled is not None, "fenced"
+        assert isinstance(pulled, Pulled), pulled
         return pulled
 
     def take(self, now: int | None = None) -> list[Taken]:

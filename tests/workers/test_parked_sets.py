@@ -112,7 +112,7 @@ def test_a_parked_set_that_its_owner_never_heard_of_is_found_within_a_second(wor
     world.add("lost", ordering_key="k")
     world.add("lost too")
     pulled = world.store.run(commands.pull(world.keys, hand.job.epoch, offset=0, room=10, now=world.now))
-    assert pulled is not None
+    assert isinstance(pulled, commands.Pulled)
     for name, place in (("k:general/k", 0), ("t:general", 1)):
         raw = pulled.tickets[place], pulled.scores[place], pulled.attempts[place], pulled.records[place]
         world.store.run(commands.park(world.keys, hand.job.epoch, name, [InFlightMessage(*raw)]))

@@ -9,7 +9,7 @@ import msgspec
 
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.store import commands
-from delayq.store.commands import Command, Head, Now, Pulled
+from delayq.store.commands import Command, Head, Now, Outdated, Pulled
 from workers.queue.cursor import Cursor, Flood
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
@@ -37,7 +37,7 @@ class Pull(msgspec.Struct, frozen=True):
 
     start: Head
     fresh: Cursor | None
-    command: Command[Pulled | None]
+    command: Command[Pulled | Outdated | None]
 
 
 class Pulling:
@@ -164,7 +164,7 @@ class Pulling:
 
     # -- after a pull ------------------------------------------------------------------------------------------------
 
-    def see_clock(self, answers: Sequence[Pulled | StoreError | None]) -> None:
+    def see_clock(self, answers: Sequence[Pulled | Outdated | StoreError | None]) -> None:
         """Take in what time it is, from the answers to pulls: by the earlier one of both clocks.
 
         The answers may have lain unread beside another packet, so time passes from when the pulls set off.

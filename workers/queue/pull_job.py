@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from delayq.errors import StoreError, StoreUnavailable
-from delayq.store.commands import Command, Now, Parked, Pulled
+from delayq.store.commands import Command, Now, Outdated, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
@@ -287,7 +287,9 @@ class PullJob:
                 self._fence(self.in_flight.answered(step, answer, now))
         return confirmed
 
-    def _pulled(self, pulls: Sequence[Pull], answers: Sequence[Pulled | StoreError | None], steps: list[Step]) -> bool:
+    def _pulled(
+        self, pulls: Sequence[Pull], answers: Sequence[Pulled | Outdated | StoreError | None], steps: list[Step]
+    ) -> bool:
         """Take what came; whether any was appended.
 
         A server that had lost its scripts may have pulled before it settled what it was told: that stays out.
@@ -295,7 +297,7 @@ class PullJob:
         settled = {ticket for step in steps for ticket in step.tickets}
         appended = False
         for pull, answer in zip(pulls, answers, strict=True):
-            if isinstance(answer, StoreError):
+            if isinstance(answer, (StoreError, Outdated)):
                 self._pulling.failed(pull)
             elif answer is None:
                 self._fence(True)

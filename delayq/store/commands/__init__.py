@@ -9,4 +9,5 @@ from delayq.store.commands.command import *
 from delayq.store.commands.jobs import *
 from delayq.store.commands.meta import *
 from delayq.store.commands.owners import *
+from delayq.store.commands.policies import *
 from delayq.store.commands.reading import *

@@ -16,6 +16,7 @@ __all__ = [
     "Claimed",
     "Head",
     "Known",
+    "Outdated",
     "Parked",
     "Pulled",
     "Traced",
@@ -91,9 +92,17 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     counted: tuple[int, ...] = ()
 
 
-def _read_pull(listed: bool, reply: list[Any]) -> Pulled | None:
+class Outdated(msgspec.Struct, frozen=True):
+    """A pull named other policies than the queue has, and changed nothing. `version` is the queue's, '' for none."""
+
+    version: str
+
+
+def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
     if reply[0] == b"fenced":
         return None
+    if reply[0] == b"policies":
+        return Outdated(reply[1].decode())
     (
         _,
         now,
@@ -184,16 +193,18 @@ def pull(
     retention: Retention = RETENTION,
     traced: bool = False,
     listed: bool = False,
-) -> Command[Pulled | None]:
+    version: str = "",
+) -> Command[Pulled | Outdated | None]:
     """Take due messages from `offset` (a due) on, behind the ticket last looked at or the last one in flight there.
 
     None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: the names of the parked sets are.
+    `version` is that of the policies which the owner goes by.
     """
     streams = [stream for one in known if (stream := one.key(keys)) is not None]
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, last_in_flight, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
-        "1" if listed else "0",
+        "1" if listed else "0", version,
     ]  # fmt: skip
     place = 0
     for one in known:

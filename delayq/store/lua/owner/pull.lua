@@ -4,9 +4,10 @@
 -- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last ticket in flight at that due,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
 --       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
---       '1' if the names of the parked sets are;
+--       '1' if the names of the parked sets are, the version of the policies that the owner goes by;
 --       then topic, stream (its place behind the 8 keys, or '' for general), MAXLEN ('' = none) of each known topic
--- Returns: {'fenced', epoch} or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
+-- Returns: {'fenced', epoch} or {'policies', the version that the queue has}: it is another one, and nothing was done
+--          or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics,
 --          topic and error of each stream that takes nothing, whose messages are returned,
 --          id, topic, attempt and traceparent of each that was appended and has one, and the names of the parked
@@ -17,9 +18,12 @@
 local state, queue, pool, attempts_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, reasons = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local known = redis.call('HMGET', state, 'epoch', 'watermark', 'sleep_until', 'scheduled', 'forwarded', 'cancelled',
-  'ahead')
+  'ahead', 'policies')
 if fenced(state, known[1], ARGV[1]) then
   return { 'fenced', known[1] }
+end
+if (known[8] or '') ~= ARGV[16] then
+  return { 'policies', known[8] or '' }
 end
 local now, micro = clock(ARGV[2])
 local ahead, watermark = 0, tonumber(known[2] or '') or -1
@@ -78,7 +82,7 @@ end
 
 local streams, trims = {}, {}
 if due_count > 0 then
-  for i = 16, #ARGV, 3 do
+  for i = 17, #ARGV, 3 do
     local place = tonumber(ARGV[i + 1])
     streams[ARGV[i]] = place and KEYS[8 + place] or false
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
@@ -315,6 +319,10 @@ elseif watermark - now > FAR and not fresh then
   local page = stop > first and redis.call('ZRANGE', queue, first, stop - 1, 'WITHSCORES') or {}
   for i = 1, #page, 2 do
     redis.call('HSETNX', attempts_key, sub(page[i], 1, -9), '0')
+  end
+  local from = tonumber(redis.call('HGET', state, 'lowered_from') or '') or -1
+  if watermark > from then -- a pause has to know: what is set aside is not exposed here
+    redis.call('HSET', state, 'lowered_from', digits(watermark))
   end
   if first > lowest then
     redis.call('HSET', state, 'watermark', page[2], 'lowered_to', page[1])

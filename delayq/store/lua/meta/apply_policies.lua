@@ -1,0 +1,33 @@
+-- Bring the policies to a queue: from then on nobody pulls from it who does not know them. A pause has a mark there, a due up
+-- to which its messages may have been handed out before; it keeps it for as long as it lasts. An earlier version than the
+-- queue has changes nothing.
+-- KEYS: state
+-- ARGV: now, version, then the patterns of the topics that it pauses; the deadline (see include/deadline)
+-- Returns: {the version that the queue has now, its pauses: lines of a mark and a pattern}
+-- @flags allow-oom
+-- @promise
+-- @empties
+-- @include clock deadline
+local state, version = KEYS[1], ARGV[2]
+local known = redis.call('HMGET', state, 'policies', 'paused', 'watermark', 'lowered_from')
+local stored, paused = known[1] or '', known[2] or ''
+if version <= stored then
+  return { stored, paused }
+end
+local marks, lines = {}, {}
+for mark, match in string.gmatch(paused, '(%d+) ([^\n]+)') do
+  marks[match] = mark
+end
+-- The watermark may have come down: what is set aside was perhaps handed out above it.
+local mark = math.max(clock(ARGV[1]), tonumber(known[3] or '') or -1, tonumber(known[4] or '') or -1)
+for i = 3, #ARGV do
+  lines[#lines + 1] = (marks[ARGV[i]] or digits(mark)) .. ' ' .. ARGV[i]
+end
+paused = table.concat(lines, '\n')
+redis.call('HSET', state, 'policies', version)
+if paused == '' then
+  redis.call('HDEL', state, 'paused')
+else
+  redis.call('HSET', state, 'paused', paused)
+end
+return { version, paused }

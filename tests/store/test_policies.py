@@ -1,0 +1,150 @@
+"""Policies and pauses: one version for all of them, which each queue demands of who pulls from it."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.store import commands
+from delayq.store.commands import ANY, Applied, Change, Outdated, PoliciesSet, Pulled
+from tests.support.queues import EPOCH, NEW_EPOCH, Queue, ids, row
+
+ME, YOU = "0000000001", "0000000002"
+FIRST, SECOND, THIRD = (f"000000000{number}.{ME}" for number in (1, 2, 3))
+NOW = 20_000
+PAUSE = Change("pause:orders.*", '{"reason":"down"}')
+RESUME = Change("pause:orders.*", "")
+
+
+def put(q: Queue, *changes: Change, maker: str = ME, seen: int | None = None, beyond: str = "") -> PoliciesSet | None:
+    return q.run(commands.set_policies(changes, maker=maker, seen=seen, beyond=beyond, now=q.now))
+
+
+def applied(q: Queue, version: str, *paused: str, now: int = NOW) -> Applied:
+    return q.run(commands.apply_policies(q.keys, version, paused, now=now))
+
+
+def pulled(q: Queue, version: str, epoch: str = EPOCH, now: int = NOW) -> Pulled | Outdated | None:
+    return q.run(commands.pull(q.keys, epoch, offset=0, room=10, now=now, version=version))
+
+
+# -- set -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_stands_there_under_the_next_version_and_since_when(q: Queue) -> None:
+    q.now = NOW
+    assert q.run(commands.policies()) == {}
+    assert put(q, PAUSE, Change("policy:sms", "{}")) == PoliciesSet(FIRST, True, (NOW, NOW))
+    assert put(q, RESUME, maker=YOU) == PoliciesSet(f"0000000002.{YOU}", True, (None,))
+    assert q.run(commands.policies()) == {"version": f"0000000002.{YOU}", "policy:sms": f"{NOW} {{}}"}
+
+
+def test_what_stands_there_already_is_no_change_and_keeps_its_time(q: Queue) -> None:
+    q.now = NOW
+    put(q, PAUSE)
+    q.now = NOW + 500
+    assert put(q, PAUSE, seen=0) == PoliciesSet(FIRST, False, (NOW,))
+    assert put(q, Change("pause:other", "")) == PoliciesSet(FIRST, False, (None,))
+
+
+@pytest.mark.parametrize("before", ["", '{"reason":"other"}'])
+def test_a_change_of_what_is_not_there_any_more_changes_nothing_at_all(q: Queue, before: str) -> None:
+    put(q, PAUSE)
+    stands = q.run(commands.policies())
+    assert put(q, Change("policy:sms", "{}"), Change(PAUSE.field, "", before=before)) is None
+    assert q.run(commands.policies()) == stands
+    assert put(q, Change(PAUSE.field, "", before=PAUSE.value)) is not None
+
+
+def test_who_has_seen_another_version_changes_nothing(q: Queue) -> None:
+    put(q, PAUSE)
+    assert put(q, RESUME, seen=2) is None
+    assert put(q, RESUME, seen=1) == PoliciesSet(SECOND, True, (None,))
+
+
+def test_a_version_gets_beyond_that_of_a_queue_which_knows_a_later_one(q: Queue) -> None:
+    put(q, PAUSE)
+    made = put(q, beyond=f"0000000007.{YOU}")
+    assert made == PoliciesSet(f"0000000008.{ME}", True, ())
+    assert put(q, beyond=f"0000000007.{YOU}") == PoliciesSet(f"0000000008.{ME}", False, ())
+    assert PAUSE.field in q.run(commands.policies())
+
+
+def test_of_two_versions_with_one_number_one_is_later(q: Queue) -> None:
+    assert put(q, beyond=f"0000000000.{YOU}") == PoliciesSet(FIRST, True, ())
+    assert put(q, PAUSE, beyond=f"0000000001.{YOU}") == PoliciesSet(SECOND, True, (q.now,))
+    assert Change("a", "b").before == ANY
+
+
+# -- applied -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_mark_is_the_later_of_now_and_the_watermark(q: Queue) -> None:
+    assert applied(q, FIRST, "orders.*") == Applied(FIRST, {"orders.*": NOW})
+    q.given(row("a", at=NOW + 5_000))
+    assert isinstance(q.pull(now=NOW + 5_000, version=FIRST), Pulled)
+    assert applied(q, SECOND, "sms.?") == Applied(SECOND, {"sms.?": NOW + 5_000})
+
+
+def test_a_mark_knows_of_a_watermark_that_has_come_down(q: Queue) -> None:
+    hour = 3_600_000
+    q.given(row("a", at=NOW + hour), now=NOW)
+    assert ids(q.pull(now=NOW + hour)) == ["a"]
+    q.pull(now=NOW)
+    assert q.field("watermark") == str(NOW)
+    assert applied(q, FIRST, "orders.*").marks == {"orders.*": NOW + hour}
+
+
+def test_a_pause_keeps_its_mark_for_as_long_as_it_lasts(q: Queue) -> None:
+    applied(q, FIRST, "orders.*")
+    assert applied(q, SECOND, "orders.*", "sms.*", now=NOW + 1).marks == {"orders.*": NOW, "sms.*": NOW + 1}
+    assert applied(q, THIRD, "sms.*", now=NOW + 2).marks == {"sms.*": NOW + 1}
+    again = f"0000000004.{ME}"
+    assert applied(q, again, "orders.*", now=NOW + 3) == Applied(again, {"orders.*": NOW + 3})
+
+
+def test_an_earlier_version_changes_nothing_and_nor_does_the_same(q: Queue) -> None:
+    applied(q, SECOND, "orders.*")
+    for version in (FIRST, SECOND):
+        assert applied(q, version, now=NOW + 1) == Applied(SECOND, {"orders.*": NOW})
+
+
+def test_without_a_pause_nothing_is_left_of_them(q: Queue) -> None:
+    applied(q, FIRST, "orders.*")
+    assert applied(q, SECOND) == Applied(SECOND, {})
+    assert q.field("paused") is None
+
+
+# -- a pull --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["", FIRST, THIRD])
+def test_a_pull_that_goes_by_other_policies_changes_nothing(q: Queue, version: str) -> None:
+    q.given(row("a", at=NOW))
+    applied(q, SECOND)
+    known = commands.Known("orders", "orders", per_queue=True)
+    asked = commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW, known=[known], version=version)
+    q.run(commands.claim(q.keys, EPOCH))
+    before = q.state(), q.fields()
+    assert q.run(asked) == Outdated(SECOND)
+    assert (q.state(), q.fields()) == before
+    assert q.admin.exists(q.keys.stream("orders")) == 0
+
+
+def test_a_queue_that_knows_no_policies_has_nobody_pull_who_does(q: Queue) -> None:
+    q.given(row("a", at=NOW))
+    assert pulled(q, FIRST) == Outdated("")
+    assert isinstance(pulled(q, ""), Pulled)
+
+
+def test_who_goes_by_the_same_policies_pulls(q: Queue) -> None:
+    q.given(row("a", at=NOW))
+    applied(q, FIRST, "orders.*")
+    answer = pulled(q, FIRST)
+    assert isinstance(answer, Pulled)
+    assert ids(answer) == ["a"]
+
+
+def test_whoever_does_not_own_the_queue_is_told_that_first(q: Queue) -> None:
+    applied(q, FIRST)
+    q.run(commands.claim(q.keys, NEW_EPOCH))
+    assert pulled(q, "") is None
