@@ -119,11 +119,12 @@ def test_a_script_begins_with_the_same_kind_of_head(name: str) -> None:
 def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empties_a_full_redis() -> None:
     loaded = {name: scripts.load(name) for name in scripts.NAMES}
     promised = {name for name, script in loaded.items() if script.promise}
-    assert promised == {"schedule", "cancel", "reschedule", "redrive", "discard", "set_layouts", "close"}
+    changes = {"schedule", "cancel", "reschedule", "redrive", "discard"}
+    assert promised == changes | {"set_layouts", "close", "set_policies", "apply_policies"}
     fenced = {name for name, script in loaded.items() if script.fenced}
     assert fenced == {"ack", "bury", "claim", "park", "pull", "retry", "unpark"}
     empties = {name for name, script in loaded.items() if script.empties}
-    assert empties == {"ack", "bury", "cancel", "claim", "discard", "park", "pull", "retry", "unpark"}
+    assert empties == {"ack", "apply_policies", "bury", "cancel", "claim", "discard", "park", "pull", "retry", "unpark"}
     assert scripts.stopped_when_full() == []
 
 
