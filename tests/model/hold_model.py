@@ -1,11 +1,11 @@
 """What a pause holds and what follows it, checked over the replies of an owner that may be lost and the owners that follow it.
 
-    python tests/model/hold_model.py # the rules, then what breaks without each of them (a minute)
+    python tests/model/hold_model.py # the rules, then what breaks without each of them (some seconds)
 
-One ordering key, one target. Message 0 has a topic that is paused and resumed, message 1 another one, and follows it: 0 is
-held in the set of its topic, 1 is parked in the set of their lane. Redis and the owner agree on the policies here
+One ordering key, one target. Two of three messages have a topic that is paused and resumed, one has another: what is paused is
+held in the set of its topic, what follows it is parked in the set of their lane. Redis and the owner agree on the policies here
 (`pause_model.py` has the fence), so a change of them is one step: the owner reads them and goes on. Its calls may be run and
-not heard. A new owner knows the names of the sets and nothing else. From each state in which nothing is paused both messages
+not heard. A new owner knows the names of the sets and nothing else. From each state in which nothing is paused all messages
 must come to their end without another fault.
 Not modelled: late calls and turns (`parking_model.py`: the sets of topics are sets as all others), cancels (`pause_model.py`).
 """
@@ -14,39 +14,47 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from tests.model.search import Broken, search
 
+T = TypeVar("T")
 Step = tuple[str, "State"]
 Place = Literal["queue", "held", "lane", "gone"]
 Stage = Literal["", "waits", "sending", "acking", "holding", "parking"]  # '': not in the owner's memory
 
-MAX_CHANGES, MAX_OWNERS, MAX_LOST = 3, 2, 2
+ALL = (0, 1, 2)
+#: The messages whose topic is paused and resumed; the others have another one.
+TOPICS = ((0, 2), (0, 1))
+MAX_CHANGES, MAX_OWNERS, MAX_LOST = 3, 2, 1
+UNKNOWN = -1  # everything stands behind it
+NOTHING = -2
 
 
 class Rules(NamedTuple):
     held_back: bool = True  # what follows a held message of its key is parked in its lane
     remembers: bool = (
-        True  # the owner knows of which lanes a set holds something; False: only while it has them in memory
+        True  # the owner knows up to where a set holds something of a lane; False: only while it has it in memory
     )
     learns: bool = True  # a set whose lanes are not known yet holds back all that has an ordering key and its target
     rewinds: bool = True  # where less stands in the set than was known, the offset goes back, whoever asked
     drops: bool = True  # what waits in memory when its topic is paused is pulled anew; False: it is sent
     note: bool = True  # the place is noted before Redis is told to hold it
+    last: bool = True  # a lane is held back until all of it has come back; False: until its first one has
 
 
 class State(NamedTuple):
+    topic: tuple[int, ...]  # the messages that can be paused
     # Redis
-    places: tuple[Place, Place] = ("queue", "queue")
+    places: tuple[Place, ...] = ("queue", "queue", "queue")
     paused: bool = False
     # the owner
-    stages: tuple[Stage, Stage] = ("", "")
+    stages: tuple[Stage, ...] = ("", "", "")
     offset: int = 0  # of what is looked at next
-    holds: bool = False  # it knows the set of the topic
-    learnt: bool = True  # ... and its lanes
-    lane_held: bool = False  # something of this lane stands in it
-    parks: bool = False  # it knows the set of the lane
+    holds: int | None = None  # nothing stands in the set of the topic before this place
+    learnt: bool = True  # it knows its lanes
+    last: int = NOTHING  # the last one of this lane that was put there
+    parks: int | None = None  # the same of the set of the lane
     # the world
     arrived: frozenset[int] = frozenset()
     changes: int = 0
@@ -54,7 +62,7 @@ class State(NamedTuple):
     lost: int = 0
 
 
-def put(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
+def put(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
     return (*values[:index], value, *values[index + 1 :])
 
 
@@ -62,138 +70,194 @@ def staged(s: State, m: int, stage: Stage) -> State:
     return s._replace(stages=put(s.stages, m, stage))
 
 
-def drop(s: State, m: int) -> State:
-    return staged(s, m, "")._replace(offset=min(s.offset, m))
+def placed(s: State, m: int, place: Place) -> State:
+    return s._replace(places=put(s.places, m, place))
 
 
-def clear_from(s: State, m: int) -> State:
-    """Pull this one anew, and what waits behind it."""
-    for one in range(m, 2):
-        if s.stages[one] == "waits" or one == m:
-            s = drop(s, one)
-    return s
+def at(s: State, stage: Stage) -> list[int]:
+    return [m for m in ALL if s.stages[m] == stage]
+
+
+def there(s: State, place: Place) -> list[int]:
+    return [m for m in ALL if s.places[m] == place]
+
+
+def lower(known: int | None, place: int) -> int:
+    return place if known is None else min(known, place)
 
 
 # -- the owner ---------------------------------------------------------------------------------------------------------
 
 
-def hold(s: State, rules: Rules) -> State:
-    """The topic of 0 is paused: it is to be set aside, and what waits behind it is parked."""
-    s = staged(s, 0, "holding")
-    if rules.note:
-        s = s._replace(holds=True, lane_held=s.lane_held or rules.remembers)
-    return park(s, rules) if s.stages[1] == "waits" and rules.held_back else s
-
-
-def park(s: State, rules: Rules) -> State:
-    s = staged(s, 1, "parking")
-    return s._replace(parks=True) if rules.note else s
-
-
-def held_back(s: State, rules: Rules) -> bool:
-    """Whether what follows in the lane has to wait, as the owner sees it."""
+def held_back(s: State, m: int, rules: Rules) -> bool:
+    """Whether it follows something that is held, as the owner sees it."""
     if not rules.held_back:
         return False
-    return s.stages[0] == "holding" or (s.holds and (s.lane_held or (not s.learnt and rules.learns)))
+    if any(one < m for one in at(s, "holding")):
+        return True
+    return s.holds is not None and s.holds < m and (s.last >= s.holds or (not s.learnt and rules.learns))
+
+
+def lane_stays(s: State) -> bool:
+    """Whether nothing of the lane may come back yet."""
+    return bool(at(s, "holding")) or (s.holds is not None and (s.last >= s.holds or not s.learnt))
+
+
+def remember(s: State, ms: list[int], rules: Rules) -> State:
+    """These of the lane stand in the set of the topic, or are about to."""
+    if not ms or not rules.remembers:
+        return s
+    first_stays = not rules.last and s.last != NOTHING
+    return s if first_stays else s._replace(last=max(s.last, *ms) if rules.last else min(ms))
+
+
+def hold(s: State, m: int, rules: Rules) -> State:
+    s = staged(s, m, "holding")
+    if rules.note:
+        s = remember(s._replace(holds=lower(s.holds, m)), [m], rules)
+    for one in at(s, "waits"):
+        if one > m:
+            s = set_aside(s, one, rules)
+    return s
+
+
+def set_aside(s: State, m: int, rules: Rules) -> State:
+    """What is paused goes into the set of its topic, what follows into that of its lane."""
+    if m in s.topic and s.paused:
+        return hold(s, m, rules)
+    s = staged(s, m, "parking")
+    return s._replace(parks=lower(s.parks, m)) if rules.note else s
 
 
 def take(s: State, m: int, rules: Rules) -> State:
     """It was pulled: it waits for its turn, is held, or parked."""
     s = staged(s, m, "waits")
-    if m == 0 and s.paused:
-        return hold(s, rules)
-    if m == 1 and (held_back(s, rules) or s.parks):
-        return park(s, rules)
-    return s
+    behind = held_back(s, m, rules) or (s.parks is not None and m > s.parks)
+    return set_aside(s, m, rules) if behind or (m in s.topic and s.paused) else s
+
+
+def heard(s: State, known: int | None, place: Place) -> tuple[State, int | None]:
+    """Redis says what a set is like: from where it was known to begin the queue is looked at again."""
+    now = there(s, place)
+    s = s._replace(offset=s.offset if known is None else max(0, min(s.offset, known)))
+    return s, now[0] if now else None
 
 
 def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
     """What the owner may tell Redis: Redis afterwards, and with what it hears from it."""
-    for m in (0, 1):
-        if s.stages[m] == "acking":
-            ran = s._replace(places=put(s.places, m, "gone"))
-            yield f"ack {m}", ran, staged(ran, m, "")
-    if s.stages[0] == "holding":
-        ran = s._replace(places=put(s.places, 0, "held")) if s.places[0] == "queue" else s
-        yield "hold 0", ran, staged(ran, 0, "")._replace(holds=True, lane_held=ran.lane_held or rules.remembers)
-    if s.stages[1] == "parking":
-        ran = s._replace(places=put(s.places, 1, "lane")) if s.places[1] == "queue" else s
-        yield "park 1", ran, staged(ran, 1, "")._replace(parks=True)
-    if s.holds and not s.paused and s.stages[0] != "holding":
-        ran = s._replace(places=put(s.places, 0, "queue")) if s.places[0] == "held" else s
-        yield "bring 0 back", ran, ran._replace(holds=False, learnt=True, lane_held=False, offset=0)
-    waits = held_back(s, rules)
-    if s.parks and s.stages[1] != "parking" and s.stages[0] in ("", "holding") and not waits:
-        ran = s._replace(places=put(s.places, 1, "queue")) if s.places[1] == "lane" else s
-        yield "bring 1 back", ran, ran._replace(parks=False, offset=min(s.offset, 1))
-    if s.holds and not s.learnt and s.stages[0] != "holding":
-        heard = s._replace(learnt=True, lane_held=rules.remembers)
-        if s.places[0] != "held":
-            heard = s._replace(learnt=True, lane_held=False, offset=0 if rules.rewinds else s.offset)
-        yield "read the lanes", s, heard
-    found = [m for m in (0, 1) if m >= s.offset and s.places[m] == "queue" and s.stages[m] == ""][:1]
+    for m in at(s, "acking"):
+        ran = placed(s, m, "gone")
+        yield f"ack {m}", ran, staged(ran, m, "")
+    holding, parking = at(s, "holding"), at(s, "parking")
+    if holding:
+        ran = s
+        for m in holding:
+            ran = placed(ran, m, "held") if ran.places[m] == "queue" else ran
+        after = remember(ran, holding, rules)
+        for m in holding:
+            after = staged(after, m, "")
+        after, head = heard(after, s.holds, "held")
+        yield f"hold {holding}", ran, known_as(after, head)
+    if parking:
+        ran = s
+        for m in parking:
+            ran = placed(ran, m, "lane") if ran.places[m] == "queue" else ran
+        after = ran
+        for m in parking:
+            after = staged(after, m, "")
+        after, head = heard(after, s.parks, "lane")
+        yield f"park {parking}", ran, after._replace(parks=head)
+    if s.holds is not None and not s.paused and not holding:
+        lowest = there(s, "held")[:1]
+        ran = placed(s, lowest[0], "queue") if lowest else s
+        after, head = heard(ran, s.holds, "held")
+        yield f"bring {lowest} back", ran, known_as(after, head)
+    if s.parks is not None and not parking and not lane_stays(s):
+        lowest = there(s, "lane")[:1]
+        ran = placed(s, lowest[0], "queue") if lowest else s
+        after, head = heard(ran, s.parks, "lane")
+        yield f"bring {lowest} of the lane back", ran, after._replace(parks=head)
+    if s.holds is not None and not s.learnt and not holding:
+        now = there(s, "held")
+        after, head = heard(s, s.holds, "held") if rules.rewinds else (s, now[0] if now else None)
+        yield "read the lanes", s, known_as(remember(after, now, rules)._replace(learnt=True), head)
+    found = [m for m in ALL if m >= s.offset and s.places[m] == "queue" and s.stages[m] == ""][:1]
     for m in found:
         yield f"pull {m}", s, take(s, m, rules)._replace(offset=m + 1)
     yield "look", s, look(s)
+
+
+def known_as(s: State, head: int | None) -> State:
+    """The set of the topic begins there; an empty one has no lanes."""
+    return s._replace(holds=head) if head is not None else s._replace(holds=None, learnt=True, last=NOTHING)
 
 
 def look(s: State) -> State:
     """The names of the sets, and whether something stands before the offset that is not in memory."""
     if any(s.places[m] == "queue" and s.stages[m] == "" for m in range(s.offset)):
         s = s._replace(offset=0)
-    if s.places[0] == "held" and not s.holds:
-        s = s._replace(holds=True, learnt=False)
-    elif s.places[0] != "held" and s.holds and s.stages[0] != "holding":
-        s = s._replace(holds=False, learnt=True, lane_held=False, offset=0)
-    if s.places[1] == "lane" and not s.parks:
-        s = s._replace(parks=True)
-    elif s.places[1] != "lane" and s.parks and s.stages[1] != "parking":
-        s = s._replace(parks=False, offset=0)
+    if there(s, "held") and s.holds is None:
+        s = s._replace(holds=UNKNOWN, learnt=False)
+    elif not there(s, "held") and s.holds is not None and not at(s, "holding"):
+        s = known_as(s._replace(offset=0), None)
+    if there(s, "lane") and s.parks is None:
+        s = s._replace(parks=UNKNOWN)
+    elif not there(s, "lane") and s.parks is not None and not at(s, "parking"):
+        s = s._replace(parks=None, offset=0)
     return s
 
 
 def by_itself(s: State, rules: Rules) -> Iterator[Step]:
     """What happens while all is well."""
-    for m in (0, 1):
-        if s.stages[m] == "sending":
-            yield f"{m} arrives", staged(s, m, "acking")._replace(arrived=s.arrived | {m})
-        if s.stages[m] == "waits" and (m == 0 or s.stages[0] in ("", "holding")):
-            if m == 1 and 0 not in s.arrived:
-                raise Broken("1 overtakes 0")
+    busy = bool(at(s, "sending") or at(s, "acking"))
+    for m in at(s, "sending"):
+        yield f"{m} arrives", staged(s, m, "acking")._replace(arrived=s.arrived | {m})
+    for m in at(s, "waits")[:1]:
+        if not busy:
+            if passed := [one for one in range(m) if one not in s.arrived]:
+                raise Broken(f"{m} overtakes {passed[0]}")
             yield f"{m} is sent", staged(s, m, "sending")
-    for label, _, heard in calls(s, rules):
-        if heard != s:
-            yield label, heard
+    for label, _, after in calls(s, rules):
+        if after != s:
+            yield label, after
 
 
 def faults(s: State, rules: Rules) -> Iterator[Step]:
     if s.changes < MAX_CHANGES:
         after = s._replace(paused=not s.paused, changes=s.changes + 1)
-        if after.paused and s.stages[0] == "waits" and rules.drops:
-            after = clear_from(after, 0)
+        if after.paused and rules.drops and (waiting := [m for m in at(s, "waits") if m in s.topic]):
+            after = drop_from(after, waiting[0])
         yield ("pause" if after.paused else "resume"), after
-    if s.stages[0] == "sending":
-        yield "0 is not sent, and pulled anew", clear_from(s, 0)
+    for m in at(s, "sending"):
+        yield f"{m} is not sent, and pulled anew", drop_from(s, m)
     if s.lost < MAX_LOST:
         for label, ran, _ in calls(s, rules):
             if label.startswith(("hold", "park", "bring", "ack")):
                 yield f"{label}: not heard", ran._replace(lost=s.lost + 1)
-    yield "reset", reset(s)
+        yield "reset", reset(s)._replace(lost=s.lost + 1)
     if s.owners < MAX_OWNERS:
-        names = State(places=s.places, paused=s.paused, arrived=s.arrived, changes=s.changes)
-        names = names._replace(holds=s.places[0] == "held", learnt=s.places[0] != "held", parks=s.places[1] == "lane")
-        yield "another owner claims", names._replace(owners=s.owners + 1, lost=s.lost)
+        new = State(
+            s.topic, places=s.places, paused=s.paused, arrived=s.arrived, changes=s.changes, owners=s.owners + 1
+        )
+        yield "another owner claims", look(new._replace(lost=s.lost))
+
+
+def drop_from(s: State, m: int) -> State:
+    """Pull this one anew, and what waits behind it."""
+    for one in [m, *(other for other in at(s, "waits") if other > m)]:
+        s = staged(s, one, "")._replace(offset=min(s.offset, one))
+    return s
 
 
 def reset(s: State) -> State:
     """What is not being sent or acked is pulled anew; of what was to be set aside nobody knows what became of it."""
-    for m in (0, 1):
+    for m in ALL:
         if s.stages[m] not in ("sending", "acking"):
             s = staged(s, m, "")
     return s._replace(offset=0)
 
 
-def check(rules: Rules, limit: int) -> tuple[str | None, str, int]:
+def check(rules: Rules, topic: tuple[int, ...], limit: int) -> tuple[str | None, str, int]:
     """What is broken (None: nothing), by which steps, and how many states were seen."""
     before: defaultdict[State, list[State]] = defaultdict(list)  # by steps while all is well
     seen = set()
@@ -205,32 +269,36 @@ def check(rules: Rules, limit: int) -> tuple[str | None, str, int]:
             yield label, after
         yield from faults(s, rules)
 
-    what, how, states = search(State(), steps, wrong, limit)
+    what, how, states = search(State(topic), steps, wrong, limit)
     if what is not None or how != "every state":
         return what, how, states
-    ending = [s for s in seen if s.places == ("gone", "gone") or s.paused]
+    ending = [s for s in seen if set(s.places) == {"gone"} or s.paused]
     ends = set(ending)
     while ending:
         new = [s for s in before[ending.pop()] if s not in ends]
         ends.update(new)
         ending += new
     if stuck := seen - ends:
-        return search(State(), steps, lambda s: "something waits for ever" if s in stuck else None, limit)
+        return search(State(topic), steps, lambda s: "something waits for ever" if s in stuck else None, limit)
     return None, how, states
 
 
 def wrong(s: State) -> str | None:
-    for m in (0, 1):
+    for m in ALL:
         if s.places[m] == "gone" and m not in s.arrived:
             return f"{m} is gone and was never forwarded"
-    if s.paused and s.stages[0] == "waits":
-        return "0 may be sent while its topic is paused"
+        if m in s.topic and s.paused and s.stages[m] == "waits":
+            return f"{m} may be sent while its topic is paused"
     return None
 
 
 if __name__ == "__main__":
     for name in ("", *Rules._fields):
         rules = Rules(**{name: False}) if name else Rules()
-        what, how, states = check(rules, limit=1_000_000)
-        told = "holds" if what is None else f"BROKEN: {what} ({how})"
-        print(f"{'without ' + name if name else 'the rules'}: {told}; {states:,} states", flush=True)
+        print(f"without {name!r}" if name else "the rules", flush=True)
+        for topic in TOPICS:
+            what, how, states = check(rules, topic, limit=1_000_000)
+            told = "holds" if what is None else f"BROKEN: {what}"
+            print(f"    {topic} paused: {told}; {states:,} states; {how}", flush=True)
+            if what:
+                break
