@@ -17,7 +17,6 @@ from delayq.codec import Record
 from delayq.config import Settings, load_settings
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import commands
-from delayq.store.commands import Pulled
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, QueueKeys, queue_keys
 from tests.support.queues import EPOCH, Taken, taken
@@ -97,7 +96,7 @@ class Worker:
 
     def pull(self, id: str) -> Taken:
         """Take a message that is due; now it is in flight."""
-        pulled: Pulled | None = self.store.run(commands.pull(self._keys(id), EPOCH, offset=0, room=500))
+        pulled = self.store.run(commands.pull(self._keys(id), EPOCH, offset=0, room=500))
         (one,) = [one for one in taken(pulled) if one.id == id]
         return one
 

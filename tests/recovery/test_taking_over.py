@@ -18,7 +18,7 @@ def test_a_message_that_falls_due_while_its_elder_comes_back_stays_behind_it(val
     for key in KEYS:
         world.add(f"elder-{key}", ordering_key=key)
     pulled = world.store.run(commands.pull(world.keys, PREDECESSOR, offset=0, room=100, now=world.now))
-    assert pulled is not None
+    assert isinstance(pulled, commands.Pulled)
     for ticket, score, attempts, raw in zip(
         pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
     ):
