@@ -7,7 +7,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from tests.support.service import Service
+import httpx2
+
+from delayq.embedded.processes import LOCALHOST
+from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually
 
 __all__ = [
@@ -15,11 +18,13 @@ __all__ = [
     "LOCAL",
     "ROUTES",
     "arrivals",
+    "ask",
     "batch",
     "drained",
     "entries",
     "ids_of",
     "left",
+    "metric",
     "now",
     "wait_until",
 ]
@@ -83,3 +88,13 @@ def ids_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """The ids of results that all say 201."""
     assert {one["status"] for one in results} == {201}, [one for one in results if one["status"] != 201][:3]
     return [one["id"] for one in results]
+
+
+def ask(worker: OneProcess, path: str) -> httpx2.Response:
+    """What the worker's own HTTP server answers."""
+    return httpx2.get(f"http://{LOCALHOST}:{worker.settings['worker_port']}{path}", timeout=10)
+
+
+def metric(worker: OneProcess, name: str) -> float:
+    lines = [line.split() for line in ask(worker, "/metrics").text.splitlines()]
+    return sum(float(words[1]) for words in lines if words[0] == name)

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
-from delayq.embedded.processes import LOCALHOST, free_port
-from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of
+from delayq.embedded.processes import free_port
+from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, ask, batch, drained, ids_of, metric
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually
@@ -26,16 +25,6 @@ SABOTEUR = [sys.executable, "-m", "tests.faults.saboteur"]
 def server() -> Iterator[ServerUnderTest]:
     with real_server("valkey") as running:
         yield running
-
-
-def ask(worker: OneProcess, path: str) -> httpx2.Response:
-    """What the worker's own HTTP server answers."""
-    return httpx2.get(f"http://{LOCALHOST}:{worker.settings['worker_port']}{path}", timeout=10)
-
-
-def metric(worker: OneProcess, name: str) -> float:
-    lines = [line.split() for line in ask(worker, "/metrics").text.splitlines()]
-    return sum(float(words[1]) for words in lines if words[0] == name)
 
 
 def logged(worker: OneProcess, event: str) -> list[Any]:
