@@ -61,7 +61,8 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     say is '' or None.
 
     `handed_over` is when it last gave a queue up to another node. The times of `routes` are by the clock of Redis, too.
-    `complaints` are what keeps it from doing its work well.
+    `complaints` are what keeps it from doing its work well. `policies` is the version of them that all its pull jobs act on,
+    and `held` how many messages of topics that are paused by then may arrive yet.
     """
 
     node: str
@@ -75,6 +76,8 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     handed_over: int | None
     routes: tuple[RouteLine, ...] = ()
     complaints: tuple[str, ...] = ()
+    policies: str | None = None
+    held: dict[str, int] = {}
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -89,6 +92,8 @@ class _Written(msgspec.Struct, frozen=True):
     handed_over: Ms | None = None
     routes: tuple[RouteLine, ...] = ()
     complaints: tuple[str, ...] = ()
+    policies: str | None = None
+    held: dict[str, int] = {}
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -115,6 +120,8 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
             handed_over=line.handed_over,
             routes=line.routes,
             complaints=line.complaints,
+            policies=line.policies,
+            held=line.held,
         )
     return nodes
 

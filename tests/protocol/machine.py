@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from delayq.message import Message
 from delayq.store.connect.store import Store
 from delayq.targets import Result
-from tests.protocol.world import DELIVERED, POLICY, RETENTION, START, Owner, World
+from tests.protocol.world import BOUNDS, DELIVERED, RETENTION, START, Owner, World
 from workers.sending.message import LOOK_AGAIN, InFlightMessage
 
 NODES = (0, 1)
@@ -217,7 +217,7 @@ class Protocol(RuleBasedStateMachine):
     @rule()
     def everything_arrives_but_nobody_hears_of_it(self) -> None:
         """Until all that is due is dead, though the target has it."""
-        for _ in range(POLICY.max_attempts + 1):
+        for _ in range(BOUNDS.max_attempts + 1):
             self.time_passes(20)
             for owner in list(self.world.owners):
                 owner.forwarder.circuit.sent(True)
@@ -423,7 +423,7 @@ class Protocol(RuleBasedStateMachine):
                 continue
             self._by_ticket.setdefault(f"{name}\0".encode() + one.record.generation, generation)
             if one.state == "dead":
-                allowed = generation.rejected or generation.failures >= POLICY.max_attempts
+                allowed = generation.rejected or generation.failures >= BOUNDS.max_attempts
                 allowed = allowed or (model.another_type and name.startswith("u"))
                 assert allowed, f"{name} is dead: {one.reason}"
                 model.dead[name] = model.live.pop(name)

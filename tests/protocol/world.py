@@ -21,7 +21,7 @@ from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
 from tests.support.waiting import PATIENCE
 from workers.queue.pull_job import PullJob
-from workers.queue.tenure import Incarnation, Policy, Tenure
+from workers.queue.tenure import Bounds, Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder, Report
@@ -36,7 +36,7 @@ ROUTES = Routes(
     ]
 )
 RETENTION = Retention(window=5, most=1_000, short=30_000)
-POLICY = Policy(window=50, look=4, max_attempts=2, backoff=Backoff(8, 16))
+BOUNDS = Bounds(window=50, look=4, max_attempts=2, backoff=Backoff(8, 16))
 
 
 class NodeClock:
@@ -212,7 +212,7 @@ class World:
             incarnation=Incarnation(claimed.epoch),
             store=self.store,
             clock=clock,
-            policy=POLICY,
+            bounds=BOUNDS,
             retention=RETENTION,
             routes=ROUTES,
             forwarders={"general": forwarder},
@@ -252,7 +252,7 @@ class World:
                 return
             if channel == self.keys.wake:
                 for owner in self.owners:
-                    owner.job.wake(int(due))
+                    owner.job.wake(int(due) if due.isdigit() else None)
                     owner.woken = True
 
     # -- looking inside ----------------------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ CASES: dict[str, dict[str, Case]] = {
     "find_by_key": {"ok": Case(after(three, lambda q: commands.find_by_key(q.keys, "k", 10)))},
     "forget_silent": {"ok": Case(silent)},
     "get": {"ok": Case(after(ended, lambda q: commands.get(q.keys, IDS, now=NOW)))},
-    "time_and_layouts": {"ok": Case(lambda q: commands.time_and_layouts(now=NOW))},
+    "glance": {"ok": Case(lambda q: commands.glance(now=NOW))},
     "layout": {"first": Case(lambda q: commands.layout(16))},
     "letters": {"ok": Case(after(ended, lambda q: commands.letters(q.keys, IDS)))},
     "list_pending": {"ok": Case(after(three, lambda q: commands.list_pending(q.keys, now=NOW)))},

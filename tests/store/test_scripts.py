@@ -21,7 +21,7 @@ READ_ONLY = {
     "dead_letters",
     "find_by_key",
     "get",
-    "time_and_layouts",
+    "glance",
     "letters",
     "list_pending",
     "find_by_property",

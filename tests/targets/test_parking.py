@@ -29,7 +29,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.one_queue import START, OneQueue
 from workers.node.alarms import EVERY
-from workers.queue.tenure import Policy
+from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import PROBES
 
@@ -74,7 +74,7 @@ def what_others_pay(url: str, parked: int, how: str) -> tuple[Counter[str], int]
     Of one that hangs no send ends; a few messages are on their way to it all the time.
     """
     store = Counting(url)
-    world = OneQueue(store, policy=Policy(window=2_000, look=500, backoff=Backoff(100, 1_000)))
+    world = OneQueue(store, bounds=Bounds(window=2_000, look=500, backoff=Backoff(100, 1_000)))
     try:
         hand = world.take_over()
         for number in range(FULL):

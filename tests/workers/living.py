@@ -24,13 +24,13 @@ from delayq.targets import OK, Result
 from tests.protocol.world import tick
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
-from workers.queue.tenure import Policy
+from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.message import LOOK_AGAIN, InFlightMessage, Stage
 
 __all__ = ["live"]
 
-POLICY = Policy(window=60, window_bytes=40_000, look=12, max_attempts=4, backoff=Backoff(10, 200))
+BOUNDS = Bounds(window=60, window_bytes=40_000, look=12, max_attempts=4, backoff=Backoff(10, 200))
 TOPICS = {"g.t": "general", "o.t": "other"}
 KEYS = ("", "a", "b", "c/1")
 STEPS = 150
@@ -143,7 +143,7 @@ class Life:
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         random.seed(self.seed)  # jitter
-        self.world = OneQueue(self.store, (GENERAL, OTHER), POLICY)
+        self.world = OneQueue(self.store, (GENERAL, OTHER), BOUNDS)
         self.faulty = FaultyStore(self.store, self.dice)
         self.routes = BreakableRoutes((GENERAL, OTHER))
         self.pulse = Pauses()

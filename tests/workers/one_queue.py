@@ -18,7 +18,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World, tick
 from workers.queue.pull_job import PullJob
 from workers.queue.symptoms import History
-from workers.queue.tenure import Incarnation, Policy, Tenure
+from workers.queue.tenure import Bounds, Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import STALL, Report
@@ -27,13 +27,13 @@ from workers.sending.observer import Observer
 from workers.sending.pause_detector import PauseDetector
 from workers.sending.spans import Spans
 
-__all__ = ["GENERAL", "OTHER", "POLICY", "START", "STREAMS", "TABLE", "ByHand", "Hand", "OneQueue"]
+__all__ = ["BOUNDS", "GENERAL", "OTHER", "START", "STREAMS", "TABLE", "ByHand", "Hand", "OneQueue"]
 
 STREAMS = Route(name="streams", match="s.*")
 GENERAL = Route(name="general", match="g.*", target="manual:")
 OTHER = Route(name="other", match="o.*", target="manual:")
 TABLE = (STREAMS, GENERAL, OTHER)
-POLICY = Policy(window=300, look=50, max_attempts=3, backoff=Backoff(100, 1_000))
+BOUNDS = Bounds(window=300, look=50, max_attempts=3, backoff=Backoff(100, 1_000))
 
 
 class ByHand(ManualForwarder):
@@ -66,6 +66,7 @@ class Hand:
         self.store = world.store
         self.node = node
         self.job = job
+        self.book = job._tenure.book
         self.forwarders = forwarders
         self.woken = True  # the world sets it; a test ticks when it likes
         self.pause = 0.0
@@ -131,10 +132,10 @@ class Hand:
 class OneQueue(World):
     """The world of one queue, with routes and a policy of the test's own."""
 
-    def __init__(self, store: Store, table: Sequence[Route] = TABLE, policy: Policy = POLICY) -> None:
+    def __init__(self, store: Store, table: Sequence[Route] = TABLE, bounds: Bounds = BOUNDS) -> None:
         super().__init__(store)
         self.routes = Routes(table)
-        self.policy = policy
+        self.bounds = bounds
         self.hands: list[Hand] = []
 
     def take_over(
@@ -157,7 +158,7 @@ class OneQueue(World):
             incarnation=Incarnation(claimed.epoch),
             store=self.store,
             clock=clock,
-            policy=self.policy,
+            bounds=self.bounds,
             retention=RETENTION,
             routes=self.routes,
             forwarders=forwarders,

@@ -8,19 +8,19 @@ from delayq.routes import Route
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.queue.tenure import Policy
+from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import PROBES
 from workers.sending.message import InFlightMessage
 
 BROKEN = Result.unknown("answered 500")
 AWAY = Result.unavailable("the broker is away")
-POLICY = Policy(window=300, look=50, max_attempts=8, backoff=Backoff(100, 1_000))
+BOUNDS = Bounds(window=300, look=50, max_attempts=8, backoff=Backoff(100, 1_000))
 
 
 @pytest.fixture
 def world(worlds: Worlds) -> OneQueue:
-    return worlds(policy=POLICY)
+    return worlds(bounds=BOUNDS)
 
 
 def fail_alone(world: OneQueue, *ids: str) -> Hand:
@@ -146,7 +146,7 @@ def test_two_routes_to_one_target_have_a_circuit_and_parked_messages_each(worlds
         Route(name="deleted", match="g.deleted", target="manual:"),
         Route(name="general", match="g.*", target="manual:"),
     ]
-    world = worlds(table=table, policy=POLICY)
+    world = worlds(table=table, bounds=BOUNDS)
     hand = world.take_over()
 
     def answer(held: InFlightMessage) -> Result:

@@ -16,12 +16,12 @@ from delayq.text.answers import dead_letter_out, state_out
 from tests.protocol.world import RETENTION
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, STREAMS, OneQueue
-from workers.queue.tenure import Policy
+from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 
 #: Topics that a changed byte leads to have a way, too.
 TABLE = (STREAMS, Route(name="rest", target="manual:"))
-POLICY = Policy(window=2_000, look=500, max_attempts=3, backoff=Backoff(100, 1_000))
+BOUNDS = Bounds(window=2_000, look=500, max_attempts=3, backoff=Backoff(100, 1_000))
 GENERATION = range(7)
 
 PLAIN: dict[str, Any] = {
@@ -83,7 +83,7 @@ def given(world: OneQueue, topic: str, options: dict[str, Any], at: int = 0) -> 
 def test_whatever_byte_it_is_that_message_alone_becomes_a_dead_letter(
     worlds: Worlds, topic: str, options: dict[str, Any]
 ) -> None:
-    world = worlds(table=TABLE, policy=POLICY)
+    world = worlds(table=TABLE, bounds=BOUNDS)
     damaged = given(world, topic, options)
     good = {f"m{number:05}" for number in range(1, 2 * len(damaged), 2)} | {"pattern"}
     hand = world.take_over()

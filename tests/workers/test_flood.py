@@ -12,10 +12,10 @@ from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, OneQueue
 from workers.queue.cursor import FRESH_EVERY, LATE
 from workers.queue.pull import LONGEST_WAIT
-from workers.queue.tenure import Policy
+from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 
-SMALL = Policy(window=300, look=5, backoff=Backoff(100, 1_000))
+SMALL = Bounds(window=300, look=5, backoff=Backoff(100, 1_000))
 
 
 def flood(world: OneQueue, count: int = 300) -> None:
@@ -28,7 +28,7 @@ def flood(world: OneQueue, count: int = 300) -> None:
 def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = worlds(policy=SMALL)
+    world = worlds(bounds=SMALL)
     flood(world)
     hand = world.take_over()
     hand.tick()
@@ -51,7 +51,7 @@ def test_in_a_flood_fresh_messages_of_other_topics_are_taken_beside_the_backlog(
 
 
 def test_in_a_flood_a_queue_whose_turn_it_is_not_pulls_what_is_fresh_and_nothing_else(worlds: Worlds) -> None:
-    world = worlds(policy=SMALL)
+    world = worlds(bounds=SMALL)
     flood(world)
     hand = world.take_over()
     hand.tick()
@@ -72,7 +72,7 @@ def test_in_a_flood_a_queue_whose_turn_it_is_not_pulls_what_is_fresh_and_nothing
 
 
 def test_a_head_that_is_only_a_little_late_is_no_flood(worlds: Worlds) -> None:
-    world = worlds(policy=SMALL)
+    world = worlds(bounds=SMALL)
     for i in range(60):
         world.add(f"b{i:03}", topic="s.burst")
     world.advance(LATE)
@@ -87,7 +87,7 @@ def test_a_head_that_is_only_a_little_late_is_no_flood(worlds: Worlds) -> None:
 
 
 def test_in_a_flood_a_job_that_waits_for_room_rests_until_fresh_messages_or_a_report_are_due(worlds: Worlds) -> None:
-    world = worlds(policy=SMALL)
+    world = worlds(bounds=SMALL)
     world.add("a-other", topic="o.t")
     for i in range(60):
         world.add(f"b{i:03}", topic="g.t")
@@ -111,7 +111,7 @@ def test_in_a_flood_a_job_that_waits_for_room_rests_until_fresh_messages_or_a_re
 
 
 def test_what_is_in_flight_at_one_due_in_any_number_does_not_keep_the_rest_waiting(worlds: Worlds) -> None:
-    world = worlds(policy=Policy(window=3_000, look=50, backoff=Backoff(100, 1_000)))
+    world = worlds(bounds=Bounds(window=3_000, look=50, backoff=Backoff(100, 1_000)))
     for i in range(700):
         world.add(f"m{i:03}", topic="og"[i % 2] + ".t")
     hand = world.take_over()
@@ -121,7 +121,7 @@ def test_what_is_in_flight_at_one_due_in_any_number_does_not_keep_the_rest_waiti
 
 
 def test_more_messages_than_the_window_drain_without_a_wait_in_between(worlds: Worlds) -> None:
-    world = worlds(policy=Policy(window=20, look=50, backoff=Backoff(100, 1_000)))
+    world = worlds(bounds=Bounds(window=20, look=50, backoff=Backoff(100, 1_000)))
     for i in range(200):
         world.add(f"m{i:03}", ordering_key=f"k{i}")
     hand = world.take_over()
@@ -241,7 +241,7 @@ def test_after_redis_was_away_what_the_targets_confirmed_is_acked_first_and_not_
 
 
 def test_a_failing_send_and_a_new_message_in_one_tick_lose_nothing(worlds: Worlds) -> None:
-    world = worlds(policy=SMALL)
+    world = worlds(bounds=SMALL)
     hand = world.take_over()
     for i in range(30):
         world.add(f"m{i:02}", at=i, ordering_key=f"k{i % 3}")

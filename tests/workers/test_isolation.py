@@ -8,7 +8,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import NoTarget
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
-from workers.queue.tenure import Policy
+from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.message import InFlightMessage
 
@@ -72,7 +72,7 @@ def test_a_target_that_hangs_on_many_ordering_keys_leaves_others_untouched(world
 
 
 def test_no_target_may_hold_more_than_its_share_of_the_window(worlds: Worlds) -> None:
-    world = worlds(policy=Policy(window=30, look=50, backoff=Backoff(100, 1_000)))
+    world = worlds(bounds=Bounds(window=30, look=50, backoff=Backoff(100, 1_000)))
     hand = world.take_over()
     for i in range(50):
         world.add(f"m{i:02}")
@@ -97,13 +97,13 @@ def test_large_messages_of_a_target_that_hangs_fill_no_more_than_its_share_of_th
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch, size: int, count: int, keyed: bool
 ) -> None:
     monkeypatch.setattr(NoTarget, "max_batch", 500)  # the forwarder has room for all of them
-    world = worlds(policy=Policy(backoff=Backoff(100, 1_000)))
+    world = worlds(bounds=Bounds(backoff=Backoff(100, 1_000)))
     hand = world.take_over()
     for i in range(count):
         world.add(f"hung{i:03}", body="x" * size, ordering_key=f"key{i % 70}" if keyed else "")
     world.add("before", topic="o.t")
     hand.run(150)
-    share = world.policy.window_bytes // 3  # two targets, and what must go on beside them
+    share = world.bounds.window_bytes // 3  # two targets, and what must go on beside them
     sent = [batch[0] for _, batch in hand.forwarders["general"].outbox]
     assert 0 < sum(held.size for held in sent) <= share
     assert world.stats().parked >= count - share // size
@@ -120,7 +120,7 @@ def test_large_messages_of_a_target_that_hangs_fill_no_more_than_its_share_of_th
 
 
 def test_large_messages_that_find_no_room_are_not_fetched_again_and_again(worlds: Worlds) -> None:
-    world = worlds(policy=Policy(window_bytes=300 * KB, backoff=Backoff(100, 1_000)))
+    world = worlds(bounds=Bounds(window_bytes=300 * KB, backoff=Backoff(100, 1_000)))
     hand = world.take_over()
     for i in range(40):
         body = "x" * (KB if i % 2 else 60 * KB)
@@ -137,7 +137,7 @@ def test_large_messages_that_find_no_room_are_not_fetched_again_and_again(worlds
 
 
 def test_a_message_that_is_larger_than_a_routes_share_goes_alone(worlds: Worlds) -> None:
-    world = worlds(policy=Policy(window_bytes=30 * KB, backoff=Backoff(100, 1_000)))
+    world = worlds(bounds=Bounds(window_bytes=30 * KB, backoff=Backoff(100, 1_000)))
     hand = world.take_over()
     for i in range(5):
         world.add(f"m{i}", at=i, body="x" * 20 * KB)

@@ -10,7 +10,7 @@ import pytest
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import START, Hand, OneQueue
-from workers.queue.tenure import Policy
+from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 
 AWAY = Result.unavailable("away")
@@ -194,7 +194,7 @@ def test_messages_parked_with_their_target_keep_their_order_with_newer_ones(worl
 def test_in_a_flood_messages_with_a_key_go_through_the_backlog_only(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = worlds(policy=Policy(window=300, look=4, backoff=Backoff(100, 1_000)))
+    world = worlds(bounds=Bounds(window=300, look=4, backoff=Backoff(100, 1_000)))
     for i in range(40):
         world.add(f"s{i:03}", topic="s.t")
     world.advance(100)
@@ -218,7 +218,7 @@ def test_in_a_flood_messages_with_a_key_go_through_the_backlog_only(
 def test_whatever_targets_and_owners_do_each_key_arrives_in_order(worlds: Worlds, seed: int) -> None:
     dice = random.Random(seed)
     random.seed(seed)  # the jitter of the back-off and of the waits
-    world = worlds(policy=Policy(window=60, look=20, max_attempts=100, backoff=Backoff(10, 100)))
+    world = worlds(bounds=Bounds(window=60, look=20, max_attempts=100, backoff=Backoff(10, 100)))
     expected: dict[str, list[tuple[int, str]]] = {}
     for i in range(120):
         key, due = f"k{dice.randrange(4)}", dice.randrange(400)
@@ -263,7 +263,7 @@ def test_whatever_targets_and_owners_do_each_key_arrives_in_order(worlds: Worlds
 
 
 def test_no_two_messages_of_a_key_are_on_their_way_at_once(worlds: Worlds) -> None:
-    world = worlds(policy=Policy(window=60, look=20, max_attempts=100, backoff=Backoff(10, 100)))
+    world = worlds(bounds=Bounds(window=60, look=20, max_attempts=100, backoff=Backoff(10, 100)))
     dice = random.Random(7)
     for i in range(80):
         world.add(f"m{i:02}", at=i, ordering_key=f"k{i % 3}")

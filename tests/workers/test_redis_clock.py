@@ -9,6 +9,7 @@ import pytest
 from coordinator import REDIS_AWAY
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
+from delayq.store.commands import Change, Glance
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 from delayq.testing import ManualClock
@@ -29,12 +30,12 @@ class Redis:
         self.away = False
         self.asked = 0
 
-    def run(self, command: Any) -> tuple[int, tuple[Layout, ...]]:
+    def run(self, command: Any) -> Glance:
         self.asked += 1
         self.clock.advance(self.trip)
         if self.away:
             raise StoreUnavailable("away")
-        return self.clock.now() + FAR, LISTED
+        return Glance(self.clock.now() + FAR, LISTED, "")
 
 
 @pytest.fixture
@@ -48,12 +49,14 @@ def redis_clock(redis: Redis) -> RedisClock:
 
 
 def test_it_asks_at_once_and_then_when_it_is_time(redis_clock: RedisClock, redis: Redis) -> None:
-    assert redis_clock.tick() == LISTED
+    assert redis_clock.tick() is not None
     redis.clock.advance(EVERY - 1)
-    assert redis_clock.tick() == (), "no news, so that what was listed since by this node is not taken back"
+    assert redis_clock.tick() is None, "no news, so that what was listed since by this node is not taken back"
     assert redis.asked == 1
     redis.clock.advance(1)
-    assert redis_clock.tick() == LISTED
+    glance = redis_clock.tick()
+    assert glance is not None
+    assert glance.layouts == LISTED
 
 
 def test_the_clocks_are_compared_by_the_length_of_the_trip(redis_clock: RedisClock, redis: Redis) -> None:
@@ -93,7 +96,7 @@ def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while(redis_clock: Re
     redis_clock.tick()
     redis.away = True
     redis.clock.advance(EVERY)
-    assert redis_clock.tick() == ()
+    assert redis_clock.tick() is None
     assert (redis_clock.answers, redis_clock.reachable, redis.skew.far) == (False, True, True)
     redis.clock.advance(REDIS_AWAY)
     assert not redis_clock.reachable
@@ -104,10 +107,11 @@ def test_a_redis_that_is_away_is_out_of_reach_only_after_a_while(redis_clock: Re
 
 def test_what_the_script_says(valkey: ServerUnderTest) -> None:
     store = Store(valkey.url)
-    assert store.run(commands.time_and_layouts(now=7)) == (7, ()), "nobody has used it yet"
+    assert store.run(commands.glance(now=7)) == Glance(7, (), ""), "nobody has used it yet"
     store.run(commands.layout(16))
     store.run(commands.set_layouts(LISTED[:1], LISTED))
-    now, layouts = store.run(commands.time_and_layouts())
-    assert layouts == LISTED
-    assert abs(now - store.run(commands.redis_now())) < 60_000
+    store.run(commands.set_policies([Change("pause:t", "{}")], maker="0000000007"))
+    glance = store.run(commands.glance())
+    assert (glance.layouts, glance.policies) == (LISTED, "0000000001.0000000007")
+    assert abs(glance.now - store.run(commands.redis_now())) < 60_000
     store.close()

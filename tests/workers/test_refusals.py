@@ -12,11 +12,11 @@ from delayq.targets import OK
 from tests.support.servers import ServerUnderTest
 from tests.workers.one_queue import START, TABLE, OneQueue
 from workers.queue.symptoms import PULLS_FAIL_AFTER
-from workers.queue.tenure import Policy
+from workers.queue.tenure import Bounds
 from workers.queue.topics import FIRST_PAUSE, LONGEST_PAUSE, Refusals
 from workers.sending.backoff import Backoff
 
-POLICY = Policy(window=300, look=500, max_attempts=3, backoff=Backoff(100, 1_000))
+BOUNDS = Bounds(window=300, look=500, max_attempts=3, backoff=Backoff(100, 1_000))
 RIGHTS = ("on", ">limited", "resetkeys", "resetchannels", "&delayq:*", "&marker", "+@all", "~delayq:*", "~s.good")
 LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
 
@@ -30,7 +30,7 @@ class Limited:
         self.admin = server.admin
         self.allow("allkeys")
         store = Store(server.url.replace("redis://", "redis://limited:limited@"))
-        self.world = OneQueue(store, policy=POLICY)
+        self.world = OneQueue(store, bounds=BOUNDS)
         self.allow(*RIGHTS)
 
     def allow(self, *rights: str) -> None:

@@ -14,7 +14,7 @@ from delayq.targets import OK, Delivery, Result
 from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import GENERAL, OTHER, START, STREAMS, OneQueue
-from workers.queue.tenure import Policy
+from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder
 from workers.sending.message import InFlightMessage
@@ -73,7 +73,7 @@ def test_a_target_is_told_which_attempt_it_is_and_the_due_that_was_asked_for(wor
 def test_attempts_end_by_the_message_then_the_route_then_the_setting(worlds: Worlds, key: str) -> None:
     world = worlds(
         table=[STREAMS, GENERAL, Route(name="other", match="o.*", target="manual:", max_attempts=2)],
-        policy=Policy(max_attempts=4, backoff=Backoff(1, 1)),
+        bounds=Bounds(max_attempts=4, backoff=Backoff(1, 1)),
     )
     hand = world.take_over()
     for id, topic, own in (("by-message", "o.t", 3), ("by-route", "o.t", None), ("by-setting", "g.t", None)):

@@ -21,10 +21,11 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from workers.node.ownership import Ownership
 from workers.node.redis_clock import Skew
-from workers.node.status_line import EVERY, SILENT, TIDY, StatusLine
+from workers.node.status_line import EVERY, MOST_TOPICS, SILENT, TIDY, StatusLine
+from workers.queue.tenure import Book
 from workers.sending.forwarder import Forwarder
 
-NOTHING = cast(Ownership, SimpleNamespace(jobs={}, since={}, handed_over=None))
+NOTHING = cast(Ownership, SimpleNamespace(jobs={}, running=[], since={}, handed_over=None))
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def line(store: Store, clock: ManualClock, name: str, *forwarders: Forwarder) ->
     settings = load_settings(redis_url=store.url, node=name)
     routes = Routes([one.route for one in forwarders] or None)
     by_name = {one.route.name: one for one in forwarders}
-    return StatusLine(store, settings, Skew(clock), clock, routes=routes, forwarders=by_name)
+    return StatusLine(store, settings, Skew(clock), clock, routes=routes, forwarders=by_name, book=Book())
 
 
 def killed(store: Store, clock: ManualClock, name: str, silent_for: int) -> None:
@@ -89,6 +90,28 @@ def test_a_node_that_was_silent_for_long_and_lives_writes_its_line_again(store: 
     clock.advance(EVERY)
     paused.publish(NOTHING, changed=False)
     assert names(store) == {"other", "paused"}
+
+
+def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_topics_may_arrive_yet(
+    store: Store, clock: ManualClock
+) -> None:
+    jobs = [SimpleNamespace(version="", held={}) for _ in range(3)]
+    owned = cast(Ownership, SimpleNamespace(jobs={}, running=jobs, since={}, handed_over=None))
+    one = line(store, clock, "one")
+
+    def told() -> tuple[str | None, dict[str, int]]:
+        one.publish(owned, changed=False)
+        lines = store.run(commands.nodes())
+        found = read_nodes(lines, clock.now())["one"]
+        return found.policies, found.held
+
+    assert told() == ("", {})
+    for job in jobs[1:]:
+        job.version, job.held = "2", {"a": 2, "b": 1}
+    assert told() == ("", {"a": 4, "b": 2}), "one of them acts on others yet"
+    jobs[0].version, jobs[0].held = "1", {f"t{number}": 1 for number in range(MOST_TOPICS)}
+    version, held = told()
+    assert (version, held["a"], held["*"], len(held)) == ("1", 4, 2, MOST_TOPICS + 1)
 
 
 def test_it_tells_of_its_routes_and_which_circuits_are_open_by_the_clock_of_redis(

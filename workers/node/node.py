@@ -25,13 +25,14 @@ from workers.node.complaints import own_complaints
 from workers.node.janitor import Janitor
 from workers.node.layouts import LayoutWatch, numbers_of
 from workers.node.ownership import Ownership
+from workers.node.policies import PolicyWatch
 from workers.node.redis_clock import RedisClock, Skew
 from workers.node.status_line import StatusLine
 from workers.node.wakes import WakeListener
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Pullers
 from workers.queue.symptoms import History
-from workers.queue.tenure import Incarnation, Policy, Tenure
+from workers.queue.tenure import Book, Bounds, Incarnation, Tenure
 from workers.queue.topics import Topics
 from workers.sending.backoff import Backoff
 from workers.sending.forwarder import Forwarder
@@ -47,8 +48,7 @@ __all__ = ["Node"]
 
 ROUND = 500
 SHORT_ROUND = 10  # while a queue is on its way to another node
-GLANCE_EVERY = 1_000  # where others can have the queues of a node that cannot reach Redis
-GLANCE_EVERY_ALONE = 2_000
+GLANCE_EVERY = 1_000  # so that what was set by somebody who died then counts within 2 s
 REFUSALS = 2  # of the coordinator, one after the other; a server that was just ending looks like one
 log = structlog.get_logger()
 
@@ -85,10 +85,10 @@ class Node:
             access_of(settings)  # what is wrong with it is told before Redis is waited for
         self.store = Store(settings.redis_url, timeout=settings.redis_timeout / 1000, connections=512)
         self.skew = Skew(self._clock)
-        self.redis_clock = RedisClock(
-            self.store, self.skew, self._clock, every=GLANCE_EVERY if settings.zookeeper else GLANCE_EVERY_ALONE
-        )
+        self.redis_clock = RedisClock(self.store, self.skew, self._clock, every=GLANCE_EVERY)
+        self.book = Book(self._look_now)
         self.history = History()
+        self.policies = PolicyWatch(self.store, self.book, self.history, self._look_at_all)
         self.ready = False
         self.watch: Alarms | None = None
         self.ownership: Ownership | None = None
@@ -102,8 +102,9 @@ class Node:
             routes=self.routes,
             forwarders=self._forwarders,
             complaints=partial(own_complaints, self),
+            book=self.book,
         )
-        self._policy = Policy(
+        self._bounds = Bounds(
             window=settings.window,
             max_attempts=settings.max_attempts,
             backoff=Backoff(settings.retry_base, settings.retry_cap),
@@ -179,9 +180,14 @@ class Node:
             if self._join(coordinator):
                 while not self._stopping:
                     self._round(coordinator, ownership, layouts, janitor, watch)
-                    self._wait(SHORT_ROUND if ownership.ending else ROUND)
+                    self._wait(SHORT_ROUND if ownership.ending or self._lags else ROUND)
         finally:
             self._let_go(coordinator, ownership, listener)
+
+    @property
+    def _lags(self) -> bool:
+        """Whether a pull job acts on other policies than were read last: once it does not, the line says so."""
+        return any(job.version != self.book.current.version for job in self.jobs.values())
 
     def _look_now(self) -> None:
         with self._condition:
@@ -237,7 +243,9 @@ class Node:
         """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
         try:
             self._give_up_hung()
-            layouts.take(self.redis_clock.tick())
+            if (glance := self.redis_clock.tick()) is not None:
+                layouts.take(glance.layouts)
+            self.policies.tick(glance, self._clock.now() + self.skew.ms)
             coordinator.redis_reachable(self.redis_clock.answers, behind=self.skew.behind)
             changed = ownership.adjust(reachable=self.redis_clock.reachable)
             self.ready = True
@@ -261,15 +269,20 @@ class Node:
             incarnation=Incarnation(claim.epoch),
             store=self.store,
             clock=self._clock,
-            policy=self._policy,
+            bounds=self._bounds,
             retention=self._retention,
             routes=self.routes,
             forwarders=self._forwarders,
             observer=self._observer,
             spans=self._spans,
+            book=self.book,
         )
         topics = Topics(self.routes, self.settings.redis_url)
         return PullJob(tenure, claim.parked, topics, pulse=self._pulse, history=self.history)
+
+    def _look_at_all(self) -> None:
+        for job in self.jobs.values():
+            job.wake(None)
 
     def _wake(self, queue: int, due: int | None) -> None:
         job = self.jobs.get(queue)

@@ -50,6 +50,11 @@ class Ownership:
         self._failures = 0
 
     @property
+    def running(self) -> Sequence[PullJob]:
+        """The pull jobs, with those that were given up while something of theirs was being sent."""
+        return [*self.jobs.values(), *(job for _, job in self._releases), *self._left]
+
+    @property
     def ending(self) -> bool:
         """Whether a queue is on its way out, so that it is worth looking again soon."""
         return bool(self._ending or self._releases)

@@ -1,4 +1,5 @@
-"""One question to Redis for all that a node has to know again and again: whether it answers, the time, the layouts.
+"""One question to Redis for all that a node has to know again and again: whether it answers, the time, the layouts, the
+version of the policies.
 
 Pull goes by the earlier of the two clocks, so a difference makes late, never early. A node that is behind delivers late,
 so it leaves its queues to nodes that are not.
@@ -6,16 +7,14 @@ so it leaves its queues to nodes that are not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import structlog
 
 from coordinator import REDIS_AWAY
 from delayq.clock import Clock
 from delayq.errors import StoreError
 from delayq.store import commands
+from delayq.store.commands import Glance
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout
 
 __all__ = ["FAR", "RedisClock", "Skew"]
 
@@ -82,20 +81,20 @@ class RedisClock:
         """Whether Redis answers, or did not long ago."""
         return self.answers or self._clock.monotonic() - self._away_since < REDIS_AWAY
 
-    def tick(self) -> Sequence[Layout]:
-        """Ask, if it is time: the layouts as they are listed now, none if there is no news."""
+    def tick(self) -> Glance | None:
+        """Ask, if it is time; None if there is no news."""
         before = self._clock.monotonic()
         if before < self._next:
-            return ()
+            return None
         self._next = before + self._every
         try:
-            theirs, layouts = self._store.run(commands.time_and_layouts())
+            glance = self._store.run(commands.glance())
         except StoreError as error:
             if self.answers:  # since it was asked: that it was not asked for long before proves nothing
                 self.answers, self._away_since = False, before
             log.warning("redis_trouble", error=str(error))
-            return ()
+            return None
         self.answers = True
         self.took = self._clock.monotonic() - before
-        self._skew.compare(theirs, before)
-        return layouts
+        self._skew.compare(glance.now, before)
+        return glance

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import metadata
 
 import msgspec
 
@@ -15,6 +16,7 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from workers.node.ownership import Ownership
 from workers.node.redis_clock import Skew
+from workers.queue.tenure import Book
 from workers.sending.forwarder import Forwarder
 
 __all__ = ["StatusLine"]
@@ -22,11 +24,12 @@ __all__ = ["StatusLine"]
 EVERY = 5_000  # ms
 SILENT = 3_600_000  # ms after which the line of another node is removed
 MOST_COMPLAINTS = 20
+MOST_TOPICS = 100  # of which a line tells what is held
 TIDY = 60_000  # ms between two looks for such lines, at a page of them
 
 
 class StatusLine:
-    """Published every 5 s, and at once when a queue came or went. Belongs to the node's thread.
+    """Published every 5 s, and at once when a queue came or went, or the policies are others. Belongs to the node's thread.
 
     A node that was killed takes its line not away, so the others do, an hour later.
     """
@@ -40,6 +43,7 @@ class StatusLine:
         *,
         routes: Routes,
         forwarders: Mapping[str, Forwarder],
+        book: Book,
         complaints: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._store = store
@@ -49,6 +53,8 @@ class StatusLine:
         self._routes = routes
         self._forwarders = forwarders
         self._complaints = complaints
+        self._book = book
+        self._said: tuple[str, dict[str, int]] = "", {}
         self._started = clock.now()
         self._published_at: int | None = None
         self._tidy_at = clock.monotonic()
@@ -57,15 +63,18 @@ class StatusLine:
     def publish(self, ownership: Ownership, changed: bool) -> None:
         """Say it, if it is time or something `changed`; raises StoreError."""
         now = self._clock.monotonic()
+        version = min((job.version for job in ownership.running), default=self._book.current.version)
+        held = _sum(job.held for job in ownership.running)
+        changed = changed or self._said != (version, held)
         if not changed and self._published_at is not None and now - self._published_at < EVERY:
             return
-        self._published_at = now
+        self._published_at, self._said = now, (version, held)
         settings = self._settings
         line = msgspec.json.encode(
             {
                 "node": settings.node,
                 "address": settings.address,
-                "version": version("delayq"),
+                "version": metadata.version("delayq"),
                 "since": self._started,
                 "seen": self._clock.now() + self._skew.ms,  # or others would hold a node with a wrong clock for dead
                 "coordinator": "zookeeper" if settings.zookeeper else "local",
@@ -74,6 +83,8 @@ class StatusLine:
                     for queue, job in sorted(ownership.jobs.items())
                 },
                 "handed_over": ownership.handed_over,
+                "policies": version,
+                "held": held,
                 "routes": [self._route(route) for route in self._routes.table],
                 "complaints": [text[:LONGEST_REASON] for text in self._complaints()[:MOST_COMPLAINTS]],
             }
@@ -96,3 +107,14 @@ class StatusLine:
     def take_away(self) -> None:
         """The node has stopped; raises StoreError."""
         self._store.run(commands.forget_node(self._settings.node))
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """By topic, of all jobs; what is beyond so many topics is told as one."""
+    found = Counter[str]()
+    for one in counts:
+        found.update(one)
+    told = dict(found.most_common(MOST_TOPICS))
+    if rest := found.total() - sum(told.values()):
+        told["*"] = rest
+    return told

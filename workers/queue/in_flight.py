@@ -21,11 +21,13 @@ elsewhere: `sort` says where a pulled message goes, `judge` what becomes of one 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
 from delayq.codec import CorruptRecord
+from delayq.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Now, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.cursor import Cursor
@@ -57,10 +59,12 @@ class InFlight:
         self._size = 0  # bytes of all of them
         self._lanes = Lanes()
         self._settlement = Settlement()
+        self._policies = NO_POLICIES
+        self._leaving: dict[bytes, str] = {}  # by ticket the topics of what was being sent when it was paused
         self._pauses = 0  # of the process, when this tick began
-        policy, shares = tenure.policy, len(tenure.forwarders) + 1
+        bounds, shares = tenure.bounds, len(tenure.forwarders) + 1
         self._shares = {
-            name: Share(forwarder, max(1, policy.window // shares), policy.window_bytes // shares, parked, self._lanes)
+            name: Share(forwarder, max(1, bounds.window // shares), bounds.window_bytes // shares, parked, self._lanes)
             for name, forwarder in tenure.forwarders.items()
         }
 
@@ -77,8 +81,8 @@ class InFlight:
     @property
     def room(self) -> int:
         """How many messages more the window has room for."""
-        policy = self._tenure.policy
-        return max(0, policy.window - len(self._messages)) if self._size < policy.window_bytes else 0
+        bounds = self._tenure.bounds
+        return max(0, bounds.window - len(self._messages)) if self._size < bounds.window_bytes else 0
 
     @property
     def shares(self) -> Mapping[str, Share]:
@@ -118,6 +122,11 @@ class InFlight:
     def parked_for_targets(self) -> bool:
         """Whether anything is parked that comes back when there is room."""
         return any(share.aside in self._parked for share in self._shares.values())
+
+    @property
+    def leaving(self) -> Mapping[str, int]:
+        """By topic, how many messages may arrive yet though they are paused; any thread may ask."""
+        return Counter(list(self._leaving.values()))
 
     @property
     def outstanding(self) -> bool:
@@ -268,14 +277,14 @@ class InFlight:
     def sent(self, batch: Sequence[InFlightMessage], results: Sequence[Result], now: int) -> None:
         """A batch was sent: decide what becomes of each message by its result."""
         share = self._returned(batch)
-        route, policy = share.forwarder.route, self._tenure.policy
+        route, bounds = share.forwarder.route, self._tenure.bounds
         broken, certain = share.broken, share.forwarder.circuit.certain
         for message, result in zip(batch, results, strict=True):
             if not self._has(message):
                 continue
             if result.outcome not in ("ok", "rejected") and (broken or message.probe or result.outcome == "full"):
                 share.probe_failed()
-            self._settle(message, judge(message, route, result, now, policy, broken=broken, certain=certain))
+            self._settle(message, judge(message, route, result, now, bounds, broken=broken, certain=certain))
 
     def not_sent(self, batch: Sequence[InFlightMessage]) -> None:
         """A batch was not sent after all: it stays in the queue, and whoever owns that pulls it anew."""
@@ -288,6 +297,7 @@ class InFlight:
         share = self._share_of(batch[0])
         share.returned(len(batch))
         for message in batch:
+            self._leaving.pop(message.ticket, None)
             message.stage = Stage.PULLED  # so that it is pulled anew, should what follows fail
         return share
 
@@ -397,6 +407,23 @@ class InFlight:
             elif message.record.keyed:
                 self._lanes.enter(message)
         self.rewind(0)
+
+    def observe_policies(self, policies: Policies) -> None:
+        """What these pause is pulled anew, and set aside then, unless it is being sent or was."""
+        self._policies = policies
+        self._leaving = {}
+        if not policies.pauses:
+            return
+        for share in self._shares.values():
+            share.waiting = [one for one in share.waiting if policies.pause(one.topic) is None]
+            share.waiting_since = share.waiting_since if share.waiting else None
+        for message in list(self._messages.values()):
+            if not self._has(message) or policies.pause(message.topic) is None:
+                continue
+            if message.stage is Stage.SENDING:
+                self._leaving[message.ticket] = message.topic
+            elif message.stage in (Stage.PULLED, Stage.WAITING, Stage.BACKING_OFF):
+                self._drop(message)
 
     def observe_pauses(self, pauses: int) -> None:
         """The process has stood still so many times; after another one, others may own what is not being sent."""

@@ -53,7 +53,7 @@ class Pulling:
         self._topics = topics
         self._clock = tenure.clock
         self._flood = Flood()
-        self._look = min(tenure.policy.look, APPEND_LOOK) if topics.local else tenure.policy.look
+        self._look = min(tenure.bounds.look, APPEND_LOOK) if topics.local else tenure.bounds.look
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
         self._most_bytes = MOST_BYTES
@@ -109,16 +109,17 @@ class Pulling:
         """The ms until fresh messages are to be pulled beside the backlog; None if there is no flood."""
         return self._flood.fresh_in(self._clock.monotonic())
 
-    def pulls(self, now: Now, *, backlog: bool, came_back: bool = False) -> list[Pull]:
-        """What is worth a pull now; without `backlog` fresh messages only. Parked ones `came_back` in the same packet."""
+    def pulls(self, now: Now, version: str, *, backlog: bool, came_back: bool = False) -> list[Pull]:
+        """What is worth a pull now, under this version of the policies; without `backlog` fresh messages only. Parked ones
+        `came_back` in the same packet."""
         pulls = []
         self._set_off = self._clock.precise()
         if self._in_flight.waiting:
             self._flood.backlog_waits(self.now())
         elif backlog and (came_back or self._flood.on or self._set_off >= self._pull_at()):
-            pulls.append(self._pull(now))
+            pulls.append(self._pull(now, version))
         if self.fresh_in == 0:
-            pulls.append(self._pull(now, self._flood.begin_fresh(self._clock.monotonic())))
+            pulls.append(self._pull(now, version, self._flood.begin_fresh(self._clock.monotonic())))
         return pulls
 
     def _pull_at(self, slack: int = 0) -> float:
@@ -133,7 +134,7 @@ class Pulling:
             at = min(at, self._unix_0 + due + slack)
         return at
 
-    def _pull(self, now: Now, fresh: Cursor | None = None) -> Pull:
+    def _pull(self, now: Now, version: str, fresh: Cursor | None = None) -> Pull:
         tenure, in_flight = self._tenure, self._in_flight
         listed = fresh is None and self._clock.precise() >= self._look_by
         if listed:
@@ -159,6 +160,7 @@ class Pulling:
                 retention=tenure.retention,
                 traced=tenure.spans is not None,
                 listed=listed,
+                version=version,
             ),
         )
 
@@ -177,6 +179,10 @@ class Pulling:
     def failed(self, pull: Pull) -> None:
         """Nobody knows what it took."""
         self._most_bytes = max(LEAST_BYTES, self._most_bytes // 2)
+        self.took_nothing(pull)
+
+    def took_nothing(self, pull: Pull) -> None:
+        """It is to be made again."""
         (self._in_flight if pull.fresh is None else pull.fresh).pull_failed()
 
     def take(self, pull: Pull, pulled: Pulled, settled: Set[bytes]) -> None:

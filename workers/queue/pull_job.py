@@ -10,13 +10,15 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
 
 from delayq.errors import StoreError, StoreUnavailable
-from delayq.store.commands import Command, Now, Outdated, Parked, Pulled
+from delayq.policies import NO_POLICIES
+from delayq.store import commands
+from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
@@ -31,6 +33,8 @@ from workers.sending.pause_detector import PauseDetector
 
 __all__ = ["Mover", "PullJob"]
 
+#: ms until the next pull from a queue that has later policies than this node, unless they have been read before.
+OUTDATED_WAIT: Final = 100
 log = structlog.get_logger()
 
 
@@ -50,12 +54,14 @@ class _Round(msgspec.Struct):
 
     steps: list[Step]
     unparks: list[tuple[str, Command[Parked | None]]]
+    applies: list[Command[Applied]]
     streams: dict[str, Command[str]]
     pulls: list[Pull]
 
     def commands(self) -> list[Command[Any]]:
         found: list[Command[Any]] = [step.command for step in self.steps]
         found += [command for _, command in self.unparks]
+        found += self.applies
         found += self.streams.values()
         found += [pull.command for pull in self.pulls]
         return found
@@ -91,8 +97,10 @@ class PullJob:
         self._test_now = test_now
         self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight)
         self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics)
-        self._progress = Progress(keys.tag, tenure.clock, tenure.policy.stuck_after)
-        self._round = _Round([], [], {}, [])
+        self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
+        self._policies = NO_POLICIES
+        self._applied = ""  # the version of the policies that the queue has, as far as is known
+        self._round = _Round([], [], [], {}, [])
         self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
         self._troubles = 0
         self._lock = threading.Lock()
@@ -103,6 +111,16 @@ class PullJob:
         self._stopping = False
         self._mover: Mover | None = None
         self._ended = threading.Event()
+
+    @property
+    def version(self) -> str:
+        """The version of the policies that it acts on: what they hold and it had not begun to send it has let go of."""
+        return self._policies.version
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """By topic, how many messages of what is paused by then are being sent."""
+        return self.in_flight.leaving
 
     @property
     def streams(self) -> Mapping[str, str]:
@@ -211,14 +229,22 @@ class PullJob:
         else:
             self.in_flight.drop_backed_off()
             self.in_flight.send_waiting(min(self.now(), self._clock.now()))
+        policies = self._tenure.book.current
+        if policies is not self._policies:
+            self._policies = policies
+            self.in_flight.observe_policies(policies)
         now: Now = self._test_now() if self._test_now is not None else ""
-        self._round = asked = _Round(self.in_flight.steps(now), [], {}, [])
+        self._round = asked = _Round(self.in_flight.steps(now), [], [], {}, [])
         if not ending:
             asked.streams = self._pulling.streams_to_ask(every=self._refused is not None)
             if self._refused is None:
                 asked.unparks = self._parking.commands()
+                if self._applied < policies.version:  # whoever set them may not have come to this queue
+                    asked.applies = [commands.apply_policies(self.keys, policies.version, policies.paused, now=now)]
                 if not self._parking.before_pulls:
-                    asked.pulls = self._pulling.pulls(now, backlog=backlog, came_back=bool(asked.unparks))
+                    asked.pulls = self._pulling.pulls(
+                        now, policies.version, backlog=backlog, came_back=bool(asked.unparks)
+                    )
         return asked.commands()
 
     def _hear(self) -> None:
@@ -251,6 +277,7 @@ class PullJob:
     def _take(self, asked: _Round, answers: list[Any]) -> float:
         told, answers = answers[: len(asked.steps)], answers[len(asked.steps) :]
         unparked, answers = answers[: len(asked.unparks)], answers[len(asked.unparks) :]
+        applied, answers = answers[: len(asked.applies)], answers[len(asked.applies) :]
         streams, pulled = answers[: len(asked.streams)], answers[len(asked.streams) :]
         self._pulling.see_clock(pulled)  # what goes now is held against the time that Redis has just told
         confirmed = self._told(asked.steps, told)
@@ -259,20 +286,29 @@ class PullJob:
                 self._fence(True)
             elif not isinstance(answer, StoreError):
                 self._parking.answered(name, answer)
+        for one in applied:
+            if not isinstance(one, StoreError):
+                self._applied = one.version
         changed = bool(asked.streams) and self._pulling.told_of_streams(asked.streams, streams)
         confirmed = self._pulled(asked.pulls, pulled, asked.steps) or confirmed
         self._progress.see(confirmed=confirmed, outstanding=self.in_flight.outstanding)
-        failed = next((one for one in (*told, *unparked, *pulled) if isinstance(one, StoreError)), None)
+        failed = next((one for one in (*told, *unparked, *applied, *pulled) if isinstance(one, StoreError)), None)
         refused, self._refused = self._refused, None
         if failed is None and refused is not None and not changed:
             failed = refused  # it was no stream that is at fault
         if failed is not None:
             return self._failed(failed, was_refused=refused is not None)
         self._troubles = 0
+        outdated = any(isinstance(one, Outdated) for one in pulled)
+        if outdated and self._applied > self._policies.version:
+            self._tenure.book.tell(self._applied)
+            return self._clock.precise() + OUTDATED_WAIT  # woken as soon as they have been read
         if self.fenced or self._stopping:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
         # What was settled has made room, perhaps for some that are parked.
-        at_once = changed or bool(asked.unparks) or (bool(asked.steps) and self.in_flight.parked_for_targets)
+        at_once = (
+            changed or bool(asked.unparks) or outdated or (bool(asked.steps) and self.in_flight.parked_for_targets)
+        )
         return self._pulling.looks_at(at_once=at_once)
 
     def _told(self, steps: Sequence[Step], answers: Sequence[Any]) -> bool:
@@ -297,8 +333,11 @@ class PullJob:
         settled = {ticket for step in steps for ticket in step.tickets}
         appended = False
         for pull, answer in zip(pulls, answers, strict=True):
-            if isinstance(answer, (StoreError, Outdated)):
+            if isinstance(answer, StoreError):
                 self._pulling.failed(pull)
+            elif isinstance(answer, Outdated):
+                self._applied = answer.version
+                self._pulling.took_nothing(pull)
             elif answer is None:
                 self._fence(True)
             else:
@@ -308,8 +347,8 @@ class PullJob:
         if settled:
             self._pulling.room_made()
         if answers:
-            errors = [answer for answer in answers if isinstance(answer, StoreError)]
-            self._progress.pulled(str(errors[0]) if len(errors) == len(answers) else None)
+            errors = [_why_not(answer) for answer in answers if isinstance(answer, (StoreError, Outdated))]
+            self._progress.pulled(errors[0] if len(errors) == len(answers) else None)
         return appended
 
     # -- trouble ---------------------------------------------------------------------------------------------------
@@ -348,3 +387,11 @@ class PullJob:
         if fenced and not self.fenced:
             log.warning("fenced", queue=self.keys.tag, epoch=self.epoch)
             self.fenced = True
+
+
+def _why_not(answer: StoreError | Outdated) -> str:
+    return (
+        str(answer)
+        if isinstance(answer, StoreError)
+        else f"the queue has other policies ({answer.version}) than this node"
+    )

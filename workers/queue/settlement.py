@@ -19,7 +19,7 @@ from delayq.store.commands import AsPulled, Command, Now
 from delayq.targets import Result
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route
-from workers.queue.tenure import Policy, Tenure
+from workers.queue.tenure import Bounds, Tenure
 from workers.sending.message import InFlightMessage
 
 __all__ = ["ACK", "Ack", "Bury", "Corrupt", "Fate", "Park", "Retry", "Settlement", "Step", "Way", "judge", "sort"]
@@ -95,7 +95,7 @@ def sort(
 
 
 def judge(
-    message: InFlightMessage, route: Route, result: Result, now: int, policy: Policy, *, broken: bool, certain: bool
+    message: InFlightMessage, route: Route, result: Result, now: int, bounds: Bounds, *, broken: bool, certain: bool
 ) -> Ack | Retry | Bury | Park:
     """Decide it. `broken`: the target's circuit is open; `certain`: only the target can be at fault for what failed."""
     if result.outcome == "ok":
@@ -107,11 +107,11 @@ def judge(
     if spared and (certain or result.outcome != "unknown"):
         return Park(of_route(route.name))
     made = message.attempts + 1
-    if made >= (message.record.max_attempts or route.max_attempts or policy.max_attempts):
+    if made >= (message.record.max_attempts or route.max_attempts or bounds.max_attempts):
         return Bury(f"gave up after {made} attempts: {result.reason}")
     if message.expired(now):
         return Bury("expired")
-    pause = max(policy.backoff.delay(made), result.after)
+    pause = max(bounds.backoff.delay(made), result.after)
     # With an ordering key the due stays, so that nothing of the key overtakes it.
     return Retry(None if message.record.keyed else now + pause, pause)
 

@@ -87,7 +87,11 @@ class History:
             if new < old
         ]
         if lost:
-            with self._lock:
-                self.went_back += 1
-            text = f"queue {queue} went back {' and '.join(lost)}: its Redis has lost its last changes"
-            log.error("went_back", text=f"{text} (killed or cut off with a slow disk, a fail-over, an older backup)")
+            self.tell(f"queue {queue} went back {' and '.join(lost)}")
+
+    def tell(self, what: str) -> None:
+        """Something is as it was before."""
+        with self._lock:
+            self.went_back += 1
+        text = f"{what}: its Redis has lost its last changes"
+        log.error("went_back", text=f"{text} (killed or cut off with a slow disk, a fail-over, an older backup)")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from delayq.clock import Clock
+from delayq.policies import NO_POLICIES, Policies
 from delayq.routes import Routes
 from delayq.store.commands import Retention
 from delayq.store.connect.store import Store
@@ -19,7 +20,7 @@ from workers.sending.observer import Observer
 if TYPE_CHECKING:
     from workers.sending.spans import Spans
 
-__all__ = ["Incarnation", "Policy", "Tenure"]
+__all__ = ["Book", "Bounds", "Incarnation", "Tenure"]
 
 
 class Incarnation:
@@ -39,7 +40,24 @@ class Incarnation:
         self.name = f"{self.epoch}#{self._count:010}"
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class Book:
+    """The policies that a node goes by: its pull jobs act on `current`, and tell of queues that have later ones."""
+
+    __slots__ = ("_hurry", "ahead", "current")
+
+    def __init__(self, hurry: Callable[[], None] = lambda: None) -> None:
+        self.current: Policies = NO_POLICIES
+        self.ahead = ""  # the latest version that was found in a queue since they were read last
+        self._hurry = hurry
+
+    def tell(self, version: str) -> None:
+        """A queue has this version, which is later: they are to be read at once."""
+        if version > self.ahead:
+            self.ahead = version
+            self._hurry()
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """How a node treats its messages; counts are messages, times ms.
 
     A queue has at most `window` messages of `window_bytes` in flight; a route has its share of both.
@@ -60,9 +78,10 @@ class Tenure(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: Incarnation
     store: Store
     clock: Clock
-    policy: Policy
+    bounds: Bounds
     retention: Retention
     routes: Routes
     forwarders: Mapping[str, Forwarder]
     observer: Observer | None = None
     spans: Spans | None = None
+    book: Book = msgspec.field(default_factory=Book)

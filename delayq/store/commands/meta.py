@@ -8,16 +8,18 @@ from typing import Any, Final
 import msgspec
 
 from delayq.store.commands.command import RETENTION, Command, Now, Retention, by_name, every, number, plain
-from delayq.store.keys import META, NODES, REWRITTEN, Layout, QueueKeys, read_layouts, write_layouts
+from delayq.store.keys import META, NODES, POLICIES, REWRITTEN, Layout, QueueKeys, read_layouts, write_layouts
 
 __all__ = [
     "LAYOUT_VERSION",
+    "Glance",
     "Meta",
     "bump_era",
     "close",
     "era",
     "forget_node",
     "forget_silent",
+    "glance",
     "is_drained",
     "layout",
     "layouts",
@@ -29,10 +31,9 @@ __all__ = [
     "rewritten",
     "set_layouts",
     "tell_rewritten",
-    "time_and_layouts",
 ]
 
-LAYOUT_VERSION: Final = "2"
+LAYOUT_VERSION: Final = "3"
 
 
 class Meta(msgspec.Struct, frozen=True):
@@ -68,9 +69,22 @@ def layouts() -> Command[tuple[Layout, ...]]:
     return plain("HGET", META, "layouts", read=lambda reply: read_layouts((reply or b"").decode()))
 
 
-def time_and_layouts(*, now: Now = "") -> Command[tuple[int, tuple[Layout, ...]]]:
-    """The time of Redis (Unix ms), and the layouts as they are listed now, in one question."""
-    return Command("time_and_layouts", (META,), (now,), lambda reply: (int(reply[0]), read_layouts(reply[1].decode())))
+class Glance(msgspec.Struct, frozen=True):
+    """The time of Redis (Unix ms), the layouts as they are listed, the version of the policies ('' = nobody set any)."""
+
+    now: int
+    layouts: tuple[Layout, ...]
+    policies: str
+
+
+def glance(*, now: Now = "") -> Command[Glance]:
+    """What a worker asks again and again."""
+    return Command(
+        "glance",
+        (META, POLICIES),
+        (now,),
+        lambda reply: Glance(int(reply[0]), read_layouts(reply[1].decode()), reply[2].decode()),
+    )
 
 
 def set_layouts(before: Sequence[Layout], after: Sequence[Layout]) -> Command[tuple[Layout, ...]]:

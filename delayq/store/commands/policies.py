@@ -60,10 +60,10 @@ def set_policies(
     return Command("set_policies", (POLICIES,), args, read)
 
 
-def policies() -> Command[dict[str, str]]:
+def policies() -> Command[Mapping[str, str]]:
     """All that stands there: `version`, and in other fields since when (Unix ms), a space, and the value."""
 
-    def read(reply: Any) -> dict[str, str]:
+    def read(reply: Any) -> Mapping[str, str]:
         pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
         return {field.decode(): value.decode() for field, value in pairs}
 
@@ -77,4 +77,4 @@ def apply_policies(keys: QueueKeys, version: str, paused: Sequence[str], *, now:
         lines = [line.split(" ", 1) for line in reply[1].decode().splitlines()]
         return Applied(reply[0].decode(), {match: int(mark) for mark, match in lines})
 
-    return Command("apply_policies", (keys.state,), (now, version, *paused), read)
+    return Command("apply_policies", (keys.state,), (now, keys.wake, version, *paused), read)

@@ -2,13 +2,13 @@
 -- to which its messages may have been handed out before; it keeps it for as long as it lasts. An earlier version than the
 -- queue has changes nothing.
 -- KEYS: state
--- ARGV: now, version, then the patterns of the topics that it pauses; the deadline (see include/deadline)
+-- ARGV: now, wake channel, version, then the patterns of the topics that it pauses; the deadline (see include/deadline)
 -- Returns: {the version that the queue has now, its pauses: lines of a mark and a pattern}
 -- @flags allow-oom
 -- @promise
 -- @empties
 -- @include clock deadline
-local state, version = KEYS[1], ARGV[2]
+local state, version = KEYS[1], ARGV[3]
 local known = redis.call('HMGET', state, 'policies', 'paused', 'watermark', 'lowered_from')
 local stored, paused = known[1] or '', known[2] or ''
 if version <= stored then
@@ -20,7 +20,7 @@ for mark, match in string.gmatch(paused, '(%d+) ([^\n]+)') do
 end
 -- The watermark may have come down: what is set aside was perhaps handed out above it.
 local mark = math.max(clock(ARGV[1]), tonumber(known[3] or '') or -1, tonumber(known[4] or '') or -1)
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   lines[#lines + 1] = (marks[ARGV[i]] or digits(mark)) .. ' ' .. ARGV[i]
 end
 paused = table.concat(lines, '\n')
@@ -30,4 +30,5 @@ if paused == '' then
 else
   redis.call('HSET', state, 'paused', paused)
 end
+redis.call('PUBLISH', ARGV[2], 'policies') -- no due: its owner looks at once, and is told that it has others
 return { version, paused }

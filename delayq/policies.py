@@ -1,0 +1,165 @@
+"""Policies and pauses of topics: what can be changed while everything runs, for all topics that a pattern covers.
+
+They stand in Redis under one version for all of them, which every queue has too: a pull that names another one takes
+nothing. Times are Unix ms, durations ms.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from fnmatch import translate
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+
+__all__ = ["MAKER", "NO_POLICIES", "Limit", "Pause", "Policies", "Policy", "number_of"]
+
+#: Ten digits by which versions that this process makes differ from those of all others.
+MAKER: Final = f"{secrets.randbelow(10**10):010}"
+#: So many topics of which it is remembered what they are covered by.
+REMEMBERED: Final = 10_000
+
+Ms = Annotated[int, msgspec.Meta(ge=0)]
+T = TypeVar("T")
+
+
+class _Set(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What stands in a field of the hash. `match` covers topics, with `*` and `?`; `since` is when it was set; `stored` is
+    its text, by which a change of it can be made only if it is still there."""
+
+    match: str = ""
+    since: int = 0
+    stored: str = ""
+
+
+class Pause(_Set, frozen=True, kw_only=True):
+    """Nothing of the topics is handed out, until it is taken away or `until` has passed by the clock of Redis."""
+
+    reason: str = ""
+    until: Ms | None = None
+
+
+class Limit(_Set, frozen=True, kw_only=True):
+    """After a pause: so many messages a second, until nothing is held any more."""
+
+    rate: float = 0.0
+
+
+class Policy(_Set, frozen=True, kw_only=True):
+    """What holds for the topics. Of several that cover a topic the first by `order` and `name` counts, whole.
+
+    `rate` is messages a second, and `burst` how many at once; `per` 'topic' means each has its own. `max_in_flight` are
+    sent at a time. `window` spreads what is scheduled. `pending` bounds how many wait, `index` is counted exactly, `redact`
+    are parts of bodies that nobody is shown. `min_replicas` and `fsync` are what a call that schedules waits for.
+    """
+
+    name: str = ""
+    order: int = 100
+    rate: float | None = None
+    burst: int | None = None
+    per: Literal["topic", "policy"] = "topic"
+    max_in_flight: int | None = None
+    window: Ms | None = None
+    max_attempts: int | None = None
+    backoff: tuple[Ms, ...] = ()
+    expire_after: Ms | None = None
+    pending: int | None = None
+    index: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
+    min_replicas: int | None = None
+    fsync: str | None = None
+
+
+class Policies:
+    """All of them as they stood under one `version`; nothing here changes."""
+
+    def __init__(
+        self,
+        version: str = "",
+        pauses: Mapping[str, Pause] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        limits: Mapping[str, Limit] | None = None,
+    ) -> None:
+        self.version = version
+        self.pauses = dict(pauses or {})  # by pattern
+        self.policies = dict(policies or {})  # by name
+        self.limits = dict(limits or {})  # by pattern
+        by_age = sorted(self.pauses.values(), key=lambda one: (one.since, one.match))
+        by_order = sorted(self.policies.values(), key=lambda one: (one.order, one.name))
+        self._pauses = [(_pattern(one.match), one) for one in by_age]
+        self._policies = [(_pattern(one.match), one) for one in by_order]
+        self._limits = [(_pattern(one.match), one) for one in self.limits.values()]
+        self._known: dict[str, tuple[Pause | None, Policy | None, Limit | None]] = {}
+
+    @classmethod
+    def read(cls, fields: Mapping[str, str]) -> Policies:
+        """From what stands in Redis. A pause that cannot be read is one without an end; other things are left out."""
+        found: dict[str, dict[str, Any]] = {"pause": {}, "policy": {}, "limit": {}}
+        for field, text in fields.items():
+            kind, _, name = field.partition(":")
+            if kind not in found:
+                continue
+            since, _, stored = text.partition(" ")
+            known = {"since": int(since) if since.isdecimal() else 0, "stored": stored}
+            of_it = {"name": name} if kind == "policy" else {"match": name}
+            try:
+                one = msgspec.convert({**msgspec.json.decode(stored), **of_it, **known}, _KINDS[kind])
+            except (msgspec.MsgspecError, TypeError):
+                if kind != "pause":
+                    continue
+                one = msgspec.convert({**of_it, **known}, Pause)
+            found[kind][name] = one
+        return cls(fields.get("version", ""), found["pause"], found["policy"], found["limit"])
+
+    @property
+    def number(self) -> int:
+        """The version as callers see it: it only counts."""
+        return number_of(self.version)
+
+    @property
+    def paused(self) -> tuple[str, ...]:
+        """The patterns of the topics that are paused."""
+        return tuple(sorted(self.pauses))
+
+    def pause(self, topic: str) -> Pause | None:
+        """The oldest pause that covers a topic."""
+        return self._of(topic)[0]
+
+    def policy(self, topic: str) -> Policy | None:
+        """The policy of a topic."""
+        return self._of(topic)[1]
+
+    def limit(self, topic: str) -> Limit | None:
+        """What bounds a topic until nothing of it is held."""
+        return self._of(topic)[2]
+
+    def _of(self, topic: str) -> tuple[Pause | None, Policy | None, Limit | None]:
+        try:
+            return self._known[topic]
+        except KeyError:
+            pass
+        found = _first(self._pauses, topic), _first(self._policies, topic), _first(self._limits, topic)
+        if len(self._known) >= REMEMBERED:  # topics come from outside
+            self._known.clear()
+        self._known[topic] = found
+        return found
+
+
+def number_of(version: str) -> int:
+    """The number in a version; 0 in that of a Redis where nobody has set anything."""
+    return int(version[:10] or 0)
+
+
+def _pattern(match: str) -> re.Pattern[str]:
+    return re.compile(translate(match))
+
+
+def _first(known: list[tuple[re.Pattern[str], T]], topic: str) -> T | None:
+    return next((one for pattern, one in known if pattern.match(topic)), None)
+
+
+_KINDS: Final[dict[str, Any]] = {"pause": Pause, "policy": Policy, "limit": Limit}
+#: Of a Redis where nobody has set anything.
+NO_POLICIES: Final = Policies()

@@ -1,0 +1,8 @@
+-- What a worker asks again and again: the time, the layouts, the version of the policies.
+-- KEYS: meta policies
+-- ARGV: now
+-- Returns: {now, layouts as they are listed or '', the version of the policies or ''}
+-- @flags no-writes
+-- @include clock
+local now = clock(ARGV[1])
+return { digits(now), redis.call('HGET', KEYS[1], 'layouts') or '', redis.call('HGET', KEYS[2], 'version') or '' }

@@ -1,0 +1,146 @@
+"""Policies: a node reads them, its pull jobs bring them to queues that lag, and none pulls by others than its queue has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from delayq.policies import NO_POLICIES, Policies
+from delayq.store import commands
+from delayq.store.commands import Change, Glance
+from delayq.store.connect.store import Store
+from delayq.store.keys import POLICIES
+from tests.workers.one_queue import OneQueue
+from workers.node.policies import PolicyWatch
+from workers.queue.pull_job import OUTDATED_WAIT
+from workers.queue.symptoms import History
+from workers.queue.tenure import Book
+
+Worlds = Callable[..., OneQueue]
+PAUSE = Change("pause:other.*", '{"reason":"down","until":9000}')
+
+
+def put(store: Store, *changes: Change, maker: str = "0000000007", beyond: str = "") -> Policies:
+    """Change them; as a node reads them then."""
+    store.run(commands.set_policies(changes, maker=maker, beyond=beyond, now=1_000))
+    return read(store)
+
+
+def read(store: Store) -> Policies:
+    return Policies.read(store.run(commands.policies()))
+
+
+# -- a pull job ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_dead_caller_has_set_is_brought_to_the_queue_in_front_of_the_next_pull(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.add("a")
+    hand.book.current = put(world.store, PAUSE)
+    hand.settle()
+    assert world.field("policies") == hand.job.version == "0000000001.0000000007"
+    assert hand.sending == ["a"]
+    assert world.field("paused") == f"{world.now} other.*"
+
+
+def test_nothing_is_pulled_by_policies_that_the_node_has_not_read(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.add("a")
+    later = put(world.store, PAUSE)
+    world.store.run(commands.apply_policies(world.keys, later.version, later.paused))
+    for _ in range(3):
+        hand.tick()
+        assert (hand.sending, hand.book.ahead) == ([], later.version)
+        assert hand.pause == OUTDATED_WAIT, "nobody asks again and again"
+    hand.book.current = later
+    hand.settle()
+    assert hand.sending == ["a"]
+
+
+def test_policies_that_a_queue_has_lost_are_brought_to_it_again(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    hand.book.current = put(world.store, PAUSE)
+    hand.tick()
+    world.store.run(commands.plain("HDEL", world.keys.state, "policies", "paused", read=int))
+    world.add("a")
+    hand.settle()
+    assert hand.sending == ["a"]
+    assert world.field("paused") is not None
+
+
+# -- a node --------------------------------------------------------------------------------------------------------------
+
+
+class Watched:
+    def __init__(self, store: Store) -> None:
+        self.store, self.book, self.history = store, Book(), History()
+        self.changes = 0
+        self.watch = PolicyWatch(store, self.book, self.history, self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def glance(self, now: int = 0) -> None:
+        seen = self.store.run(commands.glance())
+        self.watch.tick(Glance(now, seen.layouts, seen.policies), now)
+
+
+@pytest.fixture
+def node(worlds: Worlds) -> Watched:
+    return Watched(worlds().store)
+
+
+def test_a_node_reads_them_when_a_glance_or_a_queue_tells_another_version(node: Watched) -> None:
+    node.glance()
+    assert (node.book.current, node.changes) == (NO_POLICIES, 0)
+    put(node.store, PAUSE)
+    node.glance()
+    node.glance()
+    assert (node.book.current.number, node.changes) == (1, 1)
+    latest = put(node.store, Change("policy:sms", '{"match":"sms.*","maxAttempts":3}'))
+    node.book.tell(latest.version)
+    node.watch.tick(None, 0)
+    assert (node.book.current.number, node.changes, node.book.ahead) == (2, 2, "")
+    policy = node.book.current.policy("sms.de")
+    assert policy is not None
+    assert (policy.name, policy.max_attempts) == ("sms", 3)
+
+
+def test_a_pause_ends_when_its_time_has_passed_unless_it_is_another_one_by_then(node: Watched) -> None:
+    put(node.store, PAUSE)
+    node.glance(8_999)
+    node.watch.tick(None, 8_999)
+    assert node.book.current.pause("other.t") is not None
+    put(node.store, Change(PAUSE.field, '{"reason":"still down"}'))
+    node.watch.tick(None, 9_000)
+    assert read(node.store).pauses["other.*"].reason == "still down"
+    put(node.store, PAUSE)
+    node.glance(9_000)
+    node.watch.tick(None, 9_000)
+    assert (node.book.current.paused, read(node.store).paused) == ((), ())
+
+
+def test_policies_that_fell_behind_a_queue_are_raised_above_it_and_say_so(node: Watched) -> None:
+    node.glance()
+    node.book.tell("0000000009.0000000003")
+    node.watch.tick(None, 0)
+    assert (node.book.current.number, node.history.went_back) == (10, 1)
+
+
+def test_policies_that_went_back_are_taken_as_they_are_and_say_so(node: Watched) -> None:
+    put(node.store, PAUSE, beyond="0000000005.0000000007")
+    node.glance()
+    node.store.run(commands.plain("DEL", POLICIES, read=int))
+    node.glance()
+    assert (node.book.current.version, node.history.went_back) == ("", 1)
+
+
+def test_a_pause_that_cannot_be_read_is_one_all_the_same() -> None:
+    policies = Policies.read({"version": "x", "pause:a.*": "7 {", "policy:p": "7 {", "pause:b": "5 {}", "other": "1 x"})
+    assert policies.paused == ("a.*", "b")
+    assert policies.pause("a.x") == policies.pauses["a.*"]
+    assert policies.policies == {}

@@ -1,0 +1,57 @@
+"""Reads the policies when they have changed, ends pauses whose time is over, and sees to it that no queue is ahead of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from delayq.policies import MAKER, Policies, number_of
+from delayq.store import commands
+from delayq.store.commands import Change, Glance
+from delayq.store.connect.store import Store
+from workers.queue.symptoms import History
+from workers.queue.tenure import Book
+
+__all__ = ["PolicyWatch"]
+
+log = structlog.get_logger()
+
+
+class PolicyWatch:
+    """`changed` is called when the `book` has other ones; `tick` is called by the node's thread.
+
+    What it does may be done twice, or by several nodes at once.
+    """
+
+    def __init__(self, store: Store, book: Book, history: History, changed: Callable[[], None]) -> None:
+        self._store = store
+        self._book = book
+        self._history = history
+        self._changed = changed
+
+    def tick(self, glance: Glance | None, now: int) -> None:
+        """Read them if a `glance` or a queue tells another version; `now` is Redis's time. Raises StoreError."""
+        current = self._book.current
+        ahead, self._book.ahead = self._book.ahead, ""
+        ended = [
+            Change(f"pause:{match}", "", pause.stored)
+            for match, pause in current.pauses.items()
+            if pause.until is not None and now >= pause.until
+        ]
+        if ended:
+            self._store.run(commands.set_policies(ended, maker=MAKER))
+        elif ahead <= current.version and (glance is None or glance.policies == current.version):
+            return
+        read = Policies.read(self._store.run(commands.policies()))
+        if read.version < ahead:
+            # The server of the policies has lost their last changes, and that of a queue has not: nobody could pull from it.
+            self._history.tell(f"the policies went back to version {read.number}, and a queue has {number_of(ahead)}")
+            self._store.run(commands.set_policies((), maker=MAKER, beyond=ahead))
+            read = Policies.read(self._store.run(commands.policies()))
+        elif read.version < current.version:
+            self._history.tell(f"the policies went back from version {current.number} to {read.number}")
+        if read.version != current.version:
+            self._book.current = read
+            log.info("policies", version=read.number, paused=list(read.paused))
+            self._changed()
