@@ -14,7 +14,7 @@ from api.metrics import Metrics
 from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError
 from delayq.care.accounts import Accounts
 from delayq.client import operations
-from delayq.client.findings import Finding, away
+from delayq.client.findings import Finding, away, findings
 from delayq.clock import Clock, SystemClock
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION
@@ -104,7 +104,8 @@ class Service:
         self.metrics.waiting = lambda: self.client.group.waiting
         self.clock = SystemClock()
         self.readiness = Readiness(self.client, settings, self.clock)
-        self.findings = Shared(self._findings, self.clock)
+        self.facts = Shared(self.client.facts, self.clock)
+        self.dead_groups = Shared(self.client.dead_groups, self.clock)
         self._away_since: int | None = None
         self.door = Door(settings, self.clock)
         self.metrics.keys_stale = lambda: bool(self.door.stale)
@@ -114,14 +115,15 @@ class Service:
         """How many messages carry a business key."""
         return await self.client.read(lambda context: operations.count(context, key))
 
-    async def _findings(self) -> list[Finding]:
+    async def findings(self) -> list[Finding]:
+        """What is wrong, the worst first, also when Redis tells nothing."""
         try:
-            found = await self.client.status()
+            facts = await self.facts.get()
         except StoreError as error:
             self._away_since = self._away_since or self.clock.now()
             return away(error, self._away_since)
         self._away_since = None
-        return found
+        return findings(facts)
 
     async def close(self) -> None:
         """Let what is on its way arrive, then close the connections."""

@@ -11,11 +11,15 @@ import msgspec
 from delayq.message import MAX_DUE
 
 __all__ = [
+    "LATENESS",
     "LINE_AGE",
     "LONGEST_REASON",
+    "RECENT_SLOTS",
+    "RECENT_STEP",
     "NodeLine",
     "OpenCircuit",
     "Owned",
+    "Recent",
     "RouteLine",
     "era_of",
     "owners_of",
@@ -28,6 +32,15 @@ LINE_AGE: Final = 15_000
 
 #: So many characters of a target's words stand in a line.
 LONGEST_REASON: Final = 300
+
+#: Seconds by which messages are late, as workers count them: the upper ends of the buckets, of which there is one more.
+LATENESS: Final = (
+    0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    30.0, 60.0, 300.0, 600.0,
+)  # fmt: skip
+#: How long (ms) a slot of what went out lately is, and how many of them are told.
+RECENT_STEP: Final = 10_000
+RECENT_SLOTS: Final = 60
 
 Ms = Annotated[int, msgspec.Meta(ge=0, le=MAX_DUE)]
 
@@ -56,13 +69,25 @@ class RouteLine(msgspec.Struct, frozen=True):
     circuit: OpenCircuit | None = None
 
 
+class Recent(msgspec.Struct, frozen=True):
+    """How many messages went out in each of the last slots, by their lateness, the last slot being number `last`.
+
+    A slot's number is its time by the clock of Redis divided by `RECENT_STEP`. Its counts are those of the buckets of
+    `LATENESS`, without the zeros at the end.
+    """
+
+    last: int
+    counts: tuple[tuple[int, ...], ...]
+
+
 class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     """A node, by its line. Times are Unix ms by its own clock, but `seen` by that of Redis; what an older worker does not
     say is '' or None.
 
     `handed_over` is when it last gave a queue up to another node. The times of `routes` are by the clock of Redis, too.
     `complaints` are what keeps it from doing its work well. `policies` is the version of them that all its pull jobs act on,
-    and `held` how many messages of topics that are paused by then may arrive yet.
+    and `held` how many messages of topics that are paused by then may arrive yet. `recent` is None until it has run for a
+    while.
     """
 
     node: str
@@ -78,6 +103,7 @@ class NodeLine(msgspec.Struct, frozen=True, kw_only=True):
     complaints: tuple[str, ...] = ()
     policies: str | None = None
     held: dict[str, int] = {}
+    recent: Recent | None = None
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -94,6 +120,7 @@ class _Written(msgspec.Struct, frozen=True):
     complaints: tuple[str, ...] = ()
     policies: str | None = None
     held: dict[str, int] = {}
+    recent: Recent | None = None
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -122,6 +149,7 @@ def read_nodes(lines: Mapping[str, bytes], now: int) -> dict[str, NodeLine]:
             complaints=line.complaints,
             policies=line.policies,
             held=line.held,
+            recent=line.recent,
         )
     return nodes
 

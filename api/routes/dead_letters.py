@@ -19,7 +19,7 @@ from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import InvalidMessage, StoreError, parse_instant
 from delayq.message import check_id
 from delayq.store.commands import DeadLetter
-from delayq.text.answers import DeadLettersOut, dead_letter_out
+from delayq.text.answers import DeadGroupsOut, DeadLettersOut, dead_groups_out, dead_letter_out
 
 __all__ = ["OPERATIONS"]
 
@@ -108,6 +108,28 @@ def _instant(field: str, text: str | None) -> int | None:
         return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else parse_instant(text)
     except ValueError as error:
         raise InvalidMessage(field, str(error)) from None
+
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/dead-letters:groups",
+    gives={200: DeadGroupsOut},
+    problems=(400, 503),
+    query={"limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}}},
+)
+async def dead_groups(service: Service, request: Request) -> Answer:
+    """Look at dead letters by topic and reason
+
+    The largest group first, of the newest 20,000 or so; `complete` says whether these are all. Numbers are left out of
+    reasons. It is looked at once a second at most, however many ask.
+    """
+    limit = _limit(request.query("limit").get("limit", str(LIMIT)))
+    found = await service.dead_groups.get()
+    caller = request.caller
+    if not caller.everything("read"):
+        groups = [one for one in found.groups if one.topic and "read" in caller.on(one.topic)]
+        found = msgspec.structs.replace(found, groups=groups, looked=sum(one.count for one in groups))
+    return Answer(200, encode(dead_groups_out(found, limit)))
 
 
 @OPERATIONS.add(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.metadata import version
 from typing import Final
 
 from msgspec import UNSET
@@ -11,15 +12,19 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from api.asgi import Answer, Request, encode
 from api.service import Operations, Service
 from api.wire.problems import Problem
-from api.wire.responses import HealthOut
+from api.wire.responses import HealthOut, MeOut
+from delayq.api_keys import SCOPES
+from delayq.client.overview import overview as make_overview
 from delayq.text.answers import (
     FindingOut,
     NodesOut,
+    OverviewOut,
     QueuesOut,
     RoutesOut,
     StatsOut,
     StatusOut,
     nodes_out,
+    overview_out,
     queues_out,
     routes_out,
     stats_out,
@@ -80,7 +85,28 @@ async def status(service: Service, request: Request) -> Answer:
     """
     request.caller.need_everywhere("read")
     request.query()
-    return Answer(200, encode(status_out(await service.findings.get())))
+    return Answer(200, encode(status_out(await service.findings())))
+
+
+@OPERATIONS.add("GET", "/v1/overview", gives={200: OverviewOut}, problems=(400, 503))
+async def overview(service: Service, request: Request) -> Answer:
+    """Everything at a glance
+
+    How much there is of what, how much went out in the last ten minutes and how late, and what is wrong. Null is what
+    nobody tells, which is not zero. It is looked at once a second at most, however many ask.
+    """
+    request.caller.need_everywhere("read")
+    request.query()
+    return Answer(200, encode(overview_out(make_overview(await service.facts.get()))))
+
+
+@OPERATIONS.add("GET", "/v1/me", gives={200: MeOut}, problems=(400, 503))
+async def me(service: Service, request: Request) -> Answer:
+    """Who asks, and what it may do"""
+    request.query()
+    key = request.caller.key
+    scopes = {"*": list(SCOPES)} if key is None else key.scopes
+    return Answer(200, encode(MeOut(None if key is None else key.name, scopes, version("delayq"))))
 
 
 @OPERATIONS.add("GET", "/livez", gives={200: HealthOut}, open=True)
@@ -97,7 +123,7 @@ async def readyz(service: Service, _request: Request) -> Answer:
     layout that this process expects, and every message that was scheduled is accounted for. `findings` is what
     /v1/status has; where the API takes keys, without its words.
     """
-    lacking, found = await asyncio.gather(service.readiness.missing(), service.findings.get())
+    lacking, found = await asyncio.gather(service.readiness.missing(), service.findings())
     findings = [_shown(one, service.door.open) for one in status_out(found).findings] or UNSET
     if lacking:
         raise Problem("not-ready", "; ".join(lacking), missing=lacking, findings=findings)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from api.wire.problems import ProblemOut
+from delayq.api_keys import Scope
 from delayq.text.answers import FindingOut, Ms, Time
 
-__all__ = ["BatchOut", "EndedOut", "HealthOut", "ItemOut", "ResultOut", "ResultsOut"]
+__all__ = ["BatchOut", "EndedOut", "HealthOut", "ItemOut", "MeOut", "ResultOut", "ResultsOut"]
 
 
 class ItemOut(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
@@ -55,6 +58,15 @@ class ResultsOut(msgspec.Struct):
     """A result for each id or key, in order."""
 
     results: list[ResultOut]
+
+
+class MeOut(msgspec.Struct):
+    """The key's name (null where the API takes none), what it allows by patterns of topics, and the version of delayq."""
+
+    name: str | None
+    scopes: dict[str, list[Scope]]
+    version: str
+    console: Annotated[str, Meta(description="whether this API has a console: not yet")] = "no"
 
 
 class HealthOut(msgspec.Struct, omit_defaults=True):

@@ -19,7 +19,7 @@ from delayq import Client
 
 __all__ = ["run"]
 
-PATHS: Final = ("/v1/status",)
+PATHS: Final = ("/v1/overview", "/v1/status")
 GOAL_MS: Final = 20
 #: Messages that are made at a time: what becomes of all of them has to fit into memory.
 SLICE: Final = 100_000

@@ -37,13 +37,20 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "get": "messages:get",
     "find": "messages:find",
     "status": "status:status",
+    "overview": "status:overview",
+    "me": "status:me",
     "stats": "queues:stats",
     "queues": "queues:queues",
     "nodes": "queues:nodes",
     "routes": "queues:routes",
     "dead-letters": (
         "Messages that were given up: look at them, put them back, delete them.",
-        {"list": "dead_letters:list_", "redrive": "dead_letters:redrive", "discard": "dead_letters:discard"},
+        {
+            "list": "dead_letters:list_",
+            "groups": "dead_letters:groups",
+            "redrive": "dead_letters:redrive",
+            "discard": "dead_letters:discard",
+        },
     ),
     "era": (
         "The era of the epochs under which queues are owned: look at it, begin a new one.",

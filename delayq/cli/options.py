@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
+import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson", "At", "BadUse", "Delay", "Due", "Ids", "Level", "RedisUrl", "Window", "connect", "due_of", "duration", "option",
-    "properties_of", "settings_of",
+    "properties_of", "settings_of", "who",
 ]  # fmt: skip
 
 
@@ -71,6 +73,15 @@ def connect(redis_url: str | None) -> Client:
     from delayq.client.client import Client  # with what talks to Redis, which not every command does
 
     return Client(settings=settings_of(redis_url))
+
+
+def who() -> str:
+    """Who gives the command: `cli:<user>@<host>`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # this user has no name here, as in many containers
+        user = str(os.getuid())
+    return f"cli:{user}@{socket.gethostname()}"
 
 
 def due_of(delay: str | None, at: str | None, level: int | None) -> Due:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from delayq.client import operations
+from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
-from delayq.client.findings import Finding, findings, read_facts
+from delayq.client.findings import Facts, Finding, findings, read_facts
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
+from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.session import Agreement, spans_by
@@ -216,7 +218,19 @@ class AsyncCalls:
 
     async def status(self) -> list[Finding]:
         """What is wrong, the worst first, and what to do."""
-        return findings(await self._run(read_facts(self._setup.settings)))
+        return findings(await self.facts())
+
+    async def overview(self) -> Overview:
+        """How much there is of what, how much went out in the last ten minutes, how late, and what is wrong."""
+        return overview(await self.facts())
+
+    async def facts(self) -> Facts:
+        """What `status` and `overview` go by."""
+        return await self._run(read_facts(self._setup.settings.replace(redis_url=self._setup.url)))
+
+    async def dead_groups(self) -> DeadGroups:
+        """The newest dead letters, some 20,000, by topic and reason."""
+        return await self._run(dead_groups(await self.reading()))
 
     async def close(self) -> None:
         """Close the connections."""

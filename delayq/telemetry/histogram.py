@@ -22,6 +22,21 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 
+    def quantile(self, share: float) -> float | None:
+        """What so much of the values is not above, as far as the buckets tell; None where there are none.
+
+        What is above all buckets counts as the end of the last one.
+        """
+        wanted = share * sum(self.counts)
+        if not wanted:
+            return None
+        below, low = 0, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            if below + count >= wanted:
+                return low + (bound - low) * (wanted - below) / count
+            below, low = below + count, bound
+        return low
+
     def buckets(self) -> list[tuple[str, float]]:
         """Upper end and how many values are not above it, as Prometheus wants them."""
         rows: list[tuple[str, float]] = []

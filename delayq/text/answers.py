@@ -10,18 +10,20 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
+from delayq.client.dead_groups import DeadGroups
 from delayq.client.findings import Finding
 from delayq.client.operations import RouteState
+from delayq.client.overview import Overview, Traffic
 from delayq.codec import BODY_JSON, Record
-from delayq.nodes import NodeLine, owners_of
+from delayq.nodes import RECENT_STEP, NodeLine, owners_of
 from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
-    "DeadLetterOut", "DeadLettersOut", "FindingOut", "FoundOut", "MessageOut", "Ms", "NodeOut", "NodesOut", "QueuesOut",
-    "RouteOut", "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "StatusOut", "Time", "dead_letter_out",
-    "finding_out", "instant", "nodes_out", "queues_out", "routes_out", "scheduled_out", "state_out", "stats_out",
-    "status_out",
+    "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "FindingOut", "FoundOut", "MessageOut", "Ms", "NodeOut",
+    "NodesOut", "OverviewOut", "QueuesOut", "RouteOut", "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "StatusOut",
+    "Time", "dead_groups_out", "dead_letter_out", "finding_out", "instant", "nodes_out", "overview_out", "queues_out",
+    "routes_out", "scheduled_out", "state_out", "stats_out", "status_out",
 ]  # fmt: skip
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
@@ -209,6 +211,69 @@ class StatusOut(msgspec.Struct):
     findings: list[FindingOut]
 
 
+class FigureOut(msgspec.Struct, rename="camel"):
+    """A number of messages, null if nobody knows it, and when it was so."""
+
+    count: int | None
+    as_of: Time
+
+
+class TrafficOut(msgspec.Struct, rename="camel"):
+    """What went out in the last ten minutes, in slots of `stepMs`; null is what no node tells."""
+
+    begin: Annotated[Time, Meta(description="of the first slot; the last one is over")]
+    step_ms: int
+    complete: Annotated[bool, Meta(description="every live node tells")]
+    forwarded: Annotated[list[float | None], Meta(description="messages a second")]
+    p50_ms: Annotated[list[float | None], Meta(description="lateness, as far as the workers' buckets tell")]
+    p99_ms: list[float | None]
+    whole: TrafficWholeOut
+
+
+class TrafficWholeOut(msgspec.Struct, rename="camel"):
+    """The same of all slots together."""
+
+    forwarded: float
+    p50_ms: float | None
+    p99_ms: float | None
+
+
+class OverviewOut(msgspec.Struct, rename="camel"):
+    """Everything at a glance. `scheduled` are not due yet, or wait for another attempt; `parked` are without the held."""
+
+    now: Time
+    findings: list[FindingOut]
+    scheduled: FigureOut
+    due: FigureOut
+    held: FigureOut
+    parked: FigureOut
+    dead: FigureOut
+    head_lateness: Annotated[int, Meta(description="by how many ms the earliest message is overdue")]
+    live_nodes: int
+    stale_nodes: int
+    traffic: TrafficOut | None
+
+
+class DeadGroupOut(msgspec.Struct, rename="camel"):
+    """Dead letters of a topic that died of the same; `examples` are ids of the last of them."""
+
+    topic: Annotated[str | None, Meta(description="null where it cannot be read")]
+    reason: Annotated[str, Meta(description="without numbers")]
+    count: int
+    first_time: Time
+    last_time: Time
+    examples: list[str]
+
+
+class DeadGroupsOut(msgspec.Struct, rename="camel"):
+    """The largest groups of the `looked` newest dead letters; `complete`: there are no more than these."""
+
+    groups: list[DeadGroupOut]
+    looked: int
+    complete: bool
+    as_of: Time
+
+
 def scheduled_out(scheduled: Scheduled) -> ScheduledOut:
     """A message that was taken, now or before."""
     window = UNSET if scheduled.window is None else scheduled.window
@@ -352,3 +417,55 @@ def finding_out(finding: Finding) -> FindingOut:
     known = {name: value for name in ("topic", "queue", "node") if (value := getattr(finding, name)) is not None}
     since = UNSET if finding.since is None else format_instant(finding.since)
     return FindingOut(finding.severity, finding.code, finding.runbook, finding.text, since, **known)
+
+
+def overview_out(overview: Overview) -> OverviewOut:
+    """Everything at a glance."""
+    now = format_instant(overview.now)
+
+    def figure(count: int | None) -> FigureOut:
+        return FigureOut(count, now)
+
+    return OverviewOut(
+        now=now,
+        findings=[finding_out(one) for one in overview.findings],
+        scheduled=figure(overview.scheduled),
+        due=figure(overview.due),
+        held=figure(overview.held),
+        parked=figure(overview.parked),
+        dead=figure(overview.dead),
+        head_lateness=overview.head_lateness,
+        live_nodes=overview.live,
+        stale_nodes=overview.stale,
+        traffic=None if overview.traffic is None else _traffic_out(overview.traffic),
+    )
+
+
+def _traffic_out(traffic: Traffic) -> TrafficOut:
+    seconds = RECENT_STEP / 1_000
+    told = sum(one is not None for one in traffic.forwarded)
+    return TrafficOut(
+        begin=format_instant(traffic.begin),
+        step_ms=RECENT_STEP,
+        complete=traffic.complete,
+        forwarded=[None if one is None else one / seconds for one in traffic.forwarded],
+        p50_ms=[None if one is None else one[0] for one in traffic.lateness],
+        p99_ms=[None if one is None else one[1] for one in traffic.lateness],
+        whole=TrafficWholeOut(round(traffic.total / seconds / told, 3), traffic.p50, traffic.p99),
+    )
+
+
+def dead_groups_out(found: DeadGroups, limit: int) -> DeadGroupsOut:
+    """The largest groups of dead letters."""
+    groups = [
+        DeadGroupOut(
+            one.topic or None,
+            one.reason,
+            one.count,
+            format_instant(one.first),
+            format_instant(one.last),
+            list(one.examples),
+        )
+        for one in found.groups[:limit]
+    ]
+    return DeadGroupsOut(groups, found.looked, found.complete, format_instant(found.now))

@@ -55,7 +55,7 @@ ANYTHING = [
     ("DELETE", "/v1/messages/x"), ("POST", "/v1/messages:cancel"), ("PATCH", "/v1/messages/x"),
     ("GET", "/v1/dead-letters"), ("POST", "/v1/dead-letters:redrive"), ("DELETE", "/v1/dead-letters/x"),
     ("GET", "/v1/queues"), ("GET", "/v1/nodes"), ("GET", "/v1/routes"), ("GET", "/v1/stats"), ("GET", "/metrics"),
-    ("GET", "/v1/status"),
+    ("GET", "/v1/status"), ("GET", "/v1/overview"), ("GET", "/v1/me"), ("GET", "/v1/dead-letters:groups"),
 ]  # fmt: skip
 
 
@@ -217,7 +217,9 @@ async def test_a_scope_that_is_missing_on_one_s_own_topic_is_told(tenants: Tenan
     assert (await tenants.ask("boss", "GET", f"/v1/messages/{id}")).json()["state"] == "scheduled"
 
 
-@pytest.mark.parametrize("path", ["/v1/queues", "/v1/nodes", "/v1/routes", "/v1/stats", "/v1/status", "/metrics"])
+@pytest.mark.parametrize(
+    "path", ["/v1/queues", "/v1/nodes", "/v1/routes", "/v1/stats", "/v1/status", "/v1/overview", "/metrics"]
+)
 async def test_what_concerns_all_topics_takes_a_key_that_reads_all(tenants: Tenants, path: str) -> None:
     assert_refused(await tenants.ask("shop", "GET", path), 403)
     assert (await tenants.ask("boss", "GET", path)).status_code == 200

@@ -68,11 +68,11 @@ async def test_when_all_is_well_it_says_no_more_than_that(api: httpx2.AsyncClien
 
 async def test_many_who_ask_cost_one(api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     service = app_of(api).service
-    asked = AsyncMock(return_value=[])
-    monkeypatch.setattr(service.client, "status", asked)
+    asked = AsyncMock(return_value=await service.client.facts())
+    monkeypatch.setattr(service.facts, "_find", asked)
     await asyncio.gather(*(api.get("/v1/status") for _ in range(20)))
     assert asked.await_count == 1
-    service.findings._began -= SHARED
+    service.facts._began -= SHARED
     await api.get("/v1/status")
     assert asked.await_count == 2
 
@@ -83,7 +83,54 @@ async def test_a_redis_that_is_away_is_a_finding_since_it_went(settings: Setting
         told = []
         for _ in range(2):
             told += (await api.get("/v1/status")).json()["findings"]
-            app_of(api).service.findings._began -= SHARED
+            app_of(api).service.facts._began -= SHARED
         assert [(one["severity"], one["code"]) for one in told] == 2 * [("critical", "redis")]
         assert told[0]["since"] == told[1]["since"]
         assert (await api.get("/readyz")).json()["findings"][0]["code"] == "redis"
+
+
+async def test_the_overview_counts_what_there_is(api: httpx2.AsyncClient, worker: Worker) -> None:
+    for number in range(6):
+        await schedule(api, id=f"m{number}", delayTime=0 if number < 4 else 3_600_000)
+    worker.bury("m0")
+    worker.park("m1")
+    worker.park("m2", "h:orders")
+    found = (await api.get("/v1/overview")).json()
+    figures = {name: found[name]["count"] for name in ("scheduled", "due", "held", "parked", "dead")}
+    assert figures == {"scheduled": 2, "due": 1, "held": 1, "parked": 1, "dead": 1}
+    assert found["held"]["asOf"] == found["now"]
+    assert (found["traffic"], found["liveNodes"]) == (None, 0)
+    assert found["findings"] == (await api.get("/v1/status")).json()["findings"]
+
+
+async def test_dead_letters_are_grouped_for_those_who_may_read_them(
+    settings: Settings, tmp_path: Path, worker: Worker
+) -> None:
+    keys = KeyFile(tmp_path / "keys.yaml")
+    boss, shop = keys.add("boss"), keys.add("shop", {"orders": ["read"]})
+    async with in_process(keys.settings(settings)) as api:
+        for number in range(5):
+            topic = "orders" if number < 3 else "news"
+            body = {"topic": topic, "delayTime": 0, "id": f"m{number}"}
+            assert (await api.post("/v1/messages", json=body, headers=boss)).status_code == 201
+            worker.bury(f"m{number}", f"order {number}00017 is gone" if number else "answered 404")
+        found = (await api.get("/v1/dead-letters:groups", headers=boss)).json()
+        told = [(one["topic"], one["reason"], one["count"]) for one in found["groups"]]
+        assert told == [("news", "order # is gone", 2), ("orders", "order # is gone", 2), ("orders", "answered 404", 1)]
+        assert (found["looked"], found["complete"], sorted(found["groups"][1]["examples"])) == (5, True, ["m1", "m2"])
+        mine = (await api.get("/v1/dead-letters:groups?limit=1", headers=shop)).json()
+        assert ([one["topic"] for one in mine["groups"]], mine["looked"]) == (["orders"], 3)
+
+
+async def test_who_asks_is_told_what_it_may(settings: Settings, tmp_path: Path, api: httpx2.AsyncClient) -> None:
+    mine = (await api.get("/v1/me")).json()
+    assert (mine["name"], mine["scopes"], mine["console"]) == (
+        None,
+        {"*": ["schedule", "cancel", "read", "admin"]},
+        "no",
+    )
+    keys = KeyFile(tmp_path / "keys.yaml")
+    shop = keys.add("shop", {"orders": ["read"]})
+    async with in_process(keys.settings(settings)) as guarded:
+        mine = (await guarded.get("/v1/me", headers=shop)).json()
+        assert (mine["name"], mine["scopes"]) == ("shop", {"orders": ["read"]})

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from delayq.client import dead_groups
 from tests.cli.conftest import Cli, Given
 
 ALL = range(16)
@@ -59,3 +62,37 @@ def test_what_is_late_is_told_with_since_when(cli: Cli, given: Given) -> None:
     (late,) = json.loads(cli("status", "--json").out)["findings"]
     assert (late["code"], late["severity"], late["queue"]) == ("late", "warning", given.queue_of("a"))
     assert late["since"] == "2023-11-14T22:13:20.000Z"
+
+
+def test_the_overview_says_what_nobody_tells(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    given.owner("node-1", ALL)
+    figures = dict(cli("overview").rows)
+    assert (figures["scheduled"], figures["forwarded a second"], figures["live nodes"]) == ("1", "-", "1")
+    assert json.loads(cli("overview", "--json").out)["traffic"] is None
+
+
+def test_dead_letters_are_counted_by_topic_and_reason(cli: Cli, given: Given) -> None:
+    for number in range(3):
+        given.dead_letter(f"m{number}", f"order {number}00017 is gone")
+    given.admin.hset(f"delayq:{{{given.queue_of('m0')}}}:pool", "m0", "garbled")
+    rows = cli("dead-letters", "groups").rows
+    assert [(row[0], row[1], row[4]) for row in rows] == [
+        ("2", "demo", "order # is gone"),
+        ("1", "-", "order # is gone"),
+    ]
+    assert json.loads(cli("dead-letters", "groups", "--json").out)["complete"] is True
+
+
+def test_only_so_many_dead_letters_are_looked_at(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_groups, "PAGE", 2)
+    monkeypatch.setattr(dead_groups, "MOST", 3)
+    for number in range(6):
+        given.dead_letter(f"m{number}.0003")
+    ran = cli("dead-letters", "groups")
+    assert ran.rows[0][:2] == ["4", "demo"]
+    assert ran.sentence() == "these are the 4 newest; there are more."
+
+
+def test_me_is_who_gives_the_command(cli: Cli) -> None:
+    assert json.loads(cli("me", "--json").out)["name"].startswith("cli:")

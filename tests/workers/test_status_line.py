@@ -11,17 +11,19 @@ import pytest
 
 from delayq import Client, Message
 from delayq.config import load_settings
-from delayq.nodes import LONGEST_REASON, OpenCircuit, RouteLine, read_nodes
+from delayq.nodes import LATENESS, LONGEST_REASON, RECENT_STEP, OpenCircuit, Recent, RouteLine, read_nodes
 from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
+from delayq.telemetry.histogram import Histogram
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from workers.node.ownership import Ownership
+from workers.node.recent import RecentCounts
 from workers.node.redis_clock import Skew
-from workers.node.status_line import EVERY, MOST_TOPICS, SILENT, TIDY, StatusLine
+from workers.node.status_line import EVERY, MOST_COMPLAINTS, MOST_TOPICS, SILENT, TIDY, StatusLine
 from workers.queue.tenure import Book
 from workers.sending.forwarder import Forwarder
 
@@ -139,6 +141,31 @@ def test_it_tells_of_its_routes_and_which_circuits_are_open_by_the_clock_of_redi
     assert circuit == OpenCircuit(opened, opened + 1_000, ("canary" * LONGEST_REASON)[:LONGEST_REASON])
     forwarder.circuit.sent(True)
     assert told().circuit is None
+
+
+def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, clock: ManualClock) -> None:
+    histogram = Histogram(LATENESS)
+    settings = load_settings(redis_url=store.url, node="one")
+    recent = RecentCounts(histogram)
+    one = StatusLine(
+        store,
+        settings,
+        Skew(clock),
+        clock,
+        routes=Routes(None),
+        forwarders={},
+        book=Book(),
+        complaints=lambda: ["queue 3 is stuck"] * 30,
+        recent=recent,
+    )
+    one.publish(NOTHING, changed=True)
+    histogram.add(0.0005, 7)
+    last = clock.now() // RECENT_STEP
+    clock.advance(RECENT_STEP)
+    one.publish(NOTHING, changed=False)
+    lines = store.run(commands.nodes())
+    told = read_nodes(lines, clock.now())["one"]
+    assert (told.complaints, told.recent) == (("queue 3 is stuck",) * MOST_COMPLAINTS, Recent(last, ((7,),)))
 
 
 def test_what_a_worker_knows_of_a_circuit_can_be_asked_of_every_client(valkey: ServerUnderTest) -> None:

@@ -20,12 +20,14 @@ from delayq.store.commands import Meta, Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets import open_target
+from delayq.telemetry.histogram import Histogram
 from workers.node.alarms import Alarms
 from workers.node.complaints import own_complaints
 from workers.node.janitor import Janitor
 from workers.node.layouts import LayoutWatch, numbers_of
 from workers.node.ownership import Ownership
 from workers.node.policies import PolicyWatch
+from workers.node.recent import RecentCounts
 from workers.node.redis_clock import RedisClock, Skew
 from workers.node.status_line import StatusLine
 from workers.node.wakes import WakeListener
@@ -62,7 +64,10 @@ def _spans(provider: TracerProvider | None, clock: Clock) -> Spans | None:
 
 
 class Node:
-    """Runs until `stop`: `run` blocks and returns when everything has been let go."""
+    """Runs until `stop`: `run` blocks and returns when everything has been let go.
+
+    `lateness` is what an observer counts how late messages were, for the node's line.
+    """
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class Node:
         observer: Observer | None = None,
         coordinator: Callable[[Store, Meta, Clock], Coordinator] | None = None,
         tracer_provider: TracerProvider | None = None,
+        lateness: Histogram | None = None,
     ) -> None:
         self.settings = settings
         self._clock = clock if clock is not None else SystemClock()
@@ -103,6 +109,7 @@ class Node:
             forwarders=self._forwarders,
             complaints=partial(own_complaints, self),
             book=self.book,
+            recent=RecentCounts(lateness) if lateness is not None else None,
         )
         self._bounds = Bounds(
             window=settings.window,

@@ -15,6 +15,7 @@ from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
 from workers.node.ownership import Ownership
+from workers.node.recent import RecentCounts
 from workers.node.redis_clock import Skew
 from workers.queue.tenure import Book
 from workers.sending.forwarder import Forwarder
@@ -45,6 +46,7 @@ class StatusLine:
         forwarders: Mapping[str, Forwarder],
         book: Book,
         complaints: Callable[[], Sequence[str]] = tuple,
+        recent: RecentCounts | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -55,6 +57,7 @@ class StatusLine:
         self._complaints = complaints
         self._book = book
         self._said: tuple[str, dict[str, int]] = "", {}
+        self._recent = recent
         self._started = clock.now()
         self._published_at: int | None = None
         self._tidy_at = clock.monotonic()
@@ -66,6 +69,8 @@ class StatusLine:
         version = min((job.version for job in ownership.running), default=self._book.current.version)
         held = _sum(job.held for job in ownership.running)
         changed = changed or self._said != (version, held)
+        if self._recent is not None:
+            self._recent.tick(self._clock.now() + self._skew.ms)
         if not changed and self._published_at is not None and now - self._published_at < EVERY:
             return
         self._published_at, self._said = now, (version, held)
@@ -87,6 +92,7 @@ class StatusLine:
                 "held": held,
                 "routes": [self._route(route) for route in self._routes.table],
                 "complaints": [text[:LONGEST_REASON] for text in self._complaints()[:MOST_COMPLAINTS]],
+                "recent": self._recent.told() if self._recent is not None else None,
             }
         )
         self._store.run(commands.publish_node(settings.node, line))

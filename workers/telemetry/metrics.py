@@ -12,6 +12,7 @@ from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from delayq.nodes import LATENESS
 from delayq.store.commands import COUNTERS, Pulled
 from delayq.targets import Result
 from delayq.telemetry.histogram import Histogram
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from workers.node.node import Node
 
 __all__ = ["Metrics"]
-
-_LATENESS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
 
 
 class Metrics:
@@ -37,9 +36,9 @@ class Metrics:
             "delayq_sent_total", "Sends of messages to targets", ["route", "outcome"], registry=self.registry
         )
         self._acked = Counter("delayq_acked_total", "Forwarded messages removed", registry=self.registry)
-        self._lateness = Histogram(_LATENESS)
+        self.lateness = Histogram(LATENESS)
         self._lock = threading.Lock()  # of the lateness: once for a batch
-        self.registry.register(_Collected(partial(_of_lateness, self._lateness)))
+        self.registry.register(_Collected(partial(_of_lateness, self.lateness)))
         ProcessCollector(registry=self.registry)
         self._failed = Counter(
             "delayq_pull_job_failures_total", "Unexpected errors in pull jobs, see the log", registry=self.registry
@@ -55,7 +54,7 @@ class Metrics:
             self._appended.inc(pulled.appended)
             if pulled.last is not None:  # the dues of the others are not told
                 with self._lock:
-                    self._lateness.add(max(0, pulled.now - pulled.last[0]) / 1000, pulled.appended)
+                    self.lateness.add(max(0, pulled.now - pulled.last[0]) / 1000, pulled.appended)
 
     def sent(self, route: str, results: Sequence[Result], took: int) -> None:
         """A send ended after so many ms."""
@@ -80,7 +79,7 @@ class Metrics:
         self._acked.inc(len(messages))
         with self._lock:
             for message in messages:
-                self._lateness.add(max(0, now - message.record.asked) / 1000)
+                self.lateness.add(max(0, now - message.record.asked) / 1000)
 
     def watch(self, node: Node) -> None:
         """Ask the node for what is looked at, not counted."""

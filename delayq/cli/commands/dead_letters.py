@@ -11,10 +11,10 @@ from delayq.cli.options import AsJson, BadUse, Ids, RedisUrl, connect, moment, o
 from delayq.client.client import Client
 from delayq.errors import StoreError
 from delayq.store import commands
-from delayq.text.answers import DeadLetterOut, DeadLettersOut, dead_letter_out
+from delayq.text.answers import DeadLetterOut, DeadLettersOut, dead_groups_out, dead_letter_out
 from delayq.text.output import Output, say
 
-__all__ = ["discard", "list_", "redrive"]
+__all__ = ["discard", "groups", "list_", "redrive"]
 
 #: Letters in one reply: their bodies may be large.
 STEP = 25
@@ -74,6 +74,30 @@ def list_(
 def _row(letter: DeadLetterOut) -> Sequence[object]:
     topic = letter.message.topic if letter.message else None
     return letter.id, letter.dead_time, letter.attempts, topic, letter.reason
+
+
+def groups(
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")] = 100,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Print the newest dead letters by topic and reason.
+
+    The largest group first.
+    """
+    with connect(redis_url) as client:
+        answer = dead_groups_out(client.dead_groups(), limit)
+    if json:
+        Output().json(answer)
+        return 0
+    if answer.groups:
+        rows = ((one.count, one.topic, one.last_time, one.examples[0], one.reason) for one in answer.groups)
+        Output().table(("count", "topic", "last died", "such as", "reason"), rows)
+    else:
+        say("there are no dead letters.")
+    if not answer.complete:
+        say(f"these are the {answer.looked} newest; there are more.")
+    return 0
 
 
 def redrive(

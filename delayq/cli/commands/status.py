@@ -1,13 +1,16 @@
-"""status."""
+"""status, overview, me."""
 
 from __future__ import annotations
 
-from delayq.cli.options import AsJson, RedisUrl, connect
+from importlib.metadata import version
+
+from delayq.api_keys import SCOPES
+from delayq.cli.options import AsJson, RedisUrl, connect, who
 from delayq.client.findings.check import CRITICAL
-from delayq.text.answers import status_out
+from delayq.text.answers import overview_out, status_out
 from delayq.text.output import Output, say
 
-__all__ = ["status"]
+__all__ = ["me", "overview", "status"]
 
 
 def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
@@ -25,3 +28,32 @@ def status(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     else:
         say("nothing is wrong.")
     return int(any(one.severity == CRITICAL for one in answer.findings))
+
+
+def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+    """Print everything at a glance.
+
+    How much there is of what, how much went out in the last ten minutes and how late, how many findings there are.
+    """
+    with connect(redis_url) as client:
+        answer = overview_out(client.overview())
+    whole = answer.traffic.whole if answer.traffic is not None else None
+    figures = {name: getattr(answer, name).count for name in ("scheduled", "due", "held", "parked", "dead")} | {
+        "late ms": answer.head_lateness,
+        "forwarded a second": None if whole is None else whole.forwarded,
+        "lateness p50 ms": None if whole is None else whole.p50_ms,
+        "lateness p99 ms": None if whole is None else whole.p99_ms,
+        "live nodes": answer.live_nodes,
+        "stale nodes": answer.stale_nodes,
+        "findings": len(answer.findings),
+        "now": answer.now,
+    }
+    Output().answer(json, answer, figures.items())
+    return 0
+
+
+def me(json: AsJson = False) -> int:
+    """Print who the command line is: what its changes are written down under."""
+    answer = {"name": who(), "scopes": {"*": list(SCOPES)}, "version": version("delayq"), "console": "no"}
+    Output().answer(json, answer, [("name", answer["name"]), ("version", answer["version"])])
+    return 0

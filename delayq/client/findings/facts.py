@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,9 +19,16 @@ from delayq.store.keys import META, Layout, queue_keys, read_layouts
 
 __all__ = ["Facts", "read_facts"]
 
+#: Parked sets of what a pause or a limit holds, and so many are counted.
+HELD: Final = "h:"
+MOST_HELD: Final = 2_000
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """As they were at `now`, Unix ms by the clock of Redis. Without layouts that this delayq knows, of the server only."""
+    """As they were at `now`, Unix ms by the clock of Redis. Without layouts that this delayq knows, of the server only.
+
+    `held` is how many messages a pause or a limit holds; None: their topics are too many to count.
+    """
 
     settings: Settings
     now: int
@@ -32,6 +39,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, NodeLine]
     stats: Sequence[QueueStats]
     routes: Sequence[RouteState]
+    held: int | None
 
     @property
     def live(self) -> list[NodeLine]:
@@ -58,6 +66,10 @@ def read_facts(settings: Settings) -> Plan[Facts]:
     if layouts:
         stats = all_good((yield [commands.stats(queue_keys(one)) for layout in layouts for one in layout.numbers]))
         routes = yield from route_states(nodes, stats)
+    held = [(one.queue, name) for one in stats for name in one.parked_sets if name.startswith(HELD)]
+    counts: list[int] = []
+    if 0 < len(held) <= MOST_HELD:
+        counts = all_good((yield [commands.count_parked(queue_keys(queue), name) for queue, name in held]))
     return Facts(
         settings=settings,
         now=now,
@@ -68,4 +80,5 @@ def read_facts(settings: Settings) -> Plan[Facts]:
         nodes=nodes,
         stats=stats,
         routes=routes,
+        held=sum(counts) if len(counts) == len(held) else None,
     )

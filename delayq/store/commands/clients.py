@@ -15,8 +15,10 @@ from delayq.store.keys import QueueKeys
 __all__ = [
     "After",
     "Answers",
+    "Brief",
     "DeadLetter",
     "cancel",
+    "dead_briefs",
     "dead_letters",
     "deaths",
     "discard",
@@ -140,6 +142,27 @@ def deaths(keys: QueueKeys, limit: int, after: After | None = None, *, newest: b
         return [(int(buried), id.decode()) for id, buried in reply]
 
     return Command("dead_letters", (keys.pool, keys.dead, keys.reasons), _page(limit, after, newest, ""), read)
+
+
+class Brief(msgspec.Struct, frozen=True):
+    """A dead letter without its record: of what topic ('' if that cannot be read) it died when, and why."""
+
+    id: str
+    buried: int
+    topic: str
+    reason: str
+
+
+def dead_briefs(keys: QueueKeys, limit: int, after: After | None = None) -> Command[list[Brief]]:
+    """A page of one queue's dead letters, the newest first, without their records."""
+
+    def read(reply: list[Any]) -> list[Brief]:
+        return [
+            Brief(id.decode(), int(buried), topic.decode(errors="replace"), read_reason(text)[2])
+            for id, buried, topic, text in reply
+        ]
+
+    return Command("dead_letters", (keys.pool, keys.dead, keys.reasons), _page(limit, after, True, "brief"), read)
 
 
 def _page(limit: int, after: After | None, newest: bool, whole: str) -> tuple[int | str, ...]:

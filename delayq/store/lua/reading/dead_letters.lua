@@ -1,11 +1,11 @@
 -- A page of dead letters by the time of their death.
 -- KEYS: pool dead reasons
 -- ARGV: most to return, time and id of the last one seen (no id: from that time on; no time either: from the start),
---       'oldest' or 'newest' first, '1' if records and reasons are wanted
--- Returns: of each: {id, when it was buried, record, reason}; or {id, when} if those are not wanted
+--       'oldest' or 'newest' first, '1' if records and reasons are wanted, 'brief' if topics and reasons
+-- Returns: of each: {id, when it was buried, record or topic, reason}; or {id, when} if those are not wanted
 -- @flags no-writes
 local pool, dead, reasons = KEYS[1], KEYS[2], KEYS[3]
-local time, behind, whole = ARGV[2], ARGV[3], ARGV[5] == '1'
+local time, behind, wanted = ARGV[2], ARGV[3], ARGV[5]
 local newest = ARGV[4] == 'newest'
 
 -- How many come before the first one of the page.
@@ -36,8 +36,13 @@ local answer = {}
 for i = 1, #entries, 2 do
   local id = entries[i]
   local letter = { id, entries[i + 1] }
-  if whole then
-    letter[3] = redis.call('HGET', pool, id) or ''
+  if wanted ~= '' then
+    local record = redis.call('HGET', pool, id) or ''
+    if wanted == 'brief' then
+      -- @include record
+      record = fields(record) and string.sub(record, FIELDS, FIELDS - 1 + byte(record, TOPIC_LENGTH)) or ''
+    end
+    letter[3] = record
     letter[4] = redis.call('HGET', reasons, id) or ''
   end
   answer[#answer + 1] = letter

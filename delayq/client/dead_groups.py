@@ -1,0 +1,95 @@
+"""Dead letters by topic and reason: a plan that looks at the newest of them, and at so many only.
+
+Reasons differ by ids, dates and hosts' words: what looks like a number of more than three digits, or like a hash, is left
+out of the class of a reason, so that what died of the same counts as the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from delayq.client.plan import Context, Plan, every_queue
+from delayq.store import commands
+from delayq.store.commands import Brief
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import QueueKeys, queue_keys
+
+__all__ = ["DeadGroup", "DeadGroups", "dead_groups", "reason_class"]
+
+#: Letters that are looked at, of all queues together, about; and of one queue at a time.
+MOST: Final = 20_000
+PAGE: Final = 200
+EXAMPLES: Final = 3
+LONGEST: Final = 120
+_VARYING: Final = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4,}){2,}|\d{4,}|\b(?=[a-f]*\d)[0-9a-f]{8,}\b")
+
+
+class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of a topic ('' where it cannot be read) with the same class of reason.
+
+    How many were seen, when (Unix ms) the first and the last of them died, and ids of the last ones.
+    """
+
+    topic: str
+    reason: str
+    count: int
+    first: int
+    last: int
+    examples: tuple[str, ...]
+
+
+class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups, the largest first, of the `looked` newest letters; `complete`: there were no more. `now` is Unix ms."""
+
+    now: int
+    looked: int
+    complete: bool
+    groups: list[DeadGroup]
+
+
+def reason_class(reason: str) -> str:
+    """A reason without what differs from letter to letter."""
+    return _VARYING.sub("#", reason)[:LONGEST]
+
+
+def dead_groups(context: Context) -> Plan[DeadGroups]:
+    """Look at the newest dead letters; raises StoreError."""
+
+    def ask(keys: QueueKeys, after: tuple[int, str] | None = None) -> commands.Command[list[Brief]]:
+        return commands.dead_briefs(keys, PAGE, after)
+
+    (now,) = all_good((yield [commands.redis_now()]))
+    found: dict[tuple[str, str], list[Brief]] = {}
+    counts: dict[tuple[str, str], int] = {}
+    looked = 0
+    pages: dict[int, list[Brief]] = yield from every_queue(context, ask)
+    while True:
+        for page in pages.values():
+            looked += len(page)
+            for one in page:
+                kind = (one.topic, reason_class(one.reason))
+                counts[kind] = counts.get(kind, 0) + 1
+                some = found.setdefault(kind, [])
+                some.append(one)
+                if len(some) > EXAMPLES + 1:  # the newest, and the oldest
+                    some.sort(key=lambda brief: -brief.buried)
+                    del some[EXAMPLES:-1]
+        left = {queue: page[-1] for queue, page in pages.items() if len(page) == PAGE}
+        if not left or looked >= MOST:
+            break
+        asked = [ask(queue_keys(queue), (last.buried, last.id)) for queue, last in left.items()]
+        pages = dict(zip(left, all_good((yield asked)), strict=True))
+    groups = [_group(topic, reason, counts[topic, reason], some) for (topic, reason), some in found.items()]
+    groups.sort(key=lambda one: (-one.count, one.topic, one.reason))
+    return DeadGroups(now=now, looked=looked, complete=not left, groups=groups)
+
+
+def _group(topic: str, reason: str, count: int, some: list[Brief]) -> DeadGroup:
+    some.sort(key=lambda one: -one.buried)
+    examples = tuple(one.id for one in some[:EXAMPLES])
+    return DeadGroup(
+        topic=topic, reason=reason, count=count, first=some[-1].buried, last=some[0].buried, examples=examples
+    )

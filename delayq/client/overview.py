@@ -1,0 +1,115 @@
+"""Everything at a glance, made of the same facts as the findings: how much there is of what, how much went out, how late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from delayq.client.findings import Facts, Finding, findings
+from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, Recent
+from delayq.telemetry.histogram import Histogram
+
+__all__ = ["Overview", "Traffic", "overview"]
+
+P50: Final = 0.5
+P99: Final = 0.99
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What went out in the last ten minutes, slot by slot of 10 s, by the lines of nodes; None is what nobody tells.
+
+    `begin` is when the first slot began (Unix ms). `lateness` has of each slot the p50 and p99 in ms, as far as the buckets
+    tell. `complete`: every live node tells.
+    """
+
+    begin: int
+    forwarded: list[int | None]
+    lateness: list[tuple[float, float] | None]
+    total: int
+    p50: float | None
+    p99: float | None
+    complete: bool
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """As it was at `now` (Unix ms). Counts are messages; None is what is not known.
+
+    `scheduled` are not due yet, or wait for another attempt; `parked` are without those that are held.
+    """
+
+    now: int
+    findings: list[Finding]
+    scheduled: int
+    due: int
+    held: int | None
+    parked: int | None
+    dead: int
+    head_lateness: int
+    live: int
+    stale: int
+    traffic: Traffic | None
+
+
+def overview(facts: Facts) -> Overview:
+    """What facts tell at a glance."""
+    stats, held = facts.stats, facts.held
+    return Overview(
+        now=facts.now,
+        findings=findings(facts),
+        scheduled=sum(one.scheduled - one.due for one in stats),
+        due=sum(one.due for one in stats),
+        held=held,
+        parked=max(0, sum(one.parked for one in stats) - held) if held is not None else None,
+        dead=sum(one.dead for one in stats),
+        head_lateness=max((one.head_lateness for one in stats), default=0),
+        live=len(facts.live),
+        stale=len(facts.nodes) - len(facts.live),
+        traffic=_traffic(facts),
+    )
+
+
+def _traffic(facts: Facts) -> Traffic | None:
+    last = facts.now // RECENT_STEP - 1
+    first = last - RECENT_SLOTS + 1
+    told = [line.recent for line in facts.nodes.values() if line.recent is not None]
+    slots: dict[int, Histogram] = {}
+    for one in told:
+        for number, counts in _numbered(one):
+            if first <= number <= last:
+                _add(slots.setdefault(number, Histogram(LATENESS)), counts)
+    if not slots:
+        return None
+    total = Histogram(LATENESS)
+    for one_slot in slots.values():
+        _add(total, one_slot.counts)
+    ordered = [slots.get(number) for number in range(first, last + 1)]
+    p50, p99 = total.quantile(P50), total.quantile(P99)
+    return Traffic(
+        begin=first * RECENT_STEP,
+        forwarded=[None if one is None else sum(one.counts) for one in ordered],
+        lateness=[_late(one) for one in ordered],
+        total=sum(total.counts),
+        p50=_ms(p50),
+        p99=_ms(p99),
+        complete=all(line.recent is not None for line in facts.live),
+    )
+
+
+def _numbered(recent: Recent) -> Iterable[tuple[int, Sequence[int]]]:
+    return enumerate(recent.counts, recent.last - len(recent.counts) + 1)
+
+
+def _add(histogram: Histogram, counts: Sequence[int]) -> None:
+    for place, count in enumerate(counts[: len(histogram.counts)]):
+        histogram.counts[place] += count
+
+
+def _late(slot: Histogram | None) -> tuple[float, float] | None:
+    p50, p99 = (None, None) if slot is None else (_ms(slot.quantile(P50)), _ms(slot.quantile(P99)))
+    return (p50, p99) if p50 is not None and p99 is not None else None
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1_000 * seconds, 2)

@@ -1,0 +1,105 @@
+"""What lines and figures say at a glance, and what they do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from delayq.client.dead_groups import reason_class
+from delayq.client.findings import Facts
+from delayq.client.overview import Overview, overview
+from delayq.config import Settings
+from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
+from delayq.store.checks import ServerSettings
+from delayq.telemetry.histogram import Histogram
+from workers.node.recent import RecentCounts
+
+NOW = 1_800_000_000_000
+LAST = NOW // RECENT_STEP - 1
+
+
+def seen(*told: Recent | None, held: int | None = 0) -> Overview:
+    lines = [
+        NodeLine(
+            node=str(number), address="", version="", since=None, seen=NOW, stale=False, coordinator="", queues={},
+            handed_over=None, recent=recent,
+        )
+        for number, recent in enumerate(told)
+    ]  # fmt: skip
+    server = ServerSettings(
+        name="valkey",
+        version="9",
+        aof=True,
+        policy="noeviction",
+        max_memory=0,
+        used_memory=0,
+        role="master",
+        loading=False,
+    )
+    nodes = {line.node: line for line in lines}
+    return overview(
+        Facts(
+            settings=Settings(), now=NOW, server=server, version="", layouts=(), era=0, nodes=nodes, stats=[], routes=[],
+            held=held,
+        )
+    )  # fmt: skip
+
+
+def counts(*late: float) -> tuple[int, ...]:
+    histogram = Histogram(LATENESS)
+    for one in late:
+        histogram.add(one)
+    return tuple(histogram.counts)
+
+
+def test_slots_of_all_nodes_are_added_where_they_belong_and_unknown_is_not_zero() -> None:
+    found = seen(Recent(LAST, (counts(0.0005, 0.0005), ())), Recent(LAST - 1, (counts(0.0005, 0.2),)), held=None)
+    assert found.traffic is not None
+    assert found.traffic.forwarded == [None] * (RECENT_SLOTS - 2) + [4, 0]
+    assert (found.traffic.total, found.traffic.complete, found.traffic.lateness[-1]) == (4, True, None)
+    assert found.traffic.lateness[-2] is not None
+    assert 0 < found.traffic.lateness[-2][0] <= 1 < 150 < found.traffic.lateness[-2][1] <= 250
+    assert (found.held, found.parked) == (None, None)
+    assert found.traffic.begin == (LAST - RECENT_SLOTS + 1) * RECENT_STEP
+
+
+def test_what_is_older_or_told_by_some_only_is_said_so() -> None:
+    assert seen(Recent(LAST - RECENT_SLOTS, (counts(1),)), None).traffic is None
+    found = seen(Recent(LAST, (counts(1),)), None).traffic
+    assert found is not None
+    assert not found.complete
+
+
+@pytest.mark.parametrize(
+    "steps", [(1_000, 1_000), (RECENT_STEP, 3 * RECENT_STEP), (RECENT_STEP, -5 * RECENT_STEP)], ids=str
+)
+def test_a_node_tells_the_slots_that_are_over_whatever_its_clock_does(steps: Sequence[int]) -> None:
+    histogram = Histogram(LATENESS)
+    recent = RecentCounts(histogram)
+    now = NOW
+    recent.tick(now)
+    assert recent.told() is None
+    for step in steps:
+        histogram.add(0.0005, 3)
+        now += step
+        recent.tick(now)
+    expected = {
+        1_000: None,
+        3 * RECENT_STEP: Recent(LAST + 4, ((3,), (3,), (), ())),
+        -5 * RECENT_STEP: None,
+    }
+    assert recent.told() == expected[steps[1]]
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("hooks.example answered 404", "hooks.example answered 404"),
+        ("order 4711001 of 2027-01-31 is gone", "order # of #-01-31 is gone"),
+        ("no tenant 0b8f3c52-1111-4222-8333-abcdefabcdef", "no tenant #"),
+        ("x" * 300, "x" * 120),
+    ],
+)
+def test_a_class_of_reasons_is_without_what_differs(reason: str, kind: str) -> None:
+    assert reason_class(reason) == kind
