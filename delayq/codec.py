@@ -6,18 +6,19 @@ A record (offsets from 0; numbers big-endian; the Lua scripts slice it by the sa
      7  13  asked due        Unix ms, decimal
     20   1  mark             '0' + 1 if moved (the due first asked for follows the body)
                                  + 2 if its id is remembered when it is forwarded
-    21   1  flags            1 relative due · 2 has an ordering key · 4 has expireAfter
+    21   1  flags            1 relative due · 2 has an ordering key · 4 has expireAfter · 8 has reserved keys
                              16 body is bytes · 32 body is JSON (neither: a string)
     22   4  lengths, 1 byte each: topic, tags, ordering key, options
     26   2  length of keys
     28   3  length of properties
     31   4  length of the body
     35   …  topic, tags, ordering key, options ("maxAttempts,expireAfter"), keys (a space between two),
-            properties (2 bytes length, name, 2 bytes length, value, …; sorted by name), body
+            properties (2 bytes length, name, 2 bytes length, value, …; sorted by name), body. Behind the caller's keys
+            stand the reserved ones, which begin with 'delayq:'
      …  13  only if moved: the due first asked for
 
 What follows the mark is the *content*: two calls with the same content and due are the same call, whatever their property
-`traceparent` says.
+`traceparent` and their reserved keys say.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.errors import InvalidMessage
-from delayq.message import TRACEPARENT, Limits, Message, check_topic
+from delayq.message import RESERVED, TRACEPARENT, Limits, Message, check_topic
 
 __all__ = [
     "DUE_HEAD_LENGTH",
@@ -47,7 +48,7 @@ __all__ = [
     "record_length",
 ]
 
-RELATIVE, KEYED, EXPIRES, BODY_BYTES, BODY_JSON = 1, 2, 4, 16, 32
+RELATIVE, KEYED, EXPIRES, COUNTED, BODY_BYTES, BODY_JSON = 1, 2, 4, 8, 16, 32
 
 #: The mark that a client gives: the script puts another one there.
 UNMARKED: Final = b"0"
@@ -57,7 +58,7 @@ DUE_HEAD_LENGTH: Final = 14
 LENGTH_BYTES: Final = 4
 
 CONTENT: Final = 21
-_PROPERTIES_LENGTH: Final = 28
+_KEYS_LENGTH: Final = 26
 _BODY_LENGTH: Final = 31
 HEADER: Final = 35
 DUE_DIGITS: Final = 13
@@ -66,8 +67,9 @@ _LENGTHS = Struct(">BBBBBHBHI")
 _HEADER = Struct(">7s13scBBBBBHBHI")
 _TWO = Struct(">H")
 _TRACEPARENT: Final = TRACEPARENT.encode()
+_RESERVED: Final = RESERVED.encode()
 _OPTIONS: Final = re.compile(rb"(\d*),(\d*)")
-_ALL_FLAGS: Final = RELATIVE | KEYED | EXPIRES | BODY_BYTES | BODY_JSON
+_ALL_FLAGS: Final = RELATIVE | KEYED | EXPIRES | COUNTED | BODY_BYTES | BODY_JSON
 
 
 class CorruptRecord(Exception):
@@ -100,6 +102,9 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
     topic = message.topic.encode()
     tags = message.tags.encode()
     given = message.keys
+    if message.reserved:
+        given = (*given, *message.reserved)
+        flags |= COUNTED
     keys = (given[0] if len(given) == 1 else " ".join(given)).encode() if given else b""
     properties = _properties(message.properties) if message.properties else b""
     ordering_key = options = b""
@@ -290,8 +295,17 @@ class Record:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The business keys."""
+        """The business keys, as the caller gave them."""
+        return tuple(self._own_keys().decode().split())
+
+    @property
+    def index_keys(self) -> tuple[str, ...]:
+        """All keys by which the message stands in the index, the reserved ones too."""
         return tuple(self._raw[self._options_end : self._keys_end].decode().split())
+
+    def _own_keys(self) -> bytes:
+        keys = self._raw[self._options_end : self._keys_end]
+        return (b" " + keys).partition(b" " + _RESERVED)[0][1:] if self.flags & COUNTED else keys
 
     @property
     def max_attempts(self) -> int | None:
@@ -352,11 +366,6 @@ class Record:
         return bool(self.mark & 2)
 
     @property
-    def content(self) -> bytes:
-        """What two calls have in common that are the same call, but for the due."""
-        return self._raw[CONTENT : self._body_end]
-
-    @property
     def first_asked(self) -> int:
         """The due that was asked for first, before it was moved."""
         return int(self._raw[self._body_end :]) if self.mark & 1 else self.asked
@@ -365,11 +374,16 @@ class Record:
     def digest(self) -> int:
         """19 bits of what the same call has in common when it is repeated; `include/content.lua` reckons the same."""
         asked = b"" if self.flags & RELATIVE else b"%013d" % self.first_asked
-        found = sha1(self._untraced() + asked, usedforsecurity=False).digest()
+        found = sha1(self.call + asked, usedforsecurity=False).digest()
         return int.from_bytes(found[:3]) >> 5
 
-    def _untraced(self) -> bytes:
-        """The content without the trace that it was scheduled in, and without the length of its properties."""
+    @property
+    def call(self) -> bytes:
+        """What two calls have in common that are the same call, but for the due.
+
+        That is the content without the trace that it was scheduled in and the reserved keys, and without the lengths of keys
+        and properties.
+        """
         raw, keys_end, properties_end = self._raw, self._keys_end, self._properties_end
         properties = raw[keys_end:properties_end]
         if _TRACEPARENT in properties:
@@ -378,7 +392,8 @@ class Record:
             kept = [text for pair in pairs if pair[0] != _TRACEPARENT for text in pair]
             properties = b"".join([part for text in kept for part in (_TWO.pack(len(text)), text)])
         body = raw[properties_end : self._body_end]
-        return raw[CONTENT:_PROPERTIES_LENGTH] + raw[_BODY_LENGTH:keys_end] + properties + body
+        head = raw[CONTENT + 1 : _KEYS_LENGTH] + raw[_BODY_LENGTH : self._options_end]
+        return bytes((self.flags & ~COUNTED,)) + head + self._own_keys() + properties + body
 
     @property
     def keyed(self) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -42,6 +43,9 @@ RUN_PROPERTY: Final = "backfill"
 
 #: How wide a window at most is over which a due is spread, in ms: a day.
 MAX_WINDOW: Final = 86_400_000
+
+#: Business keys that begin so are written by delayq itself, to count by.
+RESERVED: Final = "delayq:"
 
 #: Dues are stored as 13 digits: up to the year 2286.
 MAX_DUE: Final = 10**13 - 1
@@ -93,7 +97,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Exactly one of `delay_time` (ms from now, by the clock of Redis), `expect_date` (Unix ms; the past means now)
     and `delay_level` (from 1; RocketMQ's levels) says when. With a `window` (ms) it is due up to so much later: by its id
     alone, so that many messages are spread evenly, and each has the same due again. `body` is a string, bytes, or any JSON
-    value. Change one by `msgspec.structs.replace`.
+    value. `reserved` are keys by which delayq itself counts: they are no part of the call, and nobody is handed them. Change
+    one by `msgspec.structs.replace`.
     """
 
     topic: str
@@ -109,6 +114,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_attempts: int | None = None
     expire_after: int | None = None
     window: int | None = None
+    reserved: tuple[str, ...] = ()
 
     def validate(self, limits: Limits, now: int) -> None:
         """Raise InvalidMessage for the first field that is wrong; `now` (Unix ms) bounds `expect_date`."""
@@ -176,7 +182,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         if len(self.keys) > limits.keys:
             raise InvalidMessage("keys", f"at most {limits.keys} keys; {len(self.keys)} were given")
         for key in self.keys:
-            check_key(key, limits)
+            if check_key(key, limits).startswith(RESERVED):
+                raise InvalidMessage("keys", f"business keys that begin with {RESERVED!r} are not for you to give")
         if len(self.keys) > 1 and len(set(self.keys)) != len(self.keys):
             raise InvalidMessage("keys", "a key is given twice")
 
@@ -233,6 +240,21 @@ def check_key(key: object, limits: Limits, field: str = "keys") -> str:
         raise InvalidMessage(field, "a key is not empty and has no white space or control characters")
     _check_text(field, key, limits.key)
     return key
+
+
+def from_key(name: str) -> str:
+    """The reserved key of what a name with a quota has scheduled."""
+    return f"{RESERVED}from:{name}"
+
+
+def topic_key(topic: str) -> str:
+    """The reserved key of the messages of a topic, where a policy says that it is indexed."""
+    return f"{RESERVED}topic:{topic}"
+
+
+def tag_key(topic: str, tags: str) -> str:
+    """The same of those with these tags: what stands behind the last colon has none of its own, nor white space."""
+    return f"{RESERVED}tag:{topic}:{quote(tags, safe='')}"
 
 
 def _check_text(field: str, value: object, limit: int) -> None:

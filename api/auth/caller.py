@@ -14,23 +14,16 @@ from api.auth.rates import Bucket
 from api.wire.problems import Problem
 from delayq import InvalidMessage, Message
 from delayq.api_keys import SCOPES, ApiKey, Scope
-from delayq.message import check_topic
+from delayq.message import check_topic, from_key
 from delayq.store.commands import Found
 from delayq.store.keys import Layout, ids_ending, new_id
 
-__all__ = ["ANYBODY", "Caller", "quota_key"]
+__all__ = ["ANYBODY", "Caller"]
 
 _ALL: Final = frozenset(SCOPES)
 _NONE: Final[frozenset[str]] = frozenset()
 #: Topics come from outside: what is remembered of them is bounded.
 TOPICS: Final = 1_000
-#: Business keys that begin so are written by the API itself.
-RESERVED: Final = "delayq:"
-
-
-def quota_key(name: str) -> str:
-    """The business key that every message of a name with a quota carries: so Redis itself counts them."""
-    return f"{RESERVED}from:{name}"
 
 
 def _made(prefix: str) -> Iterator[str]:
@@ -114,9 +107,6 @@ class Caller:
             check_topic(message.topic)
         if allowed is None or "schedule" not in allowed:
             self.need("schedule", message.topic)
-        for key in message.keys:
-            if key.startswith(RESERVED):
-                raise InvalidMessage("keys", f"business keys that begin with {RESERVED!r} are not for you to give")
         own = self.key.ids
         if message.id is None:
             if own:
@@ -128,7 +118,7 @@ class Caller:
         elif not own and message.id.startswith(self._foreign):
             raise InvalidMessage("id", "ids that begin so belong to another key")
         if self.quota is not None:
-            message = msgspec.structs.replace(message, keys=(*message.keys, quota_key(self.key.name)))
+            message = msgspec.structs.replace(message, reserved=(from_key(self.key.name),))
         return message
 
 

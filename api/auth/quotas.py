@@ -1,6 +1,6 @@
 """How many messages of a name may be waiting.
 
-Every message of a name with a quota carries a business key of that name, which the scripts index like any other: so
+Every message of a name with a quota carries a reserved key of that name, which the scripts index like any other: so
 Redis itself knows how many there are at any moment, whoever delivered or cancelled some. Each process asks at most
 once a second, and counts what it schedules meanwhile.
 """
@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from api.auth.caller import Caller, quota_key
+from api.auth.caller import Caller
 from api.wire.problems import Problem
 from delayq.clock import Clock
+from delayq.message import from_key
 
 __all__ = ["Quotas"]
 
@@ -49,7 +50,7 @@ class Quotas:
         if count.at is None or now - count.at >= COUNT_EVERY:
             async with count.asking:  # whoever comes meanwhile waits for this answer
                 if count.at is None or now - count.at >= COUNT_EVERY:
-                    count.used = await self._count(quota_key(key.name))
+                    count.used = await self._count(from_key(key.name))
                     count.at = self._clock.monotonic()
         room = max(0, min(wanted, quota - count.used))
         count.used += room

@@ -215,7 +215,7 @@ class Broken:
     score = 20_000
     attempts = 0
     digest = None
-    keys = ()
+    index_keys = ()
 
     def __init__(self, ticket: bytes) -> None:
         self.ticket = ticket

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Iterable
 
+import msgspec
 from hypothesis import strategies as st
 
 from delayq.client.plan import Context, Plan
@@ -43,7 +44,7 @@ dues = st.one_of(
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
     """A message that is right in every field."""
-    return Message(
+    message = Message(
         topic=draw(topics),
         body=draw(bodies),
         tags=draw(st.just("") | texts),
@@ -53,8 +54,8 @@ def messages(draw: st.DrawFn) -> Message:
         ordering_key=draw(st.just("") | texts),
         max_attempts=draw(st.none() | st.integers(1, 1_000)),
         expire_after=draw(st.none() | st.integers(1, 10 * 365 * 86_400_000)),
-        **draw(dues),
     )
+    return msgspec.structs.replace(message, **draw(dues))
 
 
 def schedule_messages(context: Context, wanted: Iterable[Message], now: int) -> Plan[list[Outcome]]:

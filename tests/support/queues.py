@@ -152,6 +152,7 @@ def row(
     ordering_key: str = "",
     max_attempts: int | None = None,
     expire_after: int | None = None,
+    reserved: tuple[str, ...] = (),
 ) -> Row:
     """A message that is due `at` a time or `after` a delay; `given`: its id is the caller's own."""
     message = Message(
@@ -165,6 +166,7 @@ def row(
         ordering_key=ordering_key,
         max_attempts=max_attempts,
         expire_after=expire_after,
+        reserved=reserved,
     )
     if spec is None:
         spec = f"r{after}" if at is None else f"a{at}"
@@ -221,8 +223,8 @@ class Taken:
         return self.record.digest if self.record.remembered else None
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        return self.record.keys
+    def index_keys(self) -> tuple[str, ...]:
+        return self.record.index_keys
 
 
 def taken(pulled: Pulled | Outdated | None) -> list[Taken]:

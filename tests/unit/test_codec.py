@@ -94,6 +94,7 @@ def test_other_content_has_other_bytes(one: Message, other: Message) -> None:
 
     if content(one) != content(other):
         assert encode(one, LIMITS) != encode(other, LIMITS)
+        assert Record(record_of(one)).call != Record(record_of(other)).call
 
 
 @pytest.mark.parametrize(

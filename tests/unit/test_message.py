@@ -115,7 +115,7 @@ def test_a_key_that_is_taken_can_be_split_off_again(text: str) -> None:
 @pytest.mark.parametrize(
     "keys",
     [("",), ("a b",), ("a\tb",), ("a\0",), ("\ud800",), ("a", "a"), ("x" * 256,), ("é" * 128,), (5,), (None,), (["a"],),
-     tuple(f"k{number}" for number in range(17)), "abc", {"a": 1}, 5],
+     tuple(f"k{number}" for number in range(17)), "abc", {"a": 1}, 5, ("k", "delayq:from:shop")],
     ids=repr,
 )  # fmt: skip
 def test_wrong_keys_are_refused(keys: Any) -> None:

@@ -123,7 +123,7 @@ class Corrupt(msgspec.Struct, frozen=True):
     score: int
     attempts: int
     digest: None = None
-    keys: tuple[str, ...] = ()
+    index_keys: tuple[str, ...] = ()
 
 
 class Step(msgspec.Struct, frozen=True):

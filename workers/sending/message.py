@@ -76,6 +76,10 @@ class InFlightMessage:
         return self.record.keys
 
     @property
+    def index_keys(self) -> tuple[str, ...]:
+        return self.record.index_keys
+
+    @property
     def properties(self) -> Mapping[str, str]:
         return self.record.properties
 

@@ -74,9 +74,8 @@ def schedule(
             max_attempts=max_attempts,
             expire_after=expires,
             window=duration("--window", window),
-            **due,
         )
-        scheduled = client.schedule(message)
+        scheduled = client.schedule(msgspec.structs.replace(message, **due))
     if json:
         Output().json(scheduled_out(scheduled))
     else:

@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from delayq.client.schedule import asked_due
-from delayq.codec import BODY_BYTES, BODY_JSON, RELATIVE, Record, encode
-from delayq.message import RUN_PROPERTY, TRACEPARENT, Limits, Message
+from delayq.codec import BODY_BYTES, BODY_JSON, RELATIVE, Record, due_head, encode
+from delayq.message import RUN_PROPERTY, Limits, Message
 from delayq.store.commands import Found
 
 __all__ = ["COLUMNS", "batch_of", "same_message"]
@@ -74,24 +74,23 @@ def batch_of(messages: Sequence[Found], schema: pa.Schema) -> pa.RecordBatch:
 
 
 _NO_LIMITS = Limits(body=2**40)
+_UNMADE: Final = b"0" * 7  # the generation of a record that is in no pool
 
 
 def same_message(record: Record, row: Message) -> bool:
-    """Whether the message in the pool is what this row would have become, but for the run and the trace that scheduled it.
+    """Whether the message in the pool is what this row would have become, but for the run that scheduled it.
 
     Also when its due was relative and the row has the absolute one that came of it, as what was exported does.
     """
-    properties = dict(row.properties)
-    stored = record.properties
-    for name in (RUN_PROPERTY, TRACEPARENT):
-        properties.pop(name, None)
-        if name in stored:
-            properties[name] = stored[name]
+    properties = {name: value for name, value in row.properties.items() if name != RUN_PROPERTY}
+    if (run := record.properties.get(RUN_PROPERTY)) is not None:
+        properties[RUN_PROPERTY] = run
     due = asked_due(row)
     if due is None:
         if not record.flags & RELATIVE:
             return False
     elif due not in (record.first_asked, record.asked):
         return False
-    content = encode(msgspec.structs.replace(row, properties=properties), _NO_LIMITS)
-    return bytes([content[0] & ~RELATIVE]) + content[1:] == bytes([record.flags & ~RELATIVE]) + record.content[1:]
+    wanted = Record(_UNMADE + encode(msgspec.structs.replace(row, properties=properties), _NO_LIMITS, due_head(0)))
+    one, other = wanted.call, record.call
+    return one[0] | RELATIVE == other[0] | RELATIVE and one[1:] == other[1:]

@@ -249,8 +249,8 @@ class AsPulled(Protocol):
         """Of what it is, if its id is remembered when it is forwarded."""
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """Its business keys."""
+    def index_keys(self) -> tuple[str, ...]:
+        """The keys by which it stands in the index."""
 
 
 def ack(
@@ -262,9 +262,9 @@ def ack(
     args += [one.score for one in done]
     args += ["" if (digest := one.digest) is None else digest for one in done]
     for one in done:
-        if business_keys := one.keys:
+        if index_keys := one.index_keys:
             id = b"\0" + one.ticket[:-8]
-            args += [key.encode() + id for key in business_keys]
+            args += [key.encode() + id for key in index_keys]
     return Command(
         "ack",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final),

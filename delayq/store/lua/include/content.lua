@@ -1,19 +1,31 @@
 -- A content is a record from its flags on: what stands at FLAGS there is the first byte here.
--- The content without the trace that it was scheduled in (and without the length of its properties): the same call,
--- repeated, comes from another span.
-local function untraced(content)
-  local before = string.sub(content, 1, PROPERTIES_LENGTH - FLAGS)
-  local body_length = BODY_LENGTH - FLAGS + 1
-  if not string.find(content, 'traceparent', 1, true) then
-    return before .. string.sub(content, body_length)
+-- Business keys and flags without the reserved keys, which stand last and begin with 'delayq:'.
+local function unreserved(flags, keys)
+  local at = flags % 16 > 7 and string.find(' ' .. keys, ' delayq:', 1, true)
+  if not at then
+    return keys, flags
   end
-  local topic, tags, ordering, options, k1, k2, p1, p2, p3 = byte(content, TOPIC_LENGTH - FLAGS + 1, body_length - 1)
+  return string.sub(' ' .. keys, 2, at - 1), flags - 8
+end
+
+-- The content without the trace that it was scheduled in and the reserved keys (and without the lengths of keys and
+-- properties): the same call, repeated, comes from another span, and is counted by what counts then.
+local function untraced(content)
+  local sub, body_length = string.sub, BODY_LENGTH - FLAGS + 1
+  local traced = string.find(content, 'traceparent', 1, true)
+  if not traced and (byte(content, 1) or 0) % 16 < 8 then
+    return sub(content, 1, PROPERTIES_LENGTH - FLAGS - 2) .. sub(content, body_length)
+  end
+  local flags, topic, tags, ordering, options, k1, k2, p1, p2, p3 = byte(content, 1, body_length - 1)
   if not p3 then
     return content -- it is damaged
   end
-  local at = FIELDS - FLAGS + 1 + topic + tags + ordering + options + k1 * 256 + k2
-  local stop = at + p1 * 65536 + p2 * 256 + p3
-  local kept = { before, string.sub(content, body_length, at - 1) }
+  local keys_at = FIELDS - FLAGS + 1 + topic + tags + ordering + options
+  local at = keys_at + k1 * 256 + k2
+  local stop = traced and at + p1 * 65536 + p2 * 256 + p3 or at
+  local keys, bare = unreserved(flags, sub(content, keys_at, at - 1))
+  local kept = { string.char(bare), sub(content, 2, PROPERTIES_LENGTH - FLAGS - 2), sub(content, body_length, keys_at - 1),
+    keys }
   while at < stop do
     local name, value = text_at(content, at)
     local _, behind = text_at(content, value or #content)
@@ -21,11 +33,11 @@ local function untraced(content)
       return content -- so is this
     end
     if name ~= 'traceparent' then
-      kept[#kept + 1] = string.sub(content, at, behind - 1)
+      kept[#kept + 1] = sub(content, at, behind - 1)
     end
     at = behind
   end
-  kept[#kept + 1] = string.sub(content, at)
+  kept[#kept + 1] = sub(content, at)
   return table.concat(kept)
 end
 

@@ -43,8 +43,7 @@ end
 
 -- Whether a message can have this topic: none begins as the names of the queues' keys do.
 local function is_topic(topic)
-  local own = match(KEYS[1], '^[^{]+')
-  return topic ~= '' and not find(topic, '[^A-Za-z0-9._:-]') and sub(topic, 1, #own) ~= own
+  return topic ~= '' and not find(topic, '[^A-Za-z0-9._:-]') and sub(topic, 1, 7) ~= 'delayq:'
 end
 
 -- Whether the properties are names and values to the last byte.
@@ -65,7 +64,7 @@ end
 local function is_sound(record, topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags)
   local body = flags - flags % 16
   local keyed = ordering_end > tags_end
-  if flags % 16 > 7 or (body ~= 0 and body ~= 16 and body ~= 32) or (flags % 4 > 1) ~= keyed then
+  if (body ~= 0 and body ~= 16 and body ~= 32) or (flags % 4 > 1) ~= keyed then
     return false
   end
   local expires = flags % 8 > 3

@@ -186,12 +186,16 @@ for i = 1, due_count do
         local attempt = tries and digits((tonumber(tries) or 0) + 1) or '1'
         local tags, body = sub(record, topic_end + 1, tags_end), sub(record, properties_end + 1, body_end)
         local keys = keys_end > options_end and sub(record, options_end + 1, keys_end) or ''
+        local told = keys
+        if flags % 16 > 7 then
+          told = unreserved(flags, keys)
+        end
         local trim, entry, trace = trims[topic], nil, nil
         if properties_end == keys_end and not trim then
-          entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', keys, 'body', body,
+          entry = pcall('XADD', stream, '*', 'id', id, 'topic', topic, 'tags', tags, 'keys', told, 'body', body,
             'due', due, 'attempt', attempt)
         else
-          entry, trace = append(stream, trim, id, topic, tags, keys, body, due, attempt, record, keys_end,
+          entry, trace = append(stream, trim, id, topic, tags, told, body, due, attempt, record, keys_end,
             properties_end)
         end
         if not entry.err then
