@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
     )
     from delayq.message import Message, State
+    from delayq.store.commands.searching import Filter
     from delayq.times import parse_duration, parse_instant
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "DelayqError",
+    "Filter",
     "InvalidMessage",
     "LayoutMismatch",
     "Message",
@@ -59,6 +61,7 @@ _PLACES = {
     "ConfigError": "delayq.errors",
     "Conflict": "delayq.errors",
     "DelayqError": "delayq.errors",
+    "Filter": "delayq.store.commands.searching",
     "InvalidMessage": "delayq.errors",
     "LayoutMismatch": "delayq.errors",
     "Message": "delayq.message",

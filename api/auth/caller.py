@@ -65,6 +65,12 @@ class Caller:
         self._known[topic] = found
         return found
 
+    def patterns(self, scope: Scope) -> tuple[str, ...] | None:
+        """The patterns of the topics on which it may do so; None if those are all."""
+        if self.key is None or self.everything(scope):
+            return None
+        return tuple(pattern for pattern, scopes in self.key.scopes.items() if scope in scopes)
+
     def everything(self, scope: Scope) -> bool:
         """Whether it may do so to every message: those of all topics, and whatever begins an id."""
         return scope in self.everywhere

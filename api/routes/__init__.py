@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.routes import dead_letters, messages, operators, schedule
+from api.routes import dead_letters, messages, operators, schedule, search
 from api.service import Operation
 
 __all__ = ["OPERATIONS"]
@@ -10,6 +10,7 @@ __all__ = ["OPERATIONS"]
 OPERATIONS: tuple[Operation, ...] = (
     *schedule.OPERATIONS,
     *messages.OPERATIONS,
+    *search.OPERATIONS,
     *dead_letters.OPERATIONS,
     *operators.OPERATIONS,
 )

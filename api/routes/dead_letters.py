@@ -14,9 +14,9 @@ from api.routes.batch_results import answer_results, ask_each, check_each
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import Problem
-from api.wire.requests import IdsIn, decode
+from api.wire.requests import LIMIT, MOST, IdsIn, decode, instant_of, limit_of
 from api.wire.responses import EndedOut, ResultOut, ResultsOut
-from delayq import InvalidMessage, StoreError, parse_instant
+from delayq import InvalidMessage, StoreError
 from delayq.message import check_id
 from delayq.store.commands import DeadLetter
 from delayq.text.answers import DeadGroupsOut, DeadLettersOut, dead_groups_out, dead_letter_out
@@ -27,8 +27,6 @@ OPERATIONS = Operations()
 
 _ids = msgspec.json.Decoder(IdsIn)
 
-LIMIT: Final = 100
-MOST: Final = 1_000
 #: A page is gathered in steps and ends early when it is as large as this: bodies may be large.
 STEP: Final = 25
 MOST_STEPS: Final = 200
@@ -57,14 +55,14 @@ async def dead_letters(service: Service, request: Request) -> Answer:
     may have fewer than `limit`, or none; the last page has no token. A token is for the same order and filters.
     """
     given = request.query("limit", "pageToken", "order", "topic", "reason", "since", "until")
-    limit = _limit(given.get("limit", str(LIMIT)))
+    limit = limit_of(given.get("limit"))
     token = given.get("pageToken")
     wanted: dict[str, Any] = {
         "newest": _newest(given.get("order", "oldest")),
         "topic": given.get("topic", ""),
         "reason": given.get("reason", ""),
-        "since": _instant("since", given.get("since")),
-        "until": _instant("until", given.get("until")),
+        "since": instant_of("since", given.get("since")),
+        "until": instant_of("until", given.get("until")),
     }
     caller = request.caller
     everything = caller.everything("read")
@@ -88,26 +86,10 @@ def _may_read(caller: Caller, letter: DeadLetter) -> bool:
     return letter.record is not None and "read" in caller.on(letter.record.topic)
 
 
-def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST):
-        raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
-    return int(text)
-
-
 def _newest(order: str) -> bool:
     if order not in ("oldest", "newest"):
         raise InvalidMessage("order", "is 'oldest' (first) or 'newest'")
     return order == "newest"
-
-
-def _instant(field: str, text: str | None) -> int | None:
-    """Unix ms of a query's parameter."""
-    if text is None:
-        return None
-    try:
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else parse_instant(text)
-    except ValueError as error:
-        raise InvalidMessage(field, str(error)) from None
 
 
 @OPERATIONS.add(
@@ -123,7 +105,7 @@ async def dead_groups(service: Service, request: Request) -> Answer:
     The largest group first, of the newest 20,000 or so; `complete` says whether these are all. Numbers are left out of
     reasons. It is looked at once a second at most, however many ask.
     """
-    limit = _limit(request.query("limit").get("limit", str(LIMIT)))
+    limit = limit_of(request.query("limit").get("limit"))
     found = await service.dead_groups.get()
     caller = request.caller
     if not caller.everything("read"):

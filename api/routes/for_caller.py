@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from api.auth.caller import Caller
 from api.service import Service
 from api.wire.problems import Problem
@@ -12,9 +14,10 @@ from delayq import Cancelled, StoreError
 from delayq.api_keys import Scope
 from delayq.client import operations
 from delayq.client.operations import Context, Plan, Rescheduled
-from delayq.store.commands import Found
+from delayq.client.search import SearchPage
+from delayq.store.commands import Filter, Found
 
-__all__ = ["cancel", "cancel_by_key", "discard", "find", "get", "redrive", "reschedule"]
+__all__ = ["cancel", "cancel_by_key", "discard", "find", "get", "redrive", "reschedule", "search"]
 
 #: The topic of a message that the caller may touch ('' of one that has ended), why it may not, or None: it sees none.
 Verdict = str | Problem | StoreError | None
@@ -65,6 +68,19 @@ async def find(service: Service, caller: Caller, key: str) -> list[Found]:
     if caller.everything("read"):
         return found
     return [one for one in found if isinstance(_verdict(caller, "read", one), str)]
+
+
+async def search(service: Service, caller: Caller, wanted: Filter, limit: int, token: str | None) -> SearchPage:
+    """A page of the messages that fit and that the caller may read."""
+    among = caller.patterns("read")
+    if among is None:
+        return await service.client.search(wanted, limit, token)
+    if not among:
+        return SearchPage([], 0, None)
+    token = None if token is None else service.door.unseal(token)
+    page = await service.client.search(replace(wanted, among=among), limit, token)
+    told = [one for one in page.messages if isinstance(_verdict(caller, "read", one), str)]
+    return SearchPage(told, page.looked, None if page.next_token is None else service.door.seal(page.next_token))
 
 
 def _cancel(caller: Caller, context: Context, ids: Sequence[str]) -> Plan[dict[str, Outcome | None]]:

@@ -15,11 +15,11 @@ from api.routes.batch_results import answer_results, ask_each, check_each
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import Problem
-from api.wire.requests import KEY, CancelIn, PatchIn, decode, due_of
+from api.wire.requests import CancelIn, PatchIn, decode, due_of
 from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
 from delayq.message import check_id, check_key
-from delayq.text.answers import FoundOut, ScheduledOut, StateOut, scheduled_out, state_out
+from delayq.text.answers import ScheduledOut, StateOut, scheduled_out, state_out
 
 __all__ = ["OPERATIONS"]
 
@@ -63,25 +63,6 @@ async def get(service: Service, request: Request) -> Answer:
     if found is None:
         raise _unknown(id)
     return Answer(200, encode(state_out(found)))
-
-
-@OPERATIONS.add(
-    "GET",
-    "/v1/messages",
-    gives={200: FoundOut},
-    problems=(400, 503),
-    query={"key": {"required": True, "schema": {"type": "string"} | KEY}},
-)
-async def find(service: Service, request: Request) -> Answer:
-    """Find messages by a business key
-
-    Those that have not ended, by due; at most 1,000 of each queue.
-    """
-    key = request.query("key").get("key")
-    if key is None:
-        raise InvalidMessage("key", "say which business key: /v1/messages?key=…")
-    found = await for_caller.find(service, request.caller, key)
-    return Answer(200, encode(FoundOut([state_out(one) for one in found])))
 
 
 @OPERATIONS.add(

@@ -18,6 +18,8 @@ from delayq import InvalidMessage, Message, parse_duration, parse_instant
 
 __all__ = [
     "KEY",
+    "LIMIT",
+    "MOST",
     "BatchIn",
     "CancelIn",
     "IdsIn",
@@ -26,6 +28,8 @@ __all__ = [
     "PatchIn",
     "decode",
     "due_of",
+    "instant_of",
+    "limit_of",
     "locate",
     "message_of",
 ]
@@ -33,6 +37,9 @@ __all__ = [
 _ID: Final = {"pattern": "^[A-Za-z0-9._:-]{1,128}$"}
 _TEXT: Final = {"pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]*$", "maxLength": 255}
 KEY: Final = {"minLength": 1, "maxLength": 255, "pattern": "^[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$"}
+#: What a page of a list has without `limit`, and with the highest one.
+LIMIT: Final = 100
+MOST: Final = 1_000
 _HORIZON: Final = 10 * 365 * 86_400_000
 
 Duration = Annotated[
@@ -142,6 +149,25 @@ class CancelIn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _text = msgspec.json.Decoder(str)
+
+
+def limit_of(text: str | None) -> int:
+    """How much a page has at most, by a query's `limit`; raises InvalidMessage."""
+    if text is None:
+        return LIMIT
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST):
+        raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
+    return int(text)
+
+
+def instant_of(field: str, text: str | None) -> int | None:
+    """Unix ms of a query's parameter; raises InvalidMessage."""
+    if text is None:
+        return None
+    try:
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else parse_instant(text)
+    except ValueError as error:
+        raise InvalidMessage(field, str(error)) from None
 
 
 def message_of(given: MessageIn) -> Message:

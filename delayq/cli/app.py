@@ -36,6 +36,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "reschedule": "messages:reschedule",
     "get": "messages:get",
     "find": "messages:find",
+    "search": "search:search",
     "status": "status:status",
     "overview": "status:overview",
     "me": "status:me",
@@ -77,7 +78,8 @@ _OPTIONS = {
     "delayLevel": "--level", "keys": "--key", "properties": "--property", "tags": "--tags",
     "orderingKey": "--ordering-key", "maxAttempts": "--max-attempts", "expireAfter": "--expire-after",
     "window": "--window",
-    "pageToken": "--page-token",
+    "pageToken": "--page-token", "state": "--state", "idPrefix": "--id-prefix", "property": "--property",
+    "dueFrom": "--due-from", "dueTo": "--due-to", "from": "--from", "to": "--to", "step": "--step",
 }  # fmt: skip
 
 

@@ -97,18 +97,22 @@ def due_of(delay: str | None, at: str | None, level: int | None) -> Due:
     return {"delay_time": duration("--delay", delay), "expect_date": expect, "delay_level": level}
 
 
-def moment(option: str, text: str | None, now: int) -> int | None:
-    """Unix ms of an option's text: a date, Unix ms, or how long before `now`; raises BadUse."""
+def moment(option: str, text: str | None, now: int, *, ahead: bool = False) -> int | None:
+    """Unix ms of an option's text: a date, Unix ms, or how long before `now`, or `ahead` of it; raises BadUse."""
     if text is None:
         return None
     try:
-        return now - parse_duration(text) if not _NUMBER.fullmatch(text) else int(text)
+        return (
+            now + (parse_duration(text) if ahead else -parse_duration(text))
+            if not _NUMBER.fullmatch(text)
+            else int(text)
+        )
     except ValueError:
         pass
     try:
         return parse_instant(text)
     except ValueError as error:
-        raise BadUse(f"{option}: {error}, or how long ago like '2h'") from None
+        raise BadUse(f"{option}: {error}, or {'how far from now' if ahead else 'how long ago'} like '2h'") from None
 
 
 def duration(option: str, text: str | None) -> int | None:

@@ -13,6 +13,7 @@ from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
+from delayq.client.search import PAUSE, SECONDS, Search, SearchPage, check_filter
 from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
 from delayq.config import Settings
@@ -21,8 +22,9 @@ from delayq.message import Message
 from delayq.nodes import NodeLine
 from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import Found, QueueStats
+from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
 from delayq.store.connect.async_store import AsyncStore
+from delayq.store.connect.event_loop import pause
 from delayq.store.connect.exchange import single
 
 if TYPE_CHECKING:
@@ -176,6 +178,22 @@ class AsyncCalls:
     async def find(self, key: str) -> list[Found]:
         """The messages that carry a business key and have not ended, by due."""
         return await self._run(operations.find(await self.reading(), key))
+
+    async def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
+        """A page of the messages that fit a filter, by due; dead letters by when they died.
+
+        A page looks at a bounded number of messages: it may have fewer than `limit`, or none, and not be the last. Raises
+        InvalidMessage for a filter that makes no sense.
+        """
+        check_filter(wanted)
+        page = Search(await self.reading(), wanted, limit, token)
+        clock = self._setup.clock
+        until = clock.precise() + SECONDS * 1000
+        await self._run(page.begin())
+        while page.goes_on(in_time=clock.precise() < until):
+            await self._run(page.step())
+            await pause(PAUSE)
+        return await self._run(page.end())
 
     async def stats(self) -> list[QueueStats]:
         """The figures of every queue."""

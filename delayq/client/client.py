@@ -14,6 +14,7 @@ from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
+from delayq.client.search import PAUSE, SECONDS, Search, SearchPage, check_filter
 from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
 from delayq.config import Settings
@@ -22,9 +23,10 @@ from delayq.message import Message
 from delayq.nodes import NodeLine
 from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import Found, QueueStats
+from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
 from delayq.store.connect.exchange import single
 from delayq.store.connect.store import Store
+from delayq.store.connect.threads import pause
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -177,6 +179,22 @@ class Client:
     def find(self, key: str) -> list[Found]:
         """The messages that carry a business key and have not ended, by due."""
         return self._run(operations.find(self.reading(), key))
+
+    def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
+        """A page of the messages that fit a filter, by due; dead letters by when they died.
+
+        A page looks at a bounded number of messages: it may have fewer than `limit`, or none, and not be the last. Raises
+        InvalidMessage for a filter that makes no sense.
+        """
+        check_filter(wanted)
+        page = Search(self.reading(), wanted, limit, token)
+        clock = self._setup.clock
+        until = clock.precise() + SECONDS * 1000
+        self._run(page.begin())
+        while page.goes_on(in_time=clock.precise() < until):
+            self._run(page.step())
+            pause(PAUSE)
+        return self._run(page.end())
 
     def stats(self) -> list[QueueStats]:
         """The figures of every queue."""

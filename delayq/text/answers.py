@@ -22,8 +22,8 @@ from delayq.times import format_instant
 __all__ = [
     "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "FindingOut", "FoundOut", "MessageOut", "Ms", "NodeOut",
     "NodesOut", "OverviewOut", "QueuesOut", "RouteOut", "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "StatusOut",
-    "Time", "dead_groups_out", "dead_letter_out", "finding_out", "instant", "nodes_out", "overview_out", "queues_out",
-    "routes_out", "scheduled_out", "state_out", "stats_out", "status_out",
+    "Time", "dead_groups_out", "dead_letter_out", "finding_out", "found_out", "instant", "nodes_out", "overview_out",
+    "queues_out", "routes_out", "scheduled_out", "state_out", "stats_out", "status_out",
 ]  # fmt: skip
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
@@ -85,10 +85,13 @@ class StateOut(msgspec.Struct, rename="camel"):
     message: MessageOut | None
 
 
-class FoundOut(msgspec.Struct):
-    """The messages that carry a business key and have not ended, by due."""
+class FoundOut(msgspec.Struct, rename="camel"):
+    """Messages that have not ended, by due; dead letters by when they died. `nextPageToken` is null on the last page."""
 
     messages: list[StateOut]
+    looked: Annotated[int, Meta(description="how many messages were looked at for them")]
+    complete: Annotated[bool, Meta(description="whether these, with those of the pages before, are all")]
+    next_page_token: str | None
 
 
 class DeadLetterOut(msgspec.Struct, rename="camel"):
@@ -294,6 +297,12 @@ def state_out(found: Found) -> StateOut:
         instant(found.next_probe),
         _message_out(found.record),
     )
+
+
+def found_out(found: Iterable[Found], looked: int | None = None, next_token: str | None = None) -> FoundOut:
+    """A page of messages; without `looked` nothing but these was looked at."""
+    messages = [state_out(one) for one in found]
+    return FoundOut(messages, len(messages) if looked is None else looked, next_token is None, next_token)
 
 
 def dead_letter_out(letter: DeadLetter) -> DeadLetterOut:

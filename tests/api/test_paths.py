@@ -55,7 +55,16 @@ async def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes
 @pytest.mark.parametrize(
     ("path", "field"),
     [
-        ("/v1/messages", "key"),
+        ("/v1/messages?topic=a%5Bb%5D", "topic"),
+        ("/v1/messages?topic=", "topic"),
+        ("/v1/messages?state=lost", "state"),
+        ("/v1/messages?dueFrom=tomorrow", "dueFrom"),
+        ("/v1/messages?dueFrom=2&dueTo=1", "dueTo"),
+        ("/v1/messages?property=run", "property"),
+        ("/v1/messages?idPrefix=a%20b", "idPrefix"),
+        ("/v1/messages?limit=0", "limit"),
+        ("/v1/messages?pageToken=abc", "pageToken"),
+        ("/v1/messages?key=a&pageToken=b", "pageToken"),
         ("/v1/messages?key=", "key"),
         ("/v1/messages?key=a%20b", "key"),
         ("/v1/messages?key=a%0d%0ab", "key"),

@@ -65,7 +65,7 @@ class Given:
         """A message, due in an hour unless told otherwise; its id (an ordering key puts something behind it)."""
         if "expect_date" not in fields:
             fields.setdefault("delay_time", 3_600_000)
-        return self.client.schedule(Message(topic="demo", id=id, **fields)).id
+        return self.client.schedule(Message(id=id, **({"topic": "demo"} | fields))).id
 
     def pulled(self, id: str) -> Taken:
         """A message that is due, and in flight."""

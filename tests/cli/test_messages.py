@@ -229,7 +229,8 @@ def test_an_unknown_id_is_exit_1_and_a_sentence(cli: Cli, given: Given, command:
 def test_a_key_that_nothing_carries_is_exit_1(cli: Cli, given: Given) -> None:
     ran = cli("find", "nothing")
     assert (ran.code, ran.out, ran.sentence()) == (1, "", "no message carries the key nothing.")
-    assert json.loads(cli("find", "nothing", "--json").out) == {"messages": []}
+    empty = {"messages": [], "looked": 0, "complete": True, "nextPageToken": None}
+    assert json.loads(cli("find", "nothing", "--json").out) == empty
 
 
 def test_the_id_that_was_given_beside_an_ordering_key_finds_the_message(cli: Cli, given: Given) -> None:

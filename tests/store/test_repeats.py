@@ -240,7 +240,7 @@ CASES: dict[str, dict[str, Case]] = {
     "glance": {"ok": Case(lambda q: commands.glance(now=NOW))},
     "layout": {"first": Case(lambda q: commands.layout(16))},
     "letters": {"ok": Case(after(ended, lambda q: commands.letters(q.keys, IDS)))},
-    "list_pending": {"ok": Case(after(three, lambda q: commands.list_pending(q.keys, now=NOW)))},
+    "page": {"ok": Case(after(three, lambda q: commands.page(q.keys, now=NOW)))},
     "park": {
         "ok and gone": Case(park),
         "nothing": Case(after(three, lambda q: commands.park(q.keys, EPOCH, "t:x", []))),

@@ -23,7 +23,7 @@ READ_ONLY = {
     "get",
     "glance",
     "letters",
-    "list_pending",
+    "page",
     "find_by_property",
     "stats",
 }

@@ -127,7 +127,7 @@ def test_every_look_at_it_and_every_change_of_it_copes_with_a_damaged_record(
         assert state_out(found).id == id
     paged, after = 0, None
     while True:
-        page = store.run(commands.list_pending(keys, after=after, topic="g.t", most=100, now=now))
+        page = store.run(commands.page(keys, wanted=commands.Filter(topic="g.t"), after=after, look=100, now=now))
         paged, after = paged + len(page.messages), page.after
         if after is None:
             break

@@ -12,10 +12,10 @@ from msgspec import UNSET, Raw
 from delayq import Cancelled, Scheduled
 from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, RedisUrl, connect, due_of, option
 from delayq.errors import StoreError
-from delayq.text.answers import FoundOut, MessageOut, StateOut, instant, scheduled_out, state_out
+from delayq.text.answers import FoundOut, MessageOut, StateOut, found_out, instant, scheduled_out, state_out
 from delayq.text.output import Output, say
 
-__all__ = ["cancel", "find", "get", "reschedule"]
+__all__ = ["cancel", "find", "get", "print_found", "reschedule"]
 
 _WHY = {
     "in_flight": "is due or was in flight before, so its due cannot be changed any more",
@@ -130,14 +130,20 @@ def find(
     By due, those that have not ended; exit 1 if there are none.
     """
     with connect(redis_url) as client:
-        found = [state_out(one) for one in client.find(key)]
+        answer = found_out(client.find(key))
+    return print_found(answer, json, f"no message carries the key {key}.")
+
+
+def print_found(answer: FoundOut, json: bool, none: str) -> int:
+    """Messages, or what to say if there are none; the exit code."""
+    found = answer.messages
     if json:
-        Output().json(FoundOut(found))
+        Output().json(answer)
     elif found:
         columns = ("id", "state", "due", "attempts", "topic")
         Output().table(columns, map(_row, found))
     if not found:
-        say(f"no message carries the key {key}.")
+        say(none)
     return 0 if found else 1
 
 

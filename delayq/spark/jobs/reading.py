@@ -109,23 +109,16 @@ class MessageReader(DataSourceReader):
             store.close()
 
     def _pages(self, store: Store, queue: int) -> Iterator[list[Found]]:
-        options, keys = self._options, queue_keys(queue)
+        options = self._options
         if options.state != "dead":
-            stats = self._ask(store, commands.stats(keys))
+            wanted = commands.Filter(topic=options.topic, due_from=options.due_from, due_to=options.due_to)
+            stats = self._ask(store, commands.stats(queue_keys(queue)))
             for parked in ("", *stats.parked_sets):
                 after: tuple[int, bytes] | None = None
                 while True:
                     page = self._ask(
                         store,
-                        commands.list_pending(
-                            keys,
-                            parked=parked,
-                            begin=options.due_from or 0,
-                            after=after,
-                            end=options.due_to,
-                            topic=options.topic,
-                            most=options.page,
-                        ),
+                        commands.page(queue_keys(queue), parked, wanted, after=after, look=options.page),
                     )
                     yield page.messages
                     after = page.after

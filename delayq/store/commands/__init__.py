@@ -11,3 +11,4 @@ from delayq.store.commands.meta import *
 from delayq.store.commands.owners import *
 from delayq.store.commands.policies import *
 from delayq.store.commands.reading import *
+from delayq.store.commands.searching import *

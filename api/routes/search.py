@@ -1,0 +1,99 @@
+"""Messages by what they are, and how many of them there are."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from api.asgi import Answer, Request, encode
+from api.routes import for_caller
+from api.service import Operations, Service
+from api.wire.requests import KEY, LIMIT, MOST, instant_of, limit_of
+from delayq import InvalidMessage
+from delayq.client.search import SEARCHED_STATES, check_filter, takes
+from delayq.store.commands import Filter
+from delayq.text.answers import FoundOut, found_out
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations()
+
+_WHEN: Final = "RFC 3339 with its zone, or Unix ms"
+_TOPIC: Final[dict[str, Any]] = {
+    "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a topic, or a pattern with * and ?"}
+}
+_DUES: Final[dict[str, Any]] = {
+    "dueFrom": {"schema": {"type": "string"}, "description": f"due from then on: {_WHEN}"},
+    "dueTo": {"schema": {"type": "string"}, "description": f"due before: {_WHEN}"},
+}
+_FILTER: Final[dict[str, Any]] = _TOPIC | {
+    "tags": {"schema": {"type": "string"}, "description": "RocketMQ's tag"},
+    "state": {
+        "schema": {"type": "string"},
+        "description": f"one or more, a comma between: {', '.join(SEARCHED_STATES)}",
+    },
+    **_DUES,
+    "property": {"schema": {"type": "string"}, "description": "a property's name, a colon, its value"},
+    "idPrefix": {"schema": {"type": "string"}, "description": "how the id begins"},
+    "key": {"schema": {"type": "string"} | KEY, "description": "a business key; all that carry it are told at once"},
+}
+
+
+def _filter_of(given: dict[str, str]) -> Filter:
+    """What fits; raises InvalidMessage."""
+    wanted = Filter(
+        topic=_one(given, "topic"),
+        tags=_one(given, "tags"),
+        states=tuple(one.strip() for one in given["state"].split(",")) if "state" in given else (),
+        property=_property(given.get("property")),
+        prefix=_one(given, "idPrefix"),
+        due_from=instant_of("dueFrom", given.get("dueFrom")),
+        due_to=instant_of("dueTo", given.get("dueTo")),
+    )
+    check_filter(wanted)
+    return wanted
+
+
+def _one(given: dict[str, str], name: str) -> str:
+    if given.get(name) == "":
+        raise InvalidMessage(name, "is empty; leave it out for any")
+    return given.get(name, "")
+
+
+def _property(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    name, colon, value = text.partition(":")
+    if not name or not colon:
+        raise InvalidMessage("property", "write it as name:value")
+    return name, value
+
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/messages",
+    gives={200: FoundOut},
+    problems=(400, 503),
+    query=_FILTER
+    | {
+        "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
+        "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
+    },
+)
+async def search(service: Service, request: Request) -> Answer:
+    """Search messages, or find them by a business key
+
+    Those that fit all that is given and have not ended, by due; dead letters by when they died. A page looks at 20,000 messages,
+    tells 1 MB or takes 200 ms, whichever is first: it may have fewer than `limit`, or none, and not be the last, which has no
+    token. A token is for the same filter; its times may be others. With `key` all are told at once, at most 1,000 of each queue.
+    """
+    given = request.query(*_FILTER, "limit", "pageToken")
+    wanted = _filter_of(given)
+    limit = limit_of(given.get("limit"))
+    if "key" in given:
+        for name in ("limit", "pageToken"):
+            if name in given:
+                raise InvalidMessage(name, "with key all messages are told at once")
+        found = await for_caller.find(service, request.caller, given["key"])
+        return Answer(200, encode(found_out(one for one in found if takes(wanted, one))))
+    page = await for_caller.search(service, request.caller, wanted, limit, given.get("pageToken"))
+    return Answer(200, encode(found_out(page.messages, page.looked, page.next_token)))

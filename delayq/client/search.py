@@ -1,0 +1,241 @@
+"""Search: messages of all queues by due, a page at a time, which looks at a bounded number of them.
+
+The order is that of (due, queue, set, ticket), dead letters by when they were buried. Each set is read from where the page
+begins, a step at a time, the one first that was read the least far; what was found up to where all of them have been read
+is the page. So a message that stays where it is stands on one page, whatever comes and goes beside it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from fnmatch import translate
+from functools import lru_cache
+from hashlib import blake2b
+from re import Pattern, compile, fullmatch
+from typing import Final, NamedTuple
+
+import msgspec
+
+from delayq.client.operations import explain_parked
+from delayq.client.plan import Context, Plan, every_queue
+from delayq.errors import InvalidMessage
+from delayq.message import MAX_DUE, State
+from delayq.store import commands
+from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import queue_keys
+
+__all__ = ["PAUSE", "SEARCHED_STATES", "SECONDS", "Search", "SearchPage", "check_filter", "takes"]
+
+#: Seconds between two steps, in which Redis serves others.
+PAUSE: Final = 0.001
+#: Messages that one step looks at, and the sets that it asks.
+STEP: Final = 200
+STEP_SETS: Final = 25
+#: What a page looks at, the bytes of records that it tells, and the seconds that it takes: with the first of them it ends.
+MOST_LOOKED: Final = 20_000
+MOST_BYTES: Final = 1024 * 1024
+SECONDS: Final = 0.2
+
+#: What a message may be in that has not ended.
+SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.DEAD)
+_PATTERN: Final = r"[A-Za-z0-9._:*?-]{1,255}"
+_PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
+_DIGEST: Final = 9
+
+
+class SearchPage(msgspec.Struct, frozen=True):
+    """Messages by due, how many were looked at for them, and the token of the next page (None: this is the last)."""
+
+    messages: list[Found]
+    looked: int
+    next_token: str | None
+
+
+def check_filter(wanted: Filter) -> None:
+    """Raise InvalidMessage for the first field of a filter that makes no sense."""
+    if wanted.topic and not fullmatch(_PATTERN, wanted.topic):
+        raise InvalidMessage("topic", "a topic, or a pattern of topics with * and ?")
+    if wanted.prefix and not fullmatch(_PREFIX, wanted.prefix):
+        raise InvalidMessage("idPrefix", "1 to 128 characters of A-Z a-z 0-9 . _ : -")
+    for state in wanted.states:
+        if state not in SEARCHED_STATES:
+            raise InvalidMessage("state", f"{state!r} is none of {', '.join(SEARCHED_STATES)}")
+    for field, due in (("dueFrom", wanted.due_from), ("dueTo", wanted.due_to)):
+        if due is not None and not 0 <= due <= MAX_DUE:
+            raise InvalidMessage(field, "lies out of the times that a message can be due at")
+    if wanted.due_from is not None and wanted.due_to is not None and wanted.due_to <= wanted.due_from:
+        raise InvalidMessage("dueTo", "is not later than dueFrom")
+
+
+def takes(wanted: Filter, found: Found) -> bool:
+    """Whether a message fits that was found in another way."""
+    record, due = found.record, found.due
+    if not wanted.wants(found.state) or not found.id.startswith(wanted.prefix):
+        return False
+    if record is None:
+        return not (wanted.topic or wanted.among is not None or wanted.tags or wanted.property)
+    if due is None:
+        due = record.asked if found.ended is None else found.ended
+    topics = [wanted.topic] if wanted.topic else []
+    return (
+        all(_compiled(one).match(record.topic) for one in topics)
+        and (wanted.among is None or any(_compiled(one).match(record.topic) for one in wanted.among))
+        and wanted.tags in ("", record.tags)
+        and (wanted.property is None or wanted.property in record.properties.items())
+        and (wanted.due_from or 0) <= due
+        and (wanted.due_to is None or due < wanted.due_to)
+    )
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> Pattern[str]:
+    return compile(translate(pattern))
+
+
+class _Place(NamedTuple):
+    """Of a message, in the order of all. `name` is that of the set in which it stands."""
+
+    due: int
+    queue: int
+    name: str
+    ticket: bytes
+
+
+class _Source:
+    """A set, and how far it was read."""
+
+    __slots__ = ("at", "name", "queue")
+
+    def __init__(self, queue: int, name: str) -> None:
+        self.queue = queue
+        self.name = name
+        self.at: _Place | None = None
+
+    def behind(self, place: _Place | None) -> tuple[int, bytes] | None:
+        """The due and ticket behind which to go on, when the page begins behind this place."""
+        if self.at is not None:
+            return self.at.due, self.at.ticket
+        if place is None:
+            return None
+        order = (self.queue, self.name), (place.queue, place.name)
+        if order[0] == order[1]:
+            return place.due, place.ticket
+        return place.due + (order[0] < order[1]), b""
+
+
+class Search:
+    """A page of a search, step by step: `begin`, `step` while it `goes_on`, then `end`. A pause belongs between two steps."""
+
+    def __init__(self, context: Context, wanted: Filter, limit: int, token: str | None = None) -> None:
+        self._context = context
+        self._wanted = wanted
+        self._limit = limit
+        self._behind = _read_token(token, wanted) if token is not None else None
+        self._unheard: list[_Source] = []
+        self._sources: list[_Source] = []  # that have been heard, and have more
+        self._found: list[tuple[_Place, Found]] = []
+        self._looked = 0
+        self._bytes = 0
+        self._most = STEP
+
+    def begin(self) -> Plan[None]:
+        """Find out what sets there are."""
+        queues = yield from every_queue(self._context, commands.stats)
+        self._unheard = [_Source(queue, name) for queue, stats in queues.items() for name in self._names(stats)]
+        self._most = max(8, -(-2 * self._limit // max(1, len(self._unheard))))
+
+    def _names(self, stats: QueueStats) -> Iterator[str]:
+        wants = self._wanted.wants
+        if stats.scheduled and wants(*QUEUE_STATES):
+            yield QUEUE
+        if wants(State.PARKED):
+            yield from stats.parked_sets
+        if stats.dead and wants(State.DEAD):
+            yield DEAD
+
+    def goes_on(self, *, in_time: bool) -> bool:
+        """Whether another step is worth it. Each set is heard once, however long that takes: so pages come forward."""
+        if self._unheard:
+            return True
+        enough = self._looked >= MOST_LOOKED or self._bytes >= MOST_BYTES or not in_time
+        return bool(self._sources) and not enough and len(self._read()) <= self._limit
+
+    def step(self) -> Plan[None]:
+        """Read a little further, where the least was read."""
+        if self._unheard:
+            asked, self._unheard = self._unheard[:STEP_SETS], self._unheard[STEP_SETS:]
+        else:
+            asked = [min(self._sources, key=_at)]
+            self._sources.remove(asked[0])
+        pages = all_good((yield [self._ask(one, len(asked)) for one in asked]))
+        for source, page in zip(asked, pages, strict=True):
+            self._take(source, page)
+
+    def _ask(self, source: _Source, share: int) -> Command[Page]:
+        return commands.page(
+            queue_keys(source.queue),
+            source.name,
+            self._wanted,
+            after=source.behind(self._behind),
+            look=STEP // share,
+            most_bytes=MOST_BYTES // share,
+            most=min(self._most, STEP // share),
+        )
+
+    def _take(self, source: _Source, page: Page) -> None:
+        self._looked += page.looked
+        for (due, ticket), one in zip(page.places, page.messages, strict=True):
+            self._bytes += len(one.record.payload) if one.record is not None else 0
+            told = one if one.state != State.PARKED else msgspec.structs.replace(one, due=None)
+            self._found.append((_Place(due, source.queue, source.name, ticket), told))
+        if page.after is not None:
+            source.at = _Place(page.after[0], source.queue, source.name, page.after[1])
+            self._sources.append(source)
+
+    def _read(self) -> list[tuple[_Place, Found]]:
+        """What was found up to where all sets have been read."""
+        if not self._sources:
+            return self._found
+        frontier = min(map(_at, self._sources))
+        return [one for one in self._found if one[0] <= frontier]
+
+    def end(self) -> Plan[SearchPage]:
+        """The page."""
+        found = sorted(self._read(), key=lambda one: one[0])
+        token = None
+        if len(found) > self._limit:
+            token = _token(found[self._limit - 1][0], self._wanted)
+        elif self._sources:
+            token = _token(min(map(_at, self._sources)), self._wanted)
+        messages = [one for _, one in found[: self._limit]]
+        explained = yield from explain_parked(self._context, messages)
+        return SearchPage([explained.get(one.id, one) for one in messages], self._looked, token)
+
+
+def _at(source: _Source) -> _Place:
+    assert source.at is not None
+    return source.at
+
+
+def _token(place: _Place, wanted: Filter) -> str:
+    raw = msgspec.msgpack.encode(place)
+    return base64.urlsafe_b64encode(_digest(raw, wanted) + raw).decode().rstrip("=")
+
+
+def _digest(place: bytes, wanted: Filter) -> bytes:
+    """By it a token is known that was changed, or that is of another search; the times may be others."""
+    timeless = msgspec.structs.replace(wanted, due_from=None, due_to=None)
+    return blake2b(place + msgspec.json.encode(timeless), digest_size=_DIGEST).digest()
+
+
+def _read_token(token: str, wanted: Filter) -> _Place:
+    try:
+        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        place = msgspec.msgpack.decode(raw[_DIGEST:], type=_Place)
+    except (ValueError, msgspec.MsgspecError):
+        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
+    if _token(place, wanted) != token:
+        raise InvalidMessage("pageToken", "is not a token of this search: ask for the same, or start without one")
+    return place

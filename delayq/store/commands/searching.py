@@ -1,0 +1,105 @@
+"""Messages by what they are: pages of a queue, of a parked set or of its dead letters, and how many are due when."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from delayq.message import State
+from delayq.store.commands.command import Command, Now
+from delayq.store.commands.reading import Found, found
+from delayq.store.keys import QueueKeys
+
+__all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "page"]
+
+#: Where messages of a queue stand, beside the names of its parked sets.
+QUEUE: Final = ""
+DEAD: Final = "dead"
+#: What those may be in that are neither set aside nor dead.
+QUEUE_STATES: Final = (State.SCHEDULED, State.DUE, State.IN_FLIGHT, State.RETRYING)
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages: all of what is given has to fit, '' and none stand for any.
+
+    `topic` is a pattern with `*` and `?`; `among` are patterns one of which the topic has as well (None: whatever it is).
+    They are due from `due_from` on and before `due_to`, Unix ms; a dead letter goes by when it was buried. `property` is a
+    name with its value, `prefix` how the id begins.
+    """
+
+    topic: str = ""
+    among: tuple[str, ...] | None = None
+    tags: str = ""
+    property: tuple[str, str] | None = None
+    prefix: str = ""
+    states: tuple[str, ...] = ()
+    due_from: int | None = None
+    due_to: int | None = None
+
+    def wants(self, *states: str) -> bool:
+        """Whether messages in one of these states may fit."""
+        return not self.states or any(state in self.states for state in states)
+
+
+#: The filter that any message fits.
+EVERYTHING: Final = Filter()
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Messages by due, and where the next page begins: the due and ticket of the last one; None: this is the last.
+
+    `places` has the due and ticket of each; `looked` messages were looked at. A dead letter's ticket is its id.
+    """
+
+    messages: list[Found]
+    places: list[tuple[int, bytes]]
+    after: tuple[int, bytes] | None
+    looked: int
+
+
+def page(
+    keys: QueueKeys,
+    place: str = QUEUE,
+    wanted: Filter = EVERYTHING,
+    *,
+    after: tuple[int, bytes] | None = None,
+    look: int = 1_000,
+    most_bytes: int = 1024 * 1024,
+    most: int | None = None,
+    now: Now = "",
+) -> Command[Page]:
+    """A page of one queue's messages that stand in a place: QUEUE, the name of a parked set, or DEAD.
+
+    It begins behind the page before. It looks at `look` messages and about `most_bytes` of records at most, and tells `most`.
+    """
+    kind = {QUEUE: "queue", DEAD: "dead"}.get(place, "parked")
+    members = {QUEUE: keys.queue, DEAD: keys.dead}.get(place) or keys.parked(place)
+    begin = (wanted.due_from or 0, b"")
+    due, ticket = begin if after is None or after[0] < begin[0] else after
+    states = ",".join(("", *wanted.states, "")) if place == QUEUE and wanted.states else ""
+    name, value = wanted.property or ("", "")
+
+    def read(reply: list[Any]) -> Page:
+        here, watermark = int(reply[0]), int(reply[1]) if reply[1] else -1
+        stands = b"" if place == QUEUE else kind.encode()
+        messages, places = [], []
+        for i in range(5, len(reply), 5):
+            member, score, record, attempts, reason = reply[i : i + 5]
+            id = member.decode() if place == DEAD else member[:-8].decode()
+            one = found(id, keys.number, (record, stands, score, attempts, reason), here, watermark)
+            if one is not None:
+                messages.append(one)
+                places.append((int(score), member))
+        return Page(messages, places, (int(reply[2]), reply[3]) if reply[2] else None, reply[4])
+
+    return Command(
+        "page",
+        (keys.state, members, keys.pool, keys.attempts, keys.reasons),
+        (
+            *(now, kind, due, ticket, "" if wanted.due_to is None else wanted.due_to),
+            *(look, most_bytes, look if most is None else most),
+            *(states, wanted.prefix, wanted.tags, name, value, wanted.topic, *(wanted.among or ())),
+        ),
+        read,
+    )

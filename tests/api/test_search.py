@@ -1,0 +1,88 @@
+"""Search by the API: which messages, for whom, page by page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from delayq.config import Settings
+from tests.api.conftest import HOUR, Serving, Worker, assert_refused
+from tests.support.keys import KeyFile
+
+
+async def given(api: httpx2.AsyncClient, worker: Worker) -> None:
+    for number in range(12):
+        topic = "orders.paid" if number % 2 else "orders.late"
+        due = {"id": f"m-{number:02}", "topic": topic, "delayTime": HOUR + number * 60_000, "keys": ["all"]}
+        about = {"tags": "vip"} if number % 3 == 0 else {"properties": {"run": "a:7"}}
+        assert (await api.post("/v1/messages", json=due | about)).status_code == 201
+    assert (await api.post("/v1/messages", json={"topic": "mail", "delayTime": 0, "id": "dead"})).status_code == 201
+    worker.bury("dead", "broken")
+
+
+async def ids(api: httpx2.AsyncClient, **params: Any) -> list[str]:
+    """Of all pages."""
+    found: list[str] = []
+    while True:
+        answer = await api.get("/v1/messages", params=params)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        found += [one["id"] for one in page["messages"]]
+        assert page["complete"] == (page["nextPageToken"] is None)
+        if page["complete"]:
+            return found
+        params["pageToken"] = page["nextPageToken"]
+
+
+async def test_messages_are_found_by_what_they_are(api: httpx2.AsyncClient, worker: Worker) -> None:
+    await given(api, worker)
+    names = [f"m-{number:02}" for number in range(12)]
+    assert await ids(api) == ["dead", *names]
+    for limit in (1, 5, 12):
+        assert await ids(api, state="scheduled,retrying", limit=limit) == names
+        assert await ids(api, topic="orders.?aid", limit=limit) == names[1::2]
+    assert await ids(api, tags="vip", topic="orders.late") == names[::6]
+    assert await ids(api, property="run:a:7", idPrefix="m-0") == [n for n in names[:10] if int(n[2:]) % 3]
+    assert await ids(api, state="dead") == ["dead"]
+    assert await ids(api, key="all", tags="vip") == names[::3]
+    page = (await api.get("/v1/messages?limit=1")).json()["messages"]
+    assert page == [(await api.get("/v1/messages/dead")).json()]
+    due = (await api.get("/v1/messages/m-05")).json()["dueTime"]
+    assert await ids(api, dueFrom=due) == names[5:]
+    assert await ids(api, dueTo=due, state="scheduled") == names[:5]
+
+
+async def test_a_key_of_some_topics_finds_those_and_its_tokens_are_sealed(
+    settings: Settings, asgi: Serving, worker: Worker, tmp_path: Path
+) -> None:
+    keys = KeyFile(tmp_path / "keys.yaml")
+    keys.add("boss")
+    keys.add("late", {"*.late": ["read"]})
+    keys.add("writer", {"*.late": ["schedule"]})
+    async with asgi(keys.settings(settings)) as api:
+
+        def be(name: str) -> None:
+            api.headers["authorization"] = f"Bearer {keys.texts[name]}"
+
+        be("boss")
+        await given(api, worker)
+        page = (await api.get("/v1/messages?limit=3")).json()
+        be("late")
+        names = [f"m-{number:02}" for number in range(0, 12, 2)]
+        assert await ids(api, limit=2) == await ids(api) == names
+        assert await ids(api, topic="*.paid") == await ids(api, state="dead") == await ids(api, idPrefix="m-01") == []
+        assert_refused(await api.get("/v1/messages", params={"pageToken": page["nextPageToken"]}))
+        token = (await api.get("/v1/messages?limit=2")).json()["nextPageToken"]
+        assert_refused(await api.get("/v1/messages", params={"pageToken": token[:-1] + "_"}))
+        be("writer")
+        assert await ids(api) == []
+
+
+@pytest.mark.parametrize("change", [lambda token: token[:-2] + "AA", lambda token: token + "A", lambda _: "0"])
+async def test_a_token_that_was_changed_is_refused(api: httpx2.AsyncClient, worker: Worker, change: Any) -> None:
+    await given(api, worker)
+    token = (await api.get("/v1/messages?limit=1")).json()["nextPageToken"]
+    assert assert_refused(await api.get("/v1/messages", params={"pageToken": change(token)}))["field"] == "pageToken"

@@ -1,0 +1,301 @@
+"""Search, beside a plain list of what there is, while messages come, go and move between its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from delayq import Client, InvalidMessage, Message
+from delayq.client import search
+from delayq.client.search import Search, SearchPage, check_filter, takes
+from delayq.codec import encode
+from delayq.config import load_settings
+from delayq.message import Limits
+from delayq.store.commands import Filter
+from delayq.store.keys import QueueKeys, queue_keys
+from tests.support.servers import ServerUnderTest
+
+QUEUES = 3
+FUTURE = 4_000_000_000_000
+#: Of each queue what is not later may be in flight.
+WATERMARK = 5
+PLACES = ("", "t:kafka", "k:kafka/key", "dead")
+GENERATION = b"0000001"
+
+
+@dataclass(frozen=True)
+class Given:
+    """A message as scripts leave it, put down by hand."""
+
+    id: str
+    queue: int
+    place: str
+    due: int
+    topic: str
+    tags: str = ""
+    run: str = ""
+    exposed: bool = False
+
+    @property
+    def order(self) -> tuple[int, int, str, str]:
+        return self.due, self.queue, self.place, self.id
+
+    @property
+    def state(self) -> str:
+        if self.place:
+            return "dead" if self.place == "dead" else "parked"
+        if self.due >= FUTURE:
+            return "retrying" if self.exposed else "scheduled"
+        return "in_flight" if self.due <= WATERMARK else "due"
+
+    def fits(self, wanted: Filter) -> bool:
+        return (
+            (not wanted.states or self.state in wanted.states)
+            and (not wanted.topic or fnmatchcase(self.topic, wanted.topic))
+            and (wanted.among is None or any(fnmatchcase(self.topic, one) for one in wanted.among))
+            and wanted.tags in ("", self.tags)
+            and (wanted.property is None or wanted.property == ("run", self.run))
+            and self.id.startswith(wanted.prefix)
+            and (wanted.due_from is None or self.due >= wanted.due_from)
+            and (wanted.due_to is None or self.due < wanted.due_to)
+        )
+
+
+class World:
+    """What there is, in Redis and as a plain list."""
+
+    def __init__(self, admin: Any) -> None:
+        self._admin = admin
+        self.all: dict[str, Given] = {}
+        for queue in range(QUEUES):
+            admin.hset(queue_keys(queue).state, "watermark", WATERMARK)
+
+    def _set(self, one: Given) -> tuple[QueueKeys, str, bytes]:
+        keys = queue_keys(one.queue)
+        if one.place == "dead":
+            return keys, keys.dead, one.id.encode()
+        key = keys.parked(one.place) if one.place else keys.queue
+        return keys, key, one.id.encode() + b"\0" + GENERATION
+
+    def put(self, one: Given) -> None:
+        keys, key, member = self._set(one)
+        properties = {"run": one.run} if one.run else {}
+        message = Message(topic=one.topic, tags=one.tags, delay_time=0, body="x", properties=properties)
+        self._admin.hset(keys.pool, one.id, GENERATION + b"%013d0" % one.due + encode(message, Limits()))
+        self._admin.zadd(key, {member: one.due})
+        if one.place not in ("", "dead"):
+            self._admin.hset(keys.state, f"parked:{one.place}", "1")
+        if one.exposed:
+            self._admin.hset(keys.attempts, one.id, 0)
+        self.all[one.id] = one
+
+    def take_out(self, id: str) -> Given:
+        one = self.all.pop(id)
+        keys, key, member = self._set(one)
+        self._admin.zrem(key, member)
+        self._admin.hdel(keys.pool, id)
+        self._admin.hdel(keys.attempts, id)
+        return one
+
+    def listed(self, wanted: Filter) -> list[str]:
+        return [one.id for one in sorted(self.all.values(), key=lambda one: one.order) if one.fits(wanted)]
+
+
+@pytest.fixture
+def client(valkey: ServerUnderTest) -> Iterator[Client]:
+    with Client(settings=load_settings(redis_url=valkey.url, queues=QUEUES)) as made:
+        yield made
+
+
+def nothing() -> None:
+    pass
+
+
+def pages(client: Client, wanted: Filter, limit: int, between: Callable[[], None] = nothing) -> Iterator[SearchPage]:
+    """All pages, step by step."""
+    token: str | None = None
+    while True:
+        page = Search(client.reading(), wanted, limit, token)
+        client._run(page.begin())
+        while page.goes_on(in_time=True):
+            between()
+            client._run(page.step())
+        found = client._run(page.end())
+        assert len(found.messages) <= limit
+        yield found
+        between()
+        token = found.next_token
+        if token is None:
+            return
+
+
+def ids(client: Client, wanted: Filter, limit: int = 100) -> list[str]:
+    return [one.id for page in pages(client, wanted, limit) for one in page.messages]
+
+
+TOPICS = ("orders.paid", "orders.late", "mail", "ma.l")
+messages = st.builds(
+    Given,
+    id=st.integers(0, 40).map(lambda n: f"{'ab'[n % 2]}-{n:02}"),
+    queue=st.integers(0, QUEUES - 1),
+    place=st.sampled_from((*PLACES, "", "")),
+    due=st.integers(1, 9) | st.integers(FUTURE, FUTURE + 8),
+    topic=st.sampled_from(TOPICS),
+    tags=st.sampled_from(("", "vip", "vi")),
+    run=st.sampled_from(("", "7", "77")),
+    exposed=st.booleans(),
+)
+patterns = st.sampled_from(("*", "orders.*", "*.?aid", "ma?l", "*a*a*", "mail", "*l*", "?*?", "orders.paid*", "o*s*e"))
+edges = st.none() | st.integers(1, 9) | st.integers(FUTURE, FUTURE + 8)
+filters = st.builds(
+    Filter,
+    topic=st.just("") | patterns,
+    among=st.none() | st.lists(patterns, min_size=1, max_size=2).map(tuple),
+    tags=st.sampled_from(("", "", "vip")),
+    property=st.sampled_from((None, None, ("run", "7"))),
+    prefix=st.sampled_from(("", "", "a-", "b-1")),
+    states=st.just(()) | st.lists(st.sampled_from(search.SEARCHED_STATES), unique=True).map(tuple),
+    due_from=edges,
+    due_to=edges,
+)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps and pages of few messages, so that there are several of them."""
+    for name, value in {"STEP": 6, "STEP_SETS": 2, "MOST_LOOKED": 12}.items():
+        monkeypatch.setattr(search, name, value)
+
+
+shared = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@shared
+@given(there=st.lists(messages, max_size=40), wanted=filters, limit=st.integers(1, 12))
+def test_pages_are_the_list_in_order(
+    client: Client, valkey: ServerUnderTest, small: None, there: list[Given], wanted: Filter, limit: int
+) -> None:
+    valkey.flush()
+    world = World(valkey.admin)
+    for one in there:
+        if one.id not in world.all:
+            world.put(one)
+    assert ids(client, wanted, limit) == world.listed(wanted)
+    for id, found in zip(world.all, client.get_many(list(world.all)), strict=True):
+        place = world.all[id].place
+        if found is not None and place in ("", "dead"):  # of others, only where they stand tells when they are due
+            died = replace(world.all[id], due=found.ended) if found.ended is not None else world.all[id]
+            assert takes(wanted, found) == died.fits(wanted)
+
+
+@shared
+@given(data=st.data(), there=st.lists(messages, min_size=5, max_size=40), limit=st.integers(1, 12))
+def test_what_stays_is_on_one_page_whatever_comes_and_goes(
+    client: Client, valkey: ServerUnderTest, small: None, data: st.DataObject, there: list[Given], limit: int
+) -> None:
+    valkey.flush()
+    world = World(valkey.admin)
+    for one in there:
+        if one.id not in world.all:
+            world.put(one)
+    wanted = data.draw(filters.map(lambda one: Filter(topic=one.topic, prefix=one.prefix, states=one.states)))
+    stays = {one.id for one in world.all.values() if one.fits(wanted)}
+    moved: set[str] = set()
+    left = 30  # else they might come for ever
+
+    def change() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            return
+        one = data.draw(st.none() | messages)
+        if one is None:
+            return
+        if one.id in world.all:
+            gone = world.take_out(one.id)
+            stays.discard(one.id)
+            moved.add(one.id)
+            if gone.queue == one.queue:  # it moves: a message never changes its queue
+                world.put(one)
+        elif one.id not in moved:
+            moved.add(one.id)
+            world.put(one)
+
+    seen = [one.id for page in pages(client, wanted, limit, change) for one in page.messages]
+    assert [id for id in stays if seen.count(id) != 1] == []
+    assert {id for id in seen if seen.count(id) > 1} <= moved
+    assert set(seen) <= stays | moved
+
+
+def test_a_crowded_ms_is_paged_through(client: Client, valkey: ServerUnderTest, small: None) -> None:
+    world = World(valkey.admin)
+    for number in range(100):
+        world.put(Given(f"m-{number:03}", number % 2, "", FUTURE, "t"))
+    assert ids(client, Filter(), 9) == world.listed(Filter())
+
+
+def test_a_page_looks_at_a_bounded_number_and_tells_a_bounded_size(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(valkey.admin)
+    for number in range(200):
+        world.put(Given(f"m-{number:03}", number % QUEUES, "", FUTURE + number, "t"))
+    monkeypatch.setattr(search, "STEP", 10)
+    monkeypatch.setattr(search, "MOST_LOOKED", 50)
+    found = list(pages(client, Filter(topic="other"), 10))
+    assert [page.messages for page in found] == [[]] * len(found)
+    assert 4 <= len(found) <= 8
+    assert max(page.looked for page in found) <= 60
+    with monkeypatch.context() as patch:
+        patch.setattr("delayq.client.client.SECONDS", 0)  # each set is heard all the same
+        page = client.search(Filter(topic="other"))
+    assert (page.looked, page.next_token is None) == (9, False)
+    monkeypatch.setattr(search, "MOST_BYTES", 20)
+    assert max(len(page.messages) for page in pages(client, Filter(), 100)) < 40
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 100, "?" * 255, "*" * 255, "*?" * 127])
+def test_no_pattern_takes_long(client: Client, valkey: ServerUnderTest, pattern: str) -> None:
+    world = World(valkey.admin)
+    for number in range(200):
+        world.put(Given(f"m-{number:03}", 0, "", FUTURE, f"{'a' * 250}b{number}"))
+    assert ids(client, Filter(topic=pattern), 1_000) == world.listed(Filter(topic=pattern))
+
+
+@pytest.mark.parametrize(
+    ("field", "wanted"),
+    [
+        ("topic", Filter(topic="a[b]")),
+        ("idPrefix", Filter(prefix="no id")),
+        ("state", Filter(states=("delivered",))),
+        ("dueFrom", Filter(due_from=-1)),
+        ("dueTo", Filter(due_to=10**13)),
+        ("dueTo", Filter(due_from=9, due_to=9)),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_refused(field: str, wanted: Filter) -> None:
+    with pytest.raises(InvalidMessage) as refused:
+        check_filter(wanted)
+    assert refused.value.field == field
+
+
+def test_a_token_is_of_one_search_and_whole(client: Client, valkey: ServerUnderTest) -> None:
+    world = World(valkey.admin)
+    for number in range(5):
+        world.put(Given(f"m-{number}", 0, "", FUTURE + number, "t"))
+    token = client.search(limit=1).next_token
+    assert token is not None
+    assert [one.id for one in client.search(Filter(due_to=FUTURE + 3), token=token).messages] == ["m-1", "m-2"]
+    for wrong in [token[:n] + ("A" if token[n] != "A" else "B") + token[n + 1 :] for n in range(len(token))]:
+        with pytest.raises(InvalidMessage, match="pageToken"):
+            client.search(token=wrong)
+    with pytest.raises(InvalidMessage, match="is not a token of this search"):
+        client.search(Filter(topic="t"), token=token)
