@@ -22,22 +22,24 @@ class Mutant:
     seed: int = 0
 
 
-_CERTAIN = "local certain = place == 'pending' and due > certain_above and not exposed"
-_MOVABLE = "if score <= floor_of_certainty(state, now) or redis.call('HEXISTS', attempts, id) == 1 then"
+_CERTAIN = "local certain = not exposed and untouched(record, due, floor, paused)"
+_MOVABLE = (
+    "if redis.call('HEXISTS', attempts, id) == 1 or not untouched(record, score, floor_of_certainty(state, now)) then"
+)
 
 MUTANTS = (
     Mutant(
         "no watermark",
         (
             ("cancel", _CERTAIN, "local certain = place == 'pending' and not exposed"),
-            ("reschedule", _MOVABLE, "if redis.call('HEXISTS', attempts, id) == 1 then"),
+            ("reschedule", _MOVABLE, "if not score or redis.call('HEXISTS', attempts, id) == 1 then"),
         ),
     ),
     Mutant(
         "forgetting exposed",
         (
-            ("cancel", _CERTAIN, "local certain = place == 'pending' and due > certain_above"),
-            ("reschedule", _MOVABLE, "if score <= floor_of_certainty(state, now) then"),
+            ("cancel", _CERTAIN, "local certain = untouched(record, due, floor, paused)"),
+            ("reschedule", _MOVABLE, "if not untouched(record, score, floor_of_certainty(state, now)) then"),
         ),
         seed=3,
     ),
@@ -125,7 +127,7 @@ MUTANTS = (
         "a certain cancel by the clock alone",
         (
             ("cancel", _CERTAIN, "local certain = place == 'pending' and due > now"),
-            ("reschedule", _MOVABLE, "if score <= now then"),
+            ("reschedule", _MOVABLE, "if not score or score <= now then"),
         ),
     ),
     Mutant(

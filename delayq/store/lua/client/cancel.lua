@@ -1,5 +1,5 @@
--- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet. Anything else that was
--- pending is removed too, but says 'in_flight': it may be or have been forwarded.
+-- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet, or held by a pause since before
+-- it was due. Anything else that was pending is removed too, but says 'in_flight': it may be or have been forwarded.
 -- KEYS: state queue pool attempts keys final dead
 -- ARGV: now, window of final, most in final, then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'discarded' | 'not_found' of each; 'moved' if it is not here and the
@@ -7,12 +7,13 @@
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @include clock deadline record index rights final forget life closed
+-- @include clock deadline record index rights final forget glob life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead = KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])
 local window, most_final = tonumber(ARGV[2]), tonumber(ARGV[3])
-local certain_above, by_both = floor_of_certainty(state, now), earlier(state, now)
+local floor, paused = floor_of_certainty(state, now)
+local by_both = earlier(state, now)
 
 local function cancel(id)
   local record = redis.call('HGET', pool, id)
@@ -26,7 +27,7 @@ local function cancel(id)
     return 'dead'
   end
   local exposed = redis.call('HEXISTS', attempts, id) == 1
-  local certain = place == 'pending' and due > certain_above and not exposed
+  local certain = not exposed and untouched(record, due, floor, paused)
   redis.call('ZREM', queue, ticket)
   redis.call('HDEL', pool, id)
   redis.call('HDEL', attempts, id)

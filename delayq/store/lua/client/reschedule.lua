@@ -6,7 +6,7 @@
 -- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' |
 --          'discarded' | 'not_found' | 'invalid'} or {'moved'}: the queue is closed and does not have it, ask the next layout
 -- @promise
--- @include clock deadline record rights generation wake final life closed
+-- @include clock deadline record rights generation wake final glob life closed
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local spec = ARGV[5]
@@ -26,14 +26,14 @@ if not record then
 end
 local ticket = ticket_of(id, record)
 local place, score = place_of(queue, dead, id, ticket)
-if place ~= 'pending' then
+if place == 'dead' then
   return { place }
 end
-if score <= floor_of_certainty(state, now) or redis.call('HEXISTS', attempts, id) == 1 then
-  return { 'in_flight' }
+if redis.call('HEXISTS', attempts, id) == 1 or not untouched(record, score, floor_of_certainty(state, now)) then
+  return { place == 'parked' and place or 'in_flight' }
 end
 local mark = (byte(record, MARK) or 48) - 48 -- one that is cut short stays so, and becomes a dead letter at its due
-if mark % 2 == 1 and score == due and tonumber(string.sub(record, ASKED, MARK - 1)) == due then
+if mark % 2 == 1 and (score or due) == due and tonumber(string.sub(record, ASKED, MARK - 1)) == due then
   return { 'scheduled', digits(due) } -- the same call again
 end
 local content = string.sub(record, FLAGS)

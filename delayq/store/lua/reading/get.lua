@@ -4,7 +4,7 @@
 -- Returns: {now, watermark or '', then of each: '' (not found) | 'moved' (ask the next layout) | {how it ended: 'delivered', 'cancelled', 'removed_in_flight' or 'discarded', when}
 --          | {record, 'pending' | 'parked' | 'dead', due or '', attempts or '', reason or ''}}
 -- @flags no-writes
--- @include clock record final life closed
+-- @include clock record final glob life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local final, dead, reasons = KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])
