@@ -10,9 +10,10 @@ from typing import Any
 
 from coordinator.epoch import next_epoch
 from delayq.message import Message
+from delayq.policies import Policies
 from delayq.routes import Route, Routes
 from delayq.store import commands
-from delayq.store.commands import DeadLetter, QueueStats
+from delayq.store.commands import Change, DeadLetter, QueueStats
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World, tick
@@ -179,6 +180,18 @@ class OneQueue(World):
         assert self.schedule(message, f"A{due}")[0] == "new"
         assert known == len(self.hands)
 
+    def pause(self, *matches: str, told: bool = True) -> None:
+        """Pause these topics, and no others, until another call; the owners read it at once if they are `told`."""
+        now = Policies.read(self.store.run(commands.policies()))
+        changes = [Change(f"pause:{match}", "") for match in now.paused if match not in matches]
+        changes += [Change(f"pause:{match}", "{}") for match in matches]
+        self.store.run(commands.set_policies(changes, maker="0000000007", now=self.now))
+        now = Policies.read(self.store.run(commands.policies()))
+        self.store.run(commands.apply_policies(self.keys, now.version, now.paused, now=self.now))
+        for hand in self.hands if told else ():
+            hand.book.current = now
+            hand.job.wake(None)
+
     def _pass_wakes(self) -> None:
         self.owners = list(self.hands)  # type: ignore[arg-type]  # they have `job` and `woken`, which is what it uses
         super()._pass_wakes()
@@ -197,6 +210,10 @@ class OneQueue(World):
     def stats(self) -> QueueStats:
         """The queue's figures."""
         return self.store.run(commands.stats(self.keys, now=self.now))
+
+    def aside(self) -> dict[str, int]:
+        """How many messages stand in each parked set."""
+        return {name: self.store.run(commands.count_parked(self.keys, name)) for name in self.stats().parked_sets}
 
     def dead(self) -> dict[str, DeadLetter]:
         """The dead letters by id."""

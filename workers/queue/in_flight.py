@@ -31,6 +31,7 @@ from delayq.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Now, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.cursor import Cursor
+from workers.queue.held import HeldSets
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
@@ -58,6 +59,7 @@ class InFlight:
         self._offset = Cursor()
         self._size = 0  # bytes of all of them
         self._lanes = Lanes()
+        self.held = HeldSets(parked, tenure.routes, tenure.forwarders)
         self._settlement = Settlement()
         self._policies = NO_POLICIES
         self._leaving: dict[bytes, str] = {}  # by ticket the topics of what was being sent when it was paused
@@ -157,8 +159,11 @@ class InFlight:
         return start > sum(1 for one in self._messages.values() if one.place <= place)
 
     def may_return_to_lane(self, name: str) -> bool:
-        """Whether so few messages of a lane are in flight that parked ones may come back."""
-        return self._lanes.low(name)
+        """Whether parked messages of a lane may come back: few are in flight, and nothing that they follow is held."""
+        if not self._lanes.low(name):
+            return False
+        head = self._parked.head(name)
+        return head is None or not self.held or not self.held.holds_lane(name[2:].partition("/")[0], name, head)
 
     # -- in: pulled --------------------------------------------------------------------------------------------------
 
@@ -213,7 +218,16 @@ class InFlight:
         self, message: InFlightMessage, now: int, refused: Mapping[str, str], gates: dict[Share, bool]
     ) -> Share | None:
         """The share in which it goes to its target now. It waits in its lane else, is to be settled, or was dropped."""
-        way = sort(message, now, targets=self._shares, refused=refused, parked=self._parked, lanes=self._lanes)
+        way = sort(
+            message,
+            now,
+            targets=self._shares,
+            refused=refused,
+            parked=self._parked,
+            lanes=self._lanes,
+            policies=self._policies,
+            held=self.held,
+        )
         if way is Way.PULL_ANEW:
             self._drop(message)
             return None
@@ -307,15 +321,25 @@ class InFlight:
         """Redis is to be told this. What waits behind a message in its lane is parked with it."""
         if isinstance(fate, Park):
             for one in self._lanes.clear_from(message):
-                self._parked.expect(fate.name, one.place)  # from now on whatever comes after it has to wait behind it
-                self._weigh(one, -one.size)
-                one.stage = Stage.PARKING
-                self._settlement.add(one, fate)
+                if one is not message and fate.name.startswith("h:"):
+                    fate = Park(self._lanes.name(one))  # it follows what is held, and is not held itself
+                self._set_aside(one, fate)
             return
         if isinstance(fate, Retry):
             message.pause = fate.pause
         message.stage = Stage.ACKING if isinstance(fate, Ack) else Stage.SETTLING
         self._settlement.add(message, fate)
+
+    def _set_aside(self, message: InFlightMessage, fate: Park) -> None:
+        self._expect(fate.name, message)  # from now on whatever comes after it has to wait behind it
+        self._weigh(message, -message.size)
+        message.stage = Stage.PARKING
+        self._settlement.add(message, fate)
+
+    def _expect(self, name: str, message: InFlightMessage) -> None:
+        self._parked.expect(name, message.place)
+        if name.startswith("h:"):
+            self.held.remember(name, message)
 
     def steps(self, now: Now) -> list[Step]:
         """What Redis is to be told now."""
@@ -365,15 +389,18 @@ class InFlight:
         """Redis says what a parked set is like now."""
         if (due := self._parked.observe(name, answer)) is not None:
             self.rewind(due)
+        if answer.head is None:
+            self.held.forget(name)
         for message, _ in self._settlement.to_park(name):  # it does not know of these yet
-            self._parked.expect(name, message.place)
+            self._expect(name, message)
 
     def observe_sets(self, names: Iterable[str]) -> None:
         """Redis says which parked sets there are: what was forgotten is known again, and what is gone is pulled anew."""
         if (due := self._parked.observe_names(names, self._settlement.names)) is not None:
             self.rewind(due)
+        self.held.sync()
         for name in self._parked:
-            if name.startswith("k:") and self._lanes.low(name):
+            if name.startswith("k:") and self.may_return_to_lane(name):
                 self._parked.want(name)
 
     # -- anew: what is pulled again ----------------------------------------------------------------------------------
@@ -443,7 +470,7 @@ class InFlight:
             return
         following = self._lanes.leave(message)
         lane = self._lanes.name(message)
-        if lane in self._parked and self._lanes.low(lane):
+        if lane in self._parked and self.may_return_to_lane(lane):
             self._parked.want(lane)
         if following is None:
             return

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from delayq.store.commands import Head, Parked
 
-__all__ = ["NO_ROUTE", "ParkedSets", "of_route"]
+__all__ = ["NO_ROUTE", "ParkedSets", "of_route", "of_topic"]
 
 #: Parked messages whose topic has no route any more; no route can have this name.
 NO_ROUTE = "t:*"
@@ -21,6 +21,11 @@ _UNKNOWN: Head = (-1, b"")
 def of_route(route: str) -> str:
     """The name of the set in which messages of a route are parked."""
     return f"t:{route}"
+
+
+def of_topic(topic: str) -> str:
+    """The name of the set in which messages are held whose topic is paused or limited."""
+    return f"h:{topic}"
 
 
 class _Set:
@@ -36,7 +41,7 @@ class _Set:
 
 
 class ParkedSets:
-    """The parked sets of one queue, by name: 't:' and a route, or 'k:' and the lane of an ordering key."""
+    """The parked sets of one queue, by name: 't:' and a route, 'h:' and a topic, or 'k:' and the lane of an ordering key."""
 
     def __init__(self) -> None:
         self._sets: dict[str, _Set] = {}
@@ -47,6 +52,16 @@ class ParkedSets:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sets)
+
+    @property
+    def held(self) -> Iterator[str]:
+        """The names of those that hold messages of paused or limited topics."""
+        return (name for name in self._sets if name.startswith("h:"))
+
+    def head(self, name: str) -> Head | None:
+        """A place before which nothing stands in the set; None if there is no such set."""
+        known = self._sets.get(name)
+        return known.head if known is not None else None
 
     def turn(self, name: str) -> str:
         """The turn that a set is in, as it was told last; '' if it was not told yet."""

@@ -1,15 +1,16 @@
 """Brings parked messages back: of targets that take them again, of ordering keys with few in flight, of routes that are
-gone."""
+gone, of topics that are not paused any more."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
+from delayq.policies import Policies
 from delayq.store import commands
-from delayq.store.commands import Command, Parked
+from delayq.store.commands import Command, LanesPage, Parked
 from workers.queue.in_flight import InFlight
-from workers.queue.parked_sets import NO_ROUTE, ParkedSets
+from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals
 
@@ -35,8 +36,12 @@ class Parking:
         self._shares = {share.aside: share for share in in_flight.shares.values()}
         self._ramp: dict[_Name, int] = {}
         self._probed: dict[_Name, int] = {}  # how often since it was parked
+        self._asked: Container[_Name] = ()
         self._looking: set[_Name] = set()  # sets of which nothing is to come back in this tick
         self._unrouted = NO_ROUTE in names
+        self._held = in_flight.held
+        self.to_streams = False  # in this tick held messages come back for streams in this Redis
+        self.returning = False  # held messages may come back as long as there are any
         in_flight.observe_sets(names)
 
     @property
@@ -53,11 +58,12 @@ class Parking:
             return self._unrouted
         return not self._refusals.keep_parked(name)
 
-    def commands(self) -> list[tuple[_Name, Command[Parked | None]]]:
-        """What to run now."""
+    def commands(self, policies: Policies) -> list[tuple[_Name, Command[Parked | None]]]:
+        """What to run now, by these policies."""
         parked = self._parked
         self._refusals.forget_returned(parked)
         wanted: dict[_Name, tuple[int, float]] = {}
+        self._call_back_held(policies, wanted)
         for name in parked:
             if name.startswith("t:") and parked.turn(name):
                 self._call_back(name, wanted)
@@ -67,6 +73,9 @@ class Parking:
         for name in parked.to_look_at(self._tenure.clock.monotonic(), LOOK_EVERY, AT_ONCE):
             if not self._in_flight.to_park(name):  # else it tells of itself
                 wanted.setdefault(name, (0, 0.0))
+        if (found := self._held.to_read(self._tenure.clock.monotonic())) is not None:
+            wanted.setdefault(found[0], (0, 0.0))
+        self._asked = wanted.keys()
         self._looking = {name for name, (most, _) in wanted.items() if not most}
         keys, epoch = self._tenure.keys, self._tenure.incarnation.name
         return [
@@ -87,6 +96,42 @@ class Parking:
         if limit := share.may_come_back(ramp):
             wanted[name] = limit, self._begin(name) if probing else 0.0
             self._ramp[name] = ramp if probing else min(RAMP_TO, 2 * ramp)
+
+    def _call_back_held(self, policies: Policies, wanted: dict[_Name, tuple[int, float]]) -> None:
+        """What is not paused any more comes back, for its target as much as that has room for."""
+        self.to_streams = self.returning = False
+        for name in list(self._held):
+            if not self._parked.turn(name) or policies.pause(name[2:]) is not None:
+                continue
+            stream = self._held.stream(name)
+            if stream is not None and self._waits_for(name, stream, policies):
+                continue
+            route = self._tenure.routes.find(name[2:])
+            share = self._shares.get(of_route(route.name)) if route is not None else None
+            ramp = self._ramp.get(name, RAMP_FROM)
+            limit = ramp if share is None or share.broken else share.may_come_back(ramp)
+            if not limit:
+                continue
+            self.returning = not self._in_flight.waiting
+            if self._in_flight.unread or len(wanted) == AT_ONCE:
+                continue  # what came back and was not pulled yet takes room too
+            self.to_streams = self.to_streams or stream is not None
+            wanted[name] = limit, 0.0
+            self._ramp[name] = min(RAMP_TO, 2 * ramp)
+            self._held.to_end(name)
+
+    def _waits_for(self, name: _Name, stream: str, policies: Policies) -> bool:
+        """Whether something is paused that may have to be in front of this set in its stream."""
+        head = self._parked.head(name)
+        others = (one for one in self._held if self._held.stream(one) == stream and policies.pause(one[2:]) is not None)
+        return head is not None and any((self._parked.head(one) or head) < head for one in others)
+
+    def read_lanes(self) -> list[tuple[_Name, Command[LanesPage]]]:
+        """A page of the lanes of a held set, if any is to be read: behind a look at it, which tells what has left it."""
+        now = self._tenure.clock.monotonic()
+        if (found := self._held.to_read(now)) is None or found[0] not in self._asked:
+            return []
+        return [(found[0], commands.read_lanes(self._tenure.keys, found[0], found[1]))]
 
     def _begin(self, name: _Name) -> float:
         """Where to take probes from: the lowest, but after some that failed every other time from anywhere.

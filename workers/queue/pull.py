@@ -154,6 +154,7 @@ class Pulling:
                 most_bytes=self._most_bytes,
                 fresh=fresh is not None,
                 known=self._topics.known(),
+                bounds=self._topics.bounds(in_flight.held),
                 unlisted_general=self._topics.unlisted_general,
                 node_now=self._clock.now(),
                 now=now,

@@ -18,7 +18,7 @@ import structlog
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.policies import NO_POLICIES
 from delayq.store import commands
-from delayq.store.commands import Applied, Command, Now, Outdated, Parked, Pulled
+from delayq.store.commands import Applied, Command, LanesPage, Now, Outdated, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
@@ -54,6 +54,7 @@ class _Round(msgspec.Struct):
 
     steps: list[Step]
     unparks: list[tuple[str, Command[Parked | None]]]
+    lanes: list[tuple[str, Command[LanesPage]]]
     applies: list[Command[Applied]]
     streams: dict[str, Command[str]]
     pulls: list[Pull]
@@ -61,6 +62,7 @@ class _Round(msgspec.Struct):
     def commands(self) -> list[Command[Any]]:
         found: list[Command[Any]] = [step.command for step in self.steps]
         found += [command for _, command in self.unparks]
+        found += [command for _, command in self.lanes]
         found += self.applies
         found += self.streams.values()
         found += [pull.command for pull in self.pulls]
@@ -100,7 +102,7 @@ class PullJob:
         self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
         self._policies = NO_POLICIES
         self._applied = ""  # the version of the policies that the queue has, as far as is known
-        self._round = _Round([], [], [], {}, [])
+        self._round = _Round([], [], [], [], {}, [])
         self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
         self._troubles = 0
         self._lock = threading.Lock()
@@ -233,15 +235,17 @@ class PullJob:
         if policies is not self._policies:
             self._policies = policies
             self.in_flight.observe_policies(policies)
+            self._topics.observe_policies(policies)
         now: Now = self._test_now() if self._test_now is not None else ""
-        self._round = asked = _Round(self.in_flight.steps(now), [], [], {}, [])
+        self._round = asked = _Round(self.in_flight.steps(now), [], [], [], {}, [])
         if not ending:
             asked.streams = self._pulling.streams_to_ask(every=self._refused is not None)
             if self._refused is None:
-                asked.unparks = self._parking.commands()
+                asked.unparks = self._parking.commands(policies)
+                asked.lanes = self._parking.read_lanes()
                 if self._applied < policies.version:  # whoever set them may not have come to this queue
                     asked.applies = [commands.apply_policies(self.keys, policies.version, policies.paused, now=now)]
-                if not self._parking.before_pulls:
+                if not (self._parking.before_pulls or self._parking.to_streams):
                     asked.pulls = self._pulling.pulls(
                         now, policies.version, backlog=backlog, came_back=bool(asked.unparks)
                     )
@@ -277,6 +281,7 @@ class PullJob:
     def _take(self, asked: _Round, answers: list[Any]) -> float:
         told, answers = answers[: len(asked.steps)], answers[len(asked.steps) :]
         unparked, answers = answers[: len(asked.unparks)], answers[len(asked.unparks) :]
+        lanes, answers = answers[: len(asked.lanes)], answers[len(asked.lanes) :]
         applied, answers = answers[: len(asked.applies)], answers[len(asked.applies) :]
         streams, pulled = answers[: len(asked.streams)], answers[len(asked.streams) :]
         self._pulling.see_clock(pulled)  # what goes now is held against the time that Redis has just told
@@ -286,13 +291,18 @@ class PullJob:
                 self._fence(True)
             elif not isinstance(answer, StoreError):
                 self._parking.answered(name, answer)
+        for (name, _), page in zip(asked.lanes, lanes, strict=True):
+            if not isinstance(page, StoreError):
+                self.in_flight.held.read(name, page, self._clock.monotonic())
         for one in applied:
             if not isinstance(one, StoreError):
                 self._applied = one.version
         changed = bool(asked.streams) and self._pulling.told_of_streams(asked.streams, streams)
         confirmed = self._pulled(asked.pulls, pulled, asked.steps) or confirmed
         self._progress.see(confirmed=confirmed, outstanding=self.in_flight.outstanding)
-        failed = next((one for one in (*told, *unparked, *applied, *pulled) if isinstance(one, StoreError)), None)
+        failed = next(
+            (one for one in (*told, *unparked, *lanes, *applied, *pulled) if isinstance(one, StoreError)), None
+        )
         refused, self._refused = self._refused, None
         if failed is None and refused is not None and not changed:
             failed = refused  # it was no stream that is at fault
@@ -306,9 +316,8 @@ class PullJob:
         if self.fenced or self._stopping:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
         # What was settled has made room, perhaps for some that are parked.
-        at_once = (
-            changed or bool(asked.unparks) or outdated or (bool(asked.steps) and self.in_flight.parked_for_targets)
-        )
+        returns = self._parking.returning or (bool(asked.steps) and self.in_flight.parked_for_targets)
+        at_once = changed or bool(asked.unparks) or outdated or returns
         return self._pulling.looks_at(at_once=at_once)
 
     def _told(self, steps: Sequence[Step], answers: Sequence[Any]) -> bool:

@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 
+from delayq.policies import Policies
 from delayq.routes import Route
 from delayq.store import commands
 from delayq.store.commands import AsPulled, Command, Now
 from delayq.targets import Result
+from workers.queue.held import HeldSets
 from workers.queue.ordering import Lanes
-from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route
+from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route, of_topic
 from workers.queue.tenure import Bounds, Tenure
 from workers.sending.message import InFlightMessage
 
@@ -69,15 +71,23 @@ def sort(
     refused: Mapping[str, str],
     parked: ParkedSets,
     lanes: Lanes,
+    policies: Policies,
+    held: HeldSets,
 ) -> Way | Bury | Park:
     """Decide it by what is known: the routes that have a target, the topics whose streams take nothing (and why), what
-    is parked, and what else is in flight of the message's ordering key."""
+    is parked or held, what is paused, and what else is in flight of the message's ordering key."""
+    if policies.pauses and policies.pause(message.topic) is not None:
+        return Park(of_topic(message.topic))
     route = message.route
     if route is None:
         return Park(NO_ROUTE)
     if message.expired(now):
         return Bury("expired")
     if route.name not in targets:  # so its topic is a stream in the same Redis
+        if message.record.keyed and held:
+            head = held.streams().get(route.stream_of(message.topic))
+            if head is not None and message.place > head:
+                return Park(of_topic(message.topic))
         error = refused.get(message.topic)
         if error is None:
             return Way.PULL_ANEW  # the pull did not know of the stream; the next one is told
@@ -86,10 +96,10 @@ def sort(
         return Park(of_route(route.name))
     if message.record.keyed:
         lane = lanes.name(message)
-        for name in (of_route(route.name), lane):
+        for name in (of_route(route.name), lane, of_topic(message.topic)):
             if parked.holds_up(name, message.place):
                 return Park(name)
-        if lanes.full(message):
+        if lanes.full(message) or (held and held.holds_back(message)):
             return Park(lane)
     return Way.TO_TARGET
 

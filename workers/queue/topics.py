@@ -11,10 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 import structlog
 
+from delayq.policies import NO_POLICIES, Policies
 from delayq.routes import Route, Routes
-from delayq.store.commands import Known
+from delayq.store.commands import Bound, Known
 from delayq.store.keys import QueueKeys
 from delayq.targets.redis_stream.target import is_local
+from workers.queue.held import HeldSets
 from workers.queue.parked_sets import ParkedSets, of_route
 
 __all__ = ["MOST", "Refusals", "Topics"]
@@ -34,6 +36,7 @@ class Topics:
         self.local = {route.name for route in routes.table if is_local(route, redis_url)}
         self._known: dict[str, Known] = {}
         self._refused: frozenset[str] = frozenset()
+        self._policies = NO_POLICIES
         self._as_list: list[Known] = []
 
     @property
@@ -54,6 +57,17 @@ class Topics:
                 found[stream] = route.name
         return found
 
+    def bounds(self, held: HeldSets) -> list[Bound]:
+        """From where on messages with an ordering key are not to be appended: they follow some that are held."""
+        if not (held and self.local) or not (firsts := held.streams()):
+            return []
+        bounds = []
+        for one in self._as_list:
+            route = self._routes.find(one.topic) if one.stream is not None else None
+            if route is not None and (head := firsts.get(route.stream_of(one.topic))) is not None:
+                bounds.append(Bound(one.topic, None, head))
+        return bounds
+
     def learn(self, topics: Iterable[str]) -> None:
         """Find the routes of topics that a pull did not know; at most MOST of them are kept."""
         for topic in list(topics)[:MOST]:
@@ -68,6 +82,11 @@ class Topics:
         if self._refused != set(topics):
             self._refused = frozenset(topics)
             self._list()
+
+    def observe_policies(self, policies: Policies) -> None:
+        """Tell pulls to return the messages of what is paused."""
+        self._policies = policies
+        self._list()
 
     def route(self, topic: str) -> Route | None:
         """The topic's route."""
@@ -84,7 +103,10 @@ class Topics:
         return Known(topic, route.stream_of(topic), route.max_length, route.per_queue)
 
     def _list(self) -> None:
-        self._as_list = [Known(one.topic) if one.topic in self._refused else one for one in self._known.values()]
+        self._as_list = [
+            Known(topic) if topic in self._refused or self._policies.pause(topic) is not None else one
+            for topic, one in self._known.items()
+        ]
 
 
 class _Refusal(msgspec.Struct):

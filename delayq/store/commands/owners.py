@@ -8,14 +8,17 @@ from typing import Any, Protocol
 
 import msgspec
 
+from delayq.codec import CorruptRecord, Record
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import QueueKeys
 
 __all__ = [
     "AsPulled",
+    "Bound",
     "Claimed",
     "Head",
     "Known",
+    "LanesPage",
     "Outdated",
     "Parked",
     "Pulled",
@@ -25,6 +28,7 @@ __all__ = [
     "claim",
     "park",
     "pull",
+    "read_lanes",
     "repair",
     "retry",
     "stored_epoch",
@@ -175,6 +179,15 @@ class Known(msgspec.Struct, frozen=True):
         return self.stream if self.stream is None or not self.per_queue else keys.stream(self.stream)
 
 
+class Bound(msgspec.Struct, frozen=True):
+    """What of a topic that is a stream here a pull may append: `most` messages (None: all), and of those with an ordering
+    key only what stands before a place. It returns the others."""
+
+    topic: str
+    most: int | None = None
+    before: Head | None = None
+
+
 def pull(
     keys: QueueKeys,
     epoch: str,
@@ -194,6 +207,7 @@ def pull(
     traced: bool = False,
     listed: bool = False,
     version: str = "",
+    bounds: Sequence[Bound] = (),
 ) -> Command[Pulled | Outdated | None]:
     """Take due messages from `offset` (a due) on, behind the ticket last looked at or the last one in flight there.
 
@@ -204,7 +218,7 @@ def pull(
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, last_in_flight, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
-        "1" if listed else "0", version,
+        "1" if listed else "0", version, len(known),
     ]  # fmt: skip
     place = 0
     for one in known:
@@ -213,6 +227,8 @@ def pull(
         else:
             place += 1
             args += (one.topic, place, one.max_length or "")
+    for bound in bounds:
+        args += (bound.topic, "" if bound.most is None else bound.most, *(bound.before or ("", "")))
     return Command(
         "pull",
         (
@@ -339,6 +355,31 @@ def unpark(keys: QueueKeys, epoch: str, name: str, turn: str, limit: int, begin:
         (epoch, name, turn, limit, f"{begin:.6f}"),
         _read_parked,
     )
+
+
+class LanesPage(msgspec.Struct, frozen=True):
+    """Of a page of a parked set: each place with its ordering key ('' = none), and behind which place the next page begins
+    (None: this is the last)."""
+
+    entries: list[tuple[Head, str]]
+    after: Head | None
+
+
+def read_lanes(keys: QueueKeys, name: str, after: Head | None, *, most: int = 500) -> Command[LanesPage]:
+    """A page of the messages parked under `name`, `most` of them: only where they stand, and of what ordering key they are."""
+
+    def read(reply: list[Any]) -> LanesPage:
+        entries = []
+        for i in range(5, len(reply), 5):
+            try:
+                entries.append(((int(reply[i + 1]), reply[i]), Record(reply[i + 2]).ordering_key))
+            except (CorruptRecord, UnicodeDecodeError):
+                continue  # it is buried when it comes back
+        return LanesPage(entries, (int(reply[2]), reply[3]) if reply[2] else None)
+
+    due, ticket = after if after is not None else (0, b"")
+    args: list[Arg] = ["", "parked", due, ticket, "", most, 4 * 1024 * 1024, most, "", "", "", "", "", ""]
+    return Command("page", (keys.state, keys.parked(name), keys.pool, keys.attempts, keys.reasons), args, read)
 
 
 def repair(

@@ -4,8 +4,10 @@
 -- ARGV: epoch, now, the node's now (ms, or ''), offset due, offset ticket, the last ticket in flight at that due,
 --       most to return, most to look at, most bytes, '1' if fresh (messages with an ordering key stay),
 --       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
---       '1' if the names of the parked sets are, the version of the policies that the owner goes by;
---       then topic, stream (its place behind the 8 keys, or '' for general), MAXLEN ('' = none) of each known topic
+--       '1' if the names of the parked sets are, the version of the policies that the owner goes by, how many topics are
+--       known; topic, stream (its place behind the 8 keys, or '' for general), MAXLEN ('' = none) of each known topic;
+--       of each that is bounded: topic, most to append ('' = all), due and ticket before which one with an ordering key
+--       has to stand to be appended ('' '' = anywhere)
 -- Returns: {'fenced', epoch} or {'policies', the version that the queue has}: it is another one, and nothing was done
 --          or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics,
@@ -80,12 +82,45 @@ for i = 1, due_count do
   ids[i] = sub(entries[i], 1, -9)
 end
 
-local streams, trims = {}, {}
+local streams, trims, bounds = {}, {}, nil
 if due_count > 0 then
-  for i = 17, #ARGV, 3 do
+  local last = 17 + 3 * tonumber(ARGV[17])
+  for i = 18, last, 3 do
     local place = tonumber(ARGV[i + 1])
     streams[ARGV[i]] = place and KEYS[8 + place] or false
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
+  end
+  for i = last + 1, #ARGV, 4 do
+    bounds = bounds or {}
+    bounds[ARGV[i]] = { tonumber(ARGV[i + 1]) or math.huge, tonumber(ARGV[i + 2]) or math.huge, ARGV[i + 3] }
+  end
+end
+-- Whether a message may be appended where its topic is bounded: it had its share, or the message has an ordering key and
+-- stands behind what is held.
+local within
+if bounds then
+  -- Whether one ticket comes before another, by bytes: `<` would go by the language of the server.
+  local function before(one, other)
+    for i = 1, math.min(#one, #other) do
+      local a, b = byte(one, i), byte(other, i)
+      if a ~= b then
+        return a < b
+      end
+    end
+    return #one < #other
+  end
+  within = function(bound, ticket, keyed)
+    if bound[1] < 1 then
+      return false
+    end
+    if keyed and bound[2] < math.huge then
+      local score = tonumber(due_of[ticket] or redis.call('ZSCORE', queue, ticket))
+      if score > bound[2] or score == bound[2] and not before(ticket, bound[3]) then
+        return false
+      end
+    end
+    bound[1] = bound[1] - 1
+    return true
   end
 end
 local pcall, refused = redis.pcall, {}
@@ -156,6 +191,9 @@ for i = 1, due_count do
     if bytes > most_bytes and i - 1 - kept + #tickets > 0 then
       full = true
       break
+    end
+    if within and stream and bounds[topic] and not within(bounds[topic], entries[i], ordering_end > tags_end) then
+      stream = false
     end
     local due
     if fresh and topic_end and ordering_end > tags_end then

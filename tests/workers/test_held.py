@@ -1,0 +1,207 @@
+"""What is paused is set aside and comes back; what follows it under its ordering key waits behind it, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from delayq.routes import Route
+from delayq.targets import OK, Result
+from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, STREAMS, OneQueue
+from workers.queue.held import READ_EVERY
+
+Worlds = Callable[..., OneQueue]
+DOWN = Result.unavailable("down")
+ONE_STREAM = (Route(name="one", match="s.*", stream="all"), GENERAL, OTHER)
+
+
+def test_what_is_paused_is_set_aside_and_goes_in_order_once_it_is_resumed(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.*")
+    for n in range(6):
+        world.add(f"{n}", topic="g.t" if n % 2 else "o.t", at=n)
+    world.advance(10)
+    hand.settle()
+    assert hand.sent == ["0", "2", "4"]
+    assert hand.parked == ["h:g.t"]
+    assert world.aside() == {"h:g.t": 3}
+    world.pause()
+    hand.settle()
+    assert hand.sent[3:] == ["1", "3", "5"]
+    assert hand.parked == []
+
+
+def test_what_waits_when_it_is_paused_is_not_sent_and_what_is_being_sent_is_told(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.add("k1", at=0, ordering_key="k")
+    world.add("k2", at=1, ordering_key="k")
+    for n in range(BOUNDS.window):
+        world.add(f"{n:03}", at=1)
+    world.advance(1)
+    hand.tick()
+    hand.tick()
+    room = len(hand.sending)
+    assert 1 < room < BOUNDS.window
+    world.pause("g.t")
+    hand.settle()
+    assert (len(hand.sending), hand.job.held) == (room, {"g.t": room})
+    hand.answer_all(DOWN)
+    assert hand.run(5_000) == []
+    assert (hand.job.held, sum(world.aside().values())) == ({}, BOUNDS.window + 2)
+    world.pause("other")
+    sent = hand.run(5_000, lambda _: OK)
+    assert sorted(sent) == sorted(["k1", "k2", *(f"{n:03}" for n in range(BOUNDS.window))])
+    assert sent.index("k1") < sent.index("k2")
+
+
+def test_a_follower_of_the_same_key_and_target_waits_and_others_go(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.p")
+    for id, topic, key in (
+        ("1", "g.p", "k"),
+        ("2", "g.t", "k"),
+        ("3", "g.t", "j"),
+        ("4", "o.t", "k"),
+        ("5", "g.p", "k"),
+    ):
+        world.add(id, topic=topic, at=int(id), ordering_key=key)
+    world.advance(10)
+    hand.settle()
+    assert sorted(hand.sending) == ["3", "4"]
+    assert world.aside() == {"h:g.p": 2, "k:general/k": 1}
+    hand.answer_all()
+    hand.run(3_000)
+    assert sorted(hand.sent) == ["3", "4"], "nobody takes the follower back again and again"
+    world.pause()
+    assert hand.run(2_000, lambda _: OK)[-3:] == ["1", "2", "5"]
+
+
+def test_a_new_owner_reads_whose_followers_wait(worlds: Worlds) -> None:
+    world = worlds()
+    first = world.take_over()
+    world.pause("g.p")
+    for n in range(700):
+        world.add(f"{n:03}", topic="g.p", at=n % 7, ordering_key=f"k{n}")
+    world.advance(10)
+    first.settle()
+    assert world.aside() == {"h:g.p": 700}
+    world.add("follows", topic="g.t", at=10, ordering_key="k699")
+    world.add("is free", topic="g.t", at=10, ordering_key="j")
+    second = world.take_over(node=2)
+    second.book.current = first.book.current
+    assert second.run(3_000) == ["is free"]
+    world.pause()
+    sent = second.run(5_000, lambda _: OK)
+    assert len(sent) == 701
+    assert sent.index("699") < sent.index("follows")
+
+
+def test_after_a_reset_followers_wait_as_before(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.p")
+    world.add("1", topic="g.p", at=1, ordering_key="k")
+    world.advance(5)
+    hand.settle()
+    hand.job.failed()
+    world.add("2", topic="g.t", at=5, ordering_key="k")
+    assert hand.run(2_000) == []
+    world.pause()
+    assert hand.run(2_000, lambda _: OK) == ["1", "2"]
+
+
+def test_a_follower_of_what_was_cancelled_goes_within_a_while(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.p")
+    world.add("1", topic="g.p", at=1, ordering_key="k")
+    world.add("other", topic="g.p", at=2)
+    world.add("2", topic="g.t", at=3, ordering_key="k")
+    world.advance(5)
+    hand.settle()
+    world.cancel("1")
+    assert hand.run(2 * READ_EVERY) == ["2"]
+
+
+@pytest.mark.parametrize("expires", [None, 1_000])
+def test_what_expires_while_it_is_held_is_buried_when_it_would_go(worlds: Worlds, expires: int | None) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("*")
+    world.add("a", at=1, expire_after=expires)
+    world.add("s", topic="s.t", at=1, expire_after=expires)
+    hand.run(2_000)
+    assert world.aside() == {"h:g.t": 1, "h:s.t": 1}
+    world.pause()
+    hand.run(2_000)
+    assert sorted(world.dead()) == (["a", "s"] if expires else [])
+    assert (hand.sent, world.stream("s.t")) == (([], []) if expires else (["a"], ["s"]))
+
+
+def test_what_is_resumed_while_its_target_is_down_is_parked_for_it(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.p")
+    for n in range(40):
+        world.add(f"{n:02}", topic="g.p", at=1)
+    world.add("x", at=2)
+    hand.run(10)
+    hand.run(6_000, lambda _: DOWN)
+    world.pause()
+    hand.run(3_000, lambda _: DOWN)
+    assert set(world.aside()) <= {"t:general"}
+    hand.run(60_000, lambda _: OK)
+    assert world.stats().counters["forwarded"] == 41
+
+
+def test_streams_here_take_nothing_of_a_paused_topic_and_keys_keep_their_order_when_it_is_resumed(
+    worlds: Worlds,
+) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.add("first", topic="s.p", at=0)
+    hand.settle()
+    world.pause("s.p")
+    for n in range(600):
+        world.add(f"{n:03}", topic="s.p" if n % 3 else "s.t", at=1, ordering_key="k" if n % 2 else "")
+    hand.run(100)
+    assert world.stream("s.p") == ["first"]
+    assert len(world.stream("s.t")) == 200
+    world.pause()
+    world.add("late", topic="s.p", at=101, ordering_key="k")
+    world.add("free", topic="s.p", at=101)
+    hand.run(200)
+    found = world.stream("s.p")
+    assert len(found) == 403
+    keyed = [id for id in found[1:] if id == "late" or (id != "free" and int(id) % 2)]
+    assert keyed == [*sorted(keyed[:-1]), "late"]
+
+
+def test_what_goes_to_the_stream_of_something_held_waits_behind_it_if_it_has_a_key(worlds: Worlds) -> None:
+    world = worlds(table=ONE_STREAM)
+    hand = world.take_over()
+    world.pause("s.p")
+    for n in range(1, 9):
+        world.add(f"{n}", topic="s.p" if n % 4 == 1 else "s.t", at=n, ordering_key="" if n == 2 else "k")
+    hand.run(3_000)
+    assert world.stream("all") == ["2"]
+    world.pause()
+    hand.run(3_000)
+    assert world.stream("all") == ["2", "1", "3", "4", "5", "6", "7", "8"]
+
+
+def test_a_pause_over_everything_and_topics_without_a_route(worlds: Worlds) -> None:
+    world = worlds(table=(STREAMS,))
+    hand = world.take_over()
+    world.pause("*")
+    world.add("a", topic="nowhere.t", at=1)
+    world.add("b", topic="s.t", at=1)
+    hand.run(100)
+    assert world.aside() == {"h:nowhere.t": 1, "h:s.t": 1}
+    world.pause()
+    hand.run(100)
+    assert (world.stream("s.t"), world.aside()) == (["b"], {"t:*": 1})
