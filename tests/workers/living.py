@@ -16,6 +16,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from delayq.errors import StoreUnavailable
+from delayq.policies import NO_POLICIES, Pause, Policies
 from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Command
@@ -31,7 +32,8 @@ from workers.sending.message import LOOK_AGAIN, InFlightMessage, Stage
 __all__ = ["live"]
 
 BOUNDS = Bounds(window=60, window_bytes=40_000, look=12, max_attempts=4, backoff=Backoff(10, 200))
-TOPICS = {"g.t": "general", "o.t": "other"}
+TOPICS = {"g.t": "general", "g.p": "general", "o.t": "other"}
+PAUSES = ("g.p", "*.t", "o.*", "*")
 KEYS = ("", "a", "b", "c/1")
 STEPS = 150
 AWAY = StoreUnavailable("Redis is away, or its reply was lost")
@@ -138,6 +140,8 @@ class Life:
     keep: list[InFlightMessage] = field(default_factory=list)
     step: int = 0
     snapshot: Snapshot | None = None
+    promised: Policies = NO_POLICIES  # the last that somebody was told of
+    promised_at: int = 0
     removed: dict[str, tuple[int, bool]] = field(default_factory=dict)  # by a cancel: when, and whether for certain
 
     def __post_init__(self) -> None:
@@ -187,6 +191,10 @@ class Life:
             self.snapshot = self.look()
         elif chance < 0.23 and self.snapshot is not None:
             self.redis_goes_back_in_time(self.snapshot)
+        elif chance < 0.27:
+            self.somebody_pauses_or_resumes()
+        if dice.random() < 0.3:
+            self.the_node_reads_the_policies()
         self.world.advance(dice.choice((0, 0, 1, 5, 20, 120, 1_100)))
 
     def callers_call(self) -> None:
@@ -203,6 +211,21 @@ class Life:
                     self.removed[one.id] = self.world.elapsed, answer == "cancelled"
             elif self.world.reschedule(one.id, now + 30)[0] == "scheduled":
                 self.alive[one.id] = Known(one.id, one.key, one.route, now + 30, self.step, one.arrived)
+
+    def somebody_pauses_or_resumes(self) -> None:
+        """He may die before the queue has it: then nobody was told that it is so."""
+        paused = self.dice.sample(PAUSES, self.dice.choice((0, 0, 1, 2)))
+        if self.dice.random() < 0.7:
+            self.world.pause(*paused, told=False)
+            self.promised, self.promised_at = Policies(pauses={one: Pause(match=one) for one in paused}), self.step
+        else:
+            self.world.set_policies(*paused)
+            kept = {match: one for match, one in self.promised.pauses.items() if match in paused}
+            self.promised = Policies(pauses=kept)
+
+    def the_node_reads_the_policies(self) -> None:
+        self.hand.book.current = Policies.read(self.store.run(commands.policies()))
+        self.hand.job.wake(None)
 
     def schedule(self, key: str, topic: str, after: int) -> None:
         id = f"m{self.step:03}-{self.dice.randrange(10**6):06}"
@@ -240,6 +263,7 @@ class Life:
         for name, value in to.keys.items():
             self._plain("RESTORE", name, 0, value)
         self.faulty.late.clear()
+        self.promised = NO_POLICIES  # what the queue was told is lost
         now = self.alive
         self.alive = copy.deepcopy(to.alive)
         self.removed = {id: removed for id, removed in self.removed.items() if id not in self.alive}
@@ -275,6 +299,7 @@ class Life:
         for name, one in self.hand.forwarders.items():
             for held in one.on_submit[sent[name] :]:
                 self.keep.append(held)
+                self.check_pause(held)
                 self.check_cancel(held)
                 self.check_order(held)
         self.check_books()
@@ -310,6 +335,12 @@ class Life:
         assert self.world.elapsed - at <= LOOK_AGAIN, f"{held.id} is sent long after a cancel removed it"
         moved = self.alive.get(held.id)
         assert moved is None or not moved.fair or self.world.now >= moved.due, f"{held.id} is sent before its new due"
+
+    def check_pause(self, held: InFlightMessage) -> None:
+        read = self.hand.job._policies
+        assert read.pause(held.topic) is None, f"{held.id} is sent, though its owner knows that it is paused"
+        if self.pulled_at.get(id(held), self.step) > self.promised_at:
+            assert self.promised.pause(held.topic) is None, f"{held.id} is pulled and sent, though it was paused before"
 
     def check_order(self, held: InFlightMessage) -> None:
         sent = self.alive.get(held.id)
@@ -352,6 +383,9 @@ class Life:
         while self.faulty.late:
             self.faulty.arrive_late()
         self.targets = dict.fromkeys(self.targets, "well")
+        self.world.pause(told=False)
+        self.promised = NO_POLICIES
+        self.the_node_reads_the_policies()
 
     def come_to_an_end(self) -> None:
         end = self.world.elapsed + 300_000

@@ -182,15 +182,19 @@ class OneQueue(World):
 
     def pause(self, *matches: str, told: bool = True) -> None:
         """Pause these topics, and no others, until another call; the owners read it at once if they are `told`."""
-        now = Policies.read(self.store.run(commands.policies()))
-        changes = [Change(f"pause:{match}", "") for match in now.paused if match not in matches]
-        changes += [Change(f"pause:{match}", "{}") for match in matches]
-        self.store.run(commands.set_policies(changes, maker="0000000007", now=self.now))
-        now = Policies.read(self.store.run(commands.policies()))
+        now = self.set_policies(*matches)
         self.store.run(commands.apply_policies(self.keys, now.version, now.paused, now=self.now))
         for hand in self.hands if told else ():
             hand.book.current = now
             hand.job.wake(None)
+
+    def set_policies(self, *matches: str) -> Policies:
+        """The same, but that nobody brings it to the queue."""
+        now = Policies.read(self.store.run(commands.policies()))
+        changes = [Change(f"pause:{match}", "") for match in now.paused if match not in matches]
+        changes += [Change(f"pause:{match}", "{}") for match in matches]
+        self.store.run(commands.set_policies(changes, maker="0000000007", now=self.now))
+        return Policies.read(self.store.run(commands.policies()))
 
     def _pass_wakes(self) -> None:
         self.owners = list(self.hands)  # type: ignore[arg-type]  # they have `job` and `woken`, which is what it uses

@@ -10,8 +10,10 @@ import pytest
 
 from delayq.store.commands import Now
 from delayq.targets import OK
+from tests.protocol.mutants import Mutant, plant
 from tests.support.servers import ServerUnderTest
 from tests.workers.living import live
+from workers.queue.held import HeldSets
 from workers.queue.in_flight import InFlight
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets
@@ -110,7 +112,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (0, 1, 2)),
     "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (20, 58)),
     "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (0, 1, 2)),
-    "missing tickets that are not looked for": (InFlight, "misses", lambda self, place, start: False, (10, 13)),
+    "missing tickets that are not looked for": (InFlight, "misses", lambda self, place, start: False, (74, 131, 202)),
     "a message that is dropped and stays in its lane": (InFlight, "_drop", _forget_lanes, (0, 1, 2)),
     "an offset that passes what was dropped": (InFlight, "_drop", _stay_before_what_was_dropped, (1, 2, 4)),
     "bytes that stay counted": (InFlight, "_forget", _leave_bytes_counted, (0, 1, 2)),
@@ -121,8 +123,28 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     "a key of which nobody follows": (InFlight, "_leave_lane", _let_nobody_follow, (0, 1, 2)),
     "a reset that keeps what waits for room": (InFlight, "reset", _leave_what_waits, (0, 1, 2)),
     "sending what has waited, whoever cancelled it": (InFlightMessage, "stale", lambda self, now: False, (38, 42)),
+    "sending what waits though it was paused": (
+        InFlight,
+        "observe_policies",
+        lambda self, policies: setattr(self, "_policies", policies),
+        (1, 9, 12),
+    ),
+    "followers that wait for nothing held": (HeldSets, "holds_lane", lambda self, route, lane, place: False, (2, 4, 6)),
+    "holding without a note of the lane": (HeldSets, "remember", lambda self, name, message: None, (2, 6, 13)),
     "one incarnation for ever": (Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch), (50, 53, 7)),
 }
+
+
+#: What is taken out of a script; and seeds that show it.
+SCRIPT_MUTANTS = (
+    (Mutant("a pull by any policies", (("pull", "if (known[8] or '') ~= ARGV[16] then", "if false then"),)), (6, 7, 9)),
+    (
+        Mutant(
+            "policies that go back", (("apply_policies", "if version <= stored then", "if version == stored then"),)
+        ),
+        (84, 87, 124),
+    ),
+)
 
 
 def _search(url: str, seeds: tuple[int, ...]) -> None:
@@ -140,3 +162,13 @@ def test_the_random_life_fails_without_a_rule(
     monkeypatch.setattr(where, name, instead)
     with pytest.raises(AssertionError):
         _search(valkey.url, seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", SCRIPT_MUTANTS, ids=lambda one: one[0].name)
+def test_the_random_life_fails_without_a_rule_of_a_script(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: tuple[Mutant, tuple[int, ...]]
+) -> None:
+    plant(mutant[0], monkeypatch)
+    with pytest.raises(AssertionError):
+        _search(valkey.url, mutant[1])
