@@ -9,7 +9,6 @@ from delayq import Client, Message, Settings
 from delayq.client.operations import Scheduled
 from delayq.testing import MemoryTarget
 from tests.support.nodes import QUEUES
-from tests.support.servers import ServerUnderTest
 
 Due = dict[str, Any]
 
@@ -41,11 +40,6 @@ def clients() -> Iterator[Callable[..., Client]]:
     yield make
     for client in made:
         client.close()
-
-
-def stream_ids(server: ServerUnderTest, stream: str) -> list[str]:
-    """The ids in a stream, in order."""
-    return [entry[b"id"].decode() for _, entry in server.admin.xrange(stream)]
 
 
 def schedule_all(client: Client, topic: str, count: int, **fields: Any) -> list[str]:

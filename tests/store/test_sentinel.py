@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from delayq import Client, Message, Settings, StoreError, StoreUnavailable
+from delayq import StoreError, StoreUnavailable
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import checks, commands
-from delayq.store.commands import Command, plain
+from delayq.store.commands import plain
 from delayq.store.connect.store import Store
-from delayq.store.connect.threads import Wakes
-from delayq.testing import MemoryTarget
-from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import AsyncRunner, Runner
 from tests.support.sentinels import SERVICE, GuardedGroup, SentinelsUnderTest, guarded_group
 from tests.support.servers import REDIS_SERVER
 from tests.support.waiting import eventually
 
-HOUR = 3_600_000
 MAKERS = {"sync": Store, "async": AsyncRunner}
 
 
@@ -123,90 +117,3 @@ def test_a_server_that_became_a_replica_is_left_for_the_new_primary(
     sentinels.sentinels[0].admin.execute_command("SENTINEL", "FAILOVER", SERVICE)
     eventually(lambda: sentinels.primary is not old and sentinels.primary.is_primary, "another one is primary")
     eventually(lambda: works(store) and port_of(store) == sentinels.primary.port, "the store is there")
-
-
-@pytest.mark.slow
-def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(sentinels: SentinelsUnderTest) -> None:
-    settings = Settings(redis_url=sentinels.url, min_replicas=1, redis_timeout=1_000)
-    accepted: list[str] = []
-    with Client(settings=settings) as client:
-
-        def schedule(id: str) -> bool:
-            try:
-                accepted.append(client.schedule(Message(topic="t", delay_time=HOUR, id=id)).id)
-            except StoreUnavailable:
-                return False
-            return True
-
-        wakes = Wakes(client.store.connect)
-        wakes.connect(["channel"])
-        assert wakes.receive(5) == ("", b"")
-        assert all(schedule(f"before{number}") for number in range(100))
-        old = sentinels.primary
-        old.server.kill()
-        with pytest.raises(StoreUnavailable):
-            wakes.receive(5)
-        assert not schedule("during")
-        eventually(lambda: schedule("during"), "the same client goes on", seconds=30)
-        eventually(lambda: sentinels.primary is not old, "every sentinel has heard of it")
-        assert [one.state if one else None for one in client.get_many(accepted)] == ["scheduled"] * 101
-        wakes.connect(["channel"])
-        assert wakes.receive(5) == ("", b"")
-        sentinels.primary.admin.publish("channel", "again")
-        assert wakes.receive(5) == ("channel", b"again")
-        wakes.close()
-
-
-@pytest.mark.slow
-def test_a_paused_primary_accepts_nothing_that_is_lost(sentinels: SentinelsUnderTest) -> None:
-    settings = Settings(redis_url=sentinels.url, min_replicas=1, redis_timeout=500)
-    with Client(settings=settings) as client:
-        client.schedule(Message(topic="t", delay_time=HOUR, id="before"))
-        old = sentinels.primary
-        pid = old.server.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(StoreUnavailable):
-                client.schedule(Message(topic="t", delay_time=HOUR, id="during"))
-            eventually(lambda: sentinels.primary is not old, "another one is primary", seconds=30)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-
-        def accepted() -> bool:
-            try:
-                return client.schedule(Message(topic="t", delay_time=HOUR, id="during")).id == "during"
-            except StoreUnavailable:
-                return False
-
-        eventually(accepted, "the same client goes on", seconds=30)
-        sentinels.heal()
-        assert [one.state if one else None for one in client.get_many(["before", "during"])] == ["scheduled"] * 2
-
-
-@pytest.mark.slow
-def test_a_worker_goes_on_delivering_after_a_fail_over(sentinels: SentinelsUnderTest) -> None:
-    target = MemoryTarget()
-    settings = settings_for(sentinels.url, target)
-    with RunningNode(settings), Client(settings=settings) as client:
-
-        def schedule(id: str, topic: str) -> bool:
-            try:
-                client.schedule(Message(topic=topic, delay_time=0, id=id))
-            except StoreUnavailable:
-                return False
-            return True
-
-        assert schedule("m1", "m.t") and schedule("s1", "s.t")
-        eventually(lambda: "m1" in target.ids, "the first one arrives")
-        sentinels.primary.server.kill()
-        for id, topic in (("m2", "m.t"), ("s2", "s.t")):
-            eventually(lambda id=id, topic=topic: schedule(id, topic), "it is accepted", seconds=30)  # type: ignore[misc]  # defaults bind them
-        eventually(lambda: "m2" in target.ids, "the second one arrives", seconds=30)
-        entries: Command[list[Any]] = plain("XRANGE", "s.t", "-", "+", read=lambda reply: reply)
-
-        def appended() -> list[bytes]:
-            return [fields[fields.index(b"id") + 1] for _, fields in client.store.run(entries)]
-
-        eventually(lambda: b"s2" in appended(), "and the other one in its stream")
-        assert appended().count(b"s2") == 1

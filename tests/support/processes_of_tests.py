@@ -67,7 +67,6 @@ BEGIN: Final = (
     "tests/faults/test_b_partitions.py",
     "tests/faults/test_d_inside.py",
     "tests/faults/test_d_limits.py",
-    "tests/recovery/test_big_backlogs.py",
     "tests/targets/test_parking.py",
     "tests/deploy/test_image_build.py",
     "tests/store/test_sentinel.py",

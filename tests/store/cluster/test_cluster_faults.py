@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -46,56 +45,6 @@ def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits(cluster: Clust
     assert all(isinstance(one, StoreUnavailable) for one in store.end(store.begin(wanted, within=0)))
     assert store.end(store.begin(wanted)) == known
     store.close()
-
-
-def test_a_slot_that_moves_while_messages_are_scheduled_loses_and_doubles_nothing(
-    cluster: ClusterUnderTest, client: Client
-) -> None:
-    queue = 5
-    keys = queue_keys(queue)
-    source = cluster.primary_of(keys.state)
-    to = next(one for one in cluster.primaries if one is not source)
-    for number in range(50):
-        client.schedule(Message(topic="t", delay_time=HOUR, id=id_in(queue, f"before{number}"), keys=("k",)))
-    accepted: set[str] = set()
-    errors: set[str] = set()
-    done = threading.Event()
-
-    def schedule() -> None:
-        number = 0
-        with Client(cluster.url, settings=Settings(queues=QUEUES)) as other:
-            while not done.is_set() or number < 50:
-                id = id_in(queue, f"during{number}")
-                try:
-                    other.schedule(Message(topic="t", delay_time=HOUR, id=id, keys=("k",)))
-                except StoreUnavailable:
-                    continue  # the same once more
-                except Exception as error:
-                    errors.add(repr(error))
-                    return
-                accepted.add(id)
-                number += 1
-
-    thread = threading.Thread(target=schedule)
-    thread.start()
-    try:
-        for _ in cluster.move_slot(keys.state, to):
-            done.wait(0.05)
-        before = len(accepted)
-        eventually(lambda: len(accepted) > before or errors, "scheduling goes on", seconds=30)
-    finally:
-        done.set()
-        thread.join(60)
-    try:
-        assert (errors, thread.is_alive()) == (set(), False)
-        assert cluster.primary_of(keys.state) is to
-        stored = {one.id for one in client.find("k")}
-        assert stored == accepted | {id_in(queue, f"before{number}") for number in range(50)}
-        assert client.stats()[queue].scheduled == len(stored)
-        assert client.cancel(id_in(queue, "before7")).result == "cancelled"
-    finally:
-        for _ in cluster.move_slot(keys.state, source):
-            pass
 
 
 @pytest.mark.slow
