@@ -239,7 +239,7 @@ def test_while_the_connection_is_away_nothing_changes(nodes: Team, zookeeper_pro
         assert again.epoch == before[0], "as nobody else can have claimed it"
         one.told.clear()
         zookeeper_proxy.heal()
-        nodes.until(lambda: any(line.get("state") == "connected" for line in logs), "it is back")
+        eventually(lambda: any(line.get("state") == "connected" for line in logs), "it is back")
     eventually(one.told.is_set, "the node is told")
     one.round()
     assert one.epochs == before

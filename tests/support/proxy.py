@@ -39,32 +39,24 @@ def script_of(words: Words) -> str:
     return name.decode()
 
 
-class FaultProxy:
-    """Passes everything on until told otherwise. Use it as a context manager, so that no thread stays behind."""
+class Proxy:
+    """Passes every connection on. Use it as a context manager, so that no thread stays behind."""
 
-    def __init__(self, port: int, host: str = LOCALHOST, *, listen: str = LOCALHOST, at: int = 0) -> None:
-        """In front of `host:port`; it listens on the address `listen`, at the port `at` (0: a free one)."""
+    def __init__(self, server: tuple[str, int], listen: str = LOCALHOST, at: int = 0) -> None:
+        """In front of `server`; it listens on the address `listen`, at the port `at` (0: a free one)."""
         self.port = at or free_port()
         self._host = listen
-        self.commands: deque[str] = deque(maxlen=10_000)  # what went through, by script_of
-        self.dropped: list[str] = []  # whose replies were dropped
-        self._server = (host, port)
+        self._server = server
         self._lock = threading.Lock()
-        self._links: set[_Link] = set()
+        self._links: set[Link] = set()
         self._listener: socket.socket | None = None
         self._accepting: threading.Thread | None = None
-        self._faults: list[_DropReply] = []
-        self._requests_left: int | None = None  # bytes to the server until everything is cut
-        self._swallow = False
-        self._passing = threading.Event()  # requests are not held
+        self._passing = threading.Event()  # nothing is held
         self._passing.set()
-        self._rate: int | None = None  # bytes a second, in each direction
-        self._free_at = [0.0, 0.0]  # when each direction has passed on what it was given
 
-    @property
-    def url(self) -> str:
-        """The URL of the server, through here."""
-        return f"redis://{self._host}:{self.port}/0"
+    def link(self, client: socket.socket) -> Link:
+        """What passes a connection on."""
+        raise NotImplementedError
 
     @property
     def connections(self) -> int:
@@ -74,34 +66,16 @@ class FaultProxy:
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
-    def drop_reply(self, script: str, times: int = 1, *, when: Callable[[Words], bool] | None = None) -> None:
-        """Let the next `times` commands of this script (or plain command) run, drop each reply, and reset."""
-        with self._lock:
-            self._faults.append(_DropReply(script, times, when))
-
-    def cut_after(self, count: int) -> None:
-        """Pass `count` bytes more to the server, in all, then reset every connection there is."""
-        with self._lock:
-            self._requests_left = count
-
-    def throttle(self, rate: int) -> None:
-        """Pass on `rate` bytes a second in each direction, over all connections together."""
-        self._rate = rate
-
-    def black_hole(self) -> None:
-        """Accept, read, answer nothing, reset nothing."""
-        self._swallow = True
-
     def hold(self) -> None:
-        """Keep what is sent to the server, as a line does that is cut for a while, until it is released."""
+        """Keep what links are to hold, as a line does that is cut for a while, until it is released."""
         self._passing.clear()
 
     def release(self) -> None:
-        """Let what was held arrive, though its sender has given up."""
+        """Let what was held arrive, though its sender may have given up."""
         self._passing.set()
 
     def wait_while_held(self) -> None:
-        """Return once requests may pass."""
+        """Return once what was held may pass."""
         self._passing.wait()
 
     def refuse(self) -> None:
@@ -117,21 +91,8 @@ class FaultProxy:
             link.reset()
 
     def heal(self) -> None:
-        """Pass everything on again. What fell into the black hole is lost: its connections are reset."""
-        with self._lock:
-            self._faults.clear()
-            self._requests_left = None
-            self._rate = None
-        if self._swallow:
-            self._swallow = False
-            self.reset()
+        """Pass everything on again."""
         self._listen()
-
-    @property
-    def armed(self) -> bool:
-        """Whether a fault still waits for its command."""
-        with self._lock:
-            return any(fault.times for fault in self._faults)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -175,7 +136,7 @@ class FaultProxy:
                 client, _ = listener.accept()
             except OSError:
                 return
-            link = _Link(self, client)
+            link = self.link(client)
             with self._lock:
                 welcome = len(self._links) < MOST_LINKS
                 if welcome:
@@ -184,12 +145,136 @@ class FaultProxy:
                 link.reset()
                 self.gone(link)
 
-    # -- what links ask ------------------------------------------------------------------------------------------------
-
-    def gone(self, link: _Link) -> None:
+    def gone(self, link: Link) -> None:
         """A link has ended."""
         with self._lock:
             self._links.discard(link)
+
+
+class Link:
+    """One connection: a thread for each direction."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._ended = False
+        self._threads: list[threading.Thread] = []
+
+    def _requests(self, server: socket.socket) -> None:
+        raise NotImplementedError
+
+    def _replies(self, server: socket.socket) -> None:
+        raise NotImplementedError
+
+    def open(self, address: tuple[str, int]) -> bool:
+        """Connect to the server and start; False if it is not there, or if this was reset meanwhile."""
+        try:
+            server = socket.create_connection(address, timeout=5)
+        except OSError:
+            return False
+        server.settimeout(None)
+        with self._lock:
+            if self._ended:
+                server.close()
+                return False
+            self._server = server
+            for end in (self._client, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for name, pump in (("requests", self._requests), ("replies", self._replies)):
+            thread = threading.Thread(target=self._run, args=(pump,), name=f"proxy-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return True
+
+    def _run(self, pump: Callable[[socket.socket], None]) -> None:
+        assert self._server is not None
+        with suppress(OSError):
+            pump(self._server)
+        self.reset()
+
+    def reset(self) -> None:
+        """RST to both ends."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+        for end in filter(None, (self._client, self._server)):
+            try:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                end.shutdown(socket.SHUT_RD)  # wakes the thread that reads; close alone would not
+            except OSError:
+                pass
+            end.close()
+        self._proxy.gone(self)
+
+    def join(self) -> None:
+        """Wait for the end of the threads."""
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(5)
+
+
+class FaultProxy(Proxy):
+    """Passes everything on to a Redis until told otherwise; held is what goes to the server."""
+
+    def __init__(self, port: int, host: str = LOCALHOST, *, listen: str = LOCALHOST, at: int = 0) -> None:
+        super().__init__((host, port), listen, at)
+        self.commands: deque[str] = deque(maxlen=10_000)  # what went through, by script_of
+        self.dropped: list[str] = []  # whose replies were dropped
+        self._faults: list[_DropReply] = []
+        self._requests_left: int | None = None  # bytes to the server until everything is cut
+        self._swallow = False
+        self._rate: int | None = None  # bytes a second, in each direction
+        self._free_at = [0.0, 0.0]  # when each direction has passed on what it was given
+
+    def link(self, client: socket.socket) -> Link:
+        return _Link(self, client)
+
+    @property
+    def url(self) -> str:
+        """The URL of the server, through here."""
+        return f"redis://{self._host}:{self.port}/0"
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def drop_reply(self, script: str, times: int = 1, *, when: Callable[[Words], bool] | None = None) -> None:
+        """Let the next `times` commands of this script (or plain command) run, drop each reply, and reset."""
+        with self._lock:
+            self._faults.append(_DropReply(script, times, when))
+
+    def cut_after(self, count: int) -> None:
+        """Pass `count` bytes more to the server, in all, then reset every connection there is."""
+        with self._lock:
+            self._requests_left = count
+
+    def throttle(self, rate: int) -> None:
+        """Pass on `rate` bytes a second in each direction, over all connections together."""
+        self._rate = rate
+
+    def black_hole(self) -> None:
+        """Accept, read, answer nothing, reset nothing."""
+        self._swallow = True
+
+    def heal(self) -> None:
+        """Pass everything on again. What fell into the black hole is lost: its connections are reset."""
+        with self._lock:
+            self._faults.clear()
+            self._requests_left = None
+            self._rate = None
+        if self._swallow:
+            self._swallow = False
+            self.reset()
+        super().heal()
+
+    @property
+    def armed(self) -> bool:
+        """Whether a fault still waits for its command."""
+        with self._lock:
+            return any(fault.times for fault in self._faults)
+
+    # -- what links ask ------------------------------------------------------------------------------------------------
 
     @property
     def swallows(self) -> bool:
@@ -239,44 +324,12 @@ class _DropReply:
         self.when = when
 
 
-class _Link:
-    """One connection: a thread for each direction."""
-
+class _Link(Link):
     def __init__(self, proxy: FaultProxy, client: socket.socket) -> None:
-        self._proxy = proxy
-        self._client = client
-        self._server: socket.socket | None = None
+        super().__init__(proxy, client)
+        self._proxy: FaultProxy = proxy
         self._drops: deque[tuple[bool, str]] = deque()  # of each command without a reply: drop it?
         self._subscribed = False
-        self._lock = threading.Lock()
-        self._ended = False
-        self._threads: list[threading.Thread] = []
-
-    def open(self, address: tuple[str, int]) -> bool:
-        """Connect to the server and start; False if it is not there, or if this was reset meanwhile."""
-        try:
-            server = socket.create_connection(address, timeout=5)
-        except OSError:
-            return False
-        server.settimeout(None)
-        with self._lock:
-            if self._ended:
-                server.close()
-                return False
-            self._server = server
-            for end in (self._client, server):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for name, pump in (("requests", self._requests), ("replies", self._replies)):
-            thread = threading.Thread(target=self._run, args=(pump,), name=f"proxy-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        return True
-
-    def _run(self, pump: Callable[[socket.socket], None]) -> None:
-        assert self._server is not None
-        with suppress(OSError):
-            pump(self._server)
-        self.reset()
 
     def _requests(self, server: socket.socket) -> None:
         frames = _Frames()
@@ -309,27 +362,6 @@ class _Link:
                     self._proxy.dropped.append(name)
                     return  # both ends are reset
                 self._proxy.send(self._client, frame, 1)
-
-    def reset(self) -> None:
-        """RST to both ends."""
-        with self._lock:
-            if self._ended:
-                return
-            self._ended = True
-        for end in filter(None, (self._client, self._server)):
-            try:
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                end.shutdown(socket.SHUT_RD)  # wakes the thread that reads; close alone would not
-            except OSError:
-                pass
-            end.close()
-        self._proxy.gone(self)
-
-    def join(self) -> None:
-        """Wait for the end of the threads."""
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(5)
 
 
 class _Frames:
