@@ -21,16 +21,26 @@ class Load:
     """
 
     def __init__(
-        self, url: str, *topics: str, batch: int = 10, pause: float = 0.05, latest: int = 1_500, seed: int = 7
+        self,
+        url: str,
+        *topics: str,
+        batch: int = 10,
+        pause: float = 0.05,
+        latest: int = 1_500,
+        seed: int = 7,
+        ordering_keys: int = 0,
     ) -> None:
         self.accepted: dict[str, list[str]] = {topic: [] for topic in topics}
         self.cancelled: set[str] = set()
         self.in_flight: set[str] = set()  # cancelled too late to know whether they were forwarded
         self.statuses: set[int] = set()  # of all answers
+        self.queues: dict[str, int] = {}  # of each accepted id
+        self.results: set[str] = set()  # of all cancels
         self._url = url
         self._batch = batch
         self._pause = pause
         self._latest = latest
+        self._ordering_keys = ordering_keys
         self._chance = random.Random(seed)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
@@ -49,14 +59,18 @@ class Load:
 
     def _one_turn(self, http: httpx2.Client, topic: str, turn: int) -> None:
         delays = [self._chance.randrange(self._latest) for _ in range(self._batch)]
-        messages = [
+        messages: list[dict[str, Any]] = [
             {"topic": topic, "id": f"{topic}-{turn}-{number}", "delayTime": delay}
             for number, delay in enumerate(delays)
         ]
-        self.accepted[topic] += self._schedule(http, messages)
+        for number, message in enumerate(messages if self._ordering_keys else ()):
+            message["orderingKey"] = f"key-{number % self._ordering_keys}"
+        ids = self._schedule(http, messages)
+        self.accepted[topic] += ids
         if turn % 3 == 0:
-            id = f"{topic}-{turn}-{delays.index(max(delays))}"
+            id = ids[delays.index(max(delays))]
             result = self._cancel(http, id)
+            self.results.add(result)
             if result == "cancelled":
                 self.cancelled.add(id)
             elif result == "in_flight":
@@ -70,6 +84,7 @@ class Load:
             results = answer["results"]
             assert {result["status"] for result in results} <= {200, 201, 503}, results
             if all(result["status"] != 503 for result in results):
+                self.queues.update((result["id"], result["queue"]) for result in results)
                 return [result["id"] for result in results]
         return []
 
