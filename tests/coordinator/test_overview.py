@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -27,10 +25,10 @@ from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from tests.coordinator.team import QUEUES, Team
 from tests.support.servers import ServerUnderTest
+from tests.support.service import OneProcess
 from tests.support.waiting import eventually
 from tests.support.zookeeper import ZooKeeperProxy, client
 
-ROOT = Path(__file__).resolve().parents[2]
 ALL = tuple(range(QUEUES))
 LONG = 20_000
 Look = Callable[..., Overviews]
@@ -200,23 +198,19 @@ def test_only_what_is_new_is_printed_and_a_loss_once(monkeypatch: pytest.MonkeyP
 
 
 @contextmanager
-def process(folder: Path, *arguments: str, **settings: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
-    given = {f"DELAYQ_{name.upper()}": value for name, value in settings.items()}
-    out = folder / "out"
-    with out.open("wb") as file:
-        popen = subprocess.Popen(
-            [sys.executable, "-m", "coordinator", *arguments],
-            cwd=ROOT,
-            env=clean | given,
-            stdout=file,
-            stderr=subprocess.PIPE,
-        )
+def process(folder: Path, *arguments: str, **settings: str) -> Iterator[OneProcess]:
+    one = OneProcess("overview", [sys.executable, "-m", "coordinator", *arguments], settings, folder / "said")
+    one.start()
     try:
-        with popen:
-            yield popen, out
+        yield one
     finally:
-        popen.kill()
+        one.kill()
+
+
+def ended(one: OneProcess) -> int | None:
+    """How it has ended."""
+    eventually(lambda: not one.alive, "it has ended", 60)
+    return one.returncode
 
 
 @pytest.mark.slow
@@ -232,10 +226,10 @@ def test_it_follows_the_workers_over_a_loss_of_zookeeper_until_a_signal(
     store.run(commands.layout(QUEUES))
     one = nodes.join("one")
     settings = {"zookeeper": zookeeper_proxy.hosts, "zookeeper_root": nodes.root, "redis_url": valkey.url}
-    with process(tmp_path, "--json", **settings) as (popen, out):
+    with process(tmp_path, "--json", **settings) as overview:
 
         def last() -> dict[str, Any]:
-            lines = out.read_text().split("\n")[:-1]
+            lines = overview.said().split("\n")[:-1]
             return dict(json.loads(lines[-1])) if lines else {}
 
         eventually(lambda: last().get("unowned") == [], "all queues are owned")
@@ -247,20 +241,19 @@ def test_it_follows_the_workers_over_a_loss_of_zookeeper_until_a_signal(
         one.round()
         zookeeper_proxy.heal()
         eventually(lambda: last().get("unowned") == [], "it is back")
-        popen.send_signal(signum)
-        assert popen.wait(30) == 0
-        assert popen.stderr is not None and popen.stderr.read() == b""
+        overview.signal(signum)
+        assert ended(overview) == 0
+        assert last().get("unowned") == [], "it says nothing at its end"
 
 
 @pytest.mark.slow
 def test_once_prints_how_things_stand_and_ends(nodes: Team, valkey: ServerUnderTest, tmp_path: Path) -> None:
     nodes.join("one")
-    with process(tmp_path, "--once", zookeeper=nodes.hosts, zookeeper_root=nodes.root, redis_url=valkey.url) as (
-        popen,
-        out,
-    ):
-        assert popen.wait(60) == 0
-    assert out.read_text().splitlines()[1].split("\t")[:3] == ["one", "16", "0-15"]
+    with process(
+        tmp_path, "--once", zookeeper=nodes.hosts, zookeeper_root=nodes.root, redis_url=valkey.url
+    ) as overview:
+        assert ended(overview) == 0
+    assert overview.said().splitlines()[1].split("\t")[:3] == ["one", "16", "0-15"]
 
 
 @pytest.fixture

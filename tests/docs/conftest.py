@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer
-from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 from delayq.store.keys import NODES
-from tests.docs.blocks import ROOT
 from tests.docs.story import Service
+from tests.support import service as processes
 from tests.support.waiting import eventually
 
 
@@ -27,22 +19,8 @@ from tests.support.waiting import eventually
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One delayq for all pages."""
     folder = tmp_path_factory.mktemp("delayq")
-    with EmbeddedServer(data_dir=folder / "valkey") as server, ExitStack() as stack:
-        service = Service(f"http://{LOCALHOST}:{free_port()}", server.url)
-        env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
-        env |= {
-            "DELAYQ_REDIS_URL": service.redis_url,
-            "DELAYQ_API_HOST": LOCALHOST,
-            "DELAYQ_API_PORT": service.api.rpartition(":")[2],
-        }
-        for name in ("workers", "api"):
-            stack.enter_context(_program(name, env, folder / f"{name}.log"))
-        try:
-            eventually(lambda: _answers(f"{service.api}/readyz"), "the API is ready", 60)
-        except AssertionError as error:
-            logs = "\n".join(log.read_text(errors="replace") for log in folder.glob("*.log"))
-            raise AssertionError(f"{error}\n{logs}") from None
-        yield service
+    with EmbeddedServer(data_dir=folder / "valkey") as server, processes.Service(folder, server.url) as started:
+        yield Service(started.url, server.url)
 
 
 @pytest.fixture
@@ -59,28 +37,3 @@ def service(running: Service) -> Service:
             if moment is not None:
                 client.hset(key, "born", moment)
     return running
-
-
-@contextmanager
-def _program(name: str, env: dict[str, str], log: Path) -> Iterator[None]:
-    command = die_with_parent([sys.executable, "-m", name])
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(40)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
