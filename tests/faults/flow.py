@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +13,7 @@ from typing import Any, Final
 import httpx2
 
 from delayq.embedded.processes import LOCALHOST
-from tests.support.service import OneProcess, Service
+from tests.support.service import ROOT, OneProcess, Service
 from tests.support.waiting import eventually
 
 __all__ = [
@@ -20,12 +23,15 @@ __all__ = [
     "arrivals",
     "ask",
     "batch",
+    "delayq",
     "drained",
     "entries",
     "ids_of",
     "left",
     "metric",
     "now",
+    "refused",
+    "schedule",
     "wait_until",
 ]
 
@@ -79,9 +85,9 @@ def left(service: Service) -> int:
     return int(stats["depth"]) + int(stats["parked"])
 
 
-def drained(service: Service, seconds: float = 60) -> None:
-    """Wait until every message has ended."""
-    eventually(lambda: left(service) == 0, "every message has ended", seconds)
+def drained(service: Service, seconds: float = 60, pending: int = 0) -> None:
+    """Wait until every message has ended, or all but so many."""
+    eventually(lambda: left(service) == pending, "every message has ended", seconds)
 
 
 def ids_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -98,3 +104,31 @@ def ask(worker: OneProcess, path: str) -> httpx2.Response:
 def metric(worker: OneProcess, name: str) -> float:
     lines = [line.split() for line in ask(worker, "/metrics").text.splitlines()]
     return sum(float(words[1]) for words in lines if words[0] == name)
+
+
+def schedule(service: Service, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:
+    """Schedule messages in one batch; their ids."""
+    messages = [{"topic": topic, "delayTime": delay, "body": str(number)} | fields for number in range(count)]
+    return ids_of(batch(service, messages))
+
+
+def refused(answer: httpx2.Response, status: int = 503) -> dict[str, Any]:
+    """The problem of an answer that says when to ask again."""
+    assert answer.status_code == status, answer.text
+    assert int(answer.headers["retry-after"]) >= 1
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def delayq(url: str, *words: str, seconds: int = 60) -> subprocess.CompletedProcess[str]:
+    """The command line, as a process."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
+    return subprocess.run(
+        [sys.executable, "-m", "delayq.cli", *words],
+        cwd=ROOT,
+        env=clean | {"DELAYQ_REDIS_URL": url},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -10,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from delayq.embedded import EmbeddedServer
+from tests.faults.flow import drained, schedule
 from tests.support.load import Load
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
@@ -41,7 +40,6 @@ class House:
         self.http = service.http
         self.to_api = api
         self.to_worker = worker
-        self._numbers = itertools.count()
 
     def heal(self) -> None:
         """Everything passes, and the API says that it is ready."""
@@ -93,24 +91,12 @@ class House:
             )
 
     def schedule(self, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:
-        """Schedule messages over HTTP in one batch, and return their ids, which lead to all queues."""
-        ids = [f"{topic}-{next(self._numbers)}" for _ in range(count)]
-        messages = [{"topic": topic, "id": id, "delayTime": delay, "body": "b"} | fields for id in ids]
-        answer = self.http.post("/v1/messages:batch", json={"messages": messages})
-        assert answer.status_code == 200, answer.text
-        results = answer.json()["results"]
-        assert {result["status"] for result in results} == {201}, results
-        return [result["id"] for result in results]
-
-    def pending(self) -> int:
-        """How many messages stand in the queues, or are parked."""
-        answer = self.http.get("/v1/queues")
-        assert answer.status_code == 200, answer.text
-        return sum(queue["depth"] + queue["parked"] for queue in answer.json()["queues"])
+        """Schedule messages over HTTP in one batch; their ids."""
+        return schedule(self.service, topic, count, delay, **fields)
 
     def wait_until_done(self) -> None:
         """Until nothing is pending: all is acked."""
-        eventually(lambda: self.pending() == 0, "everything is acked")
+        drained(self.service)
 
 
 @contextmanager
@@ -145,11 +131,3 @@ def _unread(port: int) -> list[int]:
         int(line[4].partition(":")[2], 16) for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"
     ]
     return [count for count in waiting if count]
-
-
-def problem(answer: httpx2.Response) -> dict[str, Any]:
-    """The problem of a 503 that says when to ask again."""
-    assert answer.status_code == 503, answer.text
-    assert int(answer.headers["retry-after"]) >= 1
-    told: dict[str, Any] = answer.json()
-    return told

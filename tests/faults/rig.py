@@ -2,64 +2,27 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from delayq.embedded import EmbeddedServer
+from tests.faults.flow import drained, schedule
 from tests.support.load import Load
 from tests.support.sentinels import SentinelsUnderTest
 from tests.support.servers import ServerUnderTest
-from tests.support.service import ROOT, Service
+from tests.support.service import Service
 from tests.support.sink import Sink, real_sink
 from tests.support.waiting import eventually
 
-__all__ = [
-    "QUEUES", "SETTINGS", "Group", "Rig", "doctor", "fail_over", "group_on", "refused", "rig", "schedule", "wait_until_done",
-]  # fmt: skip
+__all__ = ["QUEUES", "SETTINGS", "WINDOW", "Group", "Rig", "behind", "fail_over", "group_on", "rig"]
 
 QUEUES = 4
+#: Of a group behind sentinels.
+WINDOW = 100
 #: How long the services wait for a reply of Redis is short, so that a fault shows soon.
 SETTINGS: dict[str, Any] = {"queues": str(QUEUES), "redis_timeout": "1000", "retry_base": "100", "retry_cap": "500"}
-
-
-def schedule(service: Service, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:
-    """Schedule messages over HTTP in one batch; their ids."""
-    messages = [{"topic": topic, "delayTime": delay, "body": str(number)} | fields for number in range(count)]
-    answer = service.http.post("/v1/messages:batch", json={"messages": messages})
-    assert answer.status_code == 200, answer.text
-    results = answer.json()["results"]
-    assert {result["status"] for result in results} == {201}, results
-    return [result["id"] for result in results]
-
-
-def refused(answer: httpx2.Response, status: int = 503) -> dict[str, Any]:
-    """The problem of an answer that says when to ask again."""
-    assert answer.status_code == status, answer.text
-    assert int(answer.headers["retry-after"]) >= 1
-    told: dict[str, Any] = answer.json()
-    return told
-
-
-def wait_until_done(service: Service, seconds: float = 40, pending: int = 0) -> None:
-    """Until nothing is pending, or only so many."""
-
-    def done() -> bool:
-        answer = service.http.get("/v1/stats")
-        return answer.status_code == 200 and answer.json()["depth"] + answer.json()["parked"] == pending
-
-    eventually(done, "everything is acked", seconds)
-
-
-def doctor(url: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """`delayq doctor`, as a process."""
-    command = [sys.executable, "-m", "delayq.cli", "doctor", "--redis-url", url, *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
 class Rig:
@@ -92,7 +55,7 @@ class Rig:
                 cancelled, maybe = load.cancelled & set(accepted), load.in_flight & set(accepted)
                 again = twice if topic.startswith("sink.") else 0  # the script that appends removes, too
                 self.expect(topic, accepted, cancelled=cancelled, maybe=maybe, twice=again)
-            wait_until_done(self.service)
+            drained(self.service)
 
 
 @contextmanager
@@ -124,7 +87,7 @@ class Group:
         for topic, accepted in load.accepted.items():
             cancelled, maybe = load.cancelled & set(accepted), load.in_flight & set(accepted)
             self.sink.expect(topic, accepted, cancelled=cancelled, maybe=maybe, twice=twice, seconds=60)
-        wait_until_done(self.service)
+        drained(self.service)
 
 
 @contextmanager
@@ -132,6 +95,25 @@ def group_on(folder: Path, url: str, **settings: Any) -> Iterator[Group]:
     """A group whose service runs."""
     with real_sink() as sink, Service(folder, url, **SETTINGS | {"routes": sink.routes} | settings) as service:
         yield Group(service, sink)
+
+
+@contextmanager
+def behind(sentinels: SentinelsUnderTest, folder: Path, replicas: int, **settings: str) -> Iterator[Group]:
+    """A group behind sentinels: every change waits for so many replicas, and a primary that lost them takes none.
+
+    Its processes are never started again.
+    """
+    sentinels.heal()
+    sentinels.flush()
+    for one in sentinels.members:
+        for name, value in ({"min-replicas-to-write": replicas} | settings).items():
+            one.admin.config_set(name, value)
+    with group_on(folder, sentinels.url, min_replicas=str(replicas), window=str(WINDOW)) as made:
+        pids = [one.pid for one in made.service.processes]
+        yield made
+        assert [one.pid for one in made.service.processes if one.alive] == pids
+    for one in sentinels.members:
+        one.admin.config_set("min-replicas-to-write", 0)
 
 
 def fail_over(sentinels: SentinelsUnderTest, how: Callable[[], object]) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from tests.faults.rig import SETTINGS, Rig, doctor, rig, wait_until_done
+from tests.faults.flow import delayq, drained
+from tests.faults.rig import SETTINGS, Rig, rig
 from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.service import ROOT, Service
 from tests.support.sink import real_sink
@@ -67,14 +68,14 @@ def test_a20_an_older_backup_brings_back_what_was_delivered_since_but_for_what_i
         assert cancel(on.redis.url, *handled).count("in_flight") == 15
         on.service.start()
         on.expect("sink.a20", before["sink.a20"], twice=5)
-        wait_until_done(on.service, pending=20)
+        drained(on.service, pending=20)
         streamed = [entry[b"id"].decode() for _, entry in on.admin.xrange("a20")]
         assert sorted(streamed) == sorted(before["a20"])  # the stream was restored, too
         assert [on.http.get(f"/v1/messages/{id}").status_code for id in since] == [404] * 10
         assert {on.http.get(f"/v1/messages/{id}").json()["state"] for id in later} == {"scheduled"}
         again = [one.id for one in on.sink.arrivals("sink.a20")][20:]
         assert sorted(again) == sorted(before["sink.a20"][15:])
-        ran = doctor(on.redis.url)
+        ran = delayq(on.redis.url, "doctor")
         assert ran.returncode == 0, ran.stdout
 
 
@@ -114,6 +115,6 @@ def test_a21_data_of_redis_7_are_served_by_valkey_with_the_same_results(tmp_path
             assert on.service.schedule("sink.a21.given", delayTime=0, id="given").json()["state"] == "delivered"
             for topic, accepted in ids.items():
                 on.expect(topic, accepted)
-            ran = doctor(new.url)
+            ran = delayq(new.url, "doctor")
             assert ran.returncode == 0, ran.stdout
             on.server.close()

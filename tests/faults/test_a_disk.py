@@ -21,7 +21,8 @@ from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import free_port
 from delayq.testing import MemoryTarget
 from tests.docs.blocks import blocks_of
-from tests.faults.rig import SETTINGS, Rig, doctor, refused, rig
+from tests.faults.flow import delayq, refused
+from tests.faults.rig import SETTINGS, Rig, rig
 from tests.support.fsync import Disk, cut_off, slow_disk
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import NO_REDIS, REDIS_SERVER
@@ -240,7 +241,7 @@ def test_a4_a_damaged_file_stops_redis_and_is_never_taken_for_an_empty_queue(tmp
         refused(on.http.get("/v1/stats"))
         refused(on.http.get(f"/v1/messages/{ids[0]}"))
         refused(on.service.schedule("a4", delayTime="1s", id="new"))
-        ran = doctor(on.redis.url)
+        ran = delayq(on.redis.url, "doctor")
         assert (ran.returncode != 0, "Redis is away" in ran.stderr) == (True, True), ran.stderr
         path.write_bytes(whole)  # a replica's or a backup's copy
         on.redis.start()

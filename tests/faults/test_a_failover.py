@@ -15,7 +15,8 @@ import redis
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.store.keys import queue_keys
-from tests.faults.rig import QUEUES, Group, fail_over, group_on, refused, rig
+from tests.faults.flow import refused
+from tests.faults.rig import QUEUES, WINDOW, Group, behind, fail_over, group_on, rig
 from tests.support.clusters import ClusterUnderTest
 from tests.support.sentinels import SentinelsUnderTest
 from tests.support.waiting import eventually
@@ -25,33 +26,19 @@ pytestmark = pytest.mark.slow
 
 # -- behind sentinels ----------------------------------------------------------------------------------------------------
 
-WINDOW = 100
-
 
 @pytest.fixture(scope="module")
 def replicated(session_sentinels: SentinelsUnderTest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
-    """Every change waits for a replica, and a primary that has lost its replicas takes none."""
-    session_sentinels.heal()
-    session_sentinels.flush()
-    for one in session_sentinels.members:
-        one.admin.config_set("min-replicas-to-write", 1)
-        one.admin.config_set("min-replicas-max-lag", 2)
-    folder = tmp_path_factory.mktemp("sentinels")
-    with group_on(folder, session_sentinels.url, min_replicas="1", window=str(WINDOW)) as made:
+    with behind(session_sentinels, tmp_path_factory.mktemp("replicated"), 1, **{"min-replicas-max-lag": "2"}) as made:
         yield made
-    for one in session_sentinels.members:
-        one.admin.config_set("min-replicas-to-write", 0)
 
 
 @pytest.fixture
-def group(replicated: Group, session_sentinels: SentinelsUnderTest) -> Iterator[Group]:
-    """The group, well; its processes are never started again."""
+def group(replicated: Group, session_sentinels: SentinelsUnderTest) -> Group:
+    """The group, well."""
     session_sentinels.heal()
-    pids = [one.pid for one in replicated.service.processes]
     eventually(replicated.service.ready, "the API is ready")
-    yield replicated
-    session_sentinels.heal()
-    assert [one.pid for one in replicated.service.processes if one.alive] == pids
+    return replicated
 
 
 def test_a9_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(

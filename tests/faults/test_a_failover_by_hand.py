@@ -6,36 +6,25 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.rig import QUEUES, Group, fail_over, group_on
+from tests.faults.rig import QUEUES, WINDOW, Group, behind, fail_over
 from tests.support.sentinels import SERVICE, SentinelsUnderTest
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
-WINDOW = 100
 
 
 @pytest.fixture(scope="module")
 def confirmed(session_sentinels: SentinelsUnderTest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
-    """Every change waits for both replicas, so whichever takes over has it; one that is no primary hands nothing out."""
-    session_sentinels.heal()
-    session_sentinels.flush()
-    for one in session_sentinels.members:
-        one.admin.config_set("min-replicas-to-write", 2)
-    folder = tmp_path_factory.mktemp("by-hand")
-    with group_on(folder, session_sentinels.url, min_replicas="2", window=str(WINDOW)) as made:
+    with behind(session_sentinels, tmp_path_factory.mktemp("confirmed"), 2) as made:
         yield made
-    for one in session_sentinels.members:
-        one.admin.config_set("min-replicas-to-write", 0)
 
 
 @pytest.fixture
-def group(confirmed: Group, session_sentinels: SentinelsUnderTest) -> Iterator[Group]:
-    """The group, well; its processes are never started again."""
+def group(confirmed: Group, session_sentinels: SentinelsUnderTest) -> Group:
+    """The group, well."""
     session_sentinels.heal()
-    pids = [one.pid for one in confirmed.service.processes]
     eventually(confirmed.service.ready, "the API is ready")
-    yield confirmed
-    assert [one.pid for one in confirmed.service.processes if one.alive] == pids
+    return confirmed
 
 
 def test_a11_a_fail_over_by_hand_loses_nothing_accepted(group: Group, session_sentinels: SentinelsUnderTest) -> None:

@@ -17,7 +17,8 @@ from redis.retry import Retry
 from delayq import Client, Message, Settings, StoreUnavailable
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
-from tests.faults.rig import QUEUES, Rig, refused, rig
+from tests.faults.flow import refused
+from tests.faults.rig import QUEUES, Rig, rig
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow

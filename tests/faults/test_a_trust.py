@@ -17,7 +17,8 @@ from delayq import Client, ConfigError, Message
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
 from tests.docs.blocks import blocks_of
-from tests.faults.rig import QUEUES, Rig, doctor, refused, rig, wait_until_done
+from tests.faults.flow import delayq, drained, refused
+from tests.faults.rig import QUEUES, Rig, rig
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT, OneProcess
@@ -58,7 +59,7 @@ def test_a6_a_full_redis_takes_nothing_new_and_empties_itself(on: Rig) -> None:
     assert on.http.delete(f"/v1/messages/{cancelled}").json()["result"] == "cancelled"
     on.expect("sink.a6", [cancelled, *ids], cancelled=[cancelled])
     on.expect("a6", streamed)
-    wait_until_done(on.service)
+    drained(on.service)
     eventually(lambda: on.service.schedule("sink.a6", delayTime=0, id="new").status_code == 201, "accepting again")
     on.expect("sink.a6", [cancelled, *ids, "new"], cancelled=[cancelled])
 
@@ -85,7 +86,7 @@ def test_a7_an_eviction_policy_that_is_changed_at_run_time_is_told_and_refused(o
     on.admin.config_set("maxmemory-policy", "allkeys-lru")
     (missing,) = refused(on.http.get("/readyz"))["missing"]
     assert "maxmemory-policy is allkeys-lru" in missing
-    assert doctor(on.redis.url).returncode == 1
+    assert delayq(on.redis.url, "doctor").returncode == 1
     late = OneProcess("late", [sys.executable, "-m", "workers"], {"redis_url": on.redis.url}, tmp_path / "late.log")
     late.start()
     eventually(lambda: not late.alive, "another worker does not start")
@@ -169,9 +170,9 @@ def test_a16_deleted_messages_are_noticed_until_written_off_and_a_flush_until_a_
     eventually(lambda: not on.service.ready(), "it is noticed")
     (missing,) = refused(on.http.get("/readyz"))["missing"]
     assert missing.startswith(f"{gone} messages are missing from queue ")
-    ran = doctor(on.redis.url)
+    ran = delayq(on.redis.url, "doctor")
     assert (ran.returncode, f"{gone} messages are missing from queue " in ran.stdout) == (1, True)
-    assert f"wrote off {gone} messages" in doctor(on.redis.url, "--repair").stdout
+    assert f"wrote off {gone} messages" in delayq(on.redis.url, "doctor", "--repair").stdout
     eventually(on.service.ready, "what is written off is over")
 
     on.admin.flushall()

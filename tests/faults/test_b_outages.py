@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx2
 import pytest
 
-from tests.faults.house import House, house, problem
+from tests.faults.flow import refused
+from tests.faults.house import House, house
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -31,10 +32,10 @@ def home(shared: House) -> Iterator[House]:
 def test_b6_a_redis_that_says_nothing_is_told_within_the_time_out_and_found_again(home: House) -> None:
     ids = home.schedule("sink.b6", 100, delay=500) + home.schedule("sink.b6", 100, delay=2_000)
     with home.redis_paused():
-        told = [problem(home.service.schedule("sink.b6", delayTime="1s", body=str(i))) for i in range(2)]
+        told = [refused(home.service.schedule("sink.b6", delayTime="1s", body=str(i))) for i in range(2)]
         assert all("repeat with the same id" in one["detail"] for one in told)
-        problem(home.http.delete(f"/v1/messages/{ids[0]}"))
-        problem(home.http.get("/readyz"))
+        refused(home.http.delete(f"/v1/messages/{ids[0]}"))
+        refused(home.http.get("/readyz"))
         assert home.http.get("/livez").status_code == 200
     eventually(home.service.ready, "the API is ready again")
     for i, one in enumerate(told):  # what Redis found in its sockets when it went on was done
@@ -103,7 +104,7 @@ def test_b8_more_callers_than_connections_are_all_answered_and_delivery_has_its_
         eventually(lambda: home.to_api.connections >= HELD, "connections are held")
         assert httpx2.get(f"{home.service.url}/livez", timeout=10).status_code == 200
     for answer in answers:
-        problem(answer.result())
+        refused(answer.result())
     home.sink.expect("sink.b8", ids)
     home.to_api.heal()
     eventually(home.service.ready, "the API is ready again")
@@ -114,9 +115,9 @@ def test_b10_an_api_that_is_cut_off_says_so_and_delivery_goes_on(home: House) ->
     ids = home.schedule("sink.b10", 100, delay=300)
     far = home.schedule("sink.b10", 1, delay=600_000)
     home.to_api.refuse()
-    told = problem(home.service.schedule("sink.b10", delayTime=0, body="b"))
-    problem(home.http.delete(f"/v1/messages/{far[0]}"))
-    problem(home.http.get("/readyz"))
+    told = refused(home.service.schedule("sink.b10", delayTime=0, body="b"))
+    refused(home.http.delete(f"/v1/messages/{far[0]}"))
+    refused(home.http.get("/readyz"))
     home.sink.expect("sink.b10", ids)
     home.to_api.heal()
     eventually(home.service.ready, "the API is ready again")

@@ -14,7 +14,8 @@ import pytest
 
 from delayq.embedded import EmbeddedServer
 from testbed.zookeeper import ZooKeeperServer
-from tests.faults.house import AWAY, House, house, problem
+from tests.faults.flow import refused
+from tests.faults.house import AWAY, House, house
 from tests.support.load import Load
 from tests.support.proxy import FaultProxy
 from tests.support.service import Service
@@ -65,7 +66,7 @@ def test_b9_a_name_that_does_not_resolve_or_leads_elsewhere_is_asked_for_again_u
             eventually(lambda: "waiting_for_redis" in service.workers[0].said(), "the worker waits", seconds=30)
             eventually(lambda: service.api.alive and "api_started" in service.api.said(), "the API answers")
             assert service.http.get("/livez").status_code == 200
-            told = problem(service.schedule("sink.b9", delayTime=0, body="b"))
+            told = refused(service.schedule("sink.b9", delayTime=0, body="b"))
             pids = [one.pid for one in service.processes]
 
             hosts.write_text(f"{OLD} {NAME}\n")

@@ -14,7 +14,8 @@ from delayq.embedded import EmbeddedServer
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
 from delayq.store.connect.store import Store
-from tests.faults.house import House, house, problem
+from tests.faults.flow import refused
+from tests.faults.house import House, house
 from tests.support.proxy import FaultProxy
 from tests.support.service import ROOT
 from tests.support.waiting import eventually
@@ -36,7 +37,7 @@ def home(shared: House) -> Iterator[House]:
 
 def test_b1_a_schedule_whose_reply_was_lost_is_unknown_and_repeating_it_makes_one_message(home: House) -> None:
     home.to_api.drop_reply("schedule", times=2)  # the one, and that of its repetition by the API itself
-    told = problem(home.service.schedule("sink.b1", delayTime="1s", body="one"))
+    told = refused(home.service.schedule("sink.b1", delayTime="1s", body="one"))
     assert "repeat with the same id" in told["detail"]
     assert home.to_api.dropped[-2:] == ["schedule", "schedule"]
     again = home.service.schedule("sink.b1", delayTime="1s", body="one", id=told["id"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -15,9 +12,9 @@ from typing import Any
 import pytest
 
 from testbed.zookeeper import ZooKeeperServer
+from tests.faults.flow import delayq
 from tests.faults.house import House, house
 from tests.support.load import Load
-from tests.support.service import ROOT
 from tests.support.waiting import eventually
 from tests.support.zookeeper import client, real_zookeeper
 
@@ -120,20 +117,6 @@ def test_c15_after_a_long_outage_of_zookeeper_workers_are_back_by_themselves_and
 # -- one server of one's own, which is not there yet ------------------------------------------------------------------
 
 
-def delayq(home: House, *words: str) -> subprocess.CompletedProcess[str]:
-    """What the command line says."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
-    return subprocess.run(
-        [sys.executable, "-m", "delayq.cli", *words],
-        cwd=ROOT,
-        env=clean | {"DELAYQ_REDIS_URL": home.redis.url},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     """Two workers of a ZooKeeper of one server, which is down; nothing has started yet."""
@@ -152,7 +135,7 @@ def test_c6_with_zookeeper_down_at_the_start_messages_are_accepted_and_forwarded
     ids = alone.home.schedule("sink.c6", 200)
     first = alone.service.workers[0]
     eventually(lambda: "waiting_for_coordinator" in first.said(), "the worker says what it waits for", seconds=40)
-    told = delayq(alone.home, "doctor")
+    told = delayq(alone.home.redis.url, "doctor")
     assert told.returncode == 1
     assert "without an owner, with 200 messages that nobody forwards" in told.stdout
     assert alone.home.sink.arrivals("sink.c6") == []
@@ -184,7 +167,7 @@ def test_c7_when_zookeeper_lost_its_data_it_is_said_and_a_bump_of_the_era_lets_w
     )
     assert any("Run `delayq era bump`" in one.said()[seen[one.name] :] for one in alone.service.workers)
     ids = alone.home.schedule("sink.c7", 200)
-    bumped = delayq(alone.home, "era", "bump", "--yes", "--json")
+    bumped = delayq(alone.home.redis.url, "era", "bump", "--yes", "--json")
     assert (bumped.returncode, json.loads(bumped.stdout)["era"]) == (0, 1)
     eventually(alone.service.owned, "every worker owns queues", seconds=60)
     assert all((epoch or "").startswith("0000000001.") for epoch in alone.service.epochs().values())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ import redis
 
 from delayq.embedded import EmbeddedServer
 from tests.docs.blocks import blocks_of
-from tests.faults.flow import batch
+from tests.faults.flow import batch, delayq
 from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.service import ROOT, Service
 from tests.support.waiting import eventually
@@ -61,19 +58,6 @@ def denied(admin: Any) -> list[tuple[bytes, bytes]]:
         fields = dict(zip(entry[::2], entry[1::2], strict=True))
         found.append((fields[b"reason"], fields[b"object"]))
     return found
-
-
-def delayq(url: str, *arguments: str, seconds: int = 60) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
-    return subprocess.run(
-        [sys.executable, "-m", "delayq.cli", *arguments],
-        cwd=ROOT,
-        env=clean | {"DELAYQ_REDIS_URL": url},
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
 
 
 def test_h11_a_user_with_the_least_rights_is_enough_for_everything(guarded: tuple[Any, str], tmp_path: Path) -> None:
