@@ -21,18 +21,6 @@ mkdir -p node_modules/.bin
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without programs for Node.js, and without that."""
-    monkeypatch.setenv("DELAYQ_JARS", str(tmp_path / "cache"))
-    (tmp_path / "bin").mkdir()
-    monkeypatch.setattr(
-        "shutil.which", lambda name: str(found) if (found := tmp_path / "bin" / name).exists() else None
-    )
-    monkeypatch.delenv("BROKEN", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
 def calls(machine: Path) -> Path:
     """One with Node.js; the file of npm's calls."""
     calls = machine / "calls"

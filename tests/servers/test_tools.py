@@ -19,19 +19,6 @@ for name in helm promtool; do printf '#!/bin/sh\\n' >"$GOBIN/$name" && chmod +x 
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without tools and without Go."""
-    monkeypatch.setenv("DELAYQ_JARS", str(tmp_path / "cache"))
-    (tmp_path / "bin").mkdir()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
-    monkeypatch.setattr(
-        "shutil.which", lambda name: str(found) if (found := tmp_path / "bin" / name).exists() else None
-    )
-    monkeypatch.delenv("BROKEN", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
 def go(machine: Path) -> Path:
     """One with Go; the file of its calls."""
     program, calls = machine / "bin" / "go", machine / "calls"

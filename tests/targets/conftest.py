@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -15,9 +16,16 @@ from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp, amqp
 from tests.support.receiver import Receiver
 
+T = TypeVar("T")
 Webhooks = Callable[..., WebhookTarget]
 Rabbits = Callable[..., RabbitMQTarget]
 Names = dict[str, list[str]]
+
+
+class Closing(Protocol):
+    """Keeps a target, so that it is closed."""
+
+    def __call__(self, target: T) -> T: ...
 
 
 @pytest.fixture
@@ -27,18 +35,28 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def webhooks() -> Iterator[Webhooks]:
+def closing() -> Iterator[Closing]:
+    """Closes at the end of the test what it is given."""
+    opened: list[Any] = []
+
+    def keep(target: T) -> T:
+        opened.append(target)
+        return target
+
+    yield keep
+    for target in opened:
+        target.close()
+
+
+@pytest.fixture
+def webhooks(closing: Closing) -> Webhooks:
     """Opens webhooks, by default with the addresses of this machine allowed; closes them."""
-    opened: list[WebhookTarget] = []
 
     def open_one(url: str, *, allow: tuple[str, ...] = ("127.0.0.0/8",), clock: Any = None, **options: Any) -> Any:
         route = Route(name="hook", target=url, allow=allow, options=options)
-        opened.append(WebhookTarget(url, route, "", clock=clock))
-        return opened[-1]
+        return closing(WebhookTarget(url, route, "", clock=clock))
 
-    yield open_one
-    for target in opened:
-        target.close()
+    return open_one
 
 
 @pytest.fixture
@@ -61,18 +79,20 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 
 
 @pytest.fixture
-def rabbits() -> Iterator[Rabbits]:
+def rabbits(closing: Closing) -> Rabbits:
     """Opens RabbitMQ targets, closes them."""
-    opened: list[RabbitMQTarget] = []
 
     def open_one(url: str, **options: Any) -> RabbitMQTarget:
         route = Route(name="rabbits", target=url, options=options)
-        opened.append(RabbitMQTarget(url, route, ""))
-        return opened[-1]
+        return closing(RabbitMQTarget(url, route, ""))
 
-    yield open_one
-    for target in opened:
-        target.close()
+    return open_one
+
+
+@pytest.fixture
+def topic() -> str:
+    """One that no other test uses."""
+    return f"orders.{uuid.uuid4().hex}"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,6 +16,7 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.running import running
 from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter, make_topic
+from tests.targets.conftest import Closing
 
 SECONDS = 60.0
 SHORT = 4.0  # a time-out that is to pass
@@ -42,27 +42,16 @@ def admin(pair: Kafka) -> AdminClient:
     return AdminClient({"bootstrap.servers": pair.servers, "log_level": 2})
 
 
-@pytest.fixture
-def topic() -> str:
-    """One that no other test uses."""
-    return f"orders.{uuid.uuid4().hex}"
-
-
 Open = Callable[..., KafkaTarget]
 
 
 @pytest.fixture
-def open_target(pair: Kafka) -> Iterator[Open]:
-    opened: list[KafkaTarget] = []
-
+def open_target(pair: Kafka, closing: Closing) -> Open:
     def open_one(url: str = pair.url, seconds: float = SECONDS, **options: object) -> KafkaTarget:
         route = Route(name="kafka", target=url, send_timeout=int(seconds * 1000), options=options)
-        opened.append(KafkaTarget(url, route, ""))
-        return opened[-1]
+        return closing(KafkaTarget(url, route, ""))
 
-    yield open_one
-    for target in opened:
-        target.close()
+    return open_one
 
 
 def ids(server: Kafka, topic: str, count: int) -> list[str]:

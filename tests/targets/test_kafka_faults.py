@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,33 +18,24 @@ from tests.house.processes import needs_proc
 from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter
+from tests.targets.conftest import Closing
 
 SECONDS = 60.0
 SHORT = 3.0  # a time-out that is to pass
-
-
-@pytest.fixture
-def topic() -> str:
-    """One that no other test uses."""
-    return f"orders.{uuid.uuid4().hex}"
 
 
 Open = Callable[..., KafkaTarget]
 
 
 @pytest.fixture
-def open_target(kafka: Kafka) -> Iterator[Open]:
+def open_target(kafka: Kafka, closing: Closing) -> Open:
     """Opens targets with a time-out that is to pass."""
-    opened: list[KafkaTarget] = []
 
     def open_one(seconds: float = SHORT, **options: object) -> KafkaTarget:
         route = Route(name="kafka", target=kafka.url, send_timeout=int(seconds * 1000), options=options)
-        opened.append(KafkaTarget(kafka.url, route, ""))
-        return opened[-1]
+        return closing(KafkaTarget(kafka.url, route, ""))
 
-    yield open_one
-    for target in opened:
-        target.close()
+    return open_one
 
 
 def ids(kafka: Kafka, topic: str, count: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -17,12 +16,6 @@ from tests.targets.adapters import Seen
 from tests.targets.adapters.kafka import KafkaAdapter, consume
 
 SECONDS = 30.0
-
-
-@pytest.fixture
-def topic() -> str:
-    """One that no other test uses."""
-    return f"orders.{uuid.uuid4().hex}"
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from delayq.targets.rocketmq.target import MOST_BYTES, MOST_TOGETHER, RocketMQTa
 from tests.support.deliveries import delivery, outcomes
 from tests.support.rocketmq_proxy import FakeProxy
 from tests.support.waiting import eventually
+from tests.targets.conftest import Closing
 
 Open = Callable[..., RocketMQTarget]
 
@@ -29,18 +30,14 @@ def proxy() -> Iterator[FakeProxy]:
 
 
 @pytest.fixture
-def opened(proxy: FakeProxy) -> Iterator[Open]:
+def opened(proxy: FakeProxy, closing: Closing) -> Iterator[Open]:
     """Opens a target with these options; it is closed at the end."""
-    targets: list[RocketMQTarget] = []
 
     def open(**options: Any) -> RocketMQTarget:
-        targets.append(RocketMQTarget(proxy.url, Route(name="r", target=proxy.url, options=options), ""))
-        return targets[-1]
+        return closing(RocketMQTarget(proxy.url, Route(name="r", target=proxy.url, options=options), ""))
 
     yield open
     proxy.release()
-    for target in targets:
-        target.close()
 
 
 def test_a_message_becomes_one_of_rocketmq(proxy: FakeProxy, opened: Open) -> None:

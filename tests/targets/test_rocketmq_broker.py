@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 from tests.targets.adapters.rocketmq import Consumer, RocketMQAdapter, seen
+from tests.targets.conftest import Closing
 
 pytestmark = pytest.mark.slow
 
@@ -25,17 +26,13 @@ Open = Callable[..., RocketMQTarget]
 
 
 @pytest.fixture
-def opened(rocketmq: RocketMQ) -> Iterator[Open]:
+def opened(rocketmq: RocketMQ, closing: Closing) -> Open:
     """Opens a target with these options; it is closed at the end."""
-    targets: list[RocketMQTarget] = []
 
     def open(**options: Any) -> RocketMQTarget:
-        targets.append(RocketMQTarget(rocketmq.url, Route(name="r", target=rocketmq.url, options=options), ""))
-        return targets[-1]
+        return closing(RocketMQTarget(rocketmq.url, Route(name="r", target=rocketmq.url, options=options), ""))
 
-    yield open
-    for target in targets:
-        target.close()
+    return open
 
 
 @pytest.fixture
