@@ -98,19 +98,6 @@ async def test_a_cancel_that_makes_no_sense_is_refused(api: httpx2.AsyncClient, 
     assert answer.json()["field"] == field
 
 
-async def test_a_key_cancels_all_its_messages_however_many(
-    api: httpx2.AsyncClient, worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(operations, "FIND_LIMIT", 2)
-    ids = [await schedule(api, id=f"m{number}.0000", keys=["order-42"]) for number in range(9)]
-    await schedule(api, id="dead.0000", keys=["order-42"], delayTime=0)
-    worker.bury("dead.0000")
-    answer = await api.post("/v1/messages:cancel", json={"keys": ["order-42"]})
-    (result,) = answer.json()["results"]
-    found = {one["id"]: one["result"] for one in result["messages"]}
-    assert found == dict.fromkeys(ids, "cancelled") | {"dead.0000": "dead"}
-
-
 @pytest.mark.parametrize("topics", ["*", "orders*"])
 async def test_what_a_key_cancelled_before_a_page_could_not_be_read_is_told(
     settings: Settings, asgi: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topics: str

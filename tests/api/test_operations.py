@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import httpx2
@@ -82,15 +81,6 @@ async def test_metrics_count_what_became_of_messages_and_requests(api: httpx2.As
     assert found["delayq_api_request_seconds_count{'route': '/v1/messages'}"] == 4
     assert found["delayq_api_flush_messages_count{}"] == 3  # what is invalid never goes
     assert found["delayq_api_waiting{}"] == 0
-
-
-async def test_nothing_from_outside_becomes_a_label(api: httpx2.AsyncClient) -> None:
-    await api.get("/v1/messages/an-id-of-mine")
-    await api.get("/v1/messages?key=a-key-of-mine")
-    await api.get("/a/path/of/mine")
-    await api.request("MINE", "/v1/messages")
-    await schedule(api, topic="topic-of-mine", id="mine")
-    assert not re.search("mine", (await api.get("/metrics")).text, re.IGNORECASE)
 
 
 async def test_the_address_alone_leads_to_the_documentation(api: httpx2.AsyncClient) -> None:

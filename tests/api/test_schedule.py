@@ -145,12 +145,6 @@ async def test_white_space_in_a_body_makes_no_other_message(api: httpx2.AsyncCli
     assert (await api.post("/v1/messages", content=text % '{ "a" : 1 }', headers=headers)).status_code == 200
 
 
-async def test_twenty_equal_calls_at_once_make_one_message(api: httpx2.AsyncClient) -> None:
-    answers = await asyncio.gather(*[post(api, id="order-42") for _ in range(20)])
-    assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
-    assert len({answer.text for answer in answers}) == 1
-
-
 async def test_an_id_with_other_content_is_a_conflict(api: httpx2.AsyncClient) -> None:
     await post(api, id="order-42", body="b")
     other = await post(api, id="order-42", body="c")
@@ -186,17 +180,6 @@ async def test_the_same_call_after_it_was_removed_is_a_conflict(
     again = await api.post("/v1/messages", json={"topic": "orders", "delayTime": 0, "id": id})
     assert again.status_code == 409
     assert again.json()["state"] == state
-
-
-@pytest.mark.parametrize("other", [{"body": "other"}, {"topic": "parcels"}, {"expectDate": 1, "delayTime": None}])
-async def test_another_message_under_an_id_that_was_delivered_is_a_conflict(
-    api: httpx2.AsyncClient, worker: Worker, other: dict[str, Any]
-) -> None:
-    await post(api, id="order-42", delayTime=0)
-    worker.deliver("order-42")
-    again = await post(api, **({"id": "order-42", "delayTime": 0} | other))
-    assert again.status_code == 409
-    assert (again.json()["id"], again.json()["state"]) == ("order-42", "delivered")
 
 
 async def test_the_same_call_for_a_dead_letter_says_that_it_is_one(api: httpx2.AsyncClient, worker: Worker) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from delayq.config import Settings, load_settings
-from delayq.embedded import EmbeddedServer
 from delayq.store.connect import peer
 from delayq.store.keys import queue_keys
 from tests.api.conftest import Serving, assert_away
@@ -39,37 +36,6 @@ AWAY = [
 
 def message(**more: Any) -> dict[str, Any]:
     return {"topic": "orders", "delayTime": HOUR} | more
-
-
-async def test_a_redis_that_is_down_at_start_is_told_and_found_when_it_comes(tmp_path: Path, asgi: Serving) -> None:
-    server = EmbeddedServer(data_dir=tmp_path / "valkey")
-    async with asgi(load_settings(redis_url=server.url)) as api:
-        assert (await api.get("/livez")).status_code == 200
-        problem = assert_away(await api.get("/readyz"))
-        assert "Redis is away" in problem["missing"][0]
-        problem = assert_away(await api.post("/v1/messages", json=message(body="b")))
-        assert "repeat with the same id" in problem["detail"]
-        server.start()
-        try:
-            assert (await api.get("/readyz")).status_code == 200
-            again = await api.post("/v1/messages", json=message(body="b", id=problem["id"]))
-            assert again.status_code == 201
-            assert again.json()["id"] == problem["id"]
-        finally:
-            server.stop()
-
-
-async def test_a_redis_that_was_killed_is_found_again_with_everything_in_it(
-    own_valkey: EmbeddedServer, asgi: Serving
-) -> None:
-    async with asgi(load_settings(redis_url=own_valkey.url)) as api:
-        assert (await api.post("/v1/messages", json=message(id="before"))).status_code == 201
-        own_valkey.kill()
-        problem = assert_away(await api.post("/v1/messages", json=message(id="while")))
-        assert problem["id"] == "while"
-        own_valkey.start()
-        assert (await api.post("/v1/messages", json=message(id="while"))).status_code == 201
-        assert (await api.get("/v1/messages/before")).json()["state"] == "scheduled"
 
 
 @pytest.mark.parametrize(("method", "path", "body"), AWAY, ids=[f"{one[0]} {one[1]} {one[2]}" for one in AWAY])
@@ -148,56 +114,12 @@ async def test_a_batch_that_failed_as_a_whole_has_the_ids_to_repeat_with(
         assert [(result["status"], result["id"]) for result in results] == [(201, id) for id in ids]
 
 
-async def test_a_lost_reply_makes_no_second_message(proxy: FaultProxy, asgi: Serving) -> None:
-    async with asgi(load_settings(redis_url=proxy.url)) as api:
-        proxy.drop_reply("schedule")
-        answer = await api.post("/v1/messages", json=message())
-        assert answer.status_code in (200, 201)
-        proxy.drop_reply("schedule", times=2)
-        problem = assert_away(await api.post("/v1/messages", json=message(body="b")))
-        assert "repeat with the same id" in problem["detail"]
-        again = await api.post("/v1/messages", json=message(body="b", id=problem["id"]))
-        assert (again.status_code, again.json()["id"]) == (200, problem["id"])
-        assert (await api.get("/v1/stats")).json()["depth"] == 2
-
-
 async def test_a_lost_reply_of_a_cancel_tells_the_truth_all_the_same(proxy: FaultProxy, asgi: Serving) -> None:
     async with asgi(load_settings(redis_url=proxy.url)) as api:
         assert (await api.post("/v1/messages", json=message(id="m"))).status_code == 201
         proxy.drop_reply("cancel", times=2)
         assert "repeating" in assert_away(await api.delete("/v1/messages/m"))["detail"]
         assert (await api.delete("/v1/messages/m")).json()["result"] == "cancelled"
-
-
-async def test_a_redis_that_is_silent_is_away_after_its_time_out(proxy: FaultProxy, asgi: Serving) -> None:
-    async with asgi(load_settings(redis_url=proxy.url, redis_timeout=100)) as api:
-        assert (await api.get("/v1/stats")).status_code == 200
-        proxy.black_hole()
-        answers = await asyncio.gather(*[api.post("/v1/messages", json=message()) for _ in range(10)])
-        assert len({assert_away(answer)["id"] for answer in answers}) == 10
-        proxy.heal()
-        assert (await api.post("/v1/messages", json=message())).status_code == 201
-
-
-async def test_a_full_redis_refuses_what_is_new_and_cancels_what_it_has(tmp_path: Path, asgi: Serving) -> None:
-    with EmbeddedServer(data_dir=tmp_path / "valkey", maxmemory="8mb") as server:
-        async with asgi(load_settings(redis_url=server.url)) as api:
-            ids: list[str] = []
-            for _ in range(100):
-                answer = await api.post("/v1/messages", json=message(body="x" * 200_000))
-                if answer.status_code != 201:
-                    break
-                ids.append(answer.json()["id"])
-            problem = assert_away(answer, 507)
-            assert problem["id"] in problem["detail"]
-            assert (await api.get("/readyz")).status_code == 200
-            batch = {"messages": [message(body="x" * 200_000), message(body="x" * 200_000)]}
-            whole = assert_away(await api.post("/v1/messages:batch", json=batch), 507)
-            assert [result["status"] for result in whole["results"]] == [507, 507]
-            assert (await api.get(f"/v1/messages/{ids[0]}")).json()["state"] == "scheduled"
-            for id in ids[:20]:
-                assert (await api.delete(f"/v1/messages/{id}")).json()["result"] == "cancelled"
-            assert (await api.post("/v1/messages", json=message(body="x"))).status_code == 201
 
 
 async def test_an_error_that_nobody_expects_is_told(valkey: ServerUnderTest, asgi: Serving) -> None:

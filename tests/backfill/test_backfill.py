@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from delayq import Message
 from delayq.cli import main
 from tests.cli.conftest import Cli, Given
 
@@ -41,29 +40,6 @@ def write(spark: Any, folder: Path, rows: list[tuple[Any, ...]], schema: str) ->
     return folder
 
 
-def test_each_row_becomes_a_message(cli: Cli, given: Given, orders: Path) -> None:
-    ran = cli("backfill", orders, *ORDERS, "--run", "r1", "--json")
-    shape = json.loads(ran.out)
-    assert (ran.code, shape) == (
-        0,
-        {
-            "run": "r1",
-            "read": 1000,
-            "scheduled": 1000,
-            "alreadyThere": 0,
-            "skipped": 0,
-            "rejected": 0,
-            "reasons": {},
-            "rejects": None,
-        },
-    )
-    assert ran.sentence() == "this is run r1: delayq backfill undo r1 takes it back."
-    found = given.client.get("order-7")
-    assert found is not None and found.record is not None
-    message = found.record.message("order-7")
-    assert (message.topic, message.body, message.properties) == ("orders.unpaid", "order 7", {"backfill": "r1"})
-
-
 def test_the_same_again_schedules_nothing_and_a_run_can_be_undone(cli: Cli, given: Given, orders: Path) -> None:
     first = cli("backfill", orders, *ORDERS)
     run = dict(first.rows)["run"]
@@ -71,41 +47,6 @@ def test_the_same_again_schedules_nothing_and_a_run_can_be_undone(cli: Cli, give
     assert (again["scheduled"], again["alreadyThere"]) == ("0", "1000")
     assert json.loads(cli("backfill", "undo", run, "--json").out)["cancelled"] == 1_000
     assert sum(one.scheduled for one in given.client.stats()) == 0
-
-
-def test_rejected_rows_land_in_a_folder_with_their_reasons(cli: Cli, given: Given, spark: Any, tmp_path: Path) -> None:
-    due = now() + HOUR
-    given.client.schedule(Message(topic="t", id="taken", body="other", expect_date=due))
-    rows = [("good", "t", due), ("taken", "t", due), ("past", "t", 1), ("bad id", "t", due), ("none", "t", None)]
-    table = write(spark, tmp_path / "rows", rows, "id string, topic string, expect_date bigint")
-    ran = cli("backfill", table, "--rejects", tmp_path / "rejects", "--json")
-    shape = json.loads(ran.out)
-    assert (ran.code, shape["scheduled"], shape["rejected"]) == (1, 1, 4)
-    assert shape["reasons"] == {"conflict": 1, "due": 1, "id": 1, "past": 1}
-    assert shape["rejects"] == str(tmp_path / "rejects")
-    rejected = {row.id: row.reject_reason for row in spark.read.parquet(str(tmp_path / "rejects")).collect()}
-    assert rejected == {"taken": "conflict", "past": "past", "bad id": "id", "none": "due"}
-
-
-def test_without_a_folder_rejected_rows_are_told_in_a_sentence(
-    cli: Cli, given: Given, spark: Any, tmp_path: Path
-) -> None:
-    rows = [("good", "t", now() + HOUR), ("past", "t", 1)]
-    table = write(spark, tmp_path / "rows", rows, "id string, topic string, expect_date bigint")
-    ran = cli("backfill", table)
-    assert (ran.code, dict(ran.rows)["rejected: past"], dict(ran.rows)["scheduled"]) == (1, "1", "1")
-    assert "--rejects" in ran.err
-
-
-@pytest.mark.parametrize(("how", "code", "counts"), [("skip", 0, (1, 1, 0)), ("now", 0, (2, 0, 0))])
-def test_rows_whose_date_has_passed_may_be_skipped_or_sent_at_once(
-    cli: Cli, given: Given, spark: Any, tmp_path: Path, how: str, code: int, counts: tuple[int, ...]
-) -> None:
-    rows = [("good", "t", now() + HOUR), ("past", "t", 1)]
-    table = write(spark, tmp_path / "rows", rows, "id string, topic string, expect_date bigint")
-    ran = cli("backfill", table, "--past", how, "--json")
-    shape = json.loads(ran.out)
-    assert (ran.code, (shape["scheduled"], shape["skipped"], shape["rejected"])) == (code, counts)
 
 
 @pytest.mark.parametrize("bad", [("past", "t", 1, "x"), ("a", "t", None, "x"), ("good", "t", 4_000_000_000_000, "y")])
@@ -154,31 +95,6 @@ def test_relative_dues_come_with_a_warning(cli: Cli, given: Given, spark: Any, t
     assert json.loads(level.out)["scheduled"] == 2 and "harmless" in level.err
 
 
-def test_a_csv_file_and_ids_of_columns(cli: Cli, given: Given, tmp_path: Path) -> None:
-    (tmp_path / "o.csv").write_text("shop;nr;at\n1;007;2033-05-18T03:33:20Z\n2;007;2000000000000\n3;008;tomorrow\n")
-    ran = cli(
-        "backfill",
-        tmp_path / "o.csv",
-        "--format",
-        "csv",
-        "--option",
-        "sep=;",
-        "--topic",
-        "t",
-        "--id-columns",
-        "shop,nr",
-        "--expect-date-column",
-        "at",
-        "--map",
-        "nr=body",
-        "--rejects",
-        tmp_path / "rejects",
-        "--json",
-    )
-    shape = json.loads(ran.out)
-    assert (shape["scheduled"], shape["reasons"]) == (2, {"due": 1})
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -197,23 +113,6 @@ def test_a_csv_file_and_ids_of_columns(cli: Cli, given: Given, tmp_path: Path) -
 )
 def test_bad_use_is_told_in_one_sentence(cli: Cli, given: Given, spark: Any, words: tuple[str, ...], why: str) -> None:
     assert why in cli("backfill", *words).refused()
-
-
-@pytest.mark.parametrize(
-    ("schema", "words", "why"),
-    [
-        ("nr string, due bigint", ("--expect-date-column", "due"), "every row needs an id"),
-        ("id string, due bigint", (), "no column says when"),
-        ("id string, topic string, due double", ("--expect-date-column", "due"), "the column expect_date is double"),
-        ("id string, due bigint", ("--expect-date-column", "when"), "there is no column when; there are id, due"),
-    ],
-)
-def test_a_table_that_will_not_do_is_told_in_one_sentence(
-    cli: Cli, given: Given, spark: Any, tmp_path: Path, schema: str, words: tuple[str, ...], why: str
-) -> None:
-    table = write(spark, tmp_path / "rows", [], schema)
-    ran = cli("backfill", table, "--topic", "t", *words)
-    assert ran.code == 2 and why in ran.err.splitlines()[-1]
 
 
 def test_a_redis_that_is_away_is_told_before_spark_starts(cli: Cli, alone: None) -> None:

@@ -1,23 +1,13 @@
-"""The Dockerfile: what it says, and its steps done without a builder; test_image_build.py has one."""
+"""The Dockerfile: what it says; test_image_build.py builds it."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
-import sysconfig
-import tempfile
 import tomllib
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
 import msgspec
-import pytest
 
-from tests.deploy.compose import ROOT, image_environment
+from tests.deploy.compose import ROOT
 
 LINES = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text()).splitlines()
 STEPS = [line.partition(" ")[::2] for line in LINES if line and not line.startswith(("#", " "))]
@@ -110,102 +100,3 @@ def test_compose_builds_targets_that_there_are_with_the_same_version() -> None:
     builds = {one["build"]["target"]: one["image"] for one in services.values() if "build" in one}
     assert set(builds) <= set(stages())
     assert builds["delayq"] == f"delayq:${{DELAYQ_VERSION:-{PROJECT['version']}}}"
-
-
-# -- the steps, without Docker -----------------------------------------------------------------------------------------
-
-#: Runs a command as the image does, in so far as a process can: as nobody, unless this is nobody already.
-AS_NOBODY = """\
-import os, sys
-if os.getuid() == 0:
-    os.setgroups([]); os.setgid(10001); os.setuid(10001)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-
-
-@pytest.fixture(scope="module")
-def image() -> Iterator[Path]:
-    """/app and the installed wheel, made by the Dockerfile's own steps, all of it read-only."""
-    root = Path(tempfile.mkdtemp(prefix="delayq-image-"))  # pytest's folders are for nobody else
-    try:
-        _build(root)
-        yield root
-    finally:
-        subprocess.run(["chmod", "-R", "u+w", root], check=True)
-        shutil.rmtree(root)
-
-
-def _build(root: Path) -> None:
-    source, site = root / "source", root / "site-packages"
-    for folder in (source, root / "empty"):
-        folder.mkdir()
-    for path in (path for step, rest in stages()["wheels"] if step == "COPY" for path in rest.split()[:-1]):
-        subprocess.run(["cp", "-r", ROOT / path, source], check=True)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    build: list[str | Path] = [
-        "wheel",
-        "--no-deps",
-        "--no-index",
-        "--no-build-isolation",
-        "--wheel-dir",
-        root / "wheels",
-        source,
-    ]
-    subprocess.run([*pip, *build], check=True)
-    (wheel,) = (root / "wheels").glob("*.whl")
-    subprocess.run([*pip, "install", "--no-index", "--no-deps", "--target", site, wheel], check=True)
-    for path, target in (rest.split() for step, rest in stages()["delayq"] if step == "COPY"):
-        inside = root / target.strip("/")
-        inside.parent.mkdir(exist_ok=True)
-        subprocess.run(["cp", "-r", ROOT / path, inside], check=True)
-    subprocess.run(["chmod", "-R", "a-w,a+rX", root], check=True)
-
-
-def run(image: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """A command in the image, from an empty folder, with the image's own environment and no home."""
-    environment = image_environment()
-    packages = [image / "app", image / "site-packages", sysconfig.get_paths()["purelib"]]
-    environment["PYTHONPATH"] = os.pathsep.join(map(str, packages))
-    return subprocess.run(
-        [*_nobody(), sys.executable, *words],
-        cwd=image / "empty",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"PATH": os.environ["PATH"], **environment, **settings},
-        check=False,
-    )
-
-
-@cache
-def _nobody() -> list[str]:
-    """What runs a command as nobody; nothing where nobody may use this Python."""
-    words = [sys.executable, "-I", "-c", AS_NOBODY]
-    tried = subprocess.run([*words, sys.executable, "-c", "import redis"], capture_output=True, check=False)
-    return words if tried.returncode == 0 else []
-
-
-@pytest.mark.slow
-def test_the_commands_start_from_anywhere_and_write_nothing(image: Path) -> None:
-    before = sorted(image.rglob("*"))
-    ran = run(image, "-m", "delayq.cli", "version")
-    assert (ran.returncode, ran.stdout) == (0, f"delayq {PROJECT['version']}\n"), ran.stderr
-    # Each gets as far as it can without a Redis or a ZooKeeper: the modules, the scripts, the settings are there.
-    ran = run(image, "-m", "coordinator", "--once")
-    assert ran.returncode == 2 and "DELAYQ_ZOOKEEPER is not set" in ran.stderr
-    ran = run(image, "-m", "api", DELAYQ_API_HOST="0.0.0.0")
-    assert ran.returncode == 2 and "there are no keys" in ran.stderr
-    ran = run(image, "-m", "workers", DELAYQ_ROUTES="nowhere.yaml")
-    assert ran.returncode == 2 and "nowhere.yaml" in ran.stderr
-    look = (
-        "import delayq, api; from delayq.store import scripts; print(len(scripts.NAMES), delayq.__file__, api.__file__)"
-    )
-    ran = run(image, "-c", look)
-    count, library, api = ran.stdout.split()
-    assert int(count) == len(list((ROOT / "delayq" / "store" / "lua").glob("[!i]*/*.lua")))
-    assert library.startswith(str(image / "site-packages")) and api.startswith(str(image / "app"))
-    targets = "import " + ", ".join(
-        f"delayq.targets.{one}.target" for one in ("kafka", "rocketmq", "rabbitmq", "webhook")
-    )
-    assert run(image, "-c", targets).returncode == 0
-    assert sorted(image.rglob("*")) == before

@@ -13,7 +13,7 @@ from delayq.config import load_settings
 from delayq.targets import register_target
 from delayq.targets.rabbitmq.target import RabbitMQTarget
 from testbed.rabbitmq import RabbitMQ
-from tests.support.amqp import Amqp, amqp
+from tests.support.amqp import Amqp
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
@@ -73,25 +73,3 @@ def test_a_message_that_is_poison_is_buried_and_one_that_is_unroutable_waits_for
         eventually(lambda: (found := client.get("unroutable")) and found.attempts > 0, "it has failed")
         broker.queue(f"{queue}-later")
         assert broker.ids(f"{queue}-later", 1) == ["unroutable"]
-
-
-def test_a_broker_that_was_killed_gets_all_when_it_is_back(valkey: ServerUnderTest, rabbitmq: RabbitMQ) -> None:
-    with amqp(rabbitmq) as broker:
-        queue = broker.queue()
-    settings = settings_for(valkey, rabbitmq, routingKey=queue)
-    with RunningNode(settings), Client(settings=settings) as client:
-        client.schedule(Message(topic="orders", id="before", delay_time=0))
-        with amqp(rabbitmq) as broker:
-            assert broker.ids(queue, 1) == ["before"]
-        rabbitmq.kill()
-        try:
-            for number in range(300):
-                client.schedule(Message(topic="orders", id=f"m{number}", delay_time=0))
-            eventually(lambda: sum(one.parked for one in client.stats()) > 0, "the circuit opens")
-        finally:
-            rabbitmq.start()
-        with amqp(rabbitmq) as broker:
-            broker.queue(queue)  # RabbitMQ writes a new queue a little later than it says
-            ids = broker.ids(queue, 300)
-        assert {f"m{number}" for number in range(300)} <= set(ids)
-        assert not client.dead_letters().letters

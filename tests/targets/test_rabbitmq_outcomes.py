@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from delayq.targets.rabbitmq.frames import content_header
 from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp
 from tests.support.deliveries import delivery, outcomes
-from tests.targets.adapters.rabbitmq import RabbitMQAdapter
 from tests.targets.conftest import Rabbits
 
 TIMEOUT = 30.0
@@ -183,34 +181,3 @@ def test_headers_that_do_not_fit_into_a_frame_are_rejected(rabbitmq: RabbitMQ, b
         assert "a frame of this broker no more than 8192" in results[1].reason
     finally:
         rabbitmq.control("eval", "application:set_env(rabbit, frame_max, 131072).")
-
-
-def test_several_threads_send_at_once(rabbitmq: RabbitMQ, broker: Amqp, rabbits: Rabbits) -> None:
-    queue = broker.queue()
-    target = rabbits(rabbitmq.url)
-    told: list[str] = []
-
-    def work(name: str) -> None:
-        for turn in range(5):
-            batch = [delivery(f"{name}-{turn}-{number}", topic=queue) for number in range(100)]
-            told.extend(outcomes(target.send(batch, TIMEOUT)))
-
-    threads = [threading.Thread(target=work, args=(f"t{number}",)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert told == ["ok"] * 3_000
-    assert len(set(broker.ids(queue, 3_000))) == 3_000
-
-
-def test_the_adapter_of_the_conformance_suite_reads_what_was_sent(rabbitmq: RabbitMQ, rabbits: Rabbits) -> None:
-    adapter = RabbitMQAdapter(rabbitmq)
-    route = adapter.route("adapted")
-    one = delivery("a", b"\xff", topic="adapted", tags="t", keys=("k", "l"), properties={"p": "v"}, ordering_key="o")
-    target = rabbits(route.target, **route.options)
-    assert outcomes(target.send([one, delivery("b", **adapter.refuse("adapted"))], TIMEOUT)) == ["ok", "rejected"]
-    (found,) = adapter.read("adapted", 1, TIMEOUT)
-    assert (found.id, found.topic, found.tags, found.keys) == ("a", "adapted", "t", ("k", "l"))
-    assert (found.properties, found.ordering_key, found.payload) == ({"p": "v"}, "o", b"\xff")
-    assert (found.due, found.attempt) == (20_000, 1)

@@ -7,9 +7,7 @@ import time
 import uuid
 from typing import Any
 
-import pytest
-
-from delayq import Client, InvalidMessage, Message, Settings
+from delayq import Client, Message, Settings
 from delayq.config import load_settings
 from delayq.targets import register_target
 from delayq.targets.rocketmq.target import RocketMQTarget
@@ -61,47 +59,3 @@ def test_messages_arrive_when_they_are_due_with_tags_keys_and_body(valkey: Serve
         assert (message.topic, message.tags, message.keys) == ("orders.check", "unpaid", (f"order-{number}", "shop"))
         assert (message.payload, message.properties) == (b'{"order":%d}' % number, {"region": "eu"})
         assert message.ordering_key == "shop 7"
-
-
-def test_what_rocketmq_refuses_is_a_dead_letter_with_its_words_and_the_others_arrive(
-    valkey: ServerUnderTest, rocketmq: RocketMQ
-) -> None:
-    topic = f"orders-{uuid.uuid4().hex}"
-    rocketmq.create_topic(topic)
-    settings = settings_for(valkey, rocketmq, topic)
-    wrong = Message(topic="orders", id="wrong", body="x", tags="a|b", delay_time=0)
-    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:  # which does not know where it goes
-        client.schedule(wrong)
-    with Consumer(rocketmq, topic) as consumer, RunningNode(settings), Client(settings=settings) as client:
-        with pytest.raises(InvalidMessage, match="RocketMQ takes one tag"):
-            client.schedule(wrong)
-        client.schedule(Message(topic="orders", id="right", body="x", delay_time=0))
-        (letter,) = eventually(lambda: client.dead_letters().letters, "one is a dead letter", SECONDS)
-        assert [seen(one, rocketmq).id for one in consumer.read(1, SECONDS)] == ["right"]
-    assert (letter.id, letter.reason) == ("wrong", "ILLEGAL_MESSAGE_TAG: tag cannot contain '|'")
-
-
-def test_a_topic_that_somebody_has_yet_to_make_gets_everything_then_and_nothing_is_buried(
-    valkey: ServerUnderTest, rocketmq: RocketMQ
-) -> None:
-    topic = f"orders-{uuid.uuid4().hex}"
-    settings = settings_for(valkey, rocketmq, topic, max_attempts=8)
-    ids = [f"m-{number}" for number in range(20)]
-    with RunningNode(settings) as node, Client(settings=settings) as client:
-        for id in ids:
-            client.schedule(Message(topic="orders", id=id, body="x", delay_time=0))
-        eventually(
-            lambda: all(one and one.state in ("parked", "retrying") for one in client.get_many(ids)),
-            "its circuit is open",
-            SECONDS,
-        )
-        assert node.error is None
-        rocketmq.create_topic(topic)
-        eventually(
-            lambda: [one and one.state for one in client.get_many(ids)] == ["delivered"] * len(ids),
-            "all are forwarded",
-            SECONDS,
-        )
-        assert client.dead_letters().letters == []
-    with Consumer(rocketmq, topic) as consumer:
-        assert {seen(one, rocketmq).id for one in consumer.read(len(ids), SECONDS)} == set(ids)

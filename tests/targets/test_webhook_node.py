@@ -55,46 +55,6 @@ def test_messages_are_forwarded_retried_and_buried_and_no_secret_is_told(
     assert "canary" not in told and SECRET not in told
 
 
-def test_within_an_ordering_key_nothing_overtakes_however_often_it_fails(
-    valkey: ServerUnderTest, receiver: Receiver
-) -> None:
-    settings = settings_for(valkey, receiver.url(), forwarders=8)
-    done: list[str] = []
-    failed: set[str] = set()
-
-    def answer(request: Request) -> Answer:
-        id = request.headers["ce-id"].partition(".")[0]
-        if int(id[2:]) % 3 == 0 and id not in failed:
-            failed.add(id)
-            return Answer(503)
-        done.append(id)
-        return Answer(200)
-
-    receiver.answer = answer
-    with RunningNode(settings), Client(settings=settings) as client:
-        for number in range(10):
-            for key in ("a", "b", "c"):
-                client.schedule(
-                    Message(topic="orders", id=f"{key}-{number}", ordering_key=key, expect_date=1_000 + number)
-                )
-        eventually(lambda: len(done) >= 30, "all have arrived", 60)
-    for key in ("a", "b", "c"):
-        assert [one for one in done if one.startswith(key)] == [f"{key}-{number}" for number in range(10)]
-
-
-def test_an_endpoint_that_is_not_allowed_gets_nothing_and_the_message_stays(
-    valkey: ServerUnderTest, receiver: Receiver
-) -> None:
-    settings = settings_for(
-        valkey, receiver.url("localhost"), egress_allow="", max_attempts=2, retry_base=1, retry_cap=1
-    )
-    with RunningNode(settings), Client(settings=settings) as client:
-        client.schedule(Message(topic="orders", body="x", id="a", delay_time=0))
-        (letter,) = eventually(lambda: client.dead_letters().letters, "it is given up")
-    assert "is not public (loopback)" in letter.reason
-    assert receiver.requests == []
-
-
 def test_a_worker_does_not_start_with_an_address_that_is_not_allowed(
     valkey: ServerUnderTest, receiver: Receiver
 ) -> None:
