@@ -23,6 +23,16 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
+@pytest.mark.parametrize("name", [b"x-large", b"cookie"])
+@pytest.mark.parametrize("count", [1, 500])
+async def test_a_head_that_is_too_large_is_refused(small: httpx2.AsyncClient, name: bytes, count: int) -> None:
+    size = 2 * api.server.HEAD_BYTES
+    headers = (name + b": " + b"a" * (size // count) + b"\r\n") * count
+    answer = await talk(small, b"GET /livez HTTP/1.1\r\nhost: x\r\n" + headers + b"\r\n")
+    assert answer.startswith("HTTP/1.1 431 ")
+    assert "application/problem+json" in answer
+
+
 async def test_a_head_without_an_end_is_refused_while_it_comes(small: httpx2.AsyncClient) -> None:
     reader, writer = await connect(small)
     writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-large: ")

@@ -187,9 +187,12 @@ def test_each_row_becomes_a_message_and_the_same_again_schedules_nothing(
 
 
 def test_rejected_rows_have_their_reasons_and_go_into_a_folder(cli: Cli, given: Given, csv: Path) -> None:
-    words = ("--format", "csv", "--topic", "orders", "--id-columns", "order,plain", "--expect-date-column", "due")
+    words = ["--format", "csv", "--topic", "orders", "--id-columns", "order,plain", "--expect-date-column", "due"]
+    words += ["--map", "props=properties", "--local"]
     folder = csv.parent / "rejected"
-    ran = cli("backfill", csv, *words, "--map", "props=properties", "--local", "--rejects", folder, "--json")
+    ran = cli("backfill", csv, *words)
+    assert (ran.code, dict(ran.rows)["rejected: due"], "--rejects" in ran.err) == (1, "2", True)
+    ran = cli("backfill", csv, *words, "--rejects", folder, "--json")
     assert ran.code == 1
     assert json.loads(ran.out)["reasons"] == {"due": 2}
     found = pyarrow.parquet.read_table(folder)

@@ -15,6 +15,8 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import free_port
 from delayq.errors import LayoutMismatch
 from delayq.message import Message
+from delayq.store.commands import LAYOUT_VERSION
+from delayq.store.keys import META
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
@@ -78,19 +80,37 @@ def test_a_node_that_is_stopped_before_redis_answers_closes_its_targets(good: Me
     assert good.closed
 
 
-def test_a_node_that_refuses_the_layout_closes_its_targets(valkey: ServerUnderTest, good: MemoryTarget) -> None:
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [
+        ({"layouts": "8"}, "8 queues"),
+        (
+            {"version": f"{LAYOUT_VERSION}0"},
+            f"this Redis has layout version {LAYOUT_VERSION}0, this delayq has {LAYOUT_VERSION}",
+        ),
+    ],
+)
+def test_another_layout_is_refused_in_a_sentence_and_left_as_it_is(
+    valkey: ServerUnderTest, good: MemoryTarget, stored: dict[str, str], why: str
+) -> None:
     settings = settings_for(valkey.url, {"good": good}, queues=4)
-    with Client(settings=settings.replace(queues=8)) as client:
-        client.schedule(Message(topic="good.later", delay_time=600_000))  # writes the layout
+    with Client(settings=settings) as client:
+        client.context()  # writes the layout
+    valkey.admin.hset(META, mapping=stored)
+    before = valkey.admin.hgetall(META)
     node = Node(settings)
-    with pytest.raises(LayoutMismatch, match="8 queues"):
+    with pytest.raises(LayoutMismatch, match=why):
         node.run()
     node.store.close()
     assert good.closed
+    with Client(settings=settings) as client, pytest.raises(LayoutMismatch, match=why):
+        client.stats()
+    assert valkey.admin.hgetall(META) == before
 
 
 def test_after_a_stop_no_thread_of_the_node_is_left(valkey: ServerUnderTest, good: MemoryTarget) -> None:
     before = set(threading.enumerate())
     with RunningNode(settings_for(valkey.url, {"good": good})):
         assert len(set(threading.enumerate()) - before) > 4
+    assert good.closed
     eventually(lambda: not set(threading.enumerate()) - before, "the threads end")
