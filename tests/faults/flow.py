@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -39,6 +40,8 @@ __all__ = [
 ROUTES: Final = json.dumps([{"name": "general", "match": "g.*", "path": "general"}, {"name": "streams", "match": "*"}])
 GENERAL: Final = "g.t"
 LOCAL: Final = "s.t"
+
+_numbers: Final = itertools.count()
 
 
 def now() -> int:
@@ -107,8 +110,9 @@ def metric(worker: OneProcess, name: str) -> float:
 
 
 def schedule(service: Service, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:
-    """Schedule messages in one batch; their ids."""
-    messages = [{"topic": topic, "delayTime": delay, "body": str(number)} | fields for number in range(count)]
+    """Schedule messages in one batch; their ids, which lead to all queues."""
+    ids = [f"{topic}-{next(_numbers)}" for _ in range(count)]
+    messages = [{"topic": topic, "id": id, "delayTime": delay, "body": "b"} | fields for id in ids]
     return ids_of(batch(service, messages))
 
 
