@@ -118,8 +118,7 @@ class Node:
             stuck_after=settings.stuck_after,
         )
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
-        # Alone a node has nobody who could have taken its queues meanwhile.
-        self._pulse = PauseDetector(self._clock, settings.session_timeout // 3) if settings.zookeeper else None
+        self._pulse = PauseDetector(self._clock, settings.session_timeout // 3)
         self._pullers = Pullers(self.store, self._clock)
         self._condition = threading.Condition()
         self._stopping = False
@@ -181,8 +180,7 @@ class Node:
         for forwarder in self._forwarders.values():
             forwarder.start()
         try:
-            if self._pulse is not None:
-                self._pulse.start()
+            self._pulse.start()
             listener.start()
             if self._join(coordinator):
                 while not self._stopping:
@@ -315,9 +313,8 @@ class Node:
             self._line.take_away()
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))
-        if self._pulse is not None:
-            self._pulse.stop()
-            self._pulse.join(2_000)
+        self._pulse.stop()
+        self._pulse.join(2_000)
         listener.join(2_000)
         self._pullers.join(2_000)
         self.store.close()

@@ -1,4 +1,4 @@
-"""Tells whether this process stood still: what it pulled before a pause may be another node's by now."""
+"""Tells whether this process stood still: what it pulled before may be another node's, or paused, by now."""
 
 from __future__ import annotations
 
