@@ -58,6 +58,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "spans_failed": "could not make the spans of a send",
     "stood_still": "stood still for {ms} ms; what it held is pulled anew",
     "stream_refuses": "the stream of topic {topic} takes nothing, its messages are parked: {error}",
+    "policies": "version {version} of the policies is read; paused: {paused}",
     "stream_takes": "the stream of topic {topic} takes messages again",
     "stuck_queue": "messages go out, and none was confirmed for {unconfirmed_for_ms} ms",
     "stuck_queue_over": "messages are confirmed again",
