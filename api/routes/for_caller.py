@@ -13,11 +13,12 @@ from api.wire.problems import Problem
 from delayq import Cancelled, StoreError
 from delayq.api_keys import Scope
 from delayq.client import operations
+from delayq.client.counting import Counted, Forecast
 from delayq.client.operations import Context, Plan, Rescheduled
 from delayq.client.search import SearchPage
 from delayq.store.commands import Filter, Found
 
-__all__ = ["cancel", "cancel_by_key", "discard", "find", "get", "redrive", "reschedule", "search"]
+__all__ = ["cancel", "cancel_by_key", "count", "discard", "find", "forecast", "get", "redrive", "reschedule", "search"]
 
 #: The topic of a message that the caller may touch ('' of one that has ended), why it may not, or None: it sees none.
 Verdict = str | Problem | StoreError | None
@@ -78,9 +79,25 @@ async def search(service: Service, caller: Caller, wanted: Filter, limit: int, t
     if not among:
         return SearchPage([], 0, None)
     token = None if token is None else service.door.unseal(token)
-    page = await service.client.search(replace(wanted, among=among), limit, token)
+    page = await service.client.search(_narrowed(caller, wanted), limit, token)
     told = [one for one in page.messages if isinstance(_verdict(caller, "read", one), str)]
     return SearchPage(told, page.looked, None if page.next_token is None else service.door.seal(page.next_token))
+
+
+def _narrowed(caller: Caller, wanted: Filter) -> Filter:
+    """The filter for a caller that may read some topics only."""
+    return replace(wanted, among=caller.patterns("read"))
+
+
+async def count(service: Service, caller: Caller, wanted: Filter) -> Counted:
+    """How many messages there are that fit and that the caller may read."""
+    return await service.client.count(_narrowed(caller, wanted))
+
+
+async def forecast(service: Service, caller: Caller, begin: int, end: int, step: int, wanted: Filter) -> Forecast:
+    """How many messages fall due when that the caller may read; how fast all go out is told to who sees all."""
+    found = await service.client.forecast(begin, end, step, _narrowed(caller, wanted))
+    return found if caller.everything("read") else replace(found, drain_rate=None)
 
 
 def _cancel(caller: Caller, context: Context, ids: Sequence[str]) -> Plan[dict[str, Outcome | None]]:

@@ -7,16 +7,19 @@ from typing import Any, Final
 from api.asgi import Answer, Request, encode
 from api.routes import for_caller
 from api.service import Operations, Service
-from api.wire.requests import KEY, LIMIT, MOST, instant_of, limit_of
+from api.wire.requests import KEY, LIMIT, MOST, duration_of, instant_of, limit_of
 from delayq import InvalidMessage
+from delayq.client.counting import MOST_BUCKETS
 from delayq.client.search import SEARCHED_STATES, check_filter, takes
 from delayq.store.commands import Filter
-from delayq.text.answers import FoundOut, found_out
+from delayq.text.answers import CountOut, ForecastOut, FoundOut, count_out, forecast_out, found_out
 
 __all__ = ["OPERATIONS"]
 
 OPERATIONS = Operations()
 
+#: ms that a forecast spans unless it is told.
+DAY: Final = 86_400_000
 _WHEN: Final = "RFC 3339 with its zone, or Unix ms"
 _TOPIC: Final[dict[str, Any]] = {
     "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a topic, or a pattern with * and ?"}
@@ -97,3 +100,47 @@ async def search(service: Service, request: Request) -> Answer:
         return Answer(200, encode(found_out(one for one in found if takes(wanted, one))))
     page = await for_caller.search(service, request.caller, wanted, limit, given.get("pageToken"))
     return Answer(200, encode(found_out(page.messages, page.looked, page.next_token)))
+
+
+_COUNTED: Final[dict[str, Any]] = {name: _FILTER[name] for name in ("topic", "state", "dueFrom", "dueTo")}
+
+
+@OPERATIONS.add("GET", "/v1/messages:count", gives={200: CountOut}, problems=(400, 503), query=_COUNTED)
+async def count(service: Service, request: Request) -> Answer:
+    """Count messages
+
+    Exactly, where sorted sets tell: without `topic`, and with states that stand in the same ones. Else as of the last census of
+    each queue, which its worker takes; dues are spread evenly then between those that it tells apart.
+    """
+    wanted = _filter_of(request.query(*_COUNTED))
+    return Answer(200, encode(count_out(await for_caller.count(service, request.caller, wanted))))
+
+
+@OPERATIONS.add(
+    "GET",
+    "/v1/forecast",
+    gives={200: ForecastOut},
+    problems=(400, 503),
+    query=_TOPIC
+    | {
+        "from": {"schema": {"type": "string"}, "description": f"now, or {_WHEN}"},
+        "to": {"schema": {"type": "string"}, "description": f"a day behind from, or {_WHEN}"},
+        "step": {
+            "schema": {"type": "string", "default": "15m"},
+            "description": f"ms, or '1h30m'; {MOST_BUCKETS} at most",
+        },
+    },
+)
+async def forecast(service: Service, request: Request) -> Answer:
+    """Look at how many messages fall due when
+
+    Those that wait in queues, by when they are tried next. Exact without `topic`; with it as of the last census of each queue.
+    """
+    given = request.query("from", "to", "step", "topic")
+    wanted = _filter_of({"topic": given["topic"]} if "topic" in given else {})
+    begin = instant_of("from", given.get("from"))
+    begin = service.clock.now() if begin is None else begin
+    end = instant_of("to", given.get("to"))
+    step = duration_of("step", given.get("step", "15m"))
+    found = await for_caller.forecast(service, request.caller, begin, begin + DAY if end is None else end, step, wanted)
+    return Answer(200, encode(forecast_out(found)))

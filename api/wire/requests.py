@@ -28,6 +28,7 @@ __all__ = [
     "PatchIn",
     "decode",
     "due_of",
+    "duration_of",
     "instant_of",
     "limit_of",
     "locate",
@@ -158,6 +159,14 @@ def limit_of(text: str | None) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST):
         raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
     return int(text)
+
+
+def duration_of(field: str, text: str) -> int:
+    """ms of a query's parameter; raises InvalidMessage."""
+    try:
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else parse_duration(text)
+    except ValueError as error:
+        raise InvalidMessage(field, str(error)) from None
 
 
 def instant_of(field: str, text: str | None) -> int | None:

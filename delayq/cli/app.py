@@ -37,6 +37,8 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "get": "messages:get",
     "find": "messages:find",
     "search": "search:search",
+    "count": "search:count",
+    "forecast": "search:forecast",
     "status": "status:status",
     "overview": "status:overview",
     "me": "status:me",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from delayq.client import operations
+from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
 from delayq.client.findings import Facts, Finding, findings, read_facts
@@ -194,6 +195,14 @@ class AsyncCalls:
             await self._run(page.step())
             await pause(PAUSE)
         return await self._run(page.end())
+
+    async def count(self, wanted: Filter = EVERYTHING) -> Counted:
+        """How many messages fit a filter by topic, state and due; exactly, or as a census has counted them."""
+        return await self._run(count_messages(await self.reading(), wanted))
+
+    async def forecast(self, begin: int, end: int, step: int, wanted: Filter = EVERYTHING) -> Forecast:
+        """How many messages fall due in each `step` (ms) from `begin` on, before `end` (Unix ms), of the topics of a filter."""
+        return await self._run(forecast(await self.reading(), begin, end, step, wanted))
 
     async def stats(self) -> list[QueueStats]:
         """The figures of every queue."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from delayq.client import operations
+from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
 from delayq.client.findings import Facts, Finding, findings, read_facts
@@ -195,6 +196,14 @@ class Client:
             self._run(page.step())
             pause(PAUSE)
         return self._run(page.end())
+
+    def count(self, wanted: Filter = EVERYTHING) -> Counted:
+        """How many messages fit a filter by topic, state and due; exactly, or as a census has counted them."""
+        return self._run(count_messages(self.reading(), wanted))
+
+    def forecast(self, begin: int, end: int, step: int, wanted: Filter = EVERYTHING) -> Forecast:
+        """How many messages fall due in each `step` (ms) from `begin` on, before `end` (Unix ms), of the topics of a filter."""
+        return self._run(forecast(self.reading(), begin, end, step, wanted))
 
     def stats(self) -> list[QueueStats]:
         """The figures of every queue."""

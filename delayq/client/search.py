@@ -26,7 +26,7 @@ from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Fo
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
-__all__ = ["PAUSE", "SEARCHED_STATES", "SECONDS", "Search", "SearchPage", "check_filter", "takes"]
+__all__ = ["PAUSE", "SEARCHED_STATES", "SECONDS", "Search", "SearchPage", "check_filter", "has_topic", "takes"]
 
 #: Seconds between two steps, in which Redis serves others.
 PAUSE: Final = 0.001
@@ -78,15 +78,20 @@ def takes(wanted: Filter, found: Found) -> bool:
         return not (wanted.topic or wanted.among is not None or wanted.tags or wanted.property)
     if due is None:
         due = record.asked if found.ended is None else found.ended
-    topics = [wanted.topic] if wanted.topic else []
     return (
-        all(_compiled(one).match(record.topic) for one in topics)
-        and (wanted.among is None or any(_compiled(one).match(record.topic) for one in wanted.among))
+        has_topic(wanted, record.topic)
         and wanted.tags in ("", record.tags)
         and (wanted.property is None or wanted.property in record.properties.items())
         and (wanted.due_from or 0) <= due
         and (wanted.due_to is None or due < wanted.due_to)
     )
+
+
+def has_topic(wanted: Filter, topic: str) -> bool:
+    """Whether messages of a topic may fit."""
+    if wanted.among is not None and not any(_compiled(one).match(topic) for one in wanted.among):
+        return False
+    return not wanted.topic or _compiled(wanted.topic).match(topic) is not None
 
 
 @lru_cache(maxsize=64)

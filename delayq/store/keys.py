@@ -50,7 +50,7 @@ class QueueKeys:
     """The keys of one queue."""
 
     __slots__ = (
-        "attempts", "dead", "final", "index", "pool", "queue", "reasons", "state", "tag", "wake",
+        "attempts", "census", "dead", "final", "index", "pool", "queue", "reasons", "state", "tag", "wake",
     )  # fmt: skip
 
     def __init__(self, tag: str) -> None:
@@ -65,6 +65,7 @@ class QueueKeys:
         self.reasons = prefix + "reasons"
         self.final = prefix + "final"
         self.wake = prefix + "wake"
+        self.census = prefix + "census"
 
     @property
     def number(self) -> int:

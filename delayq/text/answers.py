@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
+from delayq.client.counting import Counted, Forecast
 from delayq.client.dead_groups import DeadGroups
 from delayq.client.findings import Finding
 from delayq.client.operations import RouteState
@@ -20,10 +21,11 @@ from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
-    "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "FindingOut", "FoundOut", "MessageOut", "Ms", "NodeOut",
-    "NodesOut", "OverviewOut", "QueuesOut", "RouteOut", "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "StatusOut",
-    "Time", "dead_groups_out", "dead_letter_out", "finding_out", "found_out", "instant", "nodes_out", "overview_out",
-    "queues_out", "routes_out", "scheduled_out", "state_out", "stats_out", "status_out",
+    "CountOut", "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "FindingOut", "ForecastOut", "FoundOut",
+    "MessageOut", "Ms", "NodeOut", "NodesOut", "OverviewOut", "QueuesOut", "RouteOut", "RoutesOut", "ScheduledOut",
+    "StateOut", "StatsOut", "StatusOut", "Time", "count_out", "dead_groups_out", "dead_letter_out", "finding_out",
+    "forecast_out", "found_out", "instant", "nodes_out", "overview_out", "queues_out", "routes_out", "scheduled_out",
+    "state_out", "stats_out", "status_out",
 ]  # fmt: skip
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
@@ -92,6 +94,32 @@ class FoundOut(msgspec.Struct, rename="camel"):
     looked: Annotated[int, Meta(description="how many messages were looked at for them")]
     complete: Annotated[bool, Meta(description="whether these, with those of the pages before, are all")]
     next_page_token: str | None
+
+
+class CountOut(msgspec.Struct, rename="camel"):
+    """How many messages there are; null while nobody has counted them yet."""
+
+    count: int | None
+    exact: bool
+    as_of: Annotated[Time | None, Meta(description="when it was so, if it is not exact")]
+
+
+class BucketOut(msgspec.Struct, rename="camel"):
+    """Messages that fall due from then on, and before the next bucket."""
+
+    begin: Time = msgspec.field(name="from")
+    messages: int
+
+
+class ForecastOut(msgspec.Struct, rename="camel"):
+    """How many messages fall due when; `buckets` is null while nobody has counted them yet."""
+
+    buckets: list[BucketOut] | None
+    exact: bool
+    as_of: Annotated[Time | None, Meta(description="when it was so, if it is not exact")]
+    drain_rate: Annotated[
+        float | None, Meta(description="messages a second that went out in the best 10 s of the last 10 minutes")
+    ]
 
 
 class DeadLetterOut(msgspec.Struct, rename="camel"):
@@ -297,6 +325,19 @@ def state_out(found: Found) -> StateOut:
         instant(found.next_probe),
         _message_out(found.record),
     )
+
+
+def count_out(counted: Counted) -> CountOut:
+    """How many there are."""
+    return CountOut(counted.messages, counted.exact, instant(counted.as_of))
+
+
+def forecast_out(found: Forecast) -> ForecastOut:
+    """How many fall due when."""
+    buckets = None
+    if found.messages is not None:
+        buckets = [BucketOut(format_instant(begin), n) for begin, n in zip(found.edges, found.messages, strict=False)]
+    return ForecastOut(buckets, found.exact, instant(found.as_of), found.drain_rate)
 
 
 def found_out(found: Iterable[Found], looked: int | None = None, next_token: str | None = None) -> FoundOut:

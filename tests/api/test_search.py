@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from delayq import parse_instant
 from delayq.config import Settings
 from tests.api.conftest import HOUR, Serving, Worker, assert_refused
 from tests.support.keys import KeyFile
@@ -77,8 +78,32 @@ async def test_a_key_of_some_topics_finds_those_and_its_tokens_are_sealed(
         assert_refused(await api.get("/v1/messages", params={"pageToken": page["nextPageToken"]}))
         token = (await api.get("/v1/messages?limit=2")).json()["nextPageToken"]
         assert_refused(await api.get("/v1/messages", params={"pageToken": token[:-1] + "_"}))
+        nobody = {"count": None, "exact": False, "asOf": None}
+        assert (await api.get("/v1/messages:count")).json() == nobody  # all that there are are not theirs
+        assert (await api.get("/v1/forecast")).json()["buckets"] is None
         be("writer")
         assert await ids(api) == []
+
+
+async def test_messages_are_counted_and_forecast(api: httpx2.AsyncClient, worker: Worker) -> None:
+    await given(api, worker)
+    due = (await api.get("/v1/messages/m-05")).json()["dueTime"]
+    for params, count in (({}, 13), ({"state": "dead"}, 1), ({"dueFrom": due}, 7)):
+        answer = await api.get("/v1/messages:count", params=params)
+        assert answer.json() == {"count": count, "exact": True, "asOf": None}
+    assert (await api.get("/v1/messages:count?topic=mail")).json() == {"count": None, "exact": False, "asOf": None}
+    told = (await api.get("/v1/forecast", params={"from": due, "step": "1m"} | {"to": ms(due) + 150_000})).json()
+    assert (told["exact"], told["asOf"], told["drainRate"]) == (True, None, None)
+    assert [(ms(one["from"]) - ms(due), one["messages"]) for one in told["buckets"]] == [
+        (0, 1),
+        (60_000, 1),
+        (120_000, 1),
+    ]
+    assert len((await api.get("/v1/forecast")).json()["buckets"]) == 96
+
+
+def ms(text: str) -> int:
+    return parse_instant(text)
 
 
 @pytest.mark.parametrize("change", [lambda token: token[:-2] + "AA", lambda token: token + "A", lambda _: "0"])

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from delayq.store import commands
+from delayq.store.commands import Census, Tally
+from delayq.store.keys import queue_keys
 from tests.cli.conftest import Cli, Given
 from tests.cli.test_json import answer
 
@@ -38,6 +41,35 @@ def test_search_prints_what_the_http_api_answers(cli: Cli, given: Given) -> None
         assert json.loads(cli("search", *options, "--json").out) == answer(given, path)
     ran = cli("search", "--topic", "nothing")
     assert (ran.code, ran.out, ran.sentence()) == (1, "", "there are no such messages.")
+
+
+def test_count_and_forecast_print_what_the_http_api_answers(cli: Cli, given: Given) -> None:
+    given.scheduled("a", expect_date=2_000_000_000_000)
+    given.dead_letter("b")
+    for command, path in {
+        "count": "/v1/messages:count",
+        "count --state dead": "/v1/messages:count?state=dead",
+        "count --topic demo": "/v1/messages:count?topic=demo",
+        "forecast --from 1999999999000 --to 2000000002000 --step 1s": "/v1/forecast?from=1999999999000&to=2000000002000&step=1s",
+        "forecast --from 1 --to 2 --topic d*": "/v1/forecast?from=1&to=2&topic=d*",
+    }.items():
+        assert json.loads(cli(*command.split(), "--json").out) == answer(given, path)
+    assert cli("count", "--due-from", "30d").rows == [["1"]]
+    assert [row[1] for row in cli("forecast", "--from", "1999999999000", "--to", "2000000002000", "--step", "1s").rows] == [
+        "0", "1", "0"
+    ]  # fmt: skip
+    assert len(cli("forecast").rows) == 96
+    for command in ("count", "forecast"):
+        ran = cli(command, "--topic", "demo")
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.sentence().startswith("no census was taken yet")
+    epoch = f"{1:010}.{1:020}.{1:010}"
+    for queue in (given.queue_of("a"), given.queue_of("b")):
+        counted = Census(1_999_999_999_000, {"demo": {"scheduled": Tally(2, 9, [0, 2])}})
+        given.client.store.run(commands.keep_census(queue_keys(queue), epoch, counted))
+    as_of = "2033-05-18T03:33:19.000Z"
+    assert cli("count", "--topic", "demo").rows[0][1] == f"as of {as_of}"
+    assert cli("forecast", "--topic", "demo").sentence() == f"this is as of {as_of}."
 
 
 @pytest.mark.parametrize(

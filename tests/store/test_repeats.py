@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from delayq.store import commands, scripts
-from delayq.store.commands import Change, Command, Known
+from delayq.store.commands import Census, Change, Command, Known, Tally
 from delayq.store.connect.store import Store
 from delayq.store.keys import NODES, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
 from tests.support.servers import ServerUnderTest
 
 NOW = 20_000
+CENSUS = Census(NOW, {"orders": {"due": Tally(1, 99, [1])}})
 ORDERS = Known("orders", "orders")
 
 
@@ -224,11 +225,13 @@ CASES: dict[str, dict[str, Case]] = {
         "moved": Case(after(closed, lambda q: commands.cancel(q.keys, ["a"], now=NOW))),
         "of another topic": Case(after(three, lambda q: commands.cancel(q.keys, ["a"], topics=["other"], now=NOW))),
     },
+    "census_slice": {"ok": Case(after(three, lambda q: commands.census_slice(q.keys, "0", 10, None, now=NOW)))},
     "claim": {
         "ok": Case(after(parked, lambda q: commands.claim(q.keys, NEW_EPOCH))),
         "fenced": Case(after(parked, lambda q: commands.claim(q.keys, OLD_EPOCH))),
     },
     "close": {"ok": Case(lambda q: commands.close(q.keys), answers="it says whether this call closed it")},
+    "counts": {"ok": Case(after(three, lambda q: commands.counts(q.keys, "", [0, NOW, None])))},
     "dead_letters": {"ok": Case(after(ended, lambda q: commands.dead_letters(q.keys, 10)))},
     "discard": {
         "ok": Case(after(dead, lambda q: commands.discard(q.keys, ["a", "nobody"], now=NOW))),
@@ -239,6 +242,10 @@ CASES: dict[str, dict[str, Case]] = {
     "get": {"ok": Case(after(ended, lambda q: commands.get(q.keys, IDS, now=NOW)))},
     "glance": {"ok": Case(lambda q: commands.glance(now=NOW))},
     "layout": {"first": Case(lambda q: commands.layout(16))},
+    "keep_census": {
+        "ok": Case(after(three, lambda q: commands.keep_census(q.keys, EPOCH, CENSUS))),
+        "fenced": Case(outdated(lambda q: commands.keep_census(q.keys, EPOCH, CENSUS))),
+    },
     "letters": {"ok": Case(after(ended, lambda q: commands.letters(q.keys, IDS)))},
     "page": {"ok": Case(after(three, lambda q: commands.page(q.keys, now=NOW)))},
     "park": {

@@ -23,11 +23,13 @@ READ_ONLY = {
     "get",
     "glance",
     "letters",
+    "census_slice",
+    "counts",
     "page",
     "find_by_property",
     "stats",
 }
-REFUSED_WHEN_FULL = {"schedule", "reschedule", "redrive"}
+REFUSED_WHEN_FULL = {"keep_census", "schedule", "reschedule", "redrive"}
 
 each_script = pytest.mark.parametrize("name", scripts.NAMES)
 
@@ -122,7 +124,7 @@ def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empt
     changes = {"schedule", "cancel", "reschedule", "redrive", "discard"}
     assert promised == changes | {"set_layouts", "close", "set_policies", "apply_policies"}
     fenced = {name for name, script in loaded.items() if script.fenced}
-    assert fenced == {"ack", "bury", "claim", "park", "pull", "retry", "unpark"}
+    assert fenced == {"ack", "bury", "claim", "keep_census", "park", "pull", "retry", "unpark"}
     empties = {name for name, script in loaded.items() if script.empties}
     assert empties == {"ack", "apply_policies", "bury", "cancel", "claim", "discard", "park", "pull", "retry", "unpark"}
     assert scripts.stopped_when_full() == []

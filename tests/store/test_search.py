@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
 
 from delayq import Client, InvalidMessage, Message
 from delayq.client import search
@@ -17,7 +19,7 @@ from delayq.client.search import Search, SearchPage, check_filter, takes
 from delayq.codec import encode
 from delayq.config import load_settings
 from delayq.message import Limits
-from delayq.store.commands import Filter
+from delayq.store.commands import QUEUE_STATES, Filter
 from delayq.store.keys import QueueKeys, queue_keys
 from tests.support.servers import ServerUnderTest
 
@@ -233,6 +235,31 @@ def test_what_stays_is_on_one_page_whatever_comes_and_goes(
     assert [id for id in stays if seen.count(id) != 1] == []
     assert {id for id in seen if seen.count(id) > 1} <= moved
     assert set(seen) <= stays | moved
+
+
+@shared
+@given(there=st.lists(messages, max_size=40), wanted=filters, step=st.integers(1, 4))
+def test_counts_and_forecasts_are_those_of_the_list(
+    client: Client, valkey: ServerUnderTest, there: list[Given], wanted: Filter, step: int
+) -> None:
+    valkey.flush()
+    world = World(valkey.admin)
+    for one in there:
+        if one.id not in world.all:
+            world.put(one)
+    whole = Filter(due_from=wanted.due_from, due_to=wanted.due_to)
+    for states in ((), ("dead",), QUEUE_STATES, ("parked",)):
+        asked = replace_struct(whole, states=states)
+        if asked.due_from is None or asked.due_to is None or asked.due_from < asked.due_to:
+            counted = client.count(asked)
+            assert counted.messages == len(world.listed(asked))
+            aside = any(world.all[id].state == "parked" for id in world.listed(asked))
+            timed = asked.due_from is not None or asked.due_to is not None
+            assert counted.exact == (not (aside and timed))
+    edges = client.forecast(FUTURE, FUTURE + 8_000, step * 1_000)
+    dues = [one.due for one in world.all.values() if not one.place]
+    assert (edges.exact, edges.edges) == (True, [*range(FUTURE, FUTURE + 8_000, step * 1_000), FUTURE + 8_000])
+    assert edges.messages == [sum(a <= due < b for due in dues) for a, b in pairwise(edges.edges)]
 
 
 def test_a_crowded_ms_is_paged_through(client: Client, valkey: ServerUnderTest, small: None) -> None:

@@ -7,14 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from delayq.cli.commands.messages import print_found
-from delayq.cli.options import AsJson, BadUse, RedisUrl, connect, moment, option, properties_of
+from delayq.cli.options import AsJson, BadUse, RedisUrl, connect, duration, moment, option, properties_of
 from delayq.client.search import check_filter, takes
 from delayq.store import commands
 from delayq.store.commands import Filter, Found
-from delayq.text.answers import found_out
-from delayq.text.output import say
+from delayq.text.answers import count_out, forecast_out, found_out
+from delayq.text.output import Output, say
 
-__all__ = ["search"]
+__all__ = ["count", "forecast", "search"]
+
+BAR = 40
+DAY = 86_400_000  # ms that a forecast spans unless it is told
 
 Topic = Annotated[str, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")]
 Tags = Annotated[str, option("--tags", metavar="TAG", help="With this tag only.")]
@@ -74,6 +77,70 @@ def search(
     if token is not None and not json:
         say(f"there may be more: --page-token {token}")
     return code
+
+
+def count(
+    topic: Topic = "",
+    state: States = None,
+    due_from: DueFrom = None,
+    due_to: DueTo = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Print how many messages there are.
+
+    Exactly, or as of the last census of each queue; exit 1 if nobody has counted them yet.
+    """
+    with connect(redis_url) as client:
+        now = client.store.run(commands.redis_now())
+        answer = count_out(client.count(_filter(now, due_from, due_to, topic=topic, states=tuple(state or ()))))
+    if json:
+        Output().json(answer)
+    elif answer.count is not None:
+        Output().line(answer.count, *(() if answer.exact else (f"as of {answer.as_of}",)))
+    return _told(answer.count)
+
+
+def forecast(
+    begin: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="From then on: a date, Unix ms, or how far from now.")
+    ] = "0s",
+    end: Annotated[str | None, option("--to", metavar="TIME", help="Until then; a day without.")] = None,
+    step: Annotated[str, typer.Option("--step", metavar="DURATION", help="How long each bucket is.")] = "15m",
+    topic: Topic = "",
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Print how many messages fall due when.
+
+    Those that wait in queues. Exactly, or with --topic as of the last census of each queue; exit 1 if there is none yet.
+    """
+    with connect(redis_url) as client:
+        now = client.store.run(commands.redis_now())
+        first, last = moment("--from", begin, now, ahead=True), moment("--to", end, now, ahead=True)
+        first = first or 0
+        last = first + DAY if last is None else last
+        wanted = _filter(now, None, None, topic=topic)
+        answer = forecast_out(client.forecast(first, last, duration("--step", step) or 0, wanted))
+    if json:
+        Output().json(answer)
+    elif answer.buckets is not None:
+        most = max(one.messages for one in answer.buckets) or 1
+        bars = "█" * BAR
+        Output().table(
+            ("due from", "messages", ""),
+            ((b.begin, b.messages, bars[: BAR * b.messages // most]) for b in answer.buckets),
+        )
+        if not answer.exact:
+            say(f"this is as of {answer.as_of}.")
+    return _told(answer.buckets)
+
+
+def _told(counted: object) -> int:
+    if counted is not None:
+        return 0
+    say("no census was taken yet of some queue; its worker takes one a while after it has begun.")
+    return 1
 
 
 def _filter(now: int, due_from: str | None, due_to: str | None, **given: Any) -> Filter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +12,7 @@ from delayq.store.commands.command import Command, Now
 from delayq.store.commands.reading import Found, found
 from delayq.store.keys import QueueKeys
 
-__all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "page"]
+__all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "counts", "page"]
 
 #: Where messages of a queue stand, beside the names of its parked sets.
 QUEUE: Final = ""
@@ -103,3 +104,14 @@ def page(
         ),
         read,
     )
+
+
+def counts(keys: QueueKeys, place: str, edges: Sequence[int | None]) -> Command[list[int]]:
+    """How many messages of one queue stand in a place and are due between each two edges that follow each other.
+
+    None is the beginning as the first edge, the end as the last one.
+    """
+    members = {QUEUE: keys.queue, DEAD: keys.dead}.get(place) or keys.parked(place)
+    first, *others = edges
+    ends = ("-inf" if first is None else first, *("+inf" if one is None else one for one in others))
+    return Command("counts", (members,), ends, list)

@@ -1,0 +1,172 @@
+"""How many messages there are, and how many fall due when: exactly where sorted sets tell, else by the census of each queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from delayq.client.operations import nodes
+from delayq.client.plan import Context, Plan, every_queue
+from delayq.client.search import check_filter, has_topic
+from delayq.errors import InvalidMessage
+from delayq.message import MAX_DUE, State
+from delayq.nodes import RECENT_STEP
+from delayq.store import commands
+from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import queue_keys
+
+__all__ = ["MOST_BUCKETS", "Counted", "Forecast", "check_forecast", "count_messages", "forecast"]
+
+MOST_BUCKETS: Final = 500
+SHORTEST: Final = 1_000
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """So many messages; None: nobody knows yet. If that is not exact, `as_of` (Unix ms) is when it was so."""
+
+    messages: int | None
+    exact: bool
+    as_of: int | None = None
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """How many messages fall due from each edge on, until the next one; None: nobody knows yet.
+
+    If that is not exact, `as_of` (Unix ms) is when it was so. `drain_rate` is how many messages a second went out in the best
+    10 s of the last ten minutes, None if no worker tells.
+    """
+
+    edges: list[int]
+    messages: list[int] | None
+    exact: bool
+    as_of: int | None
+    drain_rate: float | None
+
+
+def check_forecast(begin: int, end: int, step: int) -> None:
+    """Raise InvalidMessage for the first that makes no sense."""
+    for field, due in (("from", begin), ("to", end)):
+        if not 0 <= due <= MAX_DUE:
+            raise InvalidMessage(field, "lies out of the times that a message can be due at")
+    if end <= begin:
+        raise InvalidMessage("to", "is not later than from")
+    if step < SHORTEST:
+        raise InvalidMessage("step", "is at least a second")
+    if end - begin > step * MOST_BUCKETS:
+        raise InvalidMessage("step", f"makes more than {MOST_BUCKETS} buckets; take a longer one")
+
+
+def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
+    """How many messages fit a filter by topic, state and due; raises InvalidMessage for others, and StoreError."""
+    check_filter(wanted)
+    for field, given in (("tags", wanted.tags), ("property", wanted.property), ("idPrefix", wanted.prefix)):
+        if given:
+            raise InvalidMessage(field, "is counted by nobody; search for it")
+    queues = yield from every_queue(context, commands.stats)
+    some = {state in wanted.states for state in QUEUE_STATES}
+    if wanted.topic or wanted.among is not None or (wanted.states and len(some) > 1):
+        return (yield from _by_census(context, wanted, queues))
+    if wanted.due_from is None and wanted.due_to is None:
+        return Counted(sum(_all(wanted, stats) for stats in queues.values()), exact=True)
+    return (yield from _by_dues(wanted, queues))
+
+
+def _all(wanted: Filter, stats: QueueStats) -> int:
+    queue = stats.scheduled if wanted.wants(*QUEUE_STATES) else 0
+    return queue + (stats.parked if wanted.wants(State.PARKED) else 0) + (stats.dead if wanted.wants(State.DEAD) else 0)
+
+
+def _by_dues(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
+    """By the scores of sorted sets. Of cancelled messages parked sets have tickets yet: so what they have is not certain."""
+    edges = (wanted.due_from, wanted.due_to)
+    asked = [
+        (place, commands.counts(queue_keys(queue), place, edges))
+        for queue, stats in queues.items()
+        for place, wants in (
+            (QUEUE, wanted.wants(*QUEUE_STATES)),
+            (DEAD, wanted.wants(State.DEAD)),
+            *((name, wanted.wants(State.PARKED)) for name in stats.parked_sets),
+        )
+        if wants
+    ]
+    found = all_good((yield [command for _, command in asked])) if asked else []
+    parked = sum(one for (place, _), (one,) in zip(asked, found, strict=True) if place not in (QUEUE, DEAD))
+    now = max(stats.now for stats in queues.values())
+    return Counted(sum(one for (one,) in found), exact=not parked, as_of=now if parked else None)
+
+
+def _by_census(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
+    found = yield from _censuses(context, wanted, queues)
+    if found is None:
+        return Counted(None, exact=False)
+    begin, end = wanted.due_from or 0, wanted.due_to or 2 * MAX_DUE
+    total = sum(_share(one.began, tally, begin, end) for one, tally in _tallies(wanted, found))
+    return Counted(round(total), exact=False, as_of=min((one.began for one in found), default=None))
+
+
+def _censuses(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -> Plan[list[Census] | None]:
+    """The census of each queue that has messages; None if one has none yet."""
+    topic = wanted.topic if not set(wanted.topic) & set("*?") else ""
+    asked = [commands.census(queue_keys(queue), topic) for queue, stats in queues.items() if stats.pool]
+    found = all_good((yield asked)) if asked else []
+    return None if None in found else found
+
+
+def _tallies(wanted: Filter, found: Sequence[Census]) -> Iterator[tuple[Census, Tally]]:
+    for one in found:
+        for topic, states in one.topics.items():
+            if has_topic(wanted, topic) and (topic != REST or wanted.topic in ("", "*")):
+                yield from ((one, tally) for state, tally in states.items() if wanted.wants(state))
+
+
+def _share(began: int, tally: Tally, begin: int, end: int) -> float:
+    """How many of them are due from `begin` on and before `end`, as if those of a bucket were spread evenly in it."""
+    share = float(sum(tally.dues[:1])) if begin <= began < end else 0.0
+    for (first, last), messages in zip(commands.bucket_edges(began), tally.dues[1:], strict=False):
+        share += messages * max(0, min(end, last) - max(begin, first)) / (last - first)
+    return share
+
+
+def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) -> Plan[Forecast]:
+    """How many messages of the topics of a filter fall due in each step of a time; raises InvalidMessage and StoreError."""
+    check_filter(wanted)
+    check_forecast(begin, end, step)
+    edges = [*range(begin, end, step), end]
+    rate = yield from _drain_rate(context)
+    if not wanted.topic and wanted.among is None:
+        asked = partial(commands.counts, place=QUEUE, edges=edges)
+        counts = yield from every_queue(context, asked)
+        return Forecast(edges, [sum(some) for some in zip(*counts.values(), strict=True)], True, None, rate)
+    only = msgspec.structs.replace(wanted, states=QUEUE_STATES)
+    found = yield from _censuses(context, only, (yield from every_queue(context, commands.stats)))
+    if found is None:
+        return Forecast(edges, None, False, None, rate)
+    tallies = list(_tallies(only, found))
+    parts = [sum(_share(one.began, tally, first, last) for one, tally in tallies) for first, last in pairwise(edges)]
+    return Forecast(edges, _rounded(parts), False, min((one.began for one in found), default=None), rate)
+
+
+def _rounded(parts: Sequence[float]) -> list[int]:
+    """Whole numbers with about the same sum."""
+    found, total, told = [], 0.0, 0
+    for part in parts:
+        total += part
+        found.append(round(total) - told)
+        told = round(total)
+    return found
+
+
+def _drain_rate(context: Context) -> Plan[float | None]:
+    slots: Counter[int] = Counter()
+    for line in (yield from nodes(context)).values():
+        if line.recent is not None:
+            first = line.recent.last - len(line.recent.counts) + 1
+            for number, counts in enumerate(line.recent.counts, first):
+                slots[number] += sum(counts)
+    return max(slots.values()) * 1_000 / RECENT_STEP if slots else None

@@ -1,0 +1,111 @@
+"""The census of a queue: how many messages of each topic are in which state, and when they are due, as its owner counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from delayq.store.commands.command import Command, Now, by_name, plain
+from delayq.store.keys import QueueKeys
+
+__all__ = ["BUCKETS", "REST", "Census", "Slice", "Tally", "bucket_edges", "census", "census_slice", "keep_census"]
+
+#: By when they are due, messages are counted in so many buckets: what is due already, then minutes, twice as many each time.
+BUCKETS: Final = 24
+MINUTE: Final = 60_000
+#: Stands for all topics beyond those that are counted one by one; no topic can have this name.
+REST: Final = "*"
+_BEGAN: Final = "began"
+_TOPIC: Final = "t:"
+
+
+class Tally(msgspec.Struct, array_like=True):
+    """So many messages, the bytes of their records, and how many of them are due when, without the zeros at the end."""
+
+    messages: int = 0
+    size: int = 0
+    dues: list[int] = []
+
+    def add(self, bucket: int, messages: int, size: int) -> None:
+        """Count some more."""
+        self.messages += messages
+        self.size += size
+        self.dues += [0] * (bucket + 1 - len(self.dues))
+        self.dues[bucket] += messages
+
+
+class Census(msgspec.Struct, frozen=True):
+    """What was counted of each topic and state, in a look at the whole pool that began at this time (Unix ms)."""
+
+    began: int
+    topics: dict[str, dict[str, Tally]]
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """A part of a census: when it was taken, where the next one begins ('0': that was all), how many messages it looked at.
+
+    Of each group: topic, state, bucket, messages, bytes.
+    """
+
+    now: int
+    cursor: str
+    looked: int
+    groups: list[tuple[str, str, int, int, int]]
+
+
+def bucket_edges(began: int) -> list[tuple[int, int]]:
+    """From when on and before when messages are due that are in a bucket, from the second one on; the last one has no end."""
+    return [(began + (2**n - 1) * MINUTE, began + (2 ** (n + 1) - 1) * MINUTE) for n in range(BUCKETS - 1)]
+
+
+def census_slice(keys: QueueKeys, cursor: str, look: int, began: int | None, *, now: Now = "") -> Command[Slice]:
+    """Count about `look` messages of a queue, from a cursor on."""
+
+    def read(reply: list[Any]) -> Slice:
+        here, behind, looked, groups = reply
+        told = [(topic.decode(errors="replace"), state.decode(), *rest) for topic, state, *rest in groups]
+        return Slice(int(here), behind.decode(), looked, told)
+
+    return Command(
+        "census_slice",
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead),
+        (now, cursor, look, "" if began is None else began),
+        read,
+    )
+
+
+def keep_census(keys: QueueKeys, epoch: str, counted: Census) -> Command[bool]:
+    """Keep the census of a queue in the place of the one before; False if the epoch is fenced."""
+    fields = [field for topic, its in counted.topics.items() for field in (_TOPIC + topic, msgspec.json.encode(its))]
+    arguments = (epoch, _BEGAN, counted.began, *fields)
+    return Command("keep_census", (keys.state, keys.census), arguments, lambda reply: bool(reply == b"ok"))
+
+
+_tallies: Final = msgspec.json.Decoder(dict[str, Tally])
+
+
+def census(keys: QueueKeys, topic: str = "") -> Command[Census | None]:
+    """The last census of a queue, whole or of one topic and the REST; None if there is none."""
+
+    def read_all(reply: Any) -> Census | None:
+        return _read(by_name(reply))
+
+    if not topic:
+        return plain("HGETALL", keys.census, read=read_all)
+    names = (_BEGAN, _TOPIC + topic, _TOPIC + REST)
+    return plain(
+        "HMGET",
+        keys.census,
+        *names,
+        read=lambda reply: _read({name: one for name, one in zip(names, reply, strict=True) if one is not None}),
+    )
+
+
+def _read(fields: Mapping[str, bytes]) -> Census | None:
+    began = fields.get(_BEGAN)
+    if began is None:
+        return None
+    topics = {name.removeprefix(_TOPIC): _tallies.decode(one) for name, one in fields.items() if name != _BEGAN}
+    return Census(int(began), topics)

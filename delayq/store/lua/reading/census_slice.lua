@@ -1,0 +1,50 @@
+-- A slice of a queue's census: a page of its pool, counted by topic, state and when it is due.
+-- KEYS: state queue pool attempts dead
+-- ARGV: now, cursor, how many to look at, when the census began ('' = now)
+-- Returns: {now, next cursor ('0' = done), how many were looked at, {of each topic, state and bucket that was met: {topic, state,
+--          bucket, messages, bytes of their records}}}. In bucket 0 is what is due by when the census began, or not any more, in n
+--          what is due in the 2^(n-1) minutes behind the first 2^(n-1) - 1 minutes from then on, in 23 all that is later
+-- @flags no-writes
+-- @include clock record life
+local state, queue, pool, attempts, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local now = clock(ARGV[1])
+local began = ARGV[4] == '' and now or tonumber(ARGV[4])
+local exposed = tonumber(redis.call('HGET', state, 'watermark') or '') or -1
+local page = redis.call('HSCAN', pool, ARGV[2], 'COUNT', ARGV[3])
+local records = page[2]
+
+local function state_of(id, record)
+  local place, due = place_of(queue, dead, id, ticket_of(id, record))
+  if place ~= 'pending' then
+    return place
+  elseif due > now and redis.call('HEXISTS', attempts, id) == 1 then
+    return 'retrying', due
+  elseif due <= exposed then
+    return 'in_flight', due
+  end
+  return due > now and 'scheduled' or 'due', due
+end
+
+local function bucket_of(due)
+  local bucket, edge, width = 0, began, 60000
+  while due > edge and bucket < 23 do
+    bucket, edge, width = bucket + 1, edge + width, width * 2
+  end
+  return bucket
+end
+
+local groups, named = {}, {}
+for i = 1, #records, 2 do
+  local id, record = records[i], records[i + 1]
+  local topic = string.sub(record, FIELDS, FIELDS - 1 + (byte(record, TOPIC_LENGTH) or 0))
+  local one, due = state_of(id, record)
+  local bucket = bucket_of(due or 0)
+  local name = one .. ' ' .. bucket .. ' ' .. topic
+  local group = named[name]
+  if not group then
+    group = { topic, one, bucket, 0, 0 }
+    groups[#groups + 1], named[name] = group, group
+  end
+  group[4], group[5] = group[4] + 1, group[5] + #record
+end
+return { digits(now), page[1], #records / 2, groups }

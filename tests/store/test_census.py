@@ -1,0 +1,124 @@
+"""The census: what a look through a pool counts, how it is kept, and what counts and forecasts make of it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from delayq import Client, Filter, InvalidMessage
+from delayq.config import load_settings
+from delayq.store import commands
+from delayq.store.commands import BUCKETS, Census, Slice, Tally, bucket_edges
+from delayq.store.keys import queue_keys
+from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row
+from tests.support.servers import ServerUnderTest
+
+MINUTE = 60_000
+
+
+def walked(q: Queue, look: int, now: int) -> list[Slice]:
+    slices = [q.run(commands.census_slice(q.keys, "0", look, None, now=now))]
+    while slices[-1].cursor != "0":
+        slices.append(q.run(commands.census_slice(q.keys, slices[-1].cursor, look, now, now=now)))
+    return slices
+
+
+def test_a_slice_counts_by_topic_state_and_due(q: Queue) -> None:
+    q.given(*(row(id, at=5_000, topic="orders") for id in ("dead", "parked", "retrying", "sent")), now=4_000)
+    messages = {one.id: one for one in q.take(now=5_000)}
+    q.bury(messages["dead"])
+    q.park("t:kafka", messages["parked"])
+    q.retry((messages["retrying"], 90_000))
+    q.given(row("due", at=6_000, topic="mail"), row("a", at=6_001, topic="mail"), row("b", at=6_002, topic="mail"))
+    (told,) = walked(q, 100, now=6_000)
+    size = len(q.admin.hget(q.keys.pool, "a"))
+    assert told.looked == 7
+    assert sorted(told.groups) == sorted(
+        [(topic, state, bucket, count, count * size + (0 if topic == "mail" else 2 * count)) for topic, state, bucket, count in [
+            ("orders", "dead", 0, 1), ("orders", "parked", 0, 1), ("orders", "retrying", 2, 1), ("orders", "in_flight", 0, 1),
+            ("mail", "due", 0, 1), ("mail", "scheduled", 1, 2),
+        ]]
+    )  # fmt: skip
+
+
+def test_slices_count_everything_and_a_bucket_ends_where_the_next_begins(q: Queue) -> None:
+    dues = [edge + more for first, _ in bucket_edges(10_000) for edge, more in ((first, 1), (first, 0))]
+    q.given(*(row(f"m-{n}", at=due) for n, due in enumerate(dues)))
+    slices = walked(q, 7, now=10_000)
+    assert sum(one.looked for one in slices) == len(dues)
+    buckets = [0] * BUCKETS
+    for one in slices:
+        for _, _, bucket, count, _ in one.groups:
+            buckets[bucket] += count
+    assert buckets == [1, *[2] * (BUCKETS - 2), 1]
+
+
+def test_it_is_kept_whole_and_by_no_older_owner(q: Queue) -> None:
+    counted = Census(10_000, {f"t{n}": {"due": Tally(n, 10 * n, [n])} for n in range(1_200)})
+    assert q.run(commands.keep_census(q.keys, NEW_EPOCH, counted))
+    assert q.run(commands.census(q.keys)) == counted
+    assert q.run(commands.census(q.keys, "t7")) == Census(10_000, {"t7": counted.topics["t7"]})
+    assert not q.run(commands.keep_census(q.keys, EPOCH, Census(20_000, {})))
+    assert q.run(commands.keep_census(q.keys, NEW_EPOCH, Census(20_000, {})))
+    assert q.run(commands.census(q.keys, "t7")) == q.run(commands.census(q.keys)) == Census(20_000, {})
+
+
+def test_counts_and_forecasts_by_topic_are_as_of_the_census(valkey: ServerUnderTest) -> None:
+    began = 4_000_000_000_000
+    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:
+        client.context()
+        assert client.count(Filter(topic="a*")) == msgspec.structs.replace(client.count(), exact=False)
+        valkey.admin.hset(queue_keys(0).pool, "x", "y")
+        assert client.count(Filter(topic="a*")).messages is None
+        assert client.forecast(began, began + MINUTE, 15_000, Filter(topic="a")).messages is None
+        topics = {
+            "aa": {"scheduled": Tally(66, 0, [0, 60, 6]), "due": Tally(5, 0, [5])},
+            "ab": {"dead": Tally(2, 0, [2])},
+            "b": {"parked": Tally(7, 0, [7])},
+            "*": {"scheduled": Tally(100, 0, [0, 0, 0, 100])},
+        }
+        for queue, at in ((0, began), (1, began + 1)):
+            valkey.admin.hset(queue_keys(queue).pool, "x", "y")
+            client.store.run(commands.keep_census(queue_keys(queue), EPOCH, Census(at, topics if not queue else {})))
+        for wanted, count in {
+            Filter(topic="aa"): 71,
+            Filter(topic="a*"): 73,
+            Filter(topic="a*", states=("due", "dead")): 7,
+            Filter(topic="?"): 7,
+            Filter(topic="*"): 180,
+            Filter(states=("scheduled",)): 166,
+            Filter(topic="aa", due_from=began + 1, due_to=began + MINUTE // 2): 30,
+            Filter(topic="aa", due_to=began + 2 * MINUTE): 68,
+            Filter(among=("ab", "b")): 9,
+        }.items():
+            assert (client.count(wanted).messages, client.count(wanted).as_of) == (count, began), wanted
+        found = client.forecast(began, began + 2 * MINUTE, MINUTE // 2, Filter(topic="a*"))
+        assert (found.messages, found.exact, found.as_of) == ([35, 30, 1, 2], False, began)
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("from", (-1, 5, 1)),
+        ("to", (0, 10**13, 1)),
+        ("to", (5, 5, 1)),
+        ("step", (0, 5, 999)),
+        ("step", (0, 501_000, 1_000)),
+    ],
+)
+def test_a_forecast_that_makes_no_sense_is_refused(
+    field: str, given: tuple[int, int, int], valkey: ServerUnderTest
+) -> None:
+    with Client(settings=load_settings(redis_url=valkey.url)) as client, pytest.raises(InvalidMessage) as refused:
+        client.forecast(*given)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(("field", "wanted"), [("tags", Filter(tags="x")), ("idPrefix", Filter(prefix="x"))])
+def test_what_nobody_counts_is_refused(field: str, wanted: Filter, valkey: ServerUnderTest) -> None:
+    with (
+        Client(settings=load_settings(redis_url=valkey.url)) as client,
+        pytest.raises(InvalidMessage, match="search") as no,
+    ):
+        client.count(wanted)
+    assert no.value.field == field
