@@ -17,6 +17,7 @@ from delayq.store.commands import Change, DeadLetter, QueueStats
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World, tick
+from workers.queue.census import Pace
 from workers.queue.pull_job import PullJob
 from workers.queue.symptoms import History
 from workers.queue.tenure import Bounds, Incarnation, Tenure
@@ -146,6 +147,7 @@ class OneQueue(World):
         spans: Spans | None = None,
         history: History | None = None,
         pulse: PauseDetector | None = None,
+        census: bool = False,
     ) -> Hand:
         """A new owner on this node. Owners on other nodes do not know of it."""
         self.hands = [hand for hand in self.hands if hand.node != node]
@@ -165,6 +167,7 @@ class OneQueue(World):
             forwarders=forwarders,
             observer=observer,
             spans=spans,
+            pace=Pace(clock) if census else None,
         )
         job = PullJob(tenure, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
         self.jobs.append(job)

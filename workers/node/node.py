@@ -31,6 +31,7 @@ from workers.node.recent import RecentCounts
 from workers.node.redis_clock import RedisClock, Skew
 from workers.node.status_line import StatusLine
 from workers.node.wakes import WakeListener
+from workers.queue.census import Pace
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Pullers
 from workers.queue.symptoms import History
@@ -93,6 +94,7 @@ class Node:
         self.skew = Skew(self._clock)
         self.redis_clock = RedisClock(self.store, self.skew, self._clock, every=GLANCE_EVERY)
         self.book = Book(self._look_now)
+        self._pace = Pace(self._clock)
         self.history = History()
         self.policies = PolicyWatch(self.store, self.book, self.history, self._look_at_all)
         self.ready = False
@@ -281,6 +283,7 @@ class Node:
             observer=self._observer,
             spans=self._spans,
             book=self.book,
+            pace=self._pace,
         )
         topics = Topics(self.routes, self.settings.redis_url)
         return PullJob(tenure, claim.parked, topics, pulse=self._pulse, history=self.history)

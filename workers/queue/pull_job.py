@@ -18,8 +18,9 @@ import structlog
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.policies import NO_POLICIES
 from delayq.store import commands
-from delayq.store.commands import Applied, Command, LanesPage, Now, Outdated, Parked, Pulled
+from delayq.store.commands import Applied, Command, LanesPage, Now, Outdated, Parked, Pulled, Slice
 from delayq.targets import Result
+from workers.queue.census import CensusTaker
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.parking import Parking
@@ -58,6 +59,7 @@ class _Round(msgspec.Struct):
     applies: list[Command[Applied]]
     streams: dict[str, Command[str]]
     pulls: list[Pull]
+    census: list[Command[Slice] | Command[bool]] = []
 
     def commands(self) -> list[Command[Any]]:
         found: list[Command[Any]] = [step.command for step in self.steps]
@@ -66,6 +68,7 @@ class _Round(msgspec.Struct):
         found += self.applies
         found += self.streams.values()
         found += [pull.command for pull in self.pulls]
+        found += self.census
         return found
 
 
@@ -99,6 +102,7 @@ class PullJob:
         self._test_now = test_now
         self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight)
         self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics)
+        self._census = CensusTaker(keys, self.epoch, tenure.clock, tenure.pace)
         self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
         self._policies = NO_POLICIES
         self._applied = ""  # the version of the policies that the queue has, as far as is known
@@ -249,6 +253,8 @@ class PullJob:
                     asked.pulls = self._pulling.pulls(
                         now, policies.version, backlog=backlog, came_back=bool(asked.unparks)
                     )
+                if asked.pulls and not self.in_backlog:
+                    asked.census = self._census.ask(now)
         return asked.commands()
 
     def _hear(self) -> None:
@@ -283,7 +289,10 @@ class PullJob:
         unparked, answers = answers[: len(asked.unparks)], answers[len(asked.unparks) :]
         lanes, answers = answers[: len(asked.lanes)], answers[len(asked.lanes) :]
         applied, answers = answers[: len(asked.applies)], answers[len(asked.applies) :]
-        streams, pulled = answers[: len(asked.streams)], answers[len(asked.streams) :]
+        streams, answers = answers[: len(asked.streams)], answers[len(asked.streams) :]
+        pulled, counted = answers[: len(asked.pulls)], answers[len(asked.pulls) :]
+        for one_slice in counted:
+            self._census.take(one_slice)
         self._pulling.see_clock(pulled)  # what goes now is held against the time that Redis has just told
         confirmed = self._told(asked.steps, told)
         for (name, _), answer in zip(asked.unparks, unparked, strict=True):

@@ -126,11 +126,9 @@ def forecast(
         Output().json(answer)
     elif answer.buckets is not None:
         most = max(one.messages for one in answer.buckets) or 1
-        bars = "█" * BAR
-        Output().table(
-            ("due from", "messages", ""),
-            ((b.begin, b.messages, bars[: BAR * b.messages // most]) for b in answer.buckets),
-        )
+        rows = ((one.begin, one.messages, "█" * (BAR * one.messages // most)) for one in answer.buckets)
+        output = Output()
+        output.table(("due from", "messages", ""), rows if output.terminal else (row[:2] for row in rows))
         if not answer.exact:
             say(f"this is as of {answer.as_of}.")
     return _told(answer.buckets)

@@ -1,0 +1,122 @@
+"""The census that an owner takes of its queue, beside its pulls."""
+
+from __future__ import annotations
+
+import pytest
+
+from delayq.errors import StoreFull
+from delayq.store import commands
+from delayq.store.commands import REST, Census, Slice, Tally
+from delayq.store.keys import queue_keys
+from delayq.testing import ManualClock
+from tests.workers.conftest import Worlds
+from workers.queue import census
+from workers.queue.census import EVERY, PAUSE, CensusTaker, Pace
+
+KEYS = queue_keys(0)
+
+
+def test_an_owner_counts_its_queue_and_keeps_what_it_has_counted(worlds: Worlds) -> None:
+    world = worlds()
+    for number in range(300):
+        world.add(f"m-{number}", topic=f"g.{number % 3}", at=90_000_000)
+    hand = world.take_over(census=True)
+    assert world.store.run(commands.census(world.keys)) is None
+    began = world.now
+    for _ in range(20):
+        world.advance(1_000)
+        hand.tick()
+    found = world.store.run(commands.census(world.keys))
+    assert found is not None
+    assert began < found.began <= world.now
+    assert {topic: states["scheduled"].messages for topic, states in found.topics.items()} == {
+        f"g.{number}": 100 for number in range(3)
+    }
+    other = world.take_over(node=2)  # its census is another one's now
+    for _ in range(60):
+        world.advance(1_000)
+        hand.tick()
+        other.tick()
+    assert world.store.run(commands.census(world.keys)) == found
+
+
+def taker(clock: ManualClock) -> CensusTaker:
+    made = CensusTaker(KEYS, "1", clock, Pace(clock))
+    assert made.ask() == []  # it has only begun
+    clock.advance(EVERY)
+    return made
+
+
+def script(made: CensusTaker) -> tuple[str, object]:
+    (command,) = made.ask()
+    return command.script, command.args[1]
+
+
+def test_what_was_not_answered_is_asked_again_later_and_a_pause_follows() -> None:
+    clock = ManualClock()
+    made = taker(clock)
+    for answer in (StoreFull("no memory"), None):
+        assert script(made) == ("census_slice", "0")
+        assert made.ask() == []
+        clock.advance(EVERY)
+        if answer is not None:
+            made.take(answer)
+    made.take(Slice(7, "9", 1, [("t", "due", 0, 1, 10)]))
+    assert script(made) == ("census_slice", "9")
+    made.take(Slice(8, "0", 1, [("t", "due", 0, 1, 10)]))
+    clock.advance(EVERY)
+    (kept,) = made.ask()
+    assert kept.args == commands.keep_census(KEYS, "1", Census(7, {"t": {"due": Tally(2, 20, [2])}})).args
+    made.take(True)
+    clock.advance(PAUSE - 1)
+    assert made.ask() == []
+    clock.advance(1)
+    assert script(made) == ("census_slice", "0")
+
+
+def test_that_there_is_nothing_is_kept_once() -> None:
+    clock = ManualClock()
+    made = taker(clock)
+    asked = []
+    for _ in range(3):
+        for command in made.ask():
+            asked.append(command.script)
+            made.take(True if command.script == "keep_census" else Slice(7, "0", 0, []))
+            clock.advance(EVERY)
+        clock.advance(PAUSE)
+    assert asked == ["census_slice", "keep_census", "census_slice"]
+
+
+def test_topics_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census, "MOST_TOPICS", 2)
+    clock = ManualClock()
+    made = taker(clock)
+    made.take(Slice(7, "0", 4, [(topic, "due", 0, 1, 10) for topic in "abca"] + [("d", "dead", 0, 1, 10)]))
+    kept = Census(
+        7,
+        {
+            "a": {"due": Tally(2, 20, [2])},
+            "b": {"due": Tally(1, 10, [1])},
+            REST: {"due": Tally(1, 10, [1]), "dead": Tally(1, 10, [1])},
+        },
+    )
+    (command,) = made.ask()
+    assert command.args == commands.keep_census(KEYS, "1", kept).args
+
+
+def test_large_messages_are_looked_at_a_few_at_a_time() -> None:
+    clock = ManualClock()
+    made = taker(clock)
+    for size, look in ((100, 32), (100, 100), (100_000, 8), (10_000, 26)):
+        made.take(Slice(7, "9", 10, [("t", "due", 0, 10, 10 * size)]))
+        (command,) = made.ask()
+        assert command.args[2] == look
+        clock.advance(EVERY)
+
+
+def test_all_queues_of_a_node_share_its_pace() -> None:
+    clock = ManualClock()
+    pace = Pace(clock, 10)
+    assert [pace.take() for _ in range(12)] == [True] * 10 + [False] * 2
+    clock.advance(250)
+    assert [pace.take() for _ in range(3)] == [True, True, False]

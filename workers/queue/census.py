@@ -1,0 +1,103 @@
+"""The census of one queue: its owner looks through the pool, a slice beside a pull now and then, and keeps what it has counted.
+
+Nobody waits for it, and nobody may notice it: so slices are few and small, over all queues of a node, and none is taken while
+a backlog drains. What was counted is in memory until the whole pool has been; another owner begins anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from delayq.clock import Clock
+from delayq.errors import StoreError
+from delayq.store import commands
+from delayq.store.commands import REST, Census, Command, Now, Slice, Tally
+from delayq.store.keys import QueueKeys
+
+__all__ = ["CensusTaker", "Pace"]
+
+#: ms between two slices of a queue, which is looked at once a second, and between the ends of looks through its pool.
+EVERY: Final = 900
+PAUSE: Final = 30_000
+#: Messages of a slice, and the bytes that they are to come to: a server does nothing else meanwhile.
+LOOK: Final = (8, 100)
+LOOK_BYTES: Final = 256 * 1024
+#: Topics that are counted one by one.
+MOST_TOPICS: Final = 2_000
+
+
+class Pace:
+    """How many slices all queues of a node take: so many a second at most, each of which costs less than a ms."""
+
+    def __init__(self, clock: Clock, rate: int = 20) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._left = float(rate)
+        self._at = clock.monotonic()
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """Whether there is room for a slice."""
+        with self._lock:
+            now = self._clock.monotonic()
+            self._left = min(self._rate, self._left + (now - self._at) * self._rate / 1_000)
+            self._at = now
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
+
+
+class CensusTaker:
+    """Takes the census of a queue again and again; never without a `pace`."""
+
+    def __init__(self, keys: QueueKeys, epoch: str, clock: Clock, pace: Pace | None) -> None:
+        self._keys = keys
+        self._epoch = epoch
+        self._clock = clock
+        self._pace = pace
+        self._at = clock.monotonic() + EVERY
+        self._kept: bool | None = None  # whether the last one that was kept had any messages
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cursor = "0"
+        self._began: int | None = None
+        self._look = LOOK[0]
+        self._topics: dict[str, dict[str, Tally]] = {}
+        self._ended = False
+
+    def ask(self, now: Now = "") -> list[Command[Slice] | Command[bool]]:
+        """What to ask now, if anything; asked again later unless its answer is taken."""
+        monotonic = self._clock.monotonic()
+        if self._pace is None or monotonic < self._at or not self._pace.take():
+            return []
+        self._at = monotonic + EVERY
+        if self._ended and self._began is not None:
+            return [commands.keep_census(self._keys, self._epoch, Census(self._began, self._topics))]
+        return [commands.census_slice(self._keys, self._cursor, self._look, self._began, now=now)]
+
+    def take(self, answer: Slice | bool | StoreError) -> None:
+        """Take in what was answered."""
+        if isinstance(answer, Slice):
+            self._add(answer)
+            if not self._ended or self._topics or self._kept is not False:
+                return
+        elif isinstance(answer, StoreError):
+            return
+        else:
+            self._kept = bool(self._topics)
+        self._begin()
+        self._at = self._clock.monotonic() + PAUSE
+
+    def _add(self, counted: Slice) -> None:
+        self._began = counted.now if self._began is None else self._began
+        size = 0
+        for topic, state, bucket, messages, its in counted.groups:
+            if topic not in self._topics and len(self._topics) >= MOST_TOPICS:
+                topic = REST
+            self._topics.setdefault(topic, {}).setdefault(state, Tally()).add(bucket, messages, its)
+            size += its
+        self._cursor, self._ended = counted.cursor, counted.cursor == "0"
+        self._look = min(max(LOOK_BYTES * counted.looked // max(1, size), LOOK[0]), LOOK[1], 4 * self._look)
