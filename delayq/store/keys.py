@@ -87,9 +87,9 @@ def queue_keys(queue: int) -> QueueKeys:
     return QueueKeys(str(queue))
 
 
-def rate_key(job: str) -> str:
-    """When a job may send again that keeps to a rate."""
-    return f"delayq:rate:{job}"
+def rate_key(name: str) -> str:
+    """The bucket of a rate: of a job, or of a limit, whose names begin with `t:`."""
+    return f"delayq:rate:{name}"
 
 
 def report_key(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Pages of pending messages, and a rate that many tasks share."""
+"""Pages of pending messages."""
 
 from __future__ import annotations
 
@@ -92,13 +92,3 @@ def test_a_ticket_without_its_record_is_passed_over(q: Queue) -> None:
     q.given(row("a", at=20_000), row("b", at=20_000))
     q.admin.hdel(q.keys.pool, "a")
     assert ids(pages(q, 1)) == ["b"]
-
-
-def test_a_rate_is_shared_exactly_and_what_was_not_spent_is_not_saved_up(q: Queue) -> None:
-    def spend(count: int, now: int) -> int:
-        return q.run(commands.take_rate("{0}job", 1_000, count, now=now))
-
-    assert [spend(100, 10_000), spend(50, 10_000), spend(1, 10_100)] == [0, 100, 50]
-    assert spend(10, 99_000) == 0
-    assert spend(10, 99_000) == 10
-    assert q.admin.pttl("delayq:rate:{0}job") > 0

@@ -319,11 +319,11 @@ CASES: dict[str, dict[str, Case]] = {
     "find_by_property": {
         "ok": Case(after(three, lambda q: commands.find_by_property(q.keys, "0", 10, "name", "value")))
     },
-    "take_rate": {
+    "spend": {
         "ok": Case(
-            lambda q: commands.take_rate("job", 10, 5, now=NOW),
-            "the job has to wait longer",
-            "it is slower, never faster",
+            lambda q: commands.spend("job", 10, 50, 5, now=NOW),
+            "the bucket has less, or the job has to wait longer",
+            "what was granted twice is slower, never faster",
         )
     },
     "stats": {"ok": Case(after(ended, lambda q: commands.stats(q.keys, now=NOW)))},

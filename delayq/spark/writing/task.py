@@ -170,9 +170,10 @@ class _Task:
     def _keep_to_rate(self, count: int) -> None:
         rate = self._options.rate
         if rate:
-            spend = commands.take_rate(self._options.run or self._job.id, rate, count)
-            wait = Patience(self._clock, self._options.retry_for).through(lambda: self._client.store.run(spend))
-            pause(self._clock, wait)
+            spend = commands.spend(self._options.run or self._job.id, rate, count, count, whole=True)
+            patience = Patience(self._clock, self._options.retry_for)
+            while not (granted := patience.through(lambda: self._client.store.run(spend))).count:
+                pause(self._clock, granted.wait)
 
     def _tell(self, at_once: bool = False) -> None:
         name, now = self._options.report, self._clock.monotonic()

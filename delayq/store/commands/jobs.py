@@ -1,22 +1,17 @@
-"""For jobs on many messages: keep to a rate, report how far they are."""
+"""For jobs on many messages: report how far they are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from delayq.store.commands.command import Command, Now, by_name, plain
-from delayq.store.keys import rate_key, report_key
+from delayq.store.commands.command import Command, by_name, plain
+from delayq.store.keys import report_key
 
-__all__ = ["REPORT_KEPT", "keep_report", "report", "reported", "take_rate", "unreport"]
+__all__ = ["REPORT_KEPT", "keep_report", "report", "reported", "unreport"]
 
 #: ms for which a report is kept after the last word of it.
 REPORT_KEPT: Final = 86_400_000
-
-
-def take_rate(job: str, rate: int, count: int, *, now: Now = "") -> Command[int]:
-    """Spend `count` of the `rate` messages per second that the tasks of a job share: how many ms to wait first."""
-    return Command("take_rate", (rate_key(job),), (now, rate, count), int)
 
 
 def report(name: str, field: str, line: bytes) -> Command[None]:

@@ -1,0 +1,76 @@
+"""A rate that many share, against a plain bucket."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from delayq.store import commands
+from tests.support.queues import Queue
+
+RATES = st.sampled_from([0.01, 0.5, 1, 3, 7.3, 50, 999, 5_000, 33_333])
+ASKS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3_000), st.integers(1, 400)), min_size=1, max_size=25)
+
+
+class Bucket:
+    """As anybody would write it down; a clock that goes back stands still."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self.rate, self.burst = Fraction(rate), burst
+        self.level, self.at = Fraction(burst), 0
+
+    def see(self, now: int) -> Fraction:
+        passed = max(0, now - self.at) if self.at else 0
+        self.level, self.at = min(Fraction(self.burst), self.level + self.rate * passed / 1000), now
+        return self.level
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rate=RATES, burst=st.integers(1, 300), asks=ASKS, steps=st.lists(st.integers(-90_000, 90_000), max_size=2))
+def test_no_more_is_granted_than_a_plain_bucket_has_and_no_less_while_no_clock_goes_back(
+    q: Queue, rate: float, burst: int, asks: list[tuple[int, int, int]], steps: list[int]
+) -> None:
+    q.admin.delete("delayq:rate:x")
+    plain, now, back = Bucket(rate, burst), 1_000_000, False
+    slack = Fraction(len(asks)) * Fraction(rate) / 1_000_000  # a µs for each
+    for place, (kind, later, wanted) in enumerate(asks):
+        now += later if kind else 0
+        if place and place <= len(steps):
+            now += steps[place - 1]
+            back = back or steps[place - 1] < 0
+        there = plain.see(now)
+        granted = q.run(commands.spend("x", rate, burst, wanted, now=now))
+        assert 0 <= granted.count <= wanted
+        assert granted.count <= there + slack
+        assert back or granted.count >= min(wanted, int(there - slack))
+        plain.level -= granted.count
+        if granted.count < wanted:
+            assert granted.wait > 0
+            q.admin.hset("delayq:rate:y", mapping=q.admin.hgetall("delayq:rate:x"))
+            assert q.run(commands.spend("y", rate, burst, 1, now=now + granted.wait)).count == 1, "the wait was enough"
+
+
+def test_a_job_gets_whole_batches_and_what_was_not_spent_is_not_saved_up(q: Queue) -> None:
+    def spend(count: int, now: int) -> tuple[int, int]:
+        granted = q.run(commands.spend("{0}job", 1_000, count, count, whole=True, now=now))
+        return granted.count, granted.wait
+
+    assert [spend(100, 10_000), spend(50, 10_000), spend(50, 10_099), spend(50, 10_100)] == [
+        (100, 0),
+        (0, 100),
+        (0, 1),
+        (50, 0),
+    ]
+    assert [spend(10, 99_000), spend(10, 99_000)] == [(10, 0), (0, 10)]
+    assert q.admin.pttl("delayq:rate:{0}job") > 0
+
+
+def test_a_higher_rate_counts_at_once_and_the_last_second_is_told(q: Queue) -> None:
+    assert q.run(commands.spend("x", 0.01, 1, 5, now=10_000)).count == 1
+    assert q.run(commands.spend("x", 1_000, 10, 5, now=10_000)) == commands.Granted(0, 1)
+    assert q.run(commands.spend("x", 1_000, 10, 5, now=10_005)).count == 5
+    assert q.run(commands.spend("x", 1_000, 10, 9, now=11_500)).count == 9
+    spent = q.run(commands.spent("x"))
+    assert [spent.last_second(now) for now in (11_999, 12_000, 12_999, 13_000)] == [6, 9, 9, 0]
