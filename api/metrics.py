@@ -23,6 +23,7 @@ class Metrics:
     def __init__(self) -> None:
         self.scheduled: Counter[str] = Counter()
         self.cancelled: Counter[str] = Counter()
+        self.audited = 0
         self.flushes = Histogram(FLUSH)
         self.waiting: Callable[[], int] = lambda: 0
         self.keys_stale: Callable[[], bool] = lambda: False
@@ -65,6 +66,8 @@ class Metrics:
             for result, count in counts.items():
                 family.add_metric((result,), count)
             yield family
+        entries = "calls by hand, or of keys that are to be written down, that changed something"
+        yield CounterMetricFamily("delayq_audit_entries", entries, self.audited)
         flushes = HistogramMetricFamily("delayq_api_flush_messages", "messages that shared one trip to Redis")
         flushes.add_metric((), self.flushes.buckets(), self.flushes.total)
         yield flushes

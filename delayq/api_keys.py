@@ -37,7 +37,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `scopes` maps topic patterns (with `*` and `?`) to what is allowed there. `name` is whose key it is; keys of one
     name share its quota. `ids` is how all ids of its messages begin: no other key can give or ask for such.
     `rate` is requests a second, each message of a batch counting as one, `burst` how many of them may come at once;
-    `pending` how many messages of this name may be waiting, or be dead letters. Without these there is no limit.
+    `pending` how many messages of this name may be waiting, or be dead letters. Without these there is no limit. With
+    `audit` its cancels and moves are written down, as those by hand are.
     """
 
     id: str
@@ -48,6 +49,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rate: int | None = None
     burst: int | None = None
     pending: int | None = None
+    audit: bool = False
     created: str = ""
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "api_stopped": "has stopped",
     "api_stopping": "finishes the requests that are under way",
     "appended_spans_failed": "could not make the spans of what was appended",
+    "audit": "{actor} ({address}) did {action} to {count} messages: {reason}",
     "changed_failed": "could not take notice of a change of the assignment",
     "circuit_closed": "the circuit closed: the target takes messages again",
     "circuit_open": "the circuit opened, only probes are sent: {reason}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.routes import dead_letters, messages, operators, schedule, search
+from api.routes import audit, dead_letters, messages, operators, schedule, search
 from api.service import Operation
 
 __all__ = ["OPERATIONS"]
@@ -12,5 +12,6 @@ OPERATIONS: tuple[Operation, ...] = (
     *messages.OPERATIONS,
     *search.OPERATIONS,
     *dead_letters.OPERATIONS,
+    *audit.OPERATIONS,
     *operators.OPERATIONS,
 )

@@ -11,6 +11,7 @@ from api.asgi import Answer, Request, encode
 from api.auth.caller import Caller
 from api.routes import for_caller
 from api.routes.batch_results import answer_results, ask_each, check_each
+from api.routes.by import by_hand, tell
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import Problem
@@ -127,10 +128,13 @@ async def redrive(service: Service, request: Request) -> Answer:
 
     A result for each id, in order: `scheduled`, `not_dead`, `no_route`, or `corrupt`.
     """
-    ids = decode(_ids, await request.json_text(service.settings.request_limit)).ids
-    valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
-    outcomes = await ask_each(partial(for_caller.redrive, service, request.caller), valid)
-    return answer_results([refused.get(id) or _result(id, next(outcomes)) for id in ids])
+    given = decode(_ids, await request.json_text(service.settings.request_limit))
+    by = by_hand(request, given.reason)
+    valid, refused = check_each("ids", given.ids, service.settings.batch_limit, check_id)
+    outcomes = await ask_each(partial(for_caller.redrive, service, request.caller, by), valid)
+    results = [refused.get(id) or _result(id, next(outcomes)) for id in given.ids]
+    tell(service, by, "redrive", [str(one.id) for one in results if one.result == "scheduled"])
+    return answer_results(results)
 
 
 def _result(id: str, outcome: str | Problem | StoreError) -> ResultOut:
@@ -150,6 +154,8 @@ async def discard(service: Service, request: Request) -> Answer:
     """Delete a dead letter for good"""
     request.query()
     id = check_id(request.path_params["id"])
-    if not await for_caller.discard(service, request.caller, id):
+    by = by_hand(request)
+    if not await for_caller.discard(service, request.caller, by, id):
         raise Problem("not-found", "No dead letter has this id.", field="id", id=id)
+    tell(service, by, "discard", [id])
     return Answer(200, encode(EndedOut(id, "discarded")))

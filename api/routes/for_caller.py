@@ -13,6 +13,7 @@ from api.wire.problems import Problem
 from delayq import Cancelled, StoreError
 from delayq.api_keys import Scope
 from delayq.client import operations
+from delayq.client.audit import By
 from delayq.client.counting import Counted, Forecast
 from delayq.client.operations import Context, Plan, Rescheduled
 from delayq.client.search import SearchPage
@@ -100,65 +101,67 @@ async def forecast(service: Service, caller: Caller, begin: int, end: int, step:
     return found if caller.everything("read") else replace(found, drain_rate=None)
 
 
-def _cancel(caller: Caller, context: Context, ids: Sequence[str]) -> Plan[dict[str, Outcome | None]]:
+def _cancel(caller: Caller, by: By | None, context: Context, ids: Sequence[str]) -> Plan[dict[str, Outcome | None]]:
     """What became of each id; None for what the caller does not see."""
     verdicts = yield from _look(caller, "cancel", context, ids)
     topics = _allowed(verdicts)
-    cancelled = yield from operations.cancel(context, list(topics), topics)
+    cancelled = yield from operations.cancel(context, list(topics), topics, by)
     return {id: verdict for id, verdict in verdicts.items() if not isinstance(verdict, str)} | dict(
         zip(topics, cancelled, strict=True)
     )
 
 
-async def cancel(service: Service, caller: Caller, ids: Sequence[str]) -> Sequence[Outcome]:
+async def cancel(service: Service, caller: Caller, by: By | None, ids: Sequence[str]) -> Sequence[Outcome]:
     """Cancel messages; in order, how it went."""
     if caller.everything("cancel"):
-        return await service.client.cancel_many(ids)
-    outcomes = await service.client.run(lambda context: _cancel(caller, context, ids))
+        return await service.client.cancel_many(ids, by=by)
+    outcomes = await service.client.run(lambda context: _cancel(caller, by, context, ids))
     return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "not_found") for id in ids]
 
 
-async def cancel_by_key(service: Service, caller: Caller, key: str) -> Sequence[Outcome]:
+async def cancel_by_key(service: Service, caller: Caller, by: By | None, key: str) -> Sequence[Outcome]:
     """Cancel the messages with a business key that the caller sees; how each of them went.
 
     The error of a later page comes last: what stands before it was done.
     """
     if caller.everything("cancel"):
-        return await service.client.cancel_by_key(key)
+        return await service.client.cancel_by_key(key, by=by)
 
     def each(context: Context, ids: list[str]) -> Plan[list[Outcome]]:
-        outcomes = yield from _cancel(caller, context, ids)
+        outcomes = yield from _cancel(caller, by, context, ids)
         return [outcome for outcome in outcomes.values() if outcome is not None]
 
     return await service.client.run(lambda context: operations.cancel_by_key(context, key, each))
 
 
-async def reschedule(service: Service, caller: Caller, id: str, due: dict[str, int | None]) -> Rescheduled:
+async def reschedule(
+    service: Service, caller: Caller, by: By | None, id: str, due: dict[str, int | None]
+) -> Rescheduled:
     """Give a message another due."""
     if caller.everything("cancel"):
-        return await service.client.reschedule(id, **due)
+        return await service.client.reschedule(id, **due, by=by)
     spec = operations.spec_of(service.limits, service.clock.now(), **due)
     topic = await _topic(service, caller, "cancel", id)
     if topic is None:
         return Rescheduled(id, "not_found")
-    return await service.client.run(lambda context: operations.reschedule(context, id, spec, topic))
+    return await service.client.run(lambda context: operations.reschedule(context, id, spec, topic, by))
 
 
-async def redrive(service: Service, caller: Caller, ids: Sequence[str]) -> Sequence[str | Problem | StoreError]:
+async def redrive(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[str | Problem | StoreError]:
     """Put dead letters back; in order, how it went."""
     if caller.everything("admin"):
-        return await service.client.redrive(ids)
+        return await service.client.redrive(ids, by=by)
     verdicts = await service.client.read(lambda context: _look(caller, "admin", context, ids))
     topics = _allowed(verdicts)
-    redriven = await service.client.run(lambda context: operations.redrive(context, list(topics), topics))
+    redriven = await service.client.run(lambda context: operations.redrive(context, list(topics), topics, by))
     results: dict[str, Any] = {id: "not_dead" if verdict is None else verdict for id, verdict in verdicts.items()}
     results |= zip(topics, redriven, strict=True)
     return [results[id] for id in ids]
 
 
-async def discard(service: Service, caller: Caller, id: str) -> bool:
+async def discard(service: Service, caller: Caller, by: By, id: str) -> bool:
     """Delete a dead letter for good; False if it is none."""
     if caller.everything("admin"):
-        return await service.client.discard(id)
+        return await service.client.discard(id, by=by)
     topic = await _topic(service, caller, "admin", id)
-    return topic is not None and await service.client.run(lambda context: operations.discard(context, id, topic))
+    return topic is not None and await service.client.run(lambda context: operations.discard(context, id, topic, by))

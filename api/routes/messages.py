@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import UNSET
@@ -12,12 +13,14 @@ from api.asgi import Answer, Request, encode
 from api.auth.caller import Caller
 from api.routes import for_caller
 from api.routes.batch_results import answer_results, ask_each, check_each
+from api.routes.by import by_application, tell
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import Problem
 from api.wire.requests import CancelIn, PatchIn, decode, due_of
 from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
+from delayq.client.audit import By
 from delayq.message import check_id, check_key
 from delayq.text.answers import ScheduledOut, StateOut, scheduled_out, state_out
 
@@ -79,8 +82,10 @@ async def cancel(service: Service, request: Request) -> Answer:
     """
     request.query()
     id = check_id(request.path_params["id"])
-    (outcome,) = await ask_each(partial(for_caller.cancel, service, request.caller), [id])
+    by = by_application(request)
+    (outcome,) = await ask_each(partial(for_caller.cancel, service, request.caller, by), [id])
     _count(service, outcome)
+    tell(service, by, "cancel", _changed([outcome]))
     if isinstance(outcome, (Problem, StoreError)):
         raise outcome
     result = outcome.result
@@ -107,20 +112,28 @@ async def cancel_many(service: Service, request: Request) -> Answer:
     given = decode(_cancel, await request.json_text(service.settings.request_limit))
     if (given.ids is None) == (given.keys is None):
         raise InvalidMessage("ids", "give exactly one of ids and keys")
+    by = by_application(request, given.reason)
     if given.ids is not None:
-        return await _cancel_ids(service, request.caller, given.ids)
+        return await _cancel_ids(service, request.caller, by, given.ids)
     assert given.keys is not None
-    return await _cancel_keys(service, request.caller, given.keys)
+    return await _cancel_keys(service, request.caller, by, given.keys)
 
 
-async def _cancel_ids(service: Service, caller: Caller, ids: list[str]) -> Answer:
+def _changed(outcomes: Iterable[Cancelled | Problem | StoreError]) -> list[str]:
+    """The ids that were cancelled, now or before."""
+    return [one.id for one in outcomes if isinstance(one, Cancelled) and one.result in ("cancelled", "in_flight")]
+
+
+async def _cancel_ids(service: Service, caller: Caller, by: By | None, ids: list[str]) -> Answer:
     valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
-    outcomes = await ask_each(partial(for_caller.cancel, service, caller), valid)
-    results = [refused.get(id) or _result(service, next(outcomes), id) for id in ids]
+    outcomes = list(await ask_each(partial(for_caller.cancel, service, caller, by), valid))
+    tell(service, by, "cancel", _changed(outcomes))
+    told = iter(outcomes)
+    results = [refused.get(id) or _result(service, next(told), id) for id in ids]
     return answer_results(results)
 
 
-async def _cancel_keys(service: Service, caller: Caller, keys: list[str]) -> Answer:
+async def _cancel_keys(service: Service, caller: Caller, by: By | None, keys: list[str]) -> Answer:
     _, refused = check_each("keys", keys, MOST_KEYS, lambda key: check_key(key, service.limits))
     results: list[ResultOut] = []
     away: StoreError | None = None
@@ -130,7 +143,7 @@ async def _cancel_keys(service: Service, caller: Caller, keys: list[str]) -> Ans
             continue
         messages: list[ResultOut] = []
         if away is None:  # or else the other keys are not asked for: each would wait for its time-out
-            messages, away = await _cancel_key(service, caller, key)
+            messages, away = await _cancel_key(service, caller, by, key)
         if away is None:
             results.append(ResultOut(status=200, key=key, messages=messages))
             continue
@@ -140,12 +153,15 @@ async def _cancel_keys(service: Service, caller: Caller, keys: list[str]) -> Ans
     return answer_results(results)
 
 
-async def _cancel_key(service: Service, caller: Caller, key: str) -> tuple[list[ResultOut], StoreError | None]:
+async def _cancel_key(
+    service: Service, caller: Caller, by: By | None, key: str
+) -> tuple[list[ResultOut], StoreError | None]:
     """What became of the messages that carry a key, and the error that hides what became of others."""
     try:
-        outcomes = await for_caller.cancel_by_key(service, caller, key)
+        outcomes = await for_caller.cancel_by_key(service, caller, by, key)
     except StoreError as error:
         return [], error
+    tell(service, by, "cancel", _changed(outcomes))
     away = next((outcome for outcome in outcomes if isinstance(outcome, StoreError)), None)
     told = [outcome for outcome in outcomes if not isinstance(outcome, StoreError)]
     return [_result(service, outcome, _id_of(outcome)) for outcome in told], away
@@ -183,10 +199,12 @@ async def reschedule(service: Service, request: Request) -> Answer:
     Only while cancelling it would be certain; otherwise 409, and `state` says what it is in.
     """
     id = check_id(request.path_params["id"])
-    due: dict[str, Any] = due_of(decode(_patch, await request.json_text(service.settings.request_limit)))
-    outcome = await for_caller.reschedule(service, request.caller, id, due)
+    given = decode(_patch, await request.json_text(service.settings.request_limit))
+    by, due = by_application(request, given.reason), due_of(given)
+    outcome = await for_caller.reschedule(service, request.caller, by, id, due)
     if outcome.result == "not_found":
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
         raise Problem("conflict", WHY[outcome.result], id=id, state=outcome.result)
+    tell(service, by, "reschedule", [outcome.id])
     return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))

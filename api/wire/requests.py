@@ -134,12 +134,14 @@ class PatchIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     delay_time: Duration = None
     expect_date: Date = None
     delay_level: Level = None
+    reason: str | None = None
 
 
 class IdsIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Ids of messages."""
+    """Ids of messages; and why, for the audit."""
 
     ids: list[str]
+    reason: str | None = None
 
 
 class CancelIn(msgspec.Struct, forbid_unknown_fields=True):
@@ -147,6 +149,7 @@ class CancelIn(msgspec.Struct, forbid_unknown_fields=True):
 
     ids: list[str] | None = None
     keys: list[str] | None = None
+    reason: str | None = None
 
 
 _text = msgspec.json.Decoder(str)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, progress
-from benchmarks.measures import controls_reading
+from benchmarks.measures import controls_audit, controls_reading
 from benchmarks.results import Figure
 
 __all__ = ["PARTS", "run"]
@@ -18,6 +18,7 @@ __all__ = ["PARTS", "run"]
 #: Each part: its figures and details.
 PARTS: Final[Mapping[str, Callable[[Scale], tuple[list[Figure], dict[str, Any]]]]] = {
     "reading": controls_reading.run,
+    "audit": controls_audit.run,
 }
 
 

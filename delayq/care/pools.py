@@ -44,12 +44,12 @@ def lacks_tickets(store: Store, queue: int) -> bool:
     return pool > tickets + parked
 
 
-def repair_page(store: Store, queue: int, cursor: str) -> tuple[str, int, int, int]:
+def repair_page(store: Store, queue: int, cursor: str, entry: str = "") -> tuple[str, int, int, int]:
     """Put right a page of a queue's pool: (next cursor, looked at, tickets given back, buried as corrupt)."""
     # Read for each page: what is parked under a name that is not known would look lost.
     names = store.run(_parked_names(queue))
     look = max(10, min(LOOK, LOOKUPS // (1 + len(names))))
-    cursor, back, unreadable = store.run(commands.repair(queue_keys(queue), names, cursor, look))
+    cursor, back, unreadable = store.run(commands.repair(queue_keys(queue), names, cursor, look, entry=entry))
     return cursor, look, back, unreadable
 
 
@@ -77,7 +77,7 @@ def _count(store: Store, queue: int) -> tuple[int, int, int]:
     return pool, waiting + dead, sum(parked)
 
 
-def repair_pools(store: Store, queues: Sequence[int], progress: Progress) -> Check:
+def repair_pools(store: Store, queues: Sequence[int], progress: Progress, entry: str) -> Check:
     """Look at every message of every queue, page by page, and put right what is wrong."""
     restored = corrupt = 0
     for queue in queues:
@@ -85,7 +85,7 @@ def repair_pools(store: Store, queues: Sequence[int], progress: Progress) -> Che
         total = store.run(plain("HLEN", keys.pool, read=_same))
         looked, cursor = 0, "0"
         while True:
-            cursor, look, back, unreadable = repair_page(store, queue, cursor)
+            cursor, look, back, unreadable = repair_page(store, queue, cursor, entry)
             restored, corrupt, looked = restored + back, corrupt + unreadable, looked + look
             if cursor == "0":
                 break

@@ -34,10 +34,12 @@ class ReshardStep(msgspec.Struct, frozen=True):
     text: str
 
 
-def reshard(store: Store, queues: int, clock: Clock, *, dry_run: bool = False) -> Iterator[ReshardStep]:
+def reshard(
+    store: Store, queues: int, clock: Clock, *, dry_run: bool = False, entry: str = ""
+) -> Iterator[ReshardStep]:
     """Let what is new go to so many queues, step by step; again, it goes on where it was broken off.
 
-    Raises ConfigError for what makes no sense, and StoreError.
+    `entry` is for the audit. Raises ConfigError for what makes no sense, and StoreError.
     """
     layouts = store.run(commands.layouts())
     if not layouts:
@@ -46,7 +48,7 @@ def reshard(store: Store, queues: int, clock: Clock, *, dry_run: bool = False) -
         raise ConfigError(f"this Redis has {queues} queues already")
     if layouts[-1].queues != queues:
         yield ReshardStep("list", f"{queues} queues, numbered from {following(layouts, queues).first} on")
-        layouts = (*layouts, following(layouts, queues)) if dry_run else _list(store, queues)
+        layouts = (*layouts, following(layouts, queues)) if dry_run else _list(store, queues, entry)
     newest = layouts[-1]
     yield _own(store, newest, clock, dry_run=dry_run)
     for old in layouts[:-1]:
@@ -54,20 +56,20 @@ def reshard(store: Store, queues: int, clock: Clock, *, dry_run: bool = False) -
         still_open = [one.queue for one in stats if not one.closed]
         if still_open:
             if not dry_run:
-                store.run_all([commands.close(queue_keys(queue)) for queue in still_open])
+                store.run_all([commands.close(queue_keys(queue), entry=entry) for queue in still_open])
             yield ReshardStep("close", f"{len(still_open)} of the {old.queues} queues from {old.first} on")
         waiting = sum(one.scheduled + one.parked + one.dead for one in (stats if dry_run else _stats(store, old)))
         yield ReshardStep("keep", f"the {old.queues} queues from {old.first} on, for {waiting} messages in them")
 
 
-def _list(store: Store, queues: int) -> tuple[Layout, ...]:
+def _list(store: Store, queues: int, entry: str) -> tuple[Layout, ...]:
     """List the new layout, whoever else changes the list meanwhile."""
     for _ in range(TRIES):
         before = store.run(commands.layouts())
         if before and before[-1].queues == queues:  # another one did
             return before
         after = (*before, following(before, queues))
-        if store.run(commands.set_layouts(before, after)) == after:
+        if store.run(commands.set_layouts(before, after, entry=entry)) == after:
             return after
     raise ConfigError(f"the layouts change all the time (they are {write_layouts(before)}); look who else reshards")
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.client.audit import By, entry_of
 from delayq.client.plan import Context
 from delayq.message import RUN_PROPERTY
 from delayq.store import commands
@@ -47,13 +48,14 @@ class UndoProgress(msgspec.Struct, frozen=True):
     undone: Undone
 
 
-def undo(store: Store, context: Context, run: str) -> Iterator[UndoProgress]:
+def undo(store: Store, context: Context, run: str, by: By | None = None) -> Iterator[UndoProgress]:
     """Cancel what is pending of a run, page by page. Broken off, it can be done again. Raises StoreError."""
+    entry = entry_of(by, "backfill-undo", context.retention)
     undone = Undone()
     left = _queues(store, context, -1)
     while left:
         for queue in left:
-            for progress in _undo_queue(store, context, queue, run):
+            for progress in _undo_queue(store, context, queue, run, entry):
                 undone += progress.undone
                 yield msgspec.structs.replace(progress, undone=undone)
         left = _queues(store, context, left[-1])  # those of a layout that was listed meanwhile
@@ -65,7 +67,7 @@ def _queues(store: Store, context: Context, behind: int) -> list[int]:
     return [queue for queue in context.layouts.queues if queue > behind]
 
 
-def _undo_queue(store: Store, context: Context, queue: int, run: str) -> Iterator[UndoProgress]:
+def _undo_queue(store: Store, context: Context, queue: int, run: str, entry: str) -> Iterator[UndoProgress]:
     keys = queue_keys(queue)
     total = store.run(plain("HLEN", keys.pool, read=int))
     looked, look, cursor = 0, LOOK[0], "0"
@@ -73,7 +75,7 @@ def _undo_queue(store: Store, context: Context, queue: int, run: str) -> Iterato
         found = store.run(commands.find_by_property(keys, cursor, look, RUN_PROPERTY, run))
         undone = Undone()
         for first in range(0, len(found.ids), CHUNK):
-            undone += _cancel(store, context, keys, found.ids[first : first + CHUNK])
+            undone += _cancel(store, context, keys, found.ids[first : first + CHUNK], entry)
         cursor, looked = found.cursor, looked + found.looked
         done = cursor == "0"
         yield UndoProgress(queue, looked, looked if done else max(total, looked), undone)
@@ -83,8 +85,8 @@ def _undo_queue(store: Store, context: Context, queue: int, run: str) -> Iterato
             look = min(max(LOOK_BYTES * found.looked // max(1, found.size), LOOK[0]), LOOK[1], 4 * look)
 
 
-def _cancel(store: Store, context: Context, keys: QueueKeys, ids: list[str]) -> Undone:
-    results: list[Any] = store.run(commands.cancel(keys, ids, retention=context.retention))
+def _cancel(store: Store, context: Context, keys: QueueKeys, ids: list[str], entry: str) -> Undone:
+    results: list[Any] = store.run(commands.cancel(keys, ids, entry=entry, retention=context.retention))
     # One that was forwarded or cancelled since it was found is delivered, or not there: too late as well.
     cancelled, dead = results.count("cancelled"), results.count("dead")
     return Undone(cancelled, len(results) - cancelled - dead, dead)

@@ -55,6 +55,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
             "discard": "dead_letters:discard",
         },
     ),
+    "audit": "audit:audit",
     "era": (
         "The era of the epochs under which queues are owned: look at it, begin a new one.",
         {"show": "era:show", "bump": "era:bump"},

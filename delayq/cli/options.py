@@ -16,12 +16,29 @@ from delayq.errors import DelayqError
 from delayq.times import parse_duration, parse_instant
 
 if TYPE_CHECKING:
+    from delayq.client.audit import By
     from delayq.client.client import Client
     from delayq.config import Settings
 
 __all__ = [
-    "AsJson", "At", "BadUse", "Delay", "Due", "Ids", "Level", "RedisUrl", "Window", "connect", "due_of", "duration", "option",
-    "properties_of", "settings_of", "who",
+    "AsJson",
+    "At",
+    "BadUse",
+    "Delay",
+    "Due",
+    "Ids",
+    "Level",
+    "Reason",
+    "RedisUrl",
+    "Window",
+    "by_me",
+    "connect",
+    "due_of",
+    "duration",
+    "option",
+    "properties_of",
+    "settings_of",
+    "who",
 ]  # fmt: skip
 
 
@@ -38,6 +55,7 @@ RedisUrl = Annotated[
 ]
 AsJson = Annotated[bool, option("--json", help="Print JSON as the HTTP API answers it.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of messages.", show_default=False)]
+Reason = Annotated[str, option("--reason", metavar="TEXT", help="Why, for the audit.")]
 Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="From now: 30m, 1h30m, PT30M, or ms.")]
 At = Annotated[str | None, option("--at", metavar="TIME", help="RFC 3339 with its zone, or Unix ms.")]
 Level = Annotated[int | None, option("--level", metavar="N", help="A delay level, 1 (1 s) to 18 (2 h).")]
@@ -82,6 +100,13 @@ def who() -> str:
     except (KeyError, OSError):  # this user has no name here, as in many containers
         user = str(os.getuid())
     return f"cli:{user}@{socket.gethostname()}"
+
+
+def by_me(reason: str) -> By:
+    """Who gives the command, and why, for the audit."""
+    from delayq.client.audit import By
+
+    return By(actor=who(), reason=reason)
 
 
 def due_of(delay: str | None, at: str | None, level: int | None) -> Due:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from delayq.client import operations
+from delayq.client.audit import AuditPage, By, WantedEntries, audit
 from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
@@ -142,18 +144,18 @@ class AsyncCalls:
             return self._setup.unreachable(given, error)
         return await self._run(schedule_encoded(context, given))
 
-    async def cancel(self, id: str) -> Cancelled:
-        """Cancel one message."""
-        cancelled: Cancelled = single(await self.cancel_many((id,)))
+    async def cancel(self, id: str, *, by: By | None = None) -> Cancelled:
+        """Cancel one message. `by`, here and elsewhere, is written into the audit along with the change."""
+        cancelled: Cancelled = single(await self.cancel_many((id,), by=by))
         return cancelled
 
-    async def cancel_many(self, ids: Sequence[str]) -> list[Cancelled | Any]:
+    async def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
-        return await self._run(operations.cancel(await self.context(), ids))
+        return await self._run(operations.cancel(await self.context(), ids, by=by))
 
-    async def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
+    async def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
-        return await self._run(operations.cancel_by_key(await self.context(), key))
+        return await self._run(operations.cancel_by_key(await self.context(), key, partial(operations.cancel, by=by)))
 
     async def reschedule(
         self,
@@ -162,11 +164,12 @@ class AsyncCalls:
         delay_time: int | None = None,
         expect_date: int | None = None,
         delay_level: int | None = None,
+        by: By | None = None,
     ) -> Rescheduled:
         """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
         now = self._setup.clock.now()
         spec = operations.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
-        return await self._run(operations.reschedule(await self.context(), id, spec))
+        return await self._run(operations.reschedule(await self.context(), id, spec, by=by))
 
     async def get(self, id: str) -> Found | None:
         """What is known of one id."""
@@ -227,13 +230,13 @@ class AsyncCalls:
         wanted = Wanted(newest=newest, topic=topic, reason=reason, since=since, until=until)
         return await self._run(dead_letters(await self.reading(), limit, token, wanted))
 
-    async def redrive(self, ids: Sequence[str]) -> list[Any]:
+    async def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
-        return await self._run(operations.redrive(await self.context(), ids))
+        return await self._run(operations.redrive(await self.context(), ids, by=by))
 
-    async def discard(self, id: str) -> bool:
+    async def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter for good; False if it is none."""
-        return await self._run(operations.discard(await self.context(), id))
+        return await self._run(operations.discard(await self.context(), id, by=by))
 
     async def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""
@@ -250,6 +253,13 @@ class AsyncCalls:
     async def overview(self) -> Overview:
         """How much there is of what, how much went out in the last ten minutes, how late, and what is wrong."""
         return overview(await self.facts())
+
+    async def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
+        """A page of what was changed by hand, the newest first; `wanted` are the fields of `WantedEntries`.
+
+        A page may have fewer than `limit`, or none, and not be the last.
+        """
+        return await self._run(audit(await self.reading(), limit, token, WantedEntries(**wanted)))
 
     async def facts(self) -> Facts:
         """What `status` and `overview` go by."""

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from delayq.client import operations
+from delayq.client.audit import AuditPage, By, WantedEntries, audit
 from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
@@ -143,18 +145,18 @@ class Client:
             return self._setup.unreachable(given, error)
         return self._run(schedule_encoded(context, given))
 
-    def cancel(self, id: str) -> Cancelled:
-        """Cancel one message."""
-        cancelled: Cancelled = single(self.cancel_many((id,)))
+    def cancel(self, id: str, *, by: By | None = None) -> Cancelled:
+        """Cancel one message. `by`, here and elsewhere, is written into the audit along with the change."""
+        cancelled: Cancelled = single(self.cancel_many((id,), by=by))
         return cancelled
 
-    def cancel_many(self, ids: Sequence[str]) -> list[Cancelled | Any]:
+    def cancel_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel messages: in order, how it went (a StoreError where that is unknown)."""
-        return self._run(operations.cancel(self.context(), ids))
+        return self._run(operations.cancel(self.context(), ids, by=by))
 
-    def cancel_by_key(self, key: str) -> list[Cancelled | Any]:
+    def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
-        return self._run(operations.cancel_by_key(self.context(), key))
+        return self._run(operations.cancel_by_key(self.context(), key, partial(operations.cancel, by=by)))
 
     def reschedule(
         self,
@@ -163,11 +165,12 @@ class Client:
         delay_time: int | None = None,
         expect_date: int | None = None,
         delay_level: int | None = None,
+        by: By | None = None,
     ) -> Rescheduled:
         """Give a message another due: exactly one of a delay (ms), a date (Unix ms) and a level."""
         now = self._setup.clock.now()
         spec = operations.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
-        return self._run(operations.reschedule(self.context(), id, spec))
+        return self._run(operations.reschedule(self.context(), id, spec, by=by))
 
     def get(self, id: str) -> Found | None:
         """What is known of one id."""
@@ -228,13 +231,13 @@ class Client:
         wanted = Wanted(newest=newest, topic=topic, reason=reason, since=since, until=until)
         return self._run(dead_letters(self.reading(), limit, token, wanted))
 
-    def redrive(self, ids: Sequence[str]) -> list[Any]:
+    def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
         """Put dead letters back, due now: 'scheduled' or 'not_dead' of each."""
-        return self._run(operations.redrive(self.context(), ids))
+        return self._run(operations.redrive(self.context(), ids, by=by))
 
-    def discard(self, id: str) -> bool:
+    def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter for good; False if it is none."""
-        return self._run(operations.discard(self.context(), id))
+        return self._run(operations.discard(self.context(), id, by=by))
 
     def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""
@@ -251,6 +254,13 @@ class Client:
     def overview(self) -> Overview:
         """How much there is of what, how much went out in the last ten minutes, how late, and what is wrong."""
         return overview(self.facts())
+
+    def audit(self, limit: int = 100, token: str | None = None, **wanted: Any) -> AuditPage:
+        """A page of what was changed by hand, the newest first; `wanted` are the fields of `WantedEntries`.
+
+        A page may have fewer than `limit`, or none, and not be the last.
+        """
+        return self._run(audit(self.reading(), limit, token, WantedEntries(**wanted)))
 
     def facts(self) -> Facts:
         """What `status` and `overview` go by."""

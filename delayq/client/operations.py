@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.client.audit import By, ended_by, entry_of
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.client.schedule import Scheduled
 from delayq.codec import CorruptRecord
@@ -44,6 +45,8 @@ READ_STEP: Final = 25
 #: Names of parked sets that wait for a route's target; that of messages which no route takes.
 OF_ROUTE: Final = "t:"
 NO_ROUTE: Final = "*"
+#: States of ids that somebody ended.
+ENDED_BY_HAND: Final = ("cancelled", "removed_in_flight", "discarded")
 WAITS: Final = "its target has no room for it yet, or messages of its ordering key go first"
 
 
@@ -63,13 +66,16 @@ class Rescheduled(msgspec.Struct, frozen=True):
     queue: int | None = None
 
 
-def cancel(context: Context, ids: Sequence[str], topics: Topics | None = None) -> Plan[list[Cancelled | StoreError]]:
-    """Cancel messages by id; in order, how it went."""
+def cancel(
+    context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
+) -> Plan[list[Cancelled | StoreError]]:
+    """Cancel messages by id; in order, how it went. `by` is written down, if it is given."""
+    entry = entry_of(by, "cancel", context.retention)
     for id in ids:
         check_id(id)
 
     def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
-        return commands.cancel(keys, some, topics=_seen(topics, given), retention=context.retention)
+        return commands.cancel(keys, some, topics=_seen(topics, given), entry=entry, retention=context.retention)
 
     results = yield from by_asked_id(context, ids, ask, _moved, lambda answer: answer == "not_found")
     return [result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids]
@@ -114,12 +120,15 @@ def spec_of(limits: Limits, now: int, delay_time: int | None, expect_date: int |
     return f"r{delay_time if delay_time is not None else level_delay(limits.delay_levels, delay_level)}"
 
 
-def reschedule(context: Context, id: str, spec: str, topic: str | None = None) -> Plan[Rescheduled]:
+def reschedule(
+    context: Context, id: str, spec: str, topic: str | None = None, by: By | None = None
+) -> Plan[Rescheduled]:
     """Give a message another due; with `topic`, if that is its topic."""
+    entry = entry_of(by, "reschedule", context.retention)
     check_id(id)
 
     def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[Rescheduled]]:
-        command = commands.reschedule(keys, some[0], spec, topic=topic, retention=context.retention)
+        command = commands.reschedule(keys, some[0], spec, topic=topic, entry=entry, retention=context.retention)
 
         def read(reply: Any) -> list[Rescheduled]:
             result, due = command.read(reply)
@@ -148,7 +157,11 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
     results = yield from look(context, ids)
     found = all_good([results[id] for id in ids])
     parked = yield from explain_parked(context, found)
-    return [parked.get(one.id, one) if one is not None else None for one in found]
+    explained = [parked.get(one.id, one) if one is not None else None for one in found]
+    for place, one in enumerate(explained):
+        if one is not None and one.state in ENDED_BY_HAND:
+            explained[place] = yield from ended_by(one)
+    return explained
 
 
 def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
@@ -201,11 +214,14 @@ def stats(context: Context) -> Plan[list[QueueStats]]:
     return list((yield from every_queue(context, commands.stats)).values())
 
 
-def redrive(context: Context, ids: Sequence[str], topics: Topics | None = None) -> Plan[list[str | StoreError]]:
+def redrive(
+    context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
+) -> Plan[list[str | StoreError]]:
     """Put dead letters back, due now: 'scheduled', 'not_dead', 'no_route' or 'corrupt' of each, in order.
 
     One whose topic no route takes any more stays a dead letter.
     """
+    entry = entry_of(by, "redrive", context.retention)
     for id in ids:
         check_id(id)
     refused: set[str] = set()
@@ -213,7 +229,7 @@ def redrive(context: Context, ids: Sequence[str], topics: Topics | None = None) 
         refused = yield from _without_route(context, ids, topics)
 
     def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
-        return commands.redrive(keys, some, topics=_seen(topics, given))
+        return commands.redrive(keys, some, topics=_seen(topics, given), entry=entry)
 
     wanted = [id for id in ids if id not in refused]
     results = yield from by_asked_id(context, wanted, ask, _moved, lambda answer: answer == "not_dead")
@@ -234,13 +250,14 @@ def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) 
     return refused
 
 
-def discard(context: Context, id: str, topic: str | None = None) -> Plan[bool]:
+def discard(context: Context, id: str, topic: str | None = None, by: By | None = None) -> Plan[bool]:
     """Delete a dead letter for good, with `topic` if that is its topic; False if it is and was none."""
+    entry = entry_of(by, "discard", context.retention)
     check_id(id)
     seen = None if topic is None else [topic]
 
     def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[bool | None]]:
-        return commands.discard(keys, some, topics=seen, retention=context.retention)
+        return commands.discard(keys, some, topics=seen, entry=entry, retention=context.retention)
 
     results = yield from by_asked_id(
         context, [id], ask, lambda removed: removed is None, lambda removed: removed is False

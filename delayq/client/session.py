@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from delayq.telemetry.tracing import Scheduling
 
-__all__ = ["DEFAULT_QUEUES", "Agreement", "check_layouts", "spans_by"]
+__all__ = ["DEFAULT_QUEUES", "Agreement", "check_layouts", "retention_of", "spans_by"]
 
 DEFAULT_QUEUES: Final = 16
 
@@ -31,6 +31,16 @@ def check_layouts(meta: Meta, wanted: int | None) -> None:
         raise LayoutMismatch(f"this Redis has layout version {meta.version}, this delayq has {LAYOUT_VERSION}")
     if wanted is not None and wanted not in [layout.queues for layout in meta.layouts]:
         raise LayoutMismatch(f"this Redis has {meta.queues} queues, DELAYQ_QUEUES says {wanted}; unset it")
+
+
+def retention_of(settings: Settings) -> Retention:
+    """How long what has ended is remembered, and what was changed by hand."""
+    return Retention(
+        window=settings.final_window,
+        most=settings.final_most,
+        audit_window=settings.audit_window,
+        audit_most=settings.audit_most,
+    )
 
 
 def spans_by(provider: TracerProvider | None, limits: Limits) -> Scheduling | None:
@@ -61,7 +71,7 @@ class Agreement:
         return Context(
             layouts=Layouts(meta.layouts),
             limits=self.limits,
-            retention=Retention(window=self.settings.final_window, most=self.settings.final_most),
+            retention=retention_of(self.settings),
             routes=self.routes,
         )
 

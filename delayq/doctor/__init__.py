@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from delayq.care.pools import Progress, check_pools, repair_pools
+from delayq.client.audit import By, entry_of
 from delayq.client.findings import FAIL, OK, QUEUES, WARN, Check, read_facts
 from delayq.client.findings.durability import check_durability
 from delayq.client.findings.queues import check_accounts, check_layout
 from delayq.client.findings.server import check_server
+from delayq.client.session import retention_of
 from delayq.clock import Clock
 from delayq.config import Settings
 from delayq.doctor.access import check_password, check_zookeeper
@@ -20,11 +22,13 @@ from delayq.store.connect.store import Store
 __all__ = ["FAIL", "OK", "WARN", "Check", "Progress", "examine"]
 
 
-def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | None = None) -> Iterator[Check]:
+def examine(
+    store: Store, settings: Settings, clock: Clock, repair: Progress | None = None, by: By | None = None
+) -> Iterator[Check]:
     """Look at everything that delayq depends on, check by check; raises StoreError.
 
     It writes nothing, not even the layout of a new Redis, unless `repair` is given: then messages get lost tickets
-    back before they are counted.
+    back before they are counted, and `by` is written down for each.
     """
     facts = store.follow(read_facts(settings))
     yield from check_server(facts)
@@ -41,9 +45,9 @@ def examine(store: Store, settings: Settings, clock: Clock, repair: Progress | N
             yield from look(facts)
     yield from check_pulled(store, facts.stats, clock)
     if repair is not None:
-        yield repair_pools(store, queues, repair)
+        yield repair_pools(store, queues, repair, entry_of(by, "repair", retention_of(settings)))
     yield from check_pools(store, queues)
     if repair is not None:
-        yield from write_off(store, queues)
+        yield from write_off(store, queues, entry_of(by, "write-off", retention_of(settings)))
     else:
         yield from check_accounts(facts)

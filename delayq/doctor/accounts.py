@@ -12,9 +12,9 @@ from delayq.store.keys import queue_keys
 __all__ = ["write_off"]
 
 
-def write_off(store: Store, queues: Sequence[int]) -> Iterator[Check]:
+def write_off(store: Store, queues: Sequence[int], entry: str) -> Iterator[Check]:
     """Accept what is missing, so that the next look says what has come to be missing since."""
-    missing = store.run_all(commands.write_off(queue_keys(queue)) for queue in queues)
+    missing = store.run_all(commands.write_off(queue_keys(queue), entry=entry) for queue in queues)
     for queue, count in zip(queues, missing, strict=True):
         if count:
             what = "missing" if count > 0 else "there without having been scheduled"

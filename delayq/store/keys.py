@@ -20,6 +20,7 @@ import uuid_utils
 from delayq.clock import Clock
 
 __all__ = [
+    "AUDIT",
     "META",
     "NODES",
     "POLICIES",
@@ -44,13 +45,14 @@ REWRITTEN: Final = "delayq:rewritten"
 LOOK_EVERY: Final = 10_000
 #: In the slot of META, so that one question tells both.
 POLICIES: Final = "delayq:policies:{delayq:meta}"
+AUDIT: Final = "delayq:audit:{delayq:meta}"
 
 
 class QueueKeys:
     """The keys of one queue."""
 
     __slots__ = (
-        "attempts", "census", "dead", "final", "index", "pool", "queue", "reasons", "state", "tag", "wake",
+        "attempts", "audit", "census", "dead", "final", "index", "pool", "queue", "reasons", "state", "tag", "wake",
     )  # fmt: skip
 
     def __init__(self, tag: str) -> None:
@@ -61,6 +63,7 @@ class QueueKeys:
         self.state = prefix + "state"
         self.attempts = prefix + "attempts"
         self.index = prefix + "keys"
+        self.audit = prefix + "audit"
         self.dead = prefix + "dead"
         self.reasons = prefix + "reasons"
         self.final = prefix + "final"

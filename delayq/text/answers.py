@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from delayq import Scheduled
+from delayq.client.audit import AuditEntry, AuditPage
 from delayq.client.counting import Counted, Forecast
 from delayq.client.dead_groups import DeadGroups
 from delayq.client.findings import Finding
@@ -21,11 +22,11 @@ from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
-    "CountOut", "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "FindingOut", "ForecastOut", "FoundOut",
-    "MessageOut", "Ms", "NodeOut", "NodesOut", "OverviewOut", "QueuesOut", "RouteOut", "RoutesOut", "ScheduledOut",
-    "StateOut", "StatsOut", "StatusOut", "Time", "count_out", "dead_groups_out", "dead_letter_out", "finding_out",
-    "forecast_out", "found_out", "instant", "nodes_out", "overview_out", "queues_out", "routes_out", "scheduled_out",
-    "state_out", "stats_out", "status_out",
+    "AuditEntryOut", "AuditOut", "CountOut", "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "FindingOut",
+    "ForecastOut", "FoundOut", "MessageOut", "Ms", "NodeOut", "NodesOut", "OverviewOut", "QueuesOut", "RouteOut",
+    "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "StatusOut", "Time", "audit_out", "count_out", "dead_groups_out",
+    "dead_letter_out", "finding_out", "forecast_out", "found_out", "instant", "nodes_out", "overview_out", "queues_out",
+    "routes_out", "scheduled_out", "state_out", "stats_out", "status_out",
 ]  # fmt: skip
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
@@ -85,6 +86,9 @@ class StateOut(msgspec.Struct, rename="camel"):
     reason: str | None
     next_probe_time: Annotated[Time | None, Meta(description="when the target of a parked one is tried next")]
     message: MessageOut | None
+    ended_by: (
+        Annotated[str, Meta(description="who cancelled or discarded it, if that was written down")] | UnsetType
+    ) = UNSET
 
 
 class FoundOut(msgspec.Struct, rename="camel"):
@@ -285,6 +289,35 @@ class OverviewOut(msgspec.Struct, rename="camel"):
     traffic: TrafficOut | None
 
 
+class AuditMessageOut(msgspec.Struct):
+    """A message that was changed; the topic and the business keys that it had."""
+
+    id: str
+    topic: str
+    keys: tuple[str, ...]
+
+
+class AuditEntryOut(msgspec.Struct, omit_defaults=True):
+    """Who changed what by hand. `messages` are those that really were changed; what concerned no message is in `detail`."""
+
+    time: Time
+    action: str
+    actor: Annotated[str, Meta(description="the name of a key, or cli:<user>@<host>")]
+    key: Annotated[str, Meta(description="the id of the key")] = ""
+    address: str = ""
+    reason: str = ""
+    queue: int | UnsetType = UNSET
+    messages: list[AuditMessageOut] | UnsetType = UNSET
+    detail: str = ""
+
+
+class AuditOut(msgspec.Struct, rename="camel"):
+    """A page, the newest first. `nextPageToken` is null on the last one."""
+
+    entries: list[AuditEntryOut]
+    next_page_token: str | None
+
+
 class DeadGroupOut(msgspec.Struct, rename="camel"):
     """Dead letters of a topic that died of the same; `examples` are ids of the last of them."""
 
@@ -324,6 +357,7 @@ def state_out(found: Found) -> StateOut:
         found.reason,
         instant(found.next_probe),
         _message_out(found.record),
+        UNSET if found.ended_by is None else found.ended_by,
     )
 
 
@@ -519,3 +553,24 @@ def dead_groups_out(found: DeadGroups, limit: int) -> DeadGroupsOut:
         for one in found.groups[:limit]
     ]
     return DeadGroupsOut(groups, found.looked, found.complete, format_instant(found.now))
+
+
+def audit_out(page: AuditPage, next_page_token: str | None) -> AuditOut:
+    """A page of what was changed by hand."""
+    return AuditOut([_audit_entry_out(one) for one in page.entries], next_page_token)
+
+
+def _audit_entry_out(entry: AuditEntry) -> AuditEntryOut:
+    change = entry.change
+    messages = [AuditMessageOut(one.id, one.topic, one.keys) for one in change.messages]
+    return AuditEntryOut(
+        format_instant(change.at),
+        change.action,
+        change.actor,
+        change.key,
+        change.address,
+        change.reason,
+        UNSET if entry.queue is None else entry.queue,
+        messages or UNSET,
+        change.detail,
+    )

@@ -169,7 +169,7 @@ class Node:
         )
         queues = numbers_of(meta.layouts)
         listener = WakeListener(self.store, queues, self._wake)
-        janitor = Janitor(self.store, queues, self._clock)
+        janitor = Janitor(self.store, queues, self._clock, self.settings.audit_window)
         watch = self.watch = Alarms(self.store, queues, self._clock, self._streams, fsync=self.settings.fsync)
 
         def share(queues: Sequence[int]) -> None:

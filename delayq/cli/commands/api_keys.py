@@ -71,6 +71,7 @@ def new(
     rate: Annotated[int | None, option("--rate", metavar="N", help="Most requests a second.")] = None,
     burst: Annotated[int | None, option("--burst", metavar="N", help="Most of them at once; the rate without.")] = None,
     pending: Annotated[int | None, option("--pending", metavar="N", help="Most messages that wait.")] = None,
+    audit: Annotated[bool, option("--audit", help="Write its cancels and moves down, as those by hand.")] = False,
     file: File = None,
     json: AsJson = False,
 ) -> int:
@@ -81,7 +82,7 @@ def new(
     path = _path(file)
     scopes = _scopes(allow)
     created = format_instant(SystemClock().now())
-    text, key = make_key(name, scopes, ids=ids, rate=rate, burst=burst, pending=pending, created=created)
+    text, key = make_key(name, scopes, ids=ids, rate=rate, burst=burst, pending=pending, audit=audit, created=created)
     with _alone(path):
         write_keys(path, [*(load_keys(path) if path.exists() else ()), key])
     answer = {"id": key.id, "name": key.name, "key": text}

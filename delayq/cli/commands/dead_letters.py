@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from delayq.cli.options import AsJson, BadUse, Ids, RedisUrl, connect, moment, option
+from delayq.cli.options import AsJson, BadUse, Ids, Reason, RedisUrl, by_me, connect, moment, option
 from delayq.client.client import Client
 from delayq.errors import StoreError
 from delayq.store import commands
@@ -103,6 +103,7 @@ def groups(
 def redrive(
     ids: Ids = None,
     every: Annotated[bool, option("--all", help="All that are dead letters by now.")] = False,
+    reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -115,7 +116,7 @@ def redrive(
     results = _Results(json)
     with connect(redis_url) as client, results:
         for some in _all_ids(client) if every else iter([ids or []]):
-            for id, outcome in zip(some, client.redrive(some), strict=True):
+            for id, outcome in zip(some, client.redrive(some, by=by_me(reason)), strict=True):
                 if isinstance(outcome, StoreError):
                     raise outcome
                 results.add(id, outcome)
@@ -158,7 +159,7 @@ def _all_ids(client: Client) -> Iterator[list[str]]:
             return
 
 
-def discard(ids: Ids = None, redis_url: RedisUrl = None, json: AsJson = False) -> int:
+def discard(ids: Ids = None, reason: Reason = "", redis_url: RedisUrl = None, json: AsJson = False) -> int:
     """Delete dead letters for good.
 
     Exit 1 if one of the ids is none.
@@ -168,5 +169,5 @@ def discard(ids: Ids = None, redis_url: RedisUrl = None, json: AsJson = False) -
     results = _Results(json)
     with connect(redis_url) as client, results:
         for id in ids:
-            results.add(id, "discarded" if client.discard(id) else "not_dead")
+            results.add(id, "discarded" if client.discard(id, by=by_me(reason)) else "not_dead")
     return 0 if all(result == "discarded" for _, result in results.all) else 1

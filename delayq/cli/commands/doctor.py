@@ -6,7 +6,7 @@ import sys
 from contextlib import closing
 from typing import Annotated
 
-from delayq.cli.options import AsJson, RedisUrl, option, settings_of
+from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, option, settings_of
 from delayq.cli.progress import TransientLine
 from delayq.client.findings import worst_first
 from delayq.clock import SystemClock
@@ -22,6 +22,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 def doctor(
     repair: Annotated[bool, option("--repair", help="Give messages back the tickets that they have lost.")] = False,
+    reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -34,7 +35,7 @@ def doctor(
     settings = settings_of(redis_url)
     progress = (_show_nothing if json else _show) if repair else None
     with closing(Store(settings.redis_url, timeout=settings.redis_timeout / 1000)) as store:
-        for check in examine(store, settings, SystemClock(), progress):
+        for check in examine(store, settings, SystemClock(), progress, by_me(reason)):
             checks.append(check)
             if not json:
                 _print(output, check)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Final
 
-from delayq.cli.options import AsJson, BadUse, RedisUrl, connect, option
+from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, by_me, connect, option
+from delayq.client.audit import entry_of
 from delayq.client.client import Client
 from delayq.nodes import era_of
 from delayq.store import commands
@@ -35,6 +36,7 @@ def _highest_epoch(client: Client) -> str | None:
 
 def bump(
     yes: Annotated[bool, option("--yes", help="Do it without asking.")] = False,
+    reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -45,12 +47,14 @@ def bump(
     if not yes and (sys.stdin is None or not sys.stdin.isatty()):
         raise BadUse("in a new era queues may change hands; say by --yes that this is what you want")
     with connect(redis_url) as client:
-        client.context()  # a change, which not every Redis is trusted with
+        context = client.context()  # a change, which not every Redis is trusted with
         latest = era_of(_highest_epoch(client))
         if not yes and not _agreed():
             say("nothing was changed.")
             return 1
-        before, now = client.store.run(commands.bump_era(latest))
+        before, now = client.store.run(
+            commands.bump_era(latest, entry=entry_of(by_me(reason), "era-bump", context.retention))
+        )
     answer = {"before": before, "era": now}
     Output().answer(json, answer, answer.items())
     if not json:

@@ -10,7 +10,7 @@ import typer
 from msgspec import UNSET, Raw
 
 from delayq import Cancelled, Scheduled
-from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, RedisUrl, connect, due_of, option
+from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, Reason, RedisUrl, by_me, connect, due_of, option
 from delayq.errors import StoreError
 from delayq.text.answers import FoundOut, MessageOut, StateOut, found_out, instant, scheduled_out, state_out
 from delayq.text.output import Output, say
@@ -32,6 +32,7 @@ _UNKNOWN = "no message has the id {id}; one that was delivered or cancelled is k
 def cancel(
     ids: Ids = None,
     key: Annotated[str | None, option("--key", metavar="KEY", help="All that carry this business key.")] = None,
+    reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -42,7 +43,8 @@ def cancel(
     if bool(ids) == (key is not None):
         raise BadUse("say what to cancel: ids, or --key")
     with connect(redis_url) as client:
-        outcomes = client.cancel_by_key(key) if key is not None else client.cancel_many(ids or ())
+        by = by_me(reason)
+        outcomes = client.cancel_by_key(key, by=by) if key is not None else client.cancel_many(ids or (), by=by)
     results = [one for one in outcomes if isinstance(one, Cancelled)]
     if json:
         Output().json({"results": [{"id": one.id, "result": one.result} for one in results]})
@@ -63,6 +65,7 @@ def reschedule(
     delay: Delay = None,
     at: At = None,
     level: Level = None,
+    reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -72,7 +75,7 @@ def reschedule(
     """
     due = due_of(delay, at, level)
     with connect(redis_url) as client:
-        outcome = client.reschedule(id, **due)
+        outcome = client.reschedule(id, **due, by=by_me(reason))
     if outcome.result == "not_found":
         say(_UNKNOWN.format(id=id) + ".")
         return 1

@@ -9,7 +9,8 @@ import typer
 
 from delayq.care.resharding import ReshardStep
 from delayq.care.resharding import reshard as steps_of
-from delayq.cli.options import AsJson, RedisUrl, connect, option
+from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, connect, option
+from delayq.client.audit import entry_of
 from delayq.clock import SystemClock
 from delayq.store import commands
 from delayq.text.output import Output, say
@@ -26,6 +27,7 @@ NEXT: Final = (
 def reshard(
     queues: Annotated[int, typer.Option("--queues", metavar="N", min=1, max=MOST, help="How many queues.")],
     dry_run: Annotated[bool, option("--dry-run", help="Only print the steps.")] = False,
+    reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -35,10 +37,11 @@ def reshard(
     """
     output = Output()
     steps: list[ReshardStep] = []
+    entry = ""
     with connect(redis_url) as client:
         if not dry_run and client.store.run(commands.layouts()):
-            client.context()  # what is promised of changes holds here, too
-        for step in steps_of(client.store, queues, SystemClock(), dry_run=dry_run):
+            entry = entry_of(by_me(reason), "reshard", client.context().retention)  # whose promises hold here, too
+        for step in steps_of(client.store, queues, SystemClock(), dry_run=dry_run, entry=entry):
             steps.append(step)
             if not json:
                 output.line(step.step, step.text)

@@ -9,7 +9,7 @@ import typer
 
 from delayq.care.undo_run import Undone
 from delayq.care.undo_run import undo as steps_of
-from delayq.cli.options import AsJson, BadUse, RedisUrl, connect
+from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, by_me, connect
 from delayq.cli.progress import TransientLine
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import RUN_PROPERTY, Message
@@ -20,6 +20,7 @@ __all__ = ["undo"]
 
 def undo(
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run, as backfill names it.")],
+    reason: Reason = "",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -38,7 +39,7 @@ def undo(
             raise BadUse(f"RUN: {error.reason}") from None
         try:
             with TransientLine(sys.stderr) as line:
-                for step in steps_of(client.store, context, run):
+                for step in steps_of(client.store, context, run, by_me(reason)):
                     undone = step.undone
                     of = f"{step.looked:,} of {step.total:,} messages"
                     line.show(f"queue {step.queue}: {of}, {undone.cancelled:,} cancelled")

@@ -4,6 +4,7 @@ Nothing here talks to Redis; `Store` and `AsyncStore` run commands. `now` is '' 
 (Unix ms) that a test hands in.
 """
 
+from delayq.store.commands.audit import *
 from delayq.store.commands.census import *
 from delayq.store.commands.clients import *
 from delayq.store.commands.command import *

@@ -67,14 +67,15 @@ def cancel(
     ids: Sequence[str],
     *,
     topics: Sequence[str] | None = None,
+    entry: str = "",
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[str]]:
-    """Cancel messages of one queue: how each went, or 'moved'; see `Cancelled`."""
+    """Cancel messages of one queue: how each went, or 'moved'; see `Cancelled`. `entry` is for the audit."""
     return Command(
         "cancel",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead),
-        (now, retention.window, retention.most, *allowed(ids, topics)),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead, keys.audit),
+        (now, retention.window, retention.most, entry, *allowed(ids, topics)),
         texts,
     )
 
@@ -85,14 +86,23 @@ def reschedule(
     spec: str,
     *,
     topic: str | None = None,
+    entry: str = "",
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[tuple[str, int | None]]:
     """Give a message another due: ('scheduled', due), or why not and None."""
     return Command(
         "reschedule",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead),
-        (now, keys.wake, retention.window, retention.short, spec, *allowed([id], None if topic is None else [topic])),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit),
+        (
+            now,
+            keys.wake,
+            retention.window,
+            retention.short,
+            spec,
+            entry,
+            *allowed([id], None if topic is None else [topic]),
+        ),
         lambda reply: (reply[0].decode(), int(reply[1]) if len(reply) > 1 else None),
     )
 
@@ -171,13 +181,13 @@ def _page(limit: int, after: After | None, newest: bool, whole: str) -> tuple[in
 
 
 def redrive(
-    keys: QueueKeys, ids: Sequence[str], *, topics: Sequence[str] | None = None, now: Now = ""
+    keys: QueueKeys, ids: Sequence[str], *, topics: Sequence[str] | None = None, entry: str = "", now: Now = ""
 ) -> Command[list[str]]:
     """Put dead letters back, due now: 'scheduled', 'not_dead', 'corrupt' or 'moved' of each."""
     return Command(
         "redrive",
-        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons),
-        (now, keys.wake, *allowed(ids, topics)),
+        (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit),
+        (now, keys.wake, entry, *allowed(ids, topics)),
         texts,
     )
 
@@ -187,13 +197,14 @@ def discard(
     ids: Sequence[str],
     *,
     topics: Sequence[str] | None = None,
+    entry: str = "",
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[bool | None]]:
     """Delete dead letters for good; False for what is and was none, None for what has moved."""
     return Command(
         "discard",
-        (keys.state, keys.pool, keys.attempts, keys.index, keys.dead, keys.reasons, keys.final),
-        (now, retention.window, retention.most, *allowed(ids, topics)),
+        (keys.state, keys.pool, keys.attempts, keys.index, keys.dead, keys.reasons, keys.final, keys.audit),
+        (now, retention.window, retention.most, entry, *allowed(ids, topics)),
         lambda reply: [None if removed < 0 else bool(removed) for removed in reply],
     )

@@ -41,11 +41,13 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how many ended ids are remembered (`final`), and which."""
+    """How long and how many ended ids are remembered (`final`), and which; and how long the audit is kept, how many entries."""
 
     window: int = 15 * 60_000
     most: int = 200_000
     short: int = 30_000
+    audit_window: int = 90 * 86_400_000
+    audit_most: int = 100_000
 
 
 RETENTION: Final = Retention()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.store.commands.command import RETENTION, Command, Now, Retention, by_name, every, number, plain
-from delayq.store.keys import META, NODES, POLICIES, REWRITTEN, Layout, QueueKeys, read_layouts, write_layouts
+from delayq.store.keys import AUDIT, META, NODES, POLICIES, REWRITTEN, Layout, QueueKeys, read_layouts, write_layouts
 
 __all__ = [
     "LAYOUT_VERSION",
@@ -87,19 +87,19 @@ def glance(*, now: Now = "") -> Command[Glance]:
     )
 
 
-def set_layouts(before: Sequence[Layout], after: Sequence[Layout]) -> Command[tuple[Layout, ...]]:
+def set_layouts(before: Sequence[Layout], after: Sequence[Layout], *, entry: str = "") -> Command[tuple[Layout, ...]]:
     """List other layouts, if these are still those that are listed; what is listed now."""
     return Command(
         "set_layouts",
-        (META,),
-        (write_layouts(before), write_layouts(after)),
+        (META, AUDIT),
+        (write_layouts(before), write_layouts(after), entry),
         lambda reply: read_layouts((reply or b"").decode()),
     )
 
 
-def close(keys: QueueKeys) -> Command[bool]:
+def close(keys: QueueKeys, *, entry: str = "") -> Command[bool]:
     """Let a queue take no new message, for ever; whether it was open."""
-    return Command("close", (keys.state,), (), bool)
+    return Command("close", (keys.state, keys.audit), (entry,), bool)
 
 
 def is_drained(keys: QueueKeys, *, now: Now = "", retention: Retention = RETENTION) -> Command[bool]:
@@ -117,12 +117,12 @@ def era() -> Command[int]:
     return plain("HGET", META, "era", read=lambda reply: int(reply or 0))
 
 
-def bump_era(latest: int) -> Command[tuple[int, int]]:
+def bump_era(latest: int, *, entry: str = "") -> Command[tuple[int, int]]:
     """Begin a new era, later than `latest`, the one that the queues' epochs are of: (the era before, the era now).
 
     Doing it again makes it later still, which is harmless.
     """
-    return Command("bump_era", (META,), (latest,), lambda reply: (int(reply[0]), int(reply[1])))
+    return Command("bump_era", (META, AUDIT), (latest, entry), lambda reply: (int(reply[0]), int(reply[1])))
 
 
 def redis_now() -> Command[int]:

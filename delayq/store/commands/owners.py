@@ -383,7 +383,7 @@ def read_lanes(keys: QueueKeys, name: str, after: Head | None, *, most: int = 50
 
 
 def repair(
-    keys: QueueKeys, parked: Sequence[str], cursor: str, look: int = 500, *, now: Now = ""
+    keys: QueueKeys, parked: Sequence[str], cursor: str, look: int = 500, *, entry: str = "", now: Now = ""
 ) -> Command[tuple[str, int, int]]:
     """Look at a page of the pool: (next cursor, messages that got their ticket back, records given up as corrupt)."""
     return Command(
@@ -395,8 +395,9 @@ def repair(
             keys.attempts,
             keys.dead,
             keys.reasons,
+            keys.audit,
             *map(keys.parked, parked),
         ),
-        (now, cursor, look),
+        (now, cursor, look, entry),
         lambda reply: (reply[0].decode(), reply[1], reply[2]),
     )

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from delayq.store.commands.command import Arg, Command, Now, number, plain
-from delayq.store.keys import POLICIES, QueueKeys
+from delayq.store.keys import AUDIT, POLICIES, QueueKeys
 
 __all__ = ["ANY", "Applied", "Change", "PoliciesSet", "apply_policies", "policies", "set_policies"]
 
@@ -41,13 +41,13 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 def set_policies(
-    changes: Sequence[Change], *, maker: str, seen: int | None = None, beyond: str = "", now: Now = ""
+    changes: Sequence[Change], *, maker: str, seen: int | None = None, beyond: str = "", entry: str = "", now: Now = ""
 ) -> Command[PoliciesSet | None]:
     """Make changes under a new version; None if not all stands there that has to, or the version is not the one `seen`.
 
-    `maker` is 10 digits of this process. The version is later than `beyond` in any case.
+    `maker` is 10 digits of this process. The version is later than `beyond` in any case. `entry` is for the audit.
     """
-    args: list[Arg] = [now, maker, "" if seen is None else seen, beyond]
+    args: list[Arg] = [now, maker, "" if seen is None else seen, beyond, entry]
     for one in changes:
         args += (one.field, one.before, one.value)
 
@@ -57,7 +57,7 @@ def set_policies(
         since = tuple(number(one) if one else None for one in reply[3:])
         return PoliciesSet(reply[1].decode(), reply[2] == b"1", since)
 
-    return Command("set_policies", (POLICIES,), args, read)
+    return Command("set_policies", (POLICIES, AUDIT), args, read)
 
 
 def policies() -> Command[Mapping[str, str]]:

@@ -34,7 +34,8 @@ __all__ = [
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an id; `record` and `due` are None once it has ended, `attempts` counts failed ones.
 
-    For a dead letter, `reason` says why and `ended` when it was buried; for an ended one `ended` is when. For a parked
+    For a dead letter, `reason` says why and `ended` when it was buried; for an ended one `ended` is when, and `ended_by`
+    who did it by hand, if that was written down. For a parked
     one `reason` says what it waits for, and `next_probe` when its target is tried next, if the workers tell.
     """
 
@@ -46,6 +47,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     reason: str | None = None
     ended: int | None = None
+    ended_by: str | None = None
     next_probe: int | None = None
 
 
@@ -208,9 +210,9 @@ def _read_stats(number: int, reply: list[Any]) -> QueueStats:
     )
 
 
-def write_off(keys: QueueKeys) -> Command[int]:
+def write_off(keys: QueueKeys, *, entry: str = "") -> Command[int]:
     """Accept that messages are missing: how many (below 0: that more are there than were scheduled)."""
-    return Command("write_off", (keys.state, keys.pool), ENDS, int)
+    return Command("write_off", (keys.state, keys.pool, keys.audit), (entry, *ENDS), int)
 
 
 def stats(keys: QueueKeys, *, now: Now = "") -> Command[QueueStats]:

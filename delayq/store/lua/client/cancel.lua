@@ -1,7 +1,8 @@
 -- Cancel messages. 'cancelled' is certain: never pulled, never in flight before, not due yet, or held by a pause since before
 -- it was due. Anything else that was pending is removed too, but says 'in_flight': it may be or have been forwarded.
--- KEYS: state queue pool attempts keys final dead
--- ARGV: now, window of final, most in final, then the ids (see include/rights); the deadline (see include/deadline)
+-- KEYS: state queue pool attempts keys final dead audit
+-- ARGV: now, window of final, most in final, entry (see include/audit) or '', then the ids (see include/rights); the deadline
+--       (see include/deadline)
 -- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'discarded' | 'not_found' of each; 'moved' if it is not here and the
 --          queue is closed: ask the next layout
 -- @flags allow-oom
@@ -9,9 +10,10 @@
 -- @empties
 -- @include clock deadline record index rights final forget glob life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local index, final, dead = KEYS[5], KEYS[6], KEYS[7]
+local index, final, dead, audit = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local now = clock(ARGV[1])
-local window, most_final = tonumber(ARGV[2]), tonumber(ARGV[3])
+local window, most_final, entry = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local noted = entry ~= '' and {}
 local floor, paused = floor_of_certainty(state, now)
 local by_both = earlier(state, now)
 
@@ -36,13 +38,19 @@ local function cancel(id)
     redis.call('ZREM', index, unpack(members))
   end
   redis.call('ZADD', final, ended(by_both, certain and CANCELLED or CANCELLED_IN_FLIGHT), id)
+  if noted then
+    -- @include note
+  end
   redis.call('HINCRBY', state, certain and 'cancelled' or 'cancelled_in_flight', 1)
   return certain and 'cancelled' or 'in_flight'
 end
 
 local answer = {}
-for i, id in ipairs(allowed_ids(pool, 4)) do
+for i, id in ipairs(allowed_ids(pool, 5)) do
   answer[i] = cancel(id)
 end
 forget_over(final, index, most_final)
+if noted and #noted > 0 then
+  -- @include audit
+end
 return answer

@@ -1,17 +1,19 @@
 -- Delete dead letters for good.
--- KEYS: state pool attempts keys dead reasons final
--- ARGV: now, window of final, most in final, then the ids (see include/rights); the deadline (see include/deadline)
+-- KEYS: state pool attempts keys dead reasons final audit
+-- ARGV: now, window of final, most in final, entry (see include/audit) or '', then the ids (see include/rights); the deadline (see
+--       include/deadline)
 -- Returns: 1 (now, or by the same call before) | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each
 -- @flags allow-oom
 -- @promise
 -- @empties
 -- @include clock deadline record index rights final forget closed
 local state, pool, attempts, index = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local dead, reasons, final = KEYS[5], KEYS[6], KEYS[7]
+local dead, reasons, final, audit = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local now = earlier(state, clock(ARGV[1]))
-local window = tonumber(ARGV[2])
+local window, entry = tonumber(ARGV[2]), ARGV[4]
+local noted = entry ~= '' and {}
 local answer = {}
-for i, id in ipairs(allowed_ids(pool, 4)) do
+for i, id in ipairs(allowed_ids(pool, 5)) do
   local removed = redis.call('ZREM', dead, id)
   if removed == 1 then
     local record = redis.call('HGET', pool, id)
@@ -24,6 +26,10 @@ for i, id in ipairs(allowed_ids(pool, 4)) do
     redis.call('HDEL', reasons, id)
     redis.call('ZADD', final, ended(now, DISCARDED), id)
     redis.call('HINCRBY', state, 'discarded', 1)
+    if noted then
+      record = record or ''
+      -- @include note
+    end
   elseif redis.call('HEXISTS', pool, id) == 0 then
     if ending(redis.call('ZSCORE', final, id), now, window) == DISCARDED then
       removed = 1
@@ -34,4 +40,7 @@ for i, id in ipairs(allowed_ids(pool, 4)) do
   answer[i] = removed
 end
 forget_over(final, index, tonumber(ARGV[3]))
+if noted and #noted > 0 then
+  -- @include audit
+end
 return answer

@@ -1,15 +1,16 @@
 -- Put dead letters back into the queue, due now: a new generation and no attempts yet, but exposed all the same,
 -- because they were in flight before.
--- KEYS: state queue pool attempts dead reasons
--- ARGV: now, wake channel, then the ids (see include/rights); the deadline (see include/deadline)
+-- KEYS: state queue pool attempts dead reasons audit
+-- ARGV: now, wake channel, entry (see include/audit) or '', then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 'scheduled' (now, or before, if it was not tried since) | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed
 -- @promise
 -- @include clock deadline record rights generation wake closed
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local now = clock(ARGV[1])
+local audit, now, entry = KEYS[7], clock(ARGV[1]), ARGV[3]
+local noted = entry ~= '' and {}
 local generation
 local answer = {}
-for _, id in ipairs(allowed_ids(pool, 3)) do
+for _, id in ipairs(allowed_ids(pool, 4)) do
   local record = redis.call('ZSCORE', dead, id) and redis.call('HGET', pool, id)
   if not record then
     local here = redis.call('HEXISTS', pool, id) == 1
@@ -33,10 +34,16 @@ for _, id in ipairs(allowed_ids(pool, 3)) do
     redis.call('ZADD', queue, digits(now), ticket_of(id, record))
     redis.call('ZREM', dead, id)
     redis.call('HDEL', reasons, id)
+    if noted then
+      -- @include note
+    end
     answer[#answer + 1] = 'scheduled'
   end
 end
 if generation then
   wake(state, ARGV[2], now, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
+end
+if noted and #noted > 0 then
+  -- @include audit
 end
 return answer

@@ -1,16 +1,16 @@
 -- Give a message another due, only where cancelling it would be certain: a new generation, so that nothing which
 -- still holds the old one can settle it.
--- KEYS: state queue pool attempts final dead
--- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), spec ('a' or 'r', ms), then the id
---       (see include/rights); the deadline (see include/deadline)
+-- KEYS: state queue pool attempts final dead audit
+-- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), spec ('a' or 'r', ms), entry (see
+--       include/audit) or '', then the id (see include/rights); the deadline (see include/deadline)
 -- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' |
 --          'discarded' | 'not_found' | 'invalid'} or {'moved'}: the queue is closed and does not have it, ask the next layout
 -- @promise
 -- @include clock deadline record rights generation wake final glob life closed
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
-local spec = ARGV[5]
-local id = allowed_ids(pool, 6)[1]
+local spec, audit, entry = ARGV[5], KEYS[7], ARGV[6]
+local id = allowed_ids(pool, 7)[1]
 local due = tonumber(string.sub(spec, 2))
 if due and string.byte(spec) == 114 then
   due = now + due
@@ -48,4 +48,9 @@ redis.call('HSET', pool, id, record)
 redis.call('ZADD', queue, digits(due), ticket_of(id, record))
 redis.call('HINCRBY', state, 'rescheduled', 1)
 wake(state, ARGV[2], due, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
+if entry ~= '' then
+  local noted = {}
+  -- @include note
+  -- @include audit
+end
 return { 'scheduled', digits(due) }

@@ -1,22 +1,22 @@
 -- Change policies and pauses, all at once and under a version later than any before. What stands there as it is wanted is no
 -- change, so the same call again changes nothing. A version is 10 digits that count, a '.', and 10 of who made it.
--- KEYS: policies
+-- KEYS: policies audit
 -- ARGV: now, who makes the version (10 digits), the number of the version that the caller has seen ('' = any), a version
---       to get beyond ('' = none), then of each change: its field, what has to stand there ('' = nothing, '*' = whatever
+--       to get beyond ('' = none), entry (see include/audit) or '', then of each change: its field, what has to stand there ('' = nothing, '*' = whatever
 --       does), what is to stand there ('' = nothing); the deadline (see include/deadline)
 -- Returns: {'ok', or 'stale' if somebody else changed it, the version now, '1' if this call made it,
 --          then of each change: since when (ms) it stands there, '' if nothing does}
 -- @flags allow-oom
 -- @promise
 -- @include clock deadline
-local policies = KEYS[1]
+local policies, audit, entry = KEYS[1], KEYS[2], ARGV[5]
 local now = clock(ARGV[1])
 local version = redis.call('HGET', policies, 'version') or ''
 local number = tonumber(string.sub(version, 1, 10)) or 0
 local answer, changes = { 'ok', version, '0' }, {}
 local stale = ARGV[3] ~= '' and tonumber(ARGV[3]) ~= number
 local refused = false
-for i = 5, #ARGV, 3 do
+for i = 6, #ARGV, 3 do
   local stored = redis.call('HGET', policies, ARGV[i]) or ''
   local since, value = string.match(stored, '^(%d+) (.*)$')
   if (value or '') == ARGV[i + 2] then
@@ -40,6 +40,13 @@ if #changes > 0 or ARGV[4] > version then
     else
       redis.call('HSET', policies, ARGV[i], digits(now) .. ' ' .. ARGV[i + 2])
     end
+  end
+  if entry ~= '' and #changes > 0 then
+    local noted = {}
+    for n, i in ipairs(changes) do
+      noted[n] = ARGV[i] .. ' ' .. ARGV[i + 2]
+    end
+    -- @include audit
   end
 end
 return answer

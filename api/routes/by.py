@@ -1,0 +1,65 @@
+"""Who changes something by hand, and why: what the audit is told of a request, and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from api.asgi import Request
+from api.service import Service
+from api.wire.problems import Problem
+from delayq.client.audit import By
+
+__all__ = ["by_application", "by_hand", "tell"]
+
+#: Whom the audit names where the API takes no keys.
+ANYBODY = "anybody"
+#: Ids in one event of the log.
+MOST = 500
+log = structlog.get_logger("api")
+
+
+def by_hand(request: Request, reason: str | None = None) -> By:
+    """Of what people do. The reason is that of the body, or of the header Delayq-Reason; raises Problem, InvalidMessage."""
+    key = request.caller.key
+    client = request.scope.get("client")
+    by = By(
+        actor=ANYBODY if key is None else key.name,
+        key="" if key is None else key.id,
+        address=client[0] if client else "",
+        reason=_header(request) if reason is None else reason,
+    )
+    by.check()
+    return by
+
+
+def by_application(request: Request, reason: str | None = None) -> By | None:
+    """Of what applications do all day: nobody, unless the key says that it is to be written down."""
+    key = request.caller.key
+    return by_hand(request, reason) if key is not None and key.audit else None
+
+
+def _header(request: Request) -> str:
+    found = [value for name, value in request.scope["headers"] if name == b"delayq-reason"]
+    try:
+        return found[0].decode() if found else ""
+    except UnicodeDecodeError:
+        raise Problem("invalid", "Delayq-Reason: is not UTF-8.", field="Delayq-Reason") from None
+
+
+def tell(service: Service, by: By | None, action: str, ids: Iterable[str]) -> None:
+    """Log what was changed, for those who ship logs."""
+    changed = list(ids)
+    if by is not None and changed:
+        service.metrics.audited += 1
+        log.info(
+            "audit",
+            actor=by.actor,
+            key=by.key,
+            address=by.address,
+            action=action,
+            reason=by.reason,
+            ids=changed[:MOST],
+            count=len(changed),
+        )

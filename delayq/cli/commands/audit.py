@@ -1,0 +1,59 @@
+"""audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from msgspec import UNSET
+
+from delayq.cli.options import AsJson, RedisUrl, connect, moment, option
+from delayq.store import commands
+from delayq.text.answers import AuditEntryOut, audit_out
+from delayq.text.output import Output, say
+
+__all__ = ["audit"]
+
+
+def audit(
+    id: Annotated[str, option("--id", metavar="ID", help="What was done to this message.")] = "",
+    key: Annotated[str, option("--key", metavar="KEY", help="To messages with this business key.")] = "",
+    topic: Annotated[str, option("--topic", metavar="PATTERN", help="To messages of these topics: * and ?.")] = "",
+    actor: Annotated[str, option("--actor", metavar="NAME", help="By whom: a name, or the id of a key.")] = "",
+    action: Annotated[str, option("--action", metavar="ACTION", help="Such as cancel or redrive.")] = "",
+    since: Annotated[
+        str | None, option("--since", metavar="TIME", help="Since then: a date, Unix ms, or '2h'.")
+    ] = None,
+    until: Annotated[str | None, option("--until", metavar="TIME", help="Before then.")] = None,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")] = 100,
+    page_token: Annotated[
+        str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")
+    ] = None,
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Print who changed what by hand, the newest first."""
+    wanted: dict[str, Any] = {"id": id, "key": key, "topic": topic, "actor": actor, "action": action}
+    with connect(redis_url) as client:
+        now = client.store.run(commands.redis_now())
+        wanted |= {"since": moment("--since", since, now), "until": moment("--until", until, now)}
+        page = client.audit(limit, page_token, **wanted)
+    answer = audit_out(page, page.next_token)
+    if json:
+        Output().json(answer)
+        return 0
+    if answer.entries:
+        Output().table(("time", "actor", "action", "what", "reason"), map(_row, answer.entries))
+    else:
+        say("nothing of the kind was written down.")
+    if answer.next_page_token is not None:
+        say(f"there may be more: --page-token {answer.next_page_token}")
+    return 0
+
+
+def _row(entry: AuditEntryOut) -> Sequence[object]:
+    what: str | None = entry.detail or None
+    if entry.messages is not UNSET:
+        what = entry.messages[0].id if len(entry.messages) == 1 else f"{len(entry.messages)} messages"
+    return entry.time, entry.actor, entry.action, what, entry.reason or None

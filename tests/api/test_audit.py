@@ -1,0 +1,130 @@
+"""Who changed what by hand, as the API writes it down and tells it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from structlog.testing import capture_logs
+
+from delayq.config import Settings
+from tests.api.conftest import HOUR, Serving, Worker, assert_refused
+from tests.support.keys import KeyFile
+
+Headers = dict[str, str]
+
+
+class Door:
+    """An API with keys: `boss` for everything; `shop` on orders, whose cancels are written down; `press` on news."""
+
+    def __init__(self, api: httpx2.AsyncClient, keys: KeyFile) -> None:
+        self.api = api
+        self.keys = keys
+
+    async def ask(self, name: str, method: str, path: str, body: Any = None, **headers: str) -> httpx2.Response:
+        known = {"authorization": f"Bearer {self.keys.texts[name]}"} | headers
+        return await self.api.request(method, path, json=body, headers=known)
+
+    async def schedule(self, id: str, topic: str, delay: int = HOUR) -> None:
+        body = {"topic": topic, "delayTime": delay, "id": id, "keys": [f"key-{id}"]}
+        assert (await self.ask("boss", "POST", "/v1/messages", body)).status_code == 201
+
+    async def audit(self, name: str, query: str = "") -> list[dict[str, Any]]:
+        answer = await self.ask(name, "GET", f"/v1/audit{query}")
+        assert answer.status_code == 200, answer.text
+        entries: list[dict[str, Any]] = answer.json()["entries"]
+        return entries
+
+
+@pytest.fixture
+async def door(settings: Settings, asgi: Serving, tmp_path: Path) -> AsyncIterator[Door]:
+    keys = KeyFile(tmp_path / "keys.yaml")
+    keys.add("boss")
+    keys.add("shop", {"orders.*": ["schedule", "cancel", "read", "admin"]}, audit=True)
+    keys.add("press", {"news": ["schedule", "cancel", "read", "admin"]})
+    async with asgi(keys.settings(settings)) as api:
+        yield Door(api, keys)
+
+
+def told(entries: list[dict[str, Any]]) -> list[tuple[str, str, list[str]]]:
+    return [(one["actor"], one["action"], [m["id"] for m in one["messages"]]) for one in entries]
+
+
+async def test_what_is_done_by_hand_is_written_down_and_what_applications_do_only_if_their_key_says_so(
+    door: Door, worker: Worker
+) -> None:
+    for id, topic in (("a", "orders.x"), ("b", "orders.x"), ("c", "news"), ("d", "news")):
+        await door.schedule(id, topic)
+    await door.schedule("dead", "news", 0)
+    worker.bury("dead")
+    with capture_logs() as logs:
+        await door.ask("shop", "DELETE", "/v1/messages/a", **{"delayq-reason": "gone"})
+        await door.ask("shop", "POST", "/v1/messages:cancel", {"keys": ["key-b"], "reason": "gone, too"})
+        await door.ask("shop", "DELETE", "/v1/messages/a")  # nothing is left to do
+        await door.ask("press", "DELETE", "/v1/messages/c")
+        await door.ask("press", "PATCH", "/v1/messages/d", {"delayTime": HOUR})
+        await door.ask("press", "POST", "/v1/dead-letters:redrive", {"ids": ["dead", "nobody"]})
+    worker.bury("dead")
+    await door.ask("boss", "DELETE", "/v1/dead-letters/dead")
+    entries = await door.audit("boss")
+    assert told(entries) == [
+        ("boss", "discard", ["dead"]),
+        ("press", "redrive", ["dead"]),
+        ("shop", "cancel", ["b"]),
+        ("shop", "cancel", ["a"]),
+    ]
+    assert [one.get("reason", "") for one in entries] == ["", "", "gone, too", "gone"]
+    assert entries[-1]["key"] == door.keys.keys[1].id
+    assert entries[-1]["messages"] == [{"id": "a", "topic": "orders.x", "keys": ["key-a"]}]
+    events = [(one["actor"], one["action"], one["ids"]) for one in logs if one["event"] == "audit"]
+    assert events == [
+        ("shop", "cancel", ["a"]),
+        ("shop", "cancel", ["b"]),
+        ("press", "redrive", ["dead"]),
+    ]
+    samples = (await door.ask("boss", "GET", "/metrics")).text
+    assert "delayq_audit_entries_total 4.0" in samples
+
+
+async def test_a_key_sees_what_concerns_topics_that_it_reads(door: Door, worker: Worker) -> None:
+    for id, topic in (("a", "orders.x"), ("c", "news")):
+        await door.schedule(id, topic, 0)
+        worker.bury(id)
+    await door.ask("boss", "POST", "/v1/dead-letters:redrive", {"ids": ["a", "c"]})
+    await door.ask("boss", "GET", "/v1/stats")
+    assert sorted(id for _, _, ids in told(await door.audit("boss")) for id in ids) == ["a", "c"]
+    assert told(await door.audit("shop")) == [("boss", "redrive", ["a"])]
+    page = (await door.ask("press", "GET", "/v1/audit?limit=1")).json()
+    assert [one["messages"][0]["id"] for one in page["entries"]] == ["c"]
+    for query in ("?id=c", "?key=key-c", "?topic=n*", "?topic=news&actor=boss&action=redrive&from=0"):
+        assert told(await door.audit("boss", query)) == [("boss", "redrive", ["c"])]
+    assert await door.audit("boss", "?to=1000") == []
+    token = page["nextPageToken"] or "x"
+    assert_refused(await door.ask("press", "GET", f"/v1/audit?pageToken={token[:-1]}A"))
+
+
+async def test_who_cancelled_a_message_is_told_with_it(door: Door) -> None:
+    await door.schedule("a", "orders.x")
+    await door.schedule("b", "orders.x")
+    await door.ask("shop", "DELETE", "/v1/messages/a")
+    await door.ask("boss", "DELETE", "/v1/messages/b")
+    ended = [(await door.ask("boss", "GET", f"/v1/messages/{id}")).json() for id in "ab"]
+    assert [one["state"] for one in ended] == ["cancelled", "cancelled"]
+    assert [one.get("endedBy") for one in ended] == ["shop", None]
+
+
+@pytest.mark.parametrize("reason", ["x" * 201, "two\nlines"])
+async def test_a_reason_is_a_line(door: Door, reason: str) -> None:
+    body = {"ids": ["a"], "reason": reason}
+    assert assert_refused(await door.ask("shop", "POST", "/v1/messages:cancel", body))["field"] == "reason"
+
+
+async def test_without_keys_what_is_done_by_hand_is_anybody_s(api: httpx2.AsyncClient, worker: Worker) -> None:
+    await api.post("/v1/messages", json={"topic": "orders", "delayTime": 0, "id": "a"})
+    worker.bury("a")
+    await api.post("/v1/dead-letters:redrive", json={"ids": ["a"]}, headers={b"delayq-reason": "naïve".encode()})
+    (entry,) = (await api.get("/v1/audit")).json()["entries"]
+    assert (entry["actor"], entry["reason"]) == ("anybody", "naïve")

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+
+from tests.cli.conftest import Cli, Given
+
+
+def test_every_change_by_a_command_is_written_down(cli: Cli, given: Given) -> None:
+    for id in ("a", "b", "c"):
+        given.scheduled(id, keys=("k",))
+    for id in ("d", "e"):
+        given.dead_letter(id)
+    assert cli("cancel", "a", "--reason", "no longer wanted").code == 0
+    assert cli("cancel", "--key", "k").code == 0
+    cli("dead-letters", "redrive", "d")
+    cli("dead-letters", "discard", "e")
+    cli("era", "bump", "--yes", "--reason", "ZooKeeper was wiped")
+    entries = json.loads(cli("audit", "--json").out)["entries"]
+    told = sorted((one["action"], tuple(m["id"] for m in one.get("messages", ()))) for one in entries)
+    assert told == [
+        ("cancel", ("a",)),
+        ("cancel", ("b",)),
+        ("cancel", ("c",)),
+        ("discard", ("e",)),
+        ("era-bump", ()),
+        ("redrive", ("d",)),
+    ]
+    assert {one["actor"] for one in entries} == {json.loads(cli("me", "--json").out)["name"]}
+    (row,) = cli("audit", "--id", "a").rows
+    assert row[2:] == ["cancel", "a", "no longer wanted"]
+    (row,) = cli("audit", "--action", "era-bump", "--since", "1h").rows
+    assert row[2:] == ["era-bump", "0 1", "ZooKeeper was wiped"]
+    assert cli("get", "a").out.endswith(f"{row[1]}\n")
+
+
+def test_pages_and_nothing(cli: Cli, given: Given) -> None:
+    assert cli("audit").sentence() == "nothing of the kind was written down."
+    for id in ("a", "b"):
+        given.scheduled(id)
+        cli("cancel", id)
+    ran = cli("audit", "--limit", "1")
+    token = ran.err.split()[-1]
+    assert [row[3] for row in ran.rows + cli("audit", "--page-token", token).rows] == ["b", "a"]
+
+
+def test_a_reason_that_is_too_long_is_refused(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    assert "at most 200" in cli("cancel", "a", "--reason", "x" * 201).refused()
+
+
+def test_repair_and_reshard_are_written_down(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    queue = given.queue_of("a")
+    given.admin.delete(f"delayq:{{{queue}}}:queue")
+    cli("doctor", "--repair")
+    cli("reshard", "--queues", "32", "--reason", "more")
+    entries = json.loads(cli("audit", "--json", "--limit", "1000").out)["entries"]
+    actions = [one["action"] for one in entries]
+    assert (actions.count("repair"), actions.count("reshard")) == (1, 17)
+    assert [one["detail"] for one in entries if "queue" not in one] == ["16 32@16"]

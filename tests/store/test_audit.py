@@ -1,0 +1,122 @@
+"""What is changed by hand is written down by the script that changes it: both, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from delayq.client.audit import By, entry_of
+from delayq.store import commands
+from delayq.store.commands import Audited, Change, Command, Retention
+from delayq.store.keys import AUDIT, Layout
+from tests.support.queues import Queue, row
+
+RETENTION = Retention(audit_most=1_000, audit_window=60_000)
+ENTRY = entry_of(By(actor="shop", key="5f3a", address="10.0.0.5", reason="a test"), "test", RETENTION)
+NOW = 20_000
+
+
+def entries(q: Queue, stream: str = "") -> list[Audited]:
+    return q.run(commands.audited(stream or q.keys.audit, 100))
+
+
+def dead(q: Queue) -> None:
+    q.given(row("a", at=NOW, topic="orders", keys=("k1", "k2")), row("b", at=NOW))
+    q.bury(*q.take(now=NOW))
+
+
+def pending(q: Queue) -> None:
+    q.given(row("a", at=90_000, topic="orders", keys=("k1", "k2")))
+
+
+def without_tickets(q: Queue) -> None:
+    pending(q)
+    q.admin.delete(q.keys.queue)
+
+
+#: Each script that changes messages, on an `a` that it changes and an `x` that nobody knows.
+CHANGES: dict[str, tuple[Callable[[Queue], None], Callable[[Queue, str], Command[Any]]]] = {
+    "cancel": (pending, lambda q, entry: commands.cancel(q.keys, ["x", "a"], entry=entry, now=q.now)),
+    "reschedule": (pending, lambda q, entry: commands.reschedule(q.keys, "a", "a95000", entry=entry, now=q.now)),
+    "redrive": (dead, lambda q, entry: commands.redrive(q.keys, ["x", "a"], entry=entry, now=NOW)),
+    "discard": (dead, lambda q, entry: commands.discard(q.keys, ["a", "x"], entry=entry, now=NOW)),
+    "repair": (without_tickets, lambda q, entry: commands.repair(q.keys, [], "0", entry=entry, now=NOW)),
+}
+each = pytest.mark.parametrize("name", CHANGES)
+
+
+@each
+def test_a_change_is_written_down_once_with_what_it_really_changed(q: Queue, name: str) -> None:
+    prepare, call = CHANGES[name]
+    prepare(q)
+    command = call(q, ENTRY)
+    q.run(command)
+    (entry,) = entries(q)
+    assert (entry.actor, entry.key, entry.address, entry.action, entry.reason) == (
+        "shop", "5f3a", "10.0.0.5", "test", "a test",
+    )  # fmt: skip
+    assert [(one.id, one.topic, one.keys) for one in entry.messages] == [("a", "orders", ("k1", "k2"))]
+    assert 0 < q.admin.pttl(q.keys.audit) <= 60_000
+    q.run(command)  # whose reply was lost, perhaps
+    assert len(entries(q)) == 1
+
+
+@each
+def test_without_an_entry_nothing_is_written_down(q: Queue, name: str) -> None:
+    prepare, call = CHANGES[name]
+    prepare(q)
+    q.run(call(q, ""))
+    assert not q.admin.exists(q.keys.audit)
+
+
+@each
+def test_what_changes_nothing_is_not_written_down(q: Queue, name: str) -> None:
+    q.run(CHANGES[name][1](q, ENTRY))
+    assert not q.admin.exists(q.keys.audit)
+
+
+def test_what_cannot_be_read_is_written_down_by_its_id(q: Queue) -> None:
+    dead(q)
+    q.admin.hset(q.keys.pool, "a", "garbled")
+    q.run(commands.discard(q.keys, ["a"], entry=ENTRY, now=NOW))
+    q.admin.xadd(q.keys.audit, {"by": "by hand"})
+    by_hand, entry = entries(q)
+    assert [(one.id, one.topic) for one in entry.messages] == [("a", "")]
+    assert (by_hand.actor, by_hand.messages) == ("", ())
+
+
+def test_reserved_keys_are_nobody_s_business(q: Queue) -> None:
+    q.given(row("a", at=90_000, keys=("k1",), reserved=("delayq:from:shop",)))
+    q.run(commands.cancel(q.keys, ["a"], entry=ENTRY, now=q.now))
+    assert entries(q)[0].messages[0].keys == ("k1",)
+
+
+def test_only_so_many_entries_are_kept(q: Queue) -> None:
+    few = entry_of(By(actor="shop"), "test", Retention(audit_most=100))
+    for number in range(400):
+        q.given(row(f"m{number}", at=90_000))
+        q.run(commands.cancel(q.keys, [f"m{number}"], entry=few, now=q.now))
+    assert 100 <= q.admin.xlen(q.keys.audit) < 300
+
+
+def test_what_concerns_the_whole_is_written_down_with_what_it_became(q: Queue) -> None:
+    q.run(commands.layout(16))
+    q.run(commands.bump_era(4, entry=ENTRY))
+    q.run(commands.set_layouts((Layout(16),), (Layout(16), Layout(64, 16)), entry=ENTRY))
+    q.run(commands.set_layouts((Layout(16),), (Layout(16), Layout(32, 16)), entry=ENTRY))  # too late
+    pause = [Change("pause:orders.*", '{"reason":"down"}')]
+    for _ in range(2):
+        q.run(commands.set_policies(pause, maker="0000000001", entry=ENTRY))
+    assert [one.detail for one in reversed(entries(q, AUDIT))] == [
+        "0 5",
+        "16 64@16",
+        'pause:orders.* {"reason":"down"}',
+    ]
+    pending(q)
+    for _ in range(2):
+        q.run(commands.close(q.keys, entry=ENTRY))
+    q.admin.hdel(q.keys.pool, "a")
+    q.run(commands.write_off(q.keys, entry=ENTRY))
+    assert [one.detail for one in reversed(entries(q))] == ["closed", "1"]
