@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreFull,
         StoreUnavailable,
+        TooManyPending,
     )
     from delayq.message import Message, State
     from delayq.store.commands.searching import Filter
@@ -48,6 +49,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
+    "TooManyPending",
     "parse_duration",
     "parse_instant",
 ]
@@ -76,6 +78,7 @@ _PLACES = {
     "StoreError": "delayq.errors",
     "StoreFull": "delayq.errors",
     "StoreUnavailable": "delayq.errors",
+    "TooManyPending": "delayq.errors",
     "parse_duration": "delayq.times",
     "parse_instant": "delayq.times",
 }

@@ -7,7 +7,7 @@ A record (offsets from 0; numbers big-endian; the Lua scripts slice it by the sa
     20   1  mark             '0' + 1 if moved (the due first asked for follows the body)
                                  + 2 if its id is remembered when it is forwarded
     21   1  flags            1 relative due · 2 has an ordering key · 4 has expireAfter · 8 has reserved keys
-                             16 body is bytes · 32 body is JSON (neither: a string)
+                             16 body is bytes · 32 body is JSON (neither: a string) · 64 expireAfter is a policy's
     22   4  lengths, 1 byte each: topic, tags, ordering key, options
     26   2  length of keys
     28   3  length of properties
@@ -18,14 +18,14 @@ A record (offsets from 0; numbers big-endian; the Lua scripts slice it by the sa
      …  13  only if moved: the due first asked for
 
 What follows the mark is the *content*: two calls with the same content and due are the same call, whatever their property
-`traceparent` and their reserved keys say.
+`traceparent`, their reserved keys and the expireAfter of a policy say.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha1
 from struct import Struct
@@ -46,12 +46,16 @@ __all__ = [
     "due_head",
     "encode",
     "record_length",
+    "topic_and_tags",
+    "with_policy",
 ]
 
-RELATIVE, KEYED, EXPIRES, COUNTED, BODY_BYTES, BODY_JSON = 1, 2, 4, 8, 16, 32
+RELATIVE, KEYED, EXPIRES, COUNTED, BODY_BYTES, BODY_JSON, BY_POLICY = 1, 2, 4, 8, 16, 32, 64
 
 #: The mark that a client gives: the script puts another one there.
 UNMARKED: Final = b"0"
+#: The mark of one whose due a policy has spread: that which was asked for stands behind the content.
+SPREAD: Final = b"1"
 _DUE_HEAD: Final = b"%013d" + UNMARKED
 DUE_HEAD_LENGTH: Final = 14
 #: How long the length of a body is.
@@ -64,12 +68,14 @@ HEADER: Final = 35
 DUE_DIGITS: Final = 13
 
 _LENGTHS = Struct(">BBBBBHBHI")
+#: Where the fields begin in what is sent of a message.
+_FIELDS: Final = DUE_HEAD_LENGTH + _LENGTHS.size
 _HEADER = Struct(">7s13scBBBBBHBHI")
 _TWO = Struct(">H")
 _TRACEPARENT: Final = TRACEPARENT.encode()
 _RESERVED: Final = RESERVED.encode()
 _OPTIONS: Final = re.compile(rb"(\d*),(\d*)")
-_ALL_FLAGS: Final = RELATIVE | KEYED | EXPIRES | COUNTED | BODY_BYTES | BODY_JSON
+_ALL_FLAGS: Final = RELATIVE | KEYED | EXPIRES | COUNTED | BODY_BYTES | BODY_JSON | BY_POLICY
 
 
 class CorruptRecord(Exception):
@@ -131,6 +137,41 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
         len(payload),
     )
     return b"".join((head, lengths, topic, tags, ordering_key, options, keys, properties, payload))
+
+
+def topic_and_tags(body: bytes) -> tuple[str, str]:
+    """Of a message that was encoded behind a `due_head`."""
+    topic_end = _FIELDS + body[DUE_HEAD_LENGTH + 1]
+    tags_end = topic_end + body[DUE_HEAD_LENGTH + 2]
+    return body[_FIELDS:topic_end].decode(), body[topic_end:tags_end].decode()
+
+
+def with_policy(body: bytes, reserved: Iterable[str], expire_after: int | None, spread: int = 0) -> bytes:
+    """What is sent of an encoded message that a policy covers: with more reserved keys, with an expireAfter if it has none of
+    its own, and due so many ms later.
+    """
+    flags, topic, tags, ordering, options, keys, high, low, size = _LENGTHS.unpack_from(body, DUE_HEAD_LENGTH)
+    options_at = _FIELDS + topic + tags + ordering
+    keys_at, keys_end = options_at + options, options_at + options + keys
+    words, limits = [body[keys_at:keys_end]] if keys else [], body[options_at:keys_at]
+    for key in reserved:
+        words.append(key.encode())
+        flags |= COUNTED
+    if expire_after is not None and not flags & EXPIRES:
+        limits = (limits or b",") + b"%d" % expire_after
+        flags |= EXPIRES | BY_POLICY
+    told, asked = b" ".join(words), body[:DUE_DIGITS]
+    due = b"%013d" % (int(asked) + spread)
+    moved = bool(spread) and not flags & RELATIVE
+    lengths = _LENGTHS.pack(flags, topic, tags, ordering, len(limits), len(told), high, low, size)
+    head = due + (SPREAD if moved else UNMARKED) + lengths + body[_FIELDS:options_at]
+    return head + limits + told + body[keys_end:] + (asked if moved else b"")
+
+
+def _own_options(options: bytes) -> bytes:
+    """Without the expireAfter."""
+    attempts, comma, _ = options.partition(b",")
+    return attempts + comma if attempts else b""
 
 
 def record_length(content: bytes) -> int:
@@ -381,8 +422,8 @@ class Record:
     def call(self) -> bytes:
         """What two calls have in common that are the same call, but for the due.
 
-        That is the content without the trace that it was scheduled in and the reserved keys, and without the lengths of keys
-        and properties.
+        That is the content without the trace that it was scheduled in, the reserved keys and the expireAfter of a policy, and
+        without the lengths of keys and properties.
         """
         raw, keys_end, properties_end = self._raw, self._keys_end, self._properties_end
         properties = raw[keys_end:properties_end]
@@ -392,8 +433,12 @@ class Record:
             kept = [text for pair in pairs if pair[0] != _TRACEPARENT for text in pair]
             properties = b"".join([part for text in kept for part in (_TWO.pack(len(text)), text)])
         body = raw[properties_end : self._body_end]
-        head = raw[CONTENT + 1 : _KEYS_LENGTH] + raw[_BODY_LENGTH : self._options_end]
-        return bytes((self.flags & ~COUNTED,)) + head + self._own_keys() + properties + body
+        flags, options = self.flags & ~COUNTED, raw[self._ordering_end : self._options_end]
+        if flags & BY_POLICY:
+            flags, options = flags & ~(BY_POLICY | EXPIRES), _own_options(options)
+        lengths = bytes((flags, *raw[CONTENT + 1 : CONTENT + 4], len(options)))
+        head = lengths + raw[_BODY_LENGTH : self._ordering_end] + options
+        return head + self._own_keys() + properties + body
 
     @property
     def keyed(self) -> bool:
@@ -419,5 +464,5 @@ class Record:
             id=id,
             ordering_key=self.ordering_key,
             max_attempts=self.max_attempts,
-            expire_after=self.expire_after,
+            expire_after=None if self.flags & BY_POLICY else self.expire_after,
         )

@@ -17,6 +17,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
+    "TooManyPending",
 ]
 
 
@@ -27,6 +28,7 @@ class DelayqError(Exception):
     ├── InvalidMessage      a field of a message (or of a request) is wrong
     ├── Conflict            the id is taken by another message, or was cancelled
     ├── PastDue             its time had passed, and the caller did not want it then
+    ├── TooManyPending      its topic has as many messages as a policy lets it have
     ├── ConfigError         a setting is wrong
     │   └── MissingExtra    a package that an option needs is not installed
     ├── LayoutMismatch      this process and the Redis disagree about the layout
@@ -81,6 +83,15 @@ class PastDue(DelayqError):
     def __init__(self, id: str) -> None:
         super().__init__(f"id {id}: its due has passed")
         self.id = id
+
+
+class TooManyPending(DelayqError):
+    """A policy lets this topic have only so many messages, dead letters included. Nothing was scheduled."""
+
+    def __init__(self, id: str, topic: str, pending: int) -> None:
+        super().__init__(f"at most {pending:,} messages of the topic {topic} may be waiting or be dead letters")
+        self.id = id
+        self.topic = topic
 
 
 class ConfigError(DelayqError):

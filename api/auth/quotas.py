@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from api.auth.caller import Caller
-from api.wire.problems import Problem
+from api.wire.problems import RETRY_AFTER, Problem
 from delayq.clock import Clock
 from delayq.message import from_key
 
@@ -21,8 +21,6 @@ __all__ = ["Quotas"]
 
 #: ms between two counts for a name.
 COUNT_EVERY: Final = 1_000
-#: Seconds after which to try again: when messages end is not known.
-RETRY_AFTER: Final = 5
 
 
 @dataclass(slots=True)

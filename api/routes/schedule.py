@@ -10,13 +10,12 @@ import msgspec
 from msgspec import UNSET
 
 from api.asgi import Answer, Request, encode
-from api.auth.quotas import RETRY_AFTER
 from api.service import Operations, Service
 from api.wire import problems
-from api.wire.problems import Problem
+from api.wire.problems import RETRY_AFTER, Problem
 from api.wire.requests import BatchIn, MessageIn, PartsIn, decode, message_of
 from api.wire.responses import BatchOut, ItemOut
-from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError
+from delayq import Conflict, DelayqError, InvalidMessage, Message, Scheduled, StoreError, TooManyPending
 from delayq.text.answers import ScheduledOut, scheduled_out
 from delayq.times import format_instant
 
@@ -58,7 +57,7 @@ async def schedule(service: Service, request: Request) -> Answer:
     counts = service.metrics.scheduled
     try:
         scheduled = await service.client.schedule(message)
-    except (InvalidMessage, Conflict, StoreError) as error:
+    except (InvalidMessage, Conflict, TooManyPending, StoreError) as error:
         problem = problems.problem_of(error)
         counts[problem.kind] += 1
         raise problem from None
@@ -137,7 +136,8 @@ def _answer_batch(service: Service, outcomes: list[Outcome]) -> Answer:
     if outcomes and counts["unavailable"] + counts["full"] == len(outcomes):
         kind = "unavailable" if counts["unavailable"] else "full"
         raise Problem(kind, "No message could be scheduled; repeat each with the id in its result.", results=results)
-    if outcomes and counts["quota"] == len(outcomes):
+    if outcomes and counts["quota"] + counts["pending"] == len(outcomes):
         detail = "There is no room for any of these messages; cancel some that wait, or wait."
-        raise Problem("quota", detail, retry_after=RETRY_AFTER, results=results)
+        kind = "quota" if counts["quota"] else "pending"
+        raise Problem(kind, detail, retry_after=RETRY_AFTER, results=results)
     return Answer(200, encode(BatchOut(results)))

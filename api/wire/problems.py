@@ -17,10 +17,11 @@ from delayq import (
     StoreError,
     StoreFull,
     StoreUnavailable,
+    TooManyPending,
 )
 from delayq.text.answers import FindingOut
 
-__all__ = ["KINDS", "Headers", "Problem", "ProblemOut", "problem_of"]
+__all__ = ["KINDS", "RETRY_AFTER", "Headers", "Problem", "ProblemOut", "problem_of"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -37,6 +38,7 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "unsupported": (415, "The body is in a form that is not taken"),
     "rate": (429, "Too many requests of this key"),
     "quota": (429, "Too many messages of this key are waiting"),
+    "pending": (429, "Too many messages of this topic are waiting"),
     "locked": (429, "Too many attempts that failed"),
     "head-too-large": (431, "The head of the request is too large"),
     "internal": (500, "Something is broken here"),
@@ -46,6 +48,8 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "full": (507, "The store is full"),
 }
 
+#: Seconds after which to try again: when messages end is not known.
+RETRY_AFTER: Final = 5
 _AWAY: Final = {False: "Redis is away, or its reply was lost", True: "Redis is away, or takes nothing now"}
 _NOT_DONE: Final = "nothing was done, and repeating the very same request is safe"
 _NOT_DONE_ID: Final = "nothing was done: repeat with the same id, {id}"
@@ -105,6 +109,9 @@ def problem_of(error: Exception) -> Problem:
         return Problem(kind, f"{error.field}: {error.reason}", field=error.field)
     if isinstance(error, Conflict):
         return Problem("conflict", str(error), field="id", id=error.id, state=error.state or UNSET)
+    if isinstance(error, TooManyPending):
+        detail = f"A policy says: {error}; cancel some, or wait."
+        return Problem("pending", detail, retry_after=RETRY_AFTER, field="topic", id=error.id)
     if isinstance(error, StoreFull):
         detail = "Redis has no memory left, and nothing was scheduled; delivering and cancelling go on"
         if error.id is None:

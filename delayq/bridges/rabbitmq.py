@@ -21,7 +21,7 @@ from delayq.bridges.amqp_messages import Reader
 from delayq.client.client import Client
 from delayq.client.schedule import Scheduled
 from delayq.clock import Clock
-from delayq.errors import ConfigError, Conflict, DelayqError, InvalidMessage, StoreError
+from delayq.errors import ConfigError, Conflict, DelayqError, InvalidMessage, StoreError, TooManyPending
 from delayq.message import Message
 from delayq.targets.rabbitmq.errors import words_of
 
@@ -153,11 +153,11 @@ class Bridge:
         since = self._clock.monotonic()
         self._taken.append(_Taken(method.delivery_tag, message, bool(method.redelivered), since))
 
-    def _schedule(self, batch: Sequence[_Taken]) -> StoreError | None:
+    def _schedule(self, batch: Sequence[_Taken]) -> StoreError | TooManyPending | None:
         """Schedule the first of what was taken, and answer for all that have their word; what kept the others."""
         now = self._clock.monotonic()
         outcomes = self._client.schedule_many([_since(one, now) for one in batch])
-        failure: StoreError | None = None
+        failure: StoreError | TooManyPending | None = None
         left: list[_Taken] = []
         accepted: list[int] = []
         for one, outcome in zip(batch, outcomes, strict=True):
@@ -172,7 +172,7 @@ class Bridge:
                 self.counts.repeated += 1
             elif isinstance(outcome, InvalidMessage | Conflict):
                 self._refuse(one.tag, one.message.id, outcome)
-            elif isinstance(outcome, StoreError):
+            elif isinstance(outcome, StoreError | TooManyPending):
                 failure = outcome
                 left.append(one)
             else:

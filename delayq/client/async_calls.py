@@ -69,7 +69,9 @@ class AsyncCalls:
         """
         if self._context is None:
             durability = await self._run(operations.durability(self._setup.settings))
-            context = self._setup.context(await self.store.run(commands.layout(self._setup.queues)))
+            meta, policies = await self._run(operations.agreement(self._setup.queues))
+            context = self._setup.context(meta)
+            context.policies.take(policies)
             self.store.durability = durability  # before the context: whoever sees that schedules at once
             self._context = context
         else:

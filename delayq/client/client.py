@@ -70,7 +70,9 @@ class Client:
         """
         if self._context is None:
             durability = self._run(operations.durability(self._setup.settings))
-            context = self._setup.context(self.store.run(commands.layout(self._setup.queues)))
+            meta, policies = self._run(operations.agreement(self._setup.queues))
+            context = self._setup.context(meta)
+            context.policies.take(policies)
             self.store.durability = durability  # before the context: whoever sees that schedules at once
             self._context = context
         else:

@@ -28,7 +28,7 @@ from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key, level_delay, tag_key, topic_key
 from delayq.nodes import NodeLine, RouteLine, read_nodes
 from delayq.store import checks, commands
-from delayq.store.commands import MOVED, Command, Found, QueueStats
+from delayq.store.commands import MOVED, Command, Found, Meta, QueueStats
 from delayq.store.connect.durability import Durability
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import QueueKeys, queue_keys
@@ -269,6 +269,12 @@ def nodes(_context: Context) -> Plan[dict[str, NodeLine]]:
     """The nodes by name, as their lines tell of them."""
     lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
     return read_nodes(lines, now)
+
+
+def agreement(queues: int) -> Plan[tuple[Meta, Mapping[str, str]]]:
+    """The layouts, which the first process writes with so many queues, and the policies; raises StoreError."""
+    meta, policies = all_good((yield [commands.layout(queues), commands.policies()]))
+    return meta, policies
 
 
 def durability(settings: Settings) -> Plan[Durability | None]:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from delayq.client.by_policy import PolicyBook
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.message import Limits
 from delayq.routes import Routes
@@ -31,12 +32,13 @@ Plan = Generator[Iterable[Command[Any]], list[Any], T]
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What operations need to know: the layouts, limits, how long ended ids are remembered, the routes."""
+    """What operations need to know: the layouts, limits, how long ended ids are remembered, the routes, the policies."""
 
     layouts: Layouts
     limits: Limits = Limits()
     retention: Retention = Retention()
     routes: Routes
+    policies: PolicyBook = msgspec.field(default_factory=PolicyBook)
 
 
 #: Messages in one script.

@@ -6,19 +6,21 @@ Written for bulk: the work here is done while the server works on what was sent 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from delayq.client.plan import CHUNK, Context, Plan, find_places
-from delayq.codec import DUE_HEAD_LENGTH, due_head, encode
-from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError
-from delayq.message import Limits, Message, State, level_delay
+from delayq.client.by_policy import Level, fitted, level_of
+from delayq.client.plan import CHUNK, Context, Plan, every_queue, find_places
+from delayq.codec import DUE_HEAD_LENGTH, due_head, encode, topic_and_tags
+from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError, TooManyPending
+from delayq.message import Limits, Message, State, level_delay, topic_key
 from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import MOVED, Answers, Command, Retention
-from delayq.store.keys import Layout, Layouts, ids_ending, new_id, queue_keys
+from delayq.store.commands import MOVED, Answers, Command, Kept, Retention
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import Layout, ids_ending, new_id, queue_keys, spread
 
 __all__ = [
     "Encoded",
@@ -29,7 +31,6 @@ __all__ = [
     "encode_all",
     "schedule_encoded",
     "schedule_ready",
-    "spread",
     "whole_id",
 ]
 
@@ -77,24 +78,26 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 class Ready(NamedTuple):
     """Up to CHUNK messages of one queue, checked and encoded (behind `due_head`), with ids of the caller's and dates.
 
-    `places` are where they stand in the call, with their dues (ms).
+    `places` are where they stand in the call, with their dues (ms), which have been spread over their own `window`.
     """
 
     queue: int
     ids: list[str]
     bodies: list[bytes]
     places: list[tuple[int, int]]
+    window: int | None = None
 
 
-class _Moved(NamedTuple):
-    """A message that a closed queue did not have: to be scheduled in the next layout."""
+class _Left(NamedTuple):
+    """A message as it was encoded, which is yet to be scheduled: in this queue, or in the next layout if that was closed."""
 
-    queue: int  # that was closed
+    queue: int
     kind: str
     id: str
     body: bytes
     place: int  # in the call
     when: int  # ms
+    window: int | None  # its own
 
 
 #: By places in the call.
@@ -102,34 +105,100 @@ _Outcomes = list[Any] | dict[int, Any]
 
 
 class _Batch:
-    """Messages of one queue, for one script."""
+    """Messages of one queue, for one script, which follow the policies of a version."""
 
-    __slots__ = ("bodies", "ids", "kinds", "made", "places", "queue", "size")
+    __slots__ = ("bodies", "given", "ids", "kinds", "made", "places", "queue", "size", "version", "windows")
 
-    def __init__(self, queue: int, suffix: str = "") -> None:
+    def __init__(self, queue: int, version: str, suffix: str = "") -> None:
         self.queue = queue
+        self.version = version
         self.kinds: list[str] = []
         self.ids: list[str] = []
         self.bodies: list[bytes] = []
         self.places: list[tuple[int, int]] = []  # index in the call, ms
         self.size = 0
         self.made: Iterator[str] = ids_ending(suffix) if suffix else iter(())
+        self.given: dict[int, tuple[bytes, int]] = {}  # as it was encoded, where a policy has changed that
+        self.windows: dict[int, int] = {}  # their own; these and those above by their place in the batch
 
-    def add(self, kind: str, id: str, body: bytes, index: int, when: int) -> None:
-        self.kinds.append(kind)
-        self.ids.append(id)
+    def add(self, one: _Left, body: bytes, when: int) -> None:
+        """A message, with what is sent of it and when it is due then."""
+        at = len(self.places)
+        if body is not one.body:
+            self.given[at] = one.body, one.when
+        if one.window is not None:
+            self.windows[at] = one.window
+        self.kinds.append(one.kind)
+        self.ids.append(one.id)
         self.bodies.append(body)
-        self.places.append((index, when))
+        self.places.append((one.place, when))
         self.size += len(body)
 
     @property
     def full(self) -> bool:
         return len(self.places) >= CHUNK or self.size >= CHUNK_BYTES
 
+    def left(self, at: int) -> _Left:
+        """One of them as it was encoded."""
+        index, when = self.places[at]
+        body, when = self.given.get(at, (self.bodies[at], when))
+        return _Left(self.queue, self.kinds[at], self.ids[at], body, index, when, self.windows.get(at))
+
     def command(self, retention: Retention) -> Command[Answers]:
         return commands.schedule(
-            queue_keys(self.queue), "".join(self.kinds), self.ids, self.bodies, retention=retention
+            queue_keys(self.queue),
+            "".join(self.kinds),
+            self.ids,
+            self.bodies,
+            policies=self.version,
+            retention=retention,
         )
+
+
+class _Call:
+    """One call that schedules: what has become of its messages, and the policies that those follow which are sent now."""
+
+    def __init__(self, context: Context, outcomes: _Outcomes) -> None:
+        self.context = context
+        self.outcomes = outcomes
+        self.windows: dict[int, int] = {}  # over which dues are spread, by places in the call
+        self.uncounted: list[_Left] = []  # of topics that may have only so many messages: they are counted first
+        self.told = ""  # the latest version that a queue had
+        self.level: Level | None = None  # of the messages that are sent now
+        self.apart: dict[Level | None, list[_Left]] = {}  # others, which wait for those
+        self.follow()
+
+    def follow(self) -> None:
+        """Go by the policies that are known now."""
+        book = self.context.policies
+        self.version = book.version  # first: what is read behind it is as new, or newer
+        self.policies = book.known
+        self.any_policy = bool(self.policies.policies)
+
+    def fit(self, one: _Left) -> tuple[bytes, int] | None:
+        """What is sent of a message, and when it is due; None if it is not sent, now or at all."""
+        topic, tags = topic_and_tags(one.body)
+        policy = self.policies.policy(topic)
+        window, body, when = one.window, one.body, one.when
+        if (level := None if policy is None else level_of(policy)) != self.level:
+            self.apart.setdefault(level, []).append(one)
+            return None
+        if policy is not None:
+            if policy.pending is not None:
+                room = self.context.policies.room(topic, policy.pending)
+                if room is None:
+                    self.uncounted.append(one)
+                    return None
+                if not room:
+                    self.outcomes[one.place] = TooManyPending(one.id, topic, policy.pending)
+                    return None
+            body, later, window = fitted(policy, topic, tags, one.id, body, window)
+            when += later
+        if window is not None:
+            self.windows[one.place] = window
+        elif one.place in self.windows:
+            del self.windows[one.place]
+        return body, when
 
 
 def encode_all(
@@ -168,11 +237,11 @@ def schedule_encoded(context: Context, given: Iterable[Encoded | InvalidMessage]
     """
     outcomes: list[Any] = []
     batches: list[_Batch] = []
-    windows: dict[int, int] = {}
-    answers = yield _commands(_by_queue(context.layouts, given, outcomes, windows), batches, context.retention)
-    moved = _place(batches, answers, outcomes)
-    yield from _schedule_moved(context, moved, outcomes)
-    for index, window in windows.items():
+    call = _Call(context, outcomes)
+    answers = yield _commands(_by_queue(call, given, outcomes), batches, context.retention)
+    moved, again = _place(call, batches, answers)
+    yield from _schedule_left(call, moved, again)
+    for index, window in call.windows.items():
         if isinstance(outcome := outcomes[index], Scheduled):
             outcomes[index] = msgspec.structs.replace(outcome, window=window)
     return outcomes
@@ -182,20 +251,61 @@ def schedule_ready(context: Context, given: Iterable[Ready], *, refuse_past: boo
     """Schedule what is encoded already: what became, by their places, of those that were not scheduled just so."""
     outcomes: dict[int, Outcome] = {}
     batches: list[_Batch] = []
-    answers = yield _commands(_ready_batches(given, "P" if refuse_past else "A"), batches, context.retention)
-    moved = _place(batches, answers, outcomes, others_only=True)
-    yield from _schedule_moved(context, moved, outcomes)
+    call = _Call(context, outcomes)
+    answers = yield _commands(_ready_batches(call, given, "P" if refuse_past else "A"), batches, context.retention)
+    moved, again = _place(call, batches, answers, others_only=True)
+    yield from _schedule_left(call, moved, again)
     return outcomes
 
 
-def _schedule_moved(context: Context, moved: list[_Moved], outcomes: _Outcomes) -> Plan[None]:
-    """Schedule what closed queues did not take in the next layout, as often as it takes."""
-    while moved:
+def _schedule_left(call: _Call, moved: list[_Left], again: list[_Left]) -> Plan[None]:
+    """Schedule what closed queues did not take in the next layout, and what the policies held up, as often as it takes."""
+    context, outcomes = call.context, call.outcomes
+    again += call.uncounted
+    while moved or again or call.apart:
+        if not moved and not again:
+            call.level, again = call.apart.popitem()
         context.layouts.shut.update(one.queue for one in moved)
-        places = yield from find_places(context, ((one.id, one.queue) for one in moved))
-        batches = _regroup(moved, places, outcomes)
-        answers = yield [batch.command(context.retention) for batch in batches]
-        moved = _place(batches, answers, outcomes)
+        places = (yield from find_places(context, ((one.id, one.queue) for one in moved))) if moved else []
+        for one, place in zip(moved, places, strict=True):
+            if isinstance(place, StoreError):
+                outcomes[one.place] = place.about(one.id)
+            else:
+                again.append(one._replace(queue=place))
+        try:
+            yield from _learn(call)
+        except StoreError as error:
+            for one in again:
+                outcomes[one.place] = error.about(one.id)
+            again, moved = [], []
+            call.uncounted.clear()
+            continue
+        again.sort(key=_place_of)  # the first that ask are the first to get room
+        batches = _regroup(call, again)
+        wanted = [batch.command(context.retention) for batch in batches]
+        answers = (yield wanted if call.level is None else Kept(wanted, *call.level)) if wanted else []
+        moved, again = _place(call, batches, answers)
+        again += call.uncounted
+
+
+def _place_of(one: _Left) -> int:
+    return one.place
+
+
+def _learn(call: _Call) -> Plan[None]:
+    """Go by later policies, if a queue has such, and count the topics that may have only so many messages; raises StoreError."""
+    book, context = call.context.policies, call.context
+    topics = {topic_and_tags(one.body)[0] for one in call.uncounted}
+    if call.told > book.version or topics:  # who only refuses would never hear from a queue that it may have more
+        (read,) = all_good((yield [commands.policies()]))
+        book.take(read, call.told)
+    call.follow()
+    used = {}
+    for topic in topics:
+        counts = yield from every_queue(context, partial(commands.count_key, key=topic_key(topic)))
+        used[topic] = sum(counts.values())
+    book.counted(used)
+    call.uncounted.clear()
 
 
 def _commands(batches: Iterable[_Batch], drawn: list[_Batch], retention: Retention) -> Iterator[Command[Answers]]:
@@ -205,13 +315,9 @@ def _commands(batches: Iterable[_Batch], drawn: list[_Batch], retention: Retenti
         yield batch.command(retention)
 
 
-def _by_queue(
-    layouts: Layouts, given: Iterable[Encoded | InvalidMessage], outcomes: list[Any], windows: dict[int, int]
-) -> Iterator[_Batch]:
-    """The messages by their queues, each batch when it is full; `outcomes` grows by a place for each of them.
-
-    `windows` gets those over which messages are spread, by their places.
-    """
+def _by_queue(call: _Call, given: Iterable[Encoded | InvalidMessage], outcomes: list[Any]) -> Iterator[_Batch]:
+    """The messages by their queues, each batch when it is full; `outcomes` grows by a place for each of them."""
+    layouts, version, any_policy = call.context.layouts, call.version, call.any_policy
     known = layouts.known
     # Where to ask for an id that the caller gave, and for one that is made here.
     place, place_new = known[0].queue_of, known[0].queue_of
@@ -225,12 +331,10 @@ def _by_queue(
             continue
         outcomes.append(None)
         id, body, when = one.id, one.body, one.when
-        if one.window is not None:
-            windows[index] = one.window
         if id is None:
             if shared is None:
                 suffix = Layout.random_suffix()
-                shared = _Batch(place_new(suffix), suffix)
+                shared = _Batch(place_new(suffix), version, suffix)
             batch = shared
             id = next(batch.made)
             if one.window is not None:
@@ -238,60 +342,83 @@ def _by_queue(
         else:
             queue = place(id) if one.kind.isupper() else place_new(id)
             found = by_queue.get(queue)
-            batch = found if found is not None else by_queue.setdefault(queue, _Batch(queue))
-        batch.kinds.append(one.kind)  # what `add` does, without a call for each message
-        batch.ids.append(id)
-        batch.bodies.append(body)
-        batch.places.append((index, when))
-        batch.size += len(body)
+            batch = found if found is not None else by_queue.setdefault(queue, _Batch(queue, version))
+        if any_policy:
+            left = _Left(batch.queue, one.kind, id, body, index, when, one.window)
+            if (fit := call.fit(left)) is None:
+                continue
+            batch.add(left, *fit)
+        else:
+            if one.window is not None:
+                call.windows[index] = batch.windows[len(batch.places)] = one.window
+            batch.kinds.append(one.kind)  # what `add` does, without a call for each message
+            batch.ids.append(id)
+            batch.bodies.append(body)
+            batch.places.append((index, when))
+            batch.size += len(body)
         if len(batch.places) == CHUNK or batch.size >= CHUNK_BYTES:
             if batch is shared:
                 shared = None
             else:
                 del by_queue[batch.queue]
             yield batch
-    if shared is not None:
+    if shared is not None and shared.places:
         yield shared
-    yield from by_queue.values()
+    yield from (batch for batch in by_queue.values() if batch.places)
 
 
-def _ready_batches(given: Iterable[Ready], kind: str) -> Iterator[_Batch]:
+def _ready_batches(call: _Call, given: Iterable[Ready], kind: str) -> Iterator[_Batch]:
     for ready in given:
-        batch = _Batch(ready.queue)
-        batch.kinds = [kind] * len(ready.ids)
-        batch.ids, batch.bodies, batch.places = ready.ids, ready.bodies, ready.places
-        yield batch
+        batch = _Batch(ready.queue, call.version)
+        if call.any_policy:
+            rows = zip(ready.ids, ready.bodies, ready.places, strict=True)
+            for id, body, (place, when) in rows:
+                left = _Left(ready.queue, kind, id, body, place, when, ready.window)
+                if (fit := call.fit(left)) is not None:
+                    batch.add(left, *fit)
+        else:
+            batch.kinds = [kind] * len(ready.ids)
+            batch.ids, batch.bodies, batch.places = ready.ids, ready.bodies, ready.places
+            if ready.window is not None:
+                batch.windows = dict.fromkeys(range(len(ready.ids)), ready.window)
+        if batch.places:
+            yield batch
 
 
-def _regroup(moved: list[_Moved], places: list[int | StoreError], outcomes: _Outcomes) -> list[_Batch]:
+def _regroup(call: _Call, left: list[_Left]) -> list[_Batch]:
     """The messages by the queues that they are to be scheduled in next."""
     batches: list[_Batch] = []
     by_queue: dict[int, _Batch] = {}
-    for one, place in zip(moved, places, strict=True):
-        if isinstance(place, StoreError):
-            outcomes[one.place] = place.about(one.id)
+    for one in left:
+        if (fit := call.fit(one)) is None:
             continue
-        batch = by_queue.get(place)
+        batch = by_queue.get(one.queue)
         if batch is None or batch.full:
-            batch = by_queue[place] = _Batch(place)
+            batch = by_queue[one.queue] = _Batch(one.queue, call.version)
             batches.append(batch)
-        batch.add(one.kind, one.id, one.body, one.place, one.when)
+        batch.add(one, *fit)
     return batches
 
 
 def _place(
-    batches: list[_Batch], answers: list[Any], outcomes: _Outcomes, *, others_only: bool = False
-) -> list[_Moved]:
-    """Put every outcome where its message stands in the call; those that are to be asked for elsewhere.
+    call: _Call, batches: list[_Batch], answers: list[Any], *, others_only: bool = False
+) -> tuple[list[_Left], list[_Left]]:
+    """Put every outcome where its message stands in the call; those to ask for in the next layout, and those to ask for again.
 
     With `others_only`, not of those that were scheduled just so.
     """
-    moved: list[_Moved] = []
+    outcomes = call.outcomes
+    moved: list[_Left] = []
+    again: list[_Left] = []
     for batch, answer in zip(batches, answers, strict=True):
         queue = batch.queue
         if isinstance(answer, StoreError):
             for id, (index, _) in zip(batch.ids, batch.places, strict=True):
                 outcomes[index] = answer.about(id)
+            continue
+        if answer.policies:
+            call.told = max(call.told, answer.policies)
+            again += map(batch.left, range(len(batch.places)))
             continue
         if not others_only:
             now = answer.now
@@ -299,12 +426,12 @@ def _place(
                 absolute = kind in "aApP"
                 outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
         for position, (status, due) in answer.others.items():
-            (index, when), id = batch.places[position], batch.ids[position]
+            (index, _), id = batch.places[position], batch.ids[position]
             if status == MOVED:
-                moved.append(_Moved(queue, batch.kinds[position], id, batch.bodies[position], index, when))
+                moved.append(batch.left(position))
             else:
                 outcomes[index] = _outcome(id, queue, status, due)
-    return moved
+    return moved, again
 
 
 def _outcome(id: str, queue: int, status: str, due: int | None) -> Outcome:
@@ -340,12 +467,3 @@ def asked_due(message: Message) -> int | None:
         return message.expect_date
     assert message.id is not None
     return message.expect_date + spread(message.id, message.window)
-
-
-def spread(id: str, window: int) -> int:
-    """By how many ms a due is later within its window: the first 8 bytes of the id's BLAKE2b, modulo the window.
-
-    A suffix that chooses the queue is no part of it: an ordering key, or another layout, changes no due.
-    """
-    own = id[:-5] if Layout.has_suffix(id) else id
-    return int.from_bytes(blake2b(own.encode()).digest()[:8]) % window

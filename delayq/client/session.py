@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from delayq.client.by_policy import PolicyBook
 from delayq.client.plan import Context
 from delayq.client.schedule import Encoded, Outcome, schedule_encoded
 from delayq.clock import Clock, SystemClock
@@ -73,6 +74,7 @@ class Agreement:
             limits=self.limits,
             retention=retention_of(self.settings),
             routes=self.routes,
+            policies=PolicyBook(self.clock),
         )
 
     def unused(self) -> Context:

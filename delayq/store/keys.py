@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -35,6 +36,7 @@ __all__ = [
     "rate_key",
     "read_layouts",
     "report_key",
+    "spread",
     "write_layouts",
 ]
 
@@ -124,6 +126,15 @@ def ids_ending(suffix: str) -> Iterator[str]:
     first = new_id()
     head, tail = first[:19], first[21:] + suffix
     return (head + pair + tail for pair in _PAIRS)
+
+
+def spread(id: str, window: int) -> int:
+    """By how many ms a due is later within its window: the first 8 bytes of the id's BLAKE2b, modulo the window.
+
+    A suffix that chooses the queue is no part of it: an ordering key, or another layout, changes no due.
+    """
+    own = id[:-5] if Layout.has_suffix(id) else id
+    return int.from_bytes(blake2b(own.encode()).digest()[:8]) % window
 
 
 class Layout(msgspec.Struct, frozen=True):

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from delayq import Client, Message
-from delayq.client.schedule import spread
 from delayq.config import Settings
+from delayq.store.keys import spread
 
 AT, WINDOW = 2_000_000_000_000, 600_000
 IDS = [f"order-{number}" for number in range(50)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayq import parse_instant
-from delayq.client.schedule import spread
+from delayq.store.keys import spread
 from tests.cli.conftest import Cli, Given
 
 HOUR = 3_600_000

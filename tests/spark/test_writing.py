@@ -19,8 +19,10 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.spark.writing.report import read_report
 from delayq.spark.writing.retrying import GivenUp
+from delayq.store.keys import spread
 from tests.spark.conftest import Write
 from tests.support.final import FORWARDED, ended
+from tests.support.policies import put_policy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
@@ -261,3 +263,17 @@ def test_a_rate_is_kept_by_all_tasks_together(write: Write) -> None:
     assert write(rows, rate="100", run="together").present == 40
     # What went last had to wait for the 75 before it; how much longer it takes says nothing.
     assert datetime.now(UTC) - began >= timedelta(milliseconds=740)
+
+
+def test_rows_follow_the_policies_which_make_no_conflict_of_a_second_run(write: Write, client: Client) -> None:
+    rows: list[Row] = [{"id": id, "expect_date": FAR} for id in "abc"]
+    assert write(rows).scheduled == 3
+    put_policy(client, window=60_000, expireAfter=HOUR, index=["topic"], pending=8)
+    counts = write([*rows, *({"id": id, "expect_date": FAR} for id in "defghi")], rejects="")
+    # Rows that are there ask for room, too.
+    assert (counts.scheduled, counts.present, counts.rejected) == (5, 3, {"pending": 1})
+    assert [found.due for found in client.get_many("ad") if found] == [FAR, FAR + spread("d", 60_000)]
+    own = write([{"id": "x", "expect_date": FAR, "topic": "other"}, {"id": "a", "expect_date": FAR + 1}], window="5")
+    assert (own.scheduled, own.rejected) == (1, {"conflict": 1})
+    put_policy(client)
+    assert write([*rows, *({"id": id, "expect_date": FAR} for id in "de")]).present == 5

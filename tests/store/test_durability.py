@@ -21,6 +21,7 @@ from delayq.store import checks, commands
 from delayq.store.connect.durability import believable
 from delayq.store.keys import Layout, queue_keys
 from tests.support.clusters import ClusterUnderTest, Member
+from tests.support.policies import put_policy
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, taken
 from tests.support.sentinels import SentinelsUnderTest
@@ -103,6 +104,31 @@ def test_a_dead_letter_waits_for_its_replicas_too(
         assert made.discard("b")
     ran = [command for command in proxy.commands if command != "time"]
     assert ran == ["redrive", "barrier", "wait", "discard", "barrier", "wait"]
+
+
+def test_a_policy_has_the_messages_of_its_topics_wait_and_no_others(
+    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+) -> None:
+    with FaultProxy(own_valkey.port) as proxy:
+        made = client(proxy.url)
+        put_policy(made, minReplicas=1)
+        proxy.commands.clear()
+        given = [Message(topic=topic, delay_time=HOUR, id=topic) for topic in ("orders", "t")]
+        assert [raised(one).created for one in made.schedule_many(given)] == [True, True]
+    ran = [command for command in proxy.commands if command != "time"]
+    assert ran == ["schedule", "schedule", "barrier", "wait"]
+
+
+@pytest.mark.parametrize(("knobs", "lacks"), [({"minReplicas": 1}, "1 replicas"), ({"fsync": "always"}, "on the disk")])
+def test_what_a_policy_wants_and_nobody_confirms_is_unknown_of_its_topics_alone(
+    own_valkey: EmbeddedServer, client: Callable[..., Client], knobs: dict[str, Any], lacks: str
+) -> None:
+    made = client(own_valkey.url, redis_timeout=SOON)
+    put_policy(made, **knobs)
+    orders, other = made.schedule_many([Message(topic=topic, delay_time=HOUR, id=topic) for topic in ("orders", "t")])
+    assert isinstance(orders, NotDurable) and lacks in str(orders) and orders.id == "orders"
+    assert raised(other).created
+    assert made.get("orders") is not None
 
 
 @pytest.mark.parametrize("name", CHANGES)

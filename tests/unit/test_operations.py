@@ -72,8 +72,8 @@ class Server:
 
 def rows(command: Command[Any]) -> list[tuple[str, str, bytes]]:
     """id, spec and content of each message of a schedule command."""
-    kinds = str(command.args[4])
-    words: Sequence[Any] = command.args[5:]
+    kinds = str(command.args[5])
+    words: Sequence[Any] = command.args[6:]
     ids, bodies = words[: len(kinds)], words[len(kinds) :]
     return [(id, f"{kind}{int(body[:13])}", body[14:]) for kind, id, body in zip(kinds, ids, bodies, strict=True)]
 

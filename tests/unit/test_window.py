@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from delayq.client.plan import Context
-from delayq.client.schedule import asked_due, spread
+from delayq.client.schedule import asked_due
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_WINDOW, Limits, Message
 from delayq.routes import Route, Routes
-from delayq.store.keys import Layout, Layouts
+from delayq.store.keys import Layout, Layouts, spread
 from tests.support.messages import schedule_messages
 from tests.unit.test_operations import NOW, SERVER_NOW, Server, replies
 
@@ -56,7 +56,7 @@ def test_what_is_sent_and_answered_is_later_by_the_ids_place(due: dict[str, Any]
 
 
 def bodies(command: Any) -> list[tuple[str, bytes]]:
-    words = command.args[5:]
+    words = command.args[6:]
     return [*zip(words[: len(words) // 2], words[len(words) // 2 :], strict=True)]
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from delayq.client.client import Client
 from delayq.client.operations import Scheduled, look_for_whole
-from delayq.client.schedule import asked_due, spread, whole_id
+from delayq.client.schedule import asked_due, whole_id
 from delayq.codec import encode, record_length
 from delayq.config import Settings
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue
@@ -31,6 +31,7 @@ from delayq.store.checks import ServerSettings
 from delayq.store.commands import Found
 from delayq.store.connect.exchange import all_good
 from delayq.store.connect.store import Store
+from delayq.store.keys import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delayq.client.plan import CHUNK, Context
-from delayq.client.schedule import Ready, spread
+from delayq.client.schedule import Ready
 from delayq.codec import LENGTH_BYTES, UNMARKED, around_body_length, encode
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, RUN_PROPERTY, Message
@@ -24,6 +24,7 @@ from delayq.spark.options import WriteOptions
 from delayq.spark.rows.columns import RARE, is_bytes, is_text
 from delayq.spark.rows.ids import row_ids
 from delayq.spark.rows.values import dues
+from delayq.store.keys import spread
 
 __all__ = ["Plain", "plain_rows"]
 
@@ -84,7 +85,7 @@ def plain_rows(
     bodies = pc.binary_join_element_wise(
         at.cast(pa.string()).cast(pa.binary()), before.take(codes), _lengths(payload), after.take(codes), payload, b""
     )
-    return Plain(_by_queue(context, ids, bodies, at, places), len(places), others)
+    return Plain(_by_queue(context, ids, bodies, at, places, options.window), len(places), others)
 
 
 def _payload(body: pa.Array | None, rows: int) -> pa.Array:
@@ -167,7 +168,9 @@ def _lengths(payload: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers.tobytes())]).cast(pa.binary())
 
 
-def _by_queue(context: Context, ids: pa.Array, bodies: pa.Array, at: pa.Array, places: pa.Array) -> Iterator[Ready]:
+def _by_queue(
+    context: Context, ids: pa.Array, bodies: pa.Array, at: pa.Array, places: pa.Array, window: int | None
+) -> Iterator[Ready]:
     """One script call after the other, of all queues in turn."""
     place = context.layouts.known[0].queue_of
     queues = np.fromiter(map(place, ids.to_pylist()), np.int32, len(ids))
@@ -180,4 +183,4 @@ def _by_queue(context: Context, ids: pa.Array, bodies: pa.Array, at: pa.Array, p
         for queue, first, end in spans:
             if (start := first + step) < end:
                 some = [column.slice(start, min(CHUNK, end - start)).to_pylist() for column in sorted_columns]
-                yield Ready(queue, some[0], some[1], list(zip(some[2], some[3], strict=True)))
+                yield Ready(queue, some[0], some[1], list(zip(some[2], some[3], strict=True)), window)

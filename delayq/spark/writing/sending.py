@@ -12,7 +12,16 @@ from delayq.client.client import Client
 from delayq.client.operations import Scheduled
 from delayq.client.schedule import schedule_ready
 from delayq.clock import Clock
-from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError, StoreFull, StoreUnavailable
+from delayq.errors import (
+    Conflict,
+    DelayqError,
+    InvalidMessage,
+    PastDue,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    TooManyPending,
+)
 from delayq.message import Message, State
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.column_encoder import plain_rows
@@ -128,6 +137,8 @@ def reason_of(error: DelayqError) -> str:
         return error.state if error.removed else "conflict"
     if isinstance(error, PastDue):
         return "past"
+    if isinstance(error, TooManyPending):
+        return "pending"
     if isinstance(error, InvalidMessage):
         return _REASONS.get(error.field, error.field)
     return "error"

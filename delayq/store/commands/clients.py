@@ -30,13 +30,19 @@ __all__ = [
 
 
 class Answers(msgspec.Struct, frozen=True, gc=False):
-    """Of one `schedule`: the time, and status and due of those that were not scheduled just so, by index."""
+    """Of one `schedule`: the time, and status and due of those that were not scheduled just so, by index.
+
+    Or, in `policies`, the later version that the queue has: nothing was done.
+    """
 
     now: int
     others: dict[int, tuple[str, int | None]]
+    policies: str = ""
 
 
 def _read_schedule(reply: list[Any]) -> Answers:
+    if len(reply) == 2:
+        return Answers(int(reply[0]), {}, reply[1].decode())
     others = {
         reply[i]: (reply[i + 1].decode(), int(reply[i + 2]) if reply[i + 2] else None) for i in range(1, len(reply), 3)
     }
@@ -49,15 +55,16 @@ def schedule(
     ids: Sequence[str],
     bodies: Sequence[bytes],
     *,
+    policies: str = "",
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[Answers]:
-    """Schedule up to 500 messages of one queue.
+    """Schedule up to 500 messages of one queue, which follow the `policies` of this version.
 
     Each has a kind, 'a' (at) or 'r' (after), in upper case if the caller gave the id; an id; and a body, its content
     with `codec.due_head` of its due or delay (ms) before it.
     """
-    args: list[Arg] = [now, keys.wake, retention.window, retention.short, kinds, *ids, *bodies]
+    args: list[Arg] = [now, keys.wake, retention.window, retention.short, policies, kinds, *ids, *bodies]
     names = (keys.state, keys.queue, keys.pool, keys.index, keys.final, keys.dead)
     return Command("schedule", names, args, _read_schedule)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ __all__ = [
     "RETENTION",
     "Arg",
     "Command",
+    "Kept",
     "Now",
     "Replies",
     "Retention",
@@ -38,6 +39,17 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
     keys: Sequence[str]
     args: Sequence[Arg]
     read: Callable[[Any], T]
+
+
+class Kept(list[Command[Any]]):
+    """Commands whose changes have to be in so many replicas, and on the primary's disk, before they are answered."""
+
+    __slots__ = ("fsync", "replicas")
+
+    def __init__(self, commands: Iterable[Command[Any]], replicas: int, fsync: bool) -> None:
+        super().__init__(commands)
+        self.replicas = replicas
+        self.fsync = fsync
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import redis
 
 from delayq.errors import ConfigError, StoreError
-from delayq.store.commands import Command
+from delayq.store.commands import Command, Kept
 from delayq.store.connect import address
 from delayq.store.connect.cluster import Cluster, drop_idle
 from delayq.store.connect.durability import Durability, DurableExchange
@@ -61,6 +61,7 @@ class Store:
         self.url = url
         self._flags = flags
         self._timeout = timeout
+        self._durabilities: dict[tuple[int, bool], Durability] = {}  # each learns what the server can
         self._connections = connections
         where = address.parse(url)
         self._primary: Primary | None = None
@@ -105,13 +106,25 @@ class Store:
             return result
 
     def _run_until(self, until: float, commands: Iterable[Command[Any]]) -> list[Any]:
+        durability = self._durability_of(commands) if isinstance(commands, Kept) else self.durability
         if self._cluster is not None:
-            return self._cluster.run_many(commands, self.durability, until)
-        if self.durability is None:
+            return self._cluster.run_many(commands, durability, until)
+        if durability is None:
             exchange = Exchange(commands, self._peer, self._flags, until)
         else:
-            exchange = DurableExchange(commands, self._peer, self._flags, self.durability, until)
+            exchange = DurableExchange(commands, self._peer, self._flags, durability, until)
         return self._run(exchange)
+
+    def _durability_of(self, commands: Kept) -> Durability:
+        """What these want, and every change."""
+        replicas, fsync = commands.replicas, commands.fsync
+        if self.durability is not None:
+            replicas, fsync = max(replicas, self.durability.replicas), fsync or self.durability.fsync
+        found = self._durabilities.get((replicas, fsync))
+        if found is None:
+            made = Durability(replicas=replicas, fsync=fsync, timeout=int(self._timeout * 1000))
+            found = self._durabilities.setdefault((replicas, fsync), made)
+        return found
 
     def begin(self, commands: Iterable[Command[Any]], *, within: float = inf) -> Begun:
         """Send commands, and leave it to `end` to read the replies: the caller may do something else meanwhile.

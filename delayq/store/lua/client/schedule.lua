@@ -1,27 +1,33 @@
 -- Schedule messages of one queue: each into the pool, its ticket into the queue, its keys into the index.
 -- KEYS: state queue pool keys final dead
--- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms), kinds: a letter for each
+-- ARGV: now, wake channel, window of final (ms), below this delay an id is remembered (ms), the version of the policies that
+--       the messages follow ('' = none), kinds: a letter for each
 --       message ('a' at, 'p' at, but not once that has passed, 'r' after; in upper case if the caller gave the id),
 --       then all ids, then all bodies:
---       the due or delay (13 digits), '0', content; the deadline (see include/deadline)
+--       the due or delay (13 digits), '0', content; or the due, '1', content, and the due that was asked for, which a policy
+--       has spread; the deadline (see include/deadline)
 -- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
 --          'live' or 'dead' (scheduled before by the same call), 'delivered' (so was this, and it has ended),
 --          'conflict' (by another call; without a due if that one's was delivered), 'cancelled', 'removed_in_flight' or
---          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout)
+--          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout);
+--          or {now, version} and nothing is done, if the queue has later policies than those
 -- @promise
 -- @include clock deadline record generation wake
 local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local soon = now + ARGV[4]
-local kinds = ARGV[5]
+local kinds = ARGV[6]
 local count = #kinds
 local sub, find = string.sub, string.find
 local CONTENT = DUE_DIGITS + 2 -- where it begins in a body, behind the due and a mark
 
-local known = redis.call('HMGET', state, 'closed', 'sleep_until', 'watermark', 'generation', 'scheduled')
-local stored = redis.call('HMGET', pool, unpack(ARGV, 6, 5 + count))
+local known = redis.call('HMGET', state, 'closed', 'sleep_until', 'watermark', 'generation', 'scheduled', 'policies')
+if known[6] and known[6] > ARGV[5] then
+  return { digits(now), known[6] }
+end
+local stored = redis.call('HMGET', pool, unpack(ARGV, 7, 6 + count))
 local any_ended = count == 1 or redis.call('EXISTS', final) == 1
-local ends = any_ended and redis.call('ZMSCORE', final, unpack(ARGV, 6, 5 + count)) or {}
+local ends = any_ended and redis.call('ZMSCORE', final, unpack(ARGV, 7, 6 + count)) or {}
 
 local answer = { digits(now) }
 local records, tickets = { '', '' }, { '', '' } -- with room for the one message that most calls have
@@ -30,7 +36,7 @@ local outlived -- ids that ended before the window: forgetting them later must n
 local n, m, earliest = 0, 0, math.huge
 local weigh, number, generation, behind_id
 for i = 1, count do
-  local id, body, kind = ARGV[5 + i], ARGV[5 + count + i], byte(kinds, i)
+  local id, body, kind = ARGV[6 + i], ARGV[6 + count + i], byte(kinds, i)
   local text = sub(body, 1, DUE_DIGITS)
   local due = tonumber(text)
   local given, relative = kind < 97, kind == 114 or kind == 82
@@ -58,7 +64,8 @@ for i = 1, count do
       end
 
       -- Status and due of what is not made; or nil, and what stands behind the body if it is moved to now.
-      weigh = function(id, kind, due, content, asked, record, score)
+      weigh = function(id, kind, due, body, record, score)
+        local content, asked = first_call(string.rep('0', GENERATION) .. body)
         if not due or due >= 1e13 then
           return 'invalid', ''
         end
@@ -84,7 +91,7 @@ for i = 1, count do
         end
       end
     end
-    status, told, behind = weigh(id, kind, due, sub(body, CONTENT), text, stored[i] or made[id], ends[i])
+    status, told, behind = weigh(id, kind, due, body, stored[i] or made[id], ends[i])
   end
   if status then
     local last = #answer
@@ -98,8 +105,9 @@ for i = 1, count do
     if behind or not as_it_is then
       due = math.max(due, now)
       text = string.format('%013.0f', due)
-      local mark = (behind and 1 or 0) + ((given or due < soon) and 2 or 0)
-      body = text .. mark .. sub(body, CONTENT) .. (behind or '')
+      local spread = byte(body, CONTENT - 1) == 49 -- then the due that was asked for stands behind it already
+      local mark = ((behind or spread) and 1 or 0) + ((given or due < soon) and 2 or 0)
+      body = text .. mark .. sub(body, CONTENT) .. (not spread and behind or '')
     end
     local record = generation .. body
     if not as_it_is then

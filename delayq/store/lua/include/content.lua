@@ -1,31 +1,36 @@
 -- A content is a record from its flags on: what stands at FLAGS there is the first byte here.
--- Business keys and flags without the reserved keys, which stand last and begin with 'delayq:'.
-local function unreserved(flags, keys)
-  local at = flags % 16 > 7 and string.find(' ' .. keys, ' delayq:', 1, true)
-  if not at then
-    return keys, flags
-  end
-  return string.sub(' ' .. keys, 2, at - 1), flags - 8
+-- Business keys without the reserved ones, which stand last and begin with 'delayq:'.
+local function unreserved(keys)
+  local at = string.find(' ' .. keys, ' delayq:', 1, true)
+  return at and string.sub(' ' .. keys, 2, at - 1) or keys
 end
 
--- The content without the trace that it was scheduled in and the reserved keys (and without the lengths of keys and
--- properties): the same call, repeated, comes from another span, and is counted by what counts then.
+-- The content without the trace that it was scheduled in, and without what policies and quotas have put there: reserved keys,
+-- and an expireAfter (and without the lengths of keys and properties). The same call, repeated, comes from another span, and
+-- follows the policies of then.
 local function untraced(content)
   local sub, body_length = string.sub, BODY_LENGTH - FLAGS + 1
   local traced = string.find(content, 'traceparent', 1, true)
-  if not traced and (byte(content, 1) or 0) % 16 < 8 then
+  local flags = byte(content, 1) or 0
+  if not traced and flags % 16 < 8 and flags < 64 then
     return sub(content, 1, PROPERTIES_LENGTH - FLAGS - 2) .. sub(content, body_length)
   end
-  local flags, topic, tags, ordering, options, k1, k2, p1, p2, p3 = byte(content, 1, body_length - 1)
+  local topic, tags, ordering, options, k1, k2, p1, p2, p3 = byte(content, 2, body_length - 1)
   if not p3 then
     return content -- it is damaged
   end
-  local keys_at = FIELDS - FLAGS + 1 + topic + tags + ordering + options
+  local options_at = FIELDS - FLAGS + 1 + topic + tags + ordering
+  local keys_at = options_at + options
   local at = keys_at + k1 * 256 + k2
   local stop = traced and at + p1 * 65536 + p2 * 256 + p3 or at
-  local keys, bare = unreserved(flags, sub(content, keys_at, at - 1))
-  local kept = { string.char(bare), sub(content, 2, PROPERTIES_LENGTH - FLAGS - 2), sub(content, body_length, keys_at - 1),
-    keys }
+  local keys, own = sub(content, keys_at, at - 1), sub(content, options_at, keys_at - 1)
+  if flags % 16 > 7 then
+    flags, keys = flags - 8, unreserved(keys)
+  end
+  if flags > 63 then
+    flags, own = flags - 68, string.match(own, '^[0-9]+,') or ''
+  end
+  local kept = { string.char(flags, topic, tags, ordering, #own), sub(content, body_length, options_at - 1), own, keys }
   while at < stop do
     local name, value = text_at(content, at)
     local _, behind = text_at(content, value or #content)

@@ -62,9 +62,9 @@ end
 
 -- Whether the rest of a record is sound, whose topic is.
 local function is_sound(record, topic_end, tags_end, ordering_end, options_end, keys_end, properties_end, body_end, mark, flags)
-  local body = flags - flags % 16
+  local body = flags % 64 - flags % 16
   local keyed = ordering_end > tags_end
-  if (body ~= 0 and body ~= 16 and body ~= 32) or (flags % 4 > 1) ~= keyed then
+  if flags > 127 or (body ~= 0 and body ~= 16 and body ~= 32) or (flags % 4 > 1) ~= keyed then
     return false
   end
   local expires = flags % 8 > 3

@@ -226,7 +226,7 @@ for i = 1, due_count do
         local keys = keys_end > options_end and sub(record, options_end + 1, keys_end) or ''
         local told = keys
         if flags % 16 > 7 then
-          told = unreserved(flags, keys)
+          told = unreserved(keys)
         end
         local trim, entry, trace = trims[topic], nil, nil
         if properties_end == keys_end and not trim then
