@@ -135,6 +135,23 @@ class Policies:
         """What bounds a topic until nothing of it is held."""
         return self._of(topic)[2]
 
+    def waits(self, held: Mapping[str, int]) -> dict[str, float]:
+        """How long (s) what a limit holds takes at its rate: of each topic, or each policy that has one rate for all of them.
+
+        What is paused does not wait for a limit.
+        """
+        waits: dict[str, float] = {}
+        for topic, count in held.items():
+            policy, limit = self.policy(topic), self.limit(topic)
+            if self.pause(topic) is not None:
+                continue
+            if policy is not None and policy.rate:
+                name = f"policy:{policy.name}" if policy.per == "policy" else topic
+                waits[name] = waits.get(name, 0) + count / policy.rate
+            if limit is not None and limit.rate:
+                waits[topic] = max(waits.get(topic, 0), count / limit.rate)
+        return waits
+
     def _of(self, topic: str) -> tuple[Pause | None, Policy | None, Limit | None]:
         try:
             return self._known[topic]

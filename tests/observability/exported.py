@@ -43,7 +43,7 @@ def _worker(redis_url: str) -> bytes:
     node.watch = Alarms(node.store, [0, 1], SystemClock())
     node.watch.tick()
     node.watch.backlogs = {"streams": 7}
-    job: Any = SimpleNamespace(stuck=False, pulls_fail=None, in_flight=(), refusals=Refusals(node.routes))
+    job: Any = SimpleNamespace(version="", stuck=False, pulls_fail=None, in_flight=(), refusals=Refusals(node.routes))
     ownership: Any = SimpleNamespace(jobs={0: job}, claims=1, fenced=0)
     node.ownership = ownership
     metrics = WorkerMetrics()

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 __all__ = ["Named", "named_in"]
 
 FUNCTIONS: Final = frozenset({
-    "abs", "absent", "and", "by", "count", "deriv", "histogram_quantile", "increase", "max", "min", "on", "or", "rate",
-    "sum", "unless", "without",
+    "abs", "absent", "and", "by", "count", "deriv", "group_right", "histogram_quantile", "increase", "max", "min", "on", "or",
+    "rate", "sum", "unless", "without",
 })  # fmt: skip
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _RANGE: Final = re.compile(r"\[[^\]]*\]")

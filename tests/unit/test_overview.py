@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from delayq.client.findings import Facts
 from delayq.client.overview import Overview, overview
 from delayq.config import Settings
 from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
+from delayq.policies import NO_POLICIES, Policies
 from delayq.store.checks import ServerSettings
 from delayq.telemetry.histogram import Histogram
 from workers.node.recent import RecentCounts
@@ -19,14 +21,14 @@ NOW = 1_800_000_000_000
 LAST = NOW // RECENT_STEP - 1
 
 
-def seen(*told: Recent | None, held: int | None = 0) -> Overview:
-    lines = [
-        NodeLine(
-            node=str(number), address="", version="", since=None, seen=NOW, stale=False, coordinator="", queues={},
-            handed_over=None, recent=recent,
-        )
-        for number, recent in enumerate(told)
-    ]  # fmt: skip
+def line_of(node: str, **told: Any) -> NodeLine:
+    return NodeLine(
+        node=node, address="", version="", since=None, seen=NOW, stale=False, coordinator="", queues={}, handed_over=None,
+        **told,
+    )  # fmt: skip
+
+
+def facts_of(*lines: NodeLine, held: int | None = 0, policies: Policies = NO_POLICIES) -> Facts:
     server = ServerSettings(
         name="valkey",
         version="9",
@@ -38,12 +40,14 @@ def seen(*told: Recent | None, held: int | None = 0) -> Overview:
         loading=False,
     )
     nodes = {line.node: line for line in lines}
-    return overview(
-        Facts(
-            settings=Settings(), now=NOW, server=server, version="", layouts=(), era=0, nodes=nodes, stats=[], routes=[],
-            held=held,
-        )
+    return Facts(
+        settings=Settings(), now=NOW, server=server, version="", layouts=(), era=0, nodes=nodes, stats=[], routes=[],
+        held=held, policies=policies,
     )  # fmt: skip
+
+
+def seen(*told: Recent | None, held: int | None = 0) -> Overview:
+    return overview(facts_of(*(line_of(str(number), recent=recent) for number, recent in enumerate(told)), held=held))
 
 
 def counts(*late: float) -> tuple[int, ...]:

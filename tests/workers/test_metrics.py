@@ -10,7 +10,9 @@ import pytest
 from delayq import Client, Message
 from delayq.clock import SystemClock
 from delayq.config import load_settings
-from delayq.store.commands import Pulled
+from delayq.policies import Pause, Policies, Policy
+from delayq.store.commands import Pulled, plain
+from delayq.store.keys import queue_keys
 from tests.support.deliveries import delivery
 from tests.support.servers import ServerUnderTest
 from workers.node.alarms import Alarms
@@ -46,6 +48,9 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     with Client(valkey.url, settings=load_settings(redis_url=valkey.url, queues=2)) as client:
         client.schedule_many([Message(topic="t", id=f"m{n}", delay_time=0 if n < 3 else 60_000) for n in range(10)])
         client.cancel("m9")
+        for queue in (0, 1):  # as a park leaves it
+            client.store.run(plain("HSET", queue_keys(queue).state, "parked:h:sms", "1", read=int))
+            client.store.run(plain("ZADD", queue_keys(queue).parked("h:sms"), 1, "a", 2, "b", read=int))
         owned = {one.queue for one in client.stats() if one.due}
     node = Node(load_settings(redis_url=valkey.url, zookeeper=zookeeper))
     metrics = Metrics()
@@ -53,9 +58,14 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     assert value(metrics, "delayq_due") == 0  # before it has looked
     node.watch = Alarms(node.store, [0, 1], SystemClock())
     node.watch.tick()
+    sms = Policy(name="sms", match="sms", rate=2.0)
+    node.book.current = Policies("0000000008.0000000001", {"x": Pause(match="x")}, {"sms": sms})
     refusals = Refusals(node.routes)
     refusals.add("t", "NOPERM", 0)
-    job: Any = SimpleNamespace(stuck=False, pulls_fail="WRONGTYPE", in_flight=(), refusals=refusals)
+    version = "0000000007.0000000001"
+    job: Any = SimpleNamespace(
+        version=version, stuck=False, pulls_fail="WRONGTYPE", in_flight=(), refusals=refusals
+    )  # fmt: skip
     ownership: Any = SimpleNamespace(jobs=dict.fromkeys(owned, job), claims=5, fenced=1)
     node.ownership = ownership
     assert value(metrics, "delayq_due") == 3
@@ -64,6 +74,10 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     assert value(metrics, "delayq_messages_total", event="scheduled") == 10
     assert value(metrics, "delayq_messages_total", event="cancelled") == 1
     assert (value(metrics, "delayq_claims_total"), value(metrics, "delayq_fenced_total")) == (5, 1)
+    told = [
+        value(metrics, f"delayq_{name}") for name in ("held", "limit_wait_seconds", "paused_policies", "policy_version")
+    ]
+    assert told == [4, 2, 1, 7]
     for queue in (0, 1):
         overdue = value(metrics, "delayq_head_overdue_seconds", queue=str(queue))
         assert overdue is None if queue not in owned else overdue is not None and overdue >= 0

@@ -11,6 +11,7 @@ from itertools import islice
 import structlog
 
 from delayq.care.accounts import Accounts
+from delayq.client.findings.facts import HELD, MOST_HELD
 from delayq.clock import Clock
 from delayq.errors import StoreError, StoreUnavailable
 from delayq.store import checks, commands
@@ -100,6 +101,7 @@ class Alarms:
         self.server: checks.ServerSettings | None = None
         self.missing = 0
         self.parked = 0
+        self.held: dict[str, int] = {}  # by topic, what a pause or a limit holds
         self.backlogs: dict[str, int] = {}  # of the fullest stream of each route
 
     def tick(self) -> None:
@@ -126,9 +128,19 @@ class Alarms:
     def _look(self) -> None:
         stats = self.stats = self._store.run_all(commands.stats(queue_keys(queue)) for queue in self.queues)
         self.parked = sum(one.parked for one in stats)
+        self._look_at_held(stats)
         self._look_at_streams()
         found = self._accounts.look(stats)
         self.missing, self._lost = found.missing, found.lost
+
+    def _look_at_held(self, stats: Sequence[QueueStats]) -> None:
+        names = [(one.queue, name) for one in stats for name in one.parked_sets if name.startswith(HELD)][:MOST_HELD]
+        counts = self._store.run_all(commands.count_parked(queue_keys(queue), name) for queue, name in names)
+        held: dict[str, int] = {}
+        for (_, name), count in zip(names, counts, strict=True):
+            topic = name.removeprefix(HELD)
+            held[topic] = held.get(topic, 0) + count
+        self.held = held
 
     def _look_at_streams(self) -> None:
         routes = dict(islice(self._streams().items(), MOST_STREAMS))

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from delayq.nodes import LATENESS
+from delayq.policies import number_of
 from delayq.store.commands import COUNTERS, Pulled
 from delayq.targets import Result
 from delayq.telemetry.histogram import Histogram
@@ -113,6 +114,7 @@ def _of_node(node: Node) -> Iterator[Metric]:
     yield _gauge("delayq_missing", "Messages scheduled, not ended, and not there", watch.missing if watch else 0)
     yield _gauge("delayq_went_back", "Times that Redis had lost last changes of a queue", node.history.went_back)
     yield _gauge("delayq_parked", "Messages set aside in all queues, at the last look", watch.parked if watch else 0)
+    yield from _of_policies(node)
     yield from _of_backlogs(node)
     yield from _of_queues(node)
     yield from _of_servers(node)
@@ -124,6 +126,17 @@ def _of_node(node: Node) -> Iterator[Metric]:
     refusing = sum(len(job.refusals.reasons) for job in jobs)
     yield _gauge("delayq_refusing_streams", "Topics whose stream in the same Redis takes nothing", refusing)
     yield _gauge("delayq_clock_skew_seconds", "The clock of Redis minus this node's", node.skew.ms / 1000)
+
+
+def _of_policies(node: Node) -> Iterator[Metric]:
+    """What is paused and limited, and what that holds."""
+    policies, held = node.book.current, dict(node.watch.held) if node.watch is not None else {}
+    acted_on = min((job.version for job in node.jobs.values()), default=policies.version)
+    yield _gauge("delayq_held", "Messages that a pause or a limit holds, in all queues", sum(held.values()))
+    yield _gauge("delayq_paused_policies", "Pauses that this node knows of", len(policies.pauses))
+    yield _gauge("delayq_policy_version", "The policies that all its pull jobs act on", number_of(acted_on))
+    wait = "How long what a limit holds takes at its rate, of the slowest"
+    yield _gauge("delayq_limit_wait_seconds", wait, max(policies.waits(held).values(), default=0))
 
 
 def _of_backlogs(node: Node) -> Iterator[Metric]:

@@ -12,6 +12,7 @@ from delayq.client.findings.check import CRITICAL, FAIL, OK, WARN, Check, Findin
 from delayq.client.findings.durability import check_durability
 from delayq.client.findings.facts import Facts, read_facts
 from delayq.client.findings.owners import check_owners
+from delayq.client.findings.policies import check_pauses, check_versions
 from delayq.client.findings.queues import (
     check_accounts,
     check_late,
@@ -33,7 +34,7 @@ Look = Callable[[Facts], Iterator[Check]]
 SERVER: Final[tuple[Look, ...]] = (check_server, check_durability, check_layout)
 QUEUES: Final[tuple[Look, ...]] = (
     check_reshard, check_owners, check_parked_routes, check_parked_streams, check_circuits, check_complaints,
-    check_silent, check_late, check_accounts,
+    check_silent, check_pauses, check_versions, check_late, check_accounts,
 )  # fmt: skip
 
 

@@ -11,13 +11,14 @@ from delayq.client.operations import RouteState, route_states
 from delayq.client.plan import Plan
 from delayq.config import Settings
 from delayq.nodes import NodeLine, read_nodes
+from delayq.policies import Policies
 from delayq.store import checks, commands
 from delayq.store.checks import ServerSettings
 from delayq.store.commands import LAYOUT_VERSION, QueueStats, plain
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import META, Layout, queue_keys, read_layouts
 
-__all__ = ["Facts", "read_facts"]
+__all__ = ["HELD", "MOST_HELD", "Facts", "read_facts"]
 
 #: Parked sets of what a pause or a limit holds, and so many are counted.
 HELD: Final = "h:"
@@ -40,6 +41,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stats: Sequence[QueueStats]
     routes: Sequence[RouteState]
     held: int | None
+    policies: Policies
 
     @property
     def live(self) -> list[NodeLine]:
@@ -56,9 +58,10 @@ def read_facts(settings: Settings) -> Plan[Facts]:
     """Read them, and write nothing; raises StoreError."""
     questions = checks.questions("always")
     answers = yield [
-        commands.redis_now(), plain("HMGET", META, "layouts", "version", "era", read=_meta), commands.nodes(), *questions
+        commands.redis_now(), plain("HMGET", META, "layouts", "version", "era", read=_meta), commands.nodes(),
+        commands.policies(), *questions
     ]  # fmt: skip
-    now, (listed, version, era), lines = all_good(answers[:3])
+    now, (listed, version, era), lines, set_ = all_good(answers[:4])
     layouts = read_layouts(listed) if version == LAYOUT_VERSION else ()
     nodes = read_nodes(lines, now)
     stats: list[QueueStats] = []
@@ -73,12 +76,13 @@ def read_facts(settings: Settings) -> Plan[Facts]:
     return Facts(
         settings=settings,
         now=now,
-        server=checks.told(answers[3:]),
+        server=checks.told(answers[4:]),
         version=version if listed else "",
         layouts=layouts,
         era=era,
         nodes=nodes,
         stats=stats,
         routes=routes,
+        policies=Policies.read(set_),
         held=sum(counts) if len(counts) == len(held) else None,
     )

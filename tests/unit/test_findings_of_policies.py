@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from delayq.client.findings.policies import LAG, LONG, check_pauses, check_versions
+from delayq.policies import Limit, Pause, Policies, Policy
+from tests.unit.test_overview import NOW, facts_of, line_of
+
+V1, V2 = "0000000001.0000000001", "0000000002.0000000001"
+OLD = Pause(match="orders.*", since=NOW - LONG - 1, reason="payment is down")
+NEW = Pause(match="news", since=NOW - LONG, reason="")
+
+
+def test_a_pause_of_a_day_is_told_and_one_that_names_a_topic_says_which() -> None:
+    pauses = {"orders.*": OLD, "news": NEW, "sms": Pause(match="sms", since=0)}
+    told = list(check_pauses(facts_of(policies=Policies(V1, pauses))))
+    assert [(one.topic, one.since) for one in told] == [(None, OLD.since), ("sms", 0)]
+    assert "(payment is down)" in told[0].text
+
+
+@pytest.mark.parametrize(
+    ("version", "since", "told"),
+    [(V1, NOW - LAG - 1, True), (V1, NOW - LAG, False), (V2, 0, False), (None, 0, False), ("", 0, True)],
+)
+def test_a_node_that_lags_is_told_once_it_had_its_time(version: str | None, since: int, told: bool) -> None:
+    policies = Policies(V2, {"x": Pause(match="x", since=since)})
+    found = list(check_versions(facts_of(line_of("a", policies=version), policies=policies)))
+    assert [one.node for one in found] == ["a"] * told
+
+
+def test_what_a_limit_holds_waits_as_long_as_its_rate_takes() -> None:
+    policies = Policies(
+        V1,
+        {"paused": Pause(match="paused")},
+        {
+            "sms": Policy(name="sms", match="sms.*", rate=50.0, per="policy"),
+            "mail": Policy(name="mail", match="mail", rate=2.0),
+            "all": Policy(name="all", match="*", order=200),
+        },
+        {"news": Limit(match="news", rate=10.0)},
+    )
+    held = {"sms.a": 100, "sms.b": 50, "mail": 9, "paused": 7, "news": 5, "other": 3}
+    assert policies.waits(held) == {"policy:sms": 3.0, "mail": 4.5, "news": 0.5}
