@@ -66,6 +66,7 @@ class State:
     IN_FLIGHT: Final = "in_flight"
     RETRYING: Final = "retrying"
     PARKED: Final = "parked"
+    HELD: Final = "held"
     DEAD: Final = "dead"
     DELIVERED: Final = "delivered"
     CANCELLED: Final = "cancelled"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, progress
-from benchmarks.measures import controls_audit, controls_reading
+from benchmarks.measures import controls_audit, controls_reading, controls_search
 from benchmarks.results import Figure
 
 __all__ = ["PARTS", "run"]
@@ -19,6 +19,7 @@ __all__ = ["PARTS", "run"]
 PARTS: Final[Mapping[str, Callable[[Scale], tuple[list[Figure], dict[str, Any]]]]] = {
     "reading": controls_reading.run,
     "audit": controls_audit.run,
+    "search": controls_search.run,
 }
 
 

@@ -17,7 +17,7 @@ from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, State
 from delayq.nodes import RECENT_STEP
 from delayq.store import commands
-from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
+from delayq.store.commands import DEAD, HELD_SET, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
@@ -72,9 +72,15 @@ def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
     some = {state in wanted.states for state in QUEUE_STATES}
     if wanted.topic or wanted.among is not None or (wanted.states and len(some) > 1):
         return (yield from _by_census(context, wanted, queues))
-    if wanted.due_from is None and wanted.due_to is None:
+    if wanted.due_from is None and wanted.due_to is None and _together(wanted, queues):
         return Counted(sum(_all(wanted, stats) for stats in queues.values()), exact=True)
     return (yield from _by_dues(wanted, queues))
+
+
+def _together(wanted: Filter, queues: dict[int, QueueStats]) -> bool:
+    """Whether parked and held messages, of which only the sum is known exactly, need not be told apart."""
+    held = any(name.startswith(HELD_SET) for stats in queues.values() for name in stats.parked_sets)
+    return not held or wanted.wants(State.PARKED) == wanted.wants(State.HELD)
 
 
 def _all(wanted: Filter, stats: QueueStats) -> int:
@@ -91,7 +97,7 @@ def _by_dues(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
         for place, wants in (
             (QUEUE, wanted.wants(*QUEUE_STATES)),
             (DEAD, wanted.wants(State.DEAD)),
-            *((name, wanted.wants(State.PARKED)) for name in stats.parked_sets),
+            *((name, wanted.wants(commands.aside(name))) for name in stats.parked_sets),
         )
         if wants
     ]

@@ -155,13 +155,29 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
     for id in ids:
         check_id(id)
     results = yield from look(context, ids)
-    found = all_good([results[id] for id in ids])
+    found = yield from _told_held(all_good([results[id] for id in ids]))
     parked = yield from explain_parked(context, found)
     explained = [parked.get(one.id, one) if one is not None else None for one in found]
     for place, one in enumerate(explained):
         if one is not None and one.state in ENDED_BY_HAND:
             explained[place] = yield from ended_by(one)
     return explained
+
+
+def _told_held(found: list[Found | None]) -> Plan[list[Found | None]]:
+    """The same, with those as held that are parked because their topic is paused or limited."""
+    parked = [one for one in found if one is not None and one.state == State.PARKED and one.record is not None]
+    if not parked:
+        return found
+    asked = [
+        commands.is_held(queue_keys(one.queue), one.record.topic, one.id, one.record.generation)
+        for one in parked
+        if one.record is not None
+    ]
+    held = {one.id for one, yes in zip(parked, all_good((yield asked)), strict=True) if yes}
+    return [
+        msgspec.structs.replace(one, state=State.HELD) if one is not None and one.id in held else one for one in found
+    ]
 
 
 def look(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:

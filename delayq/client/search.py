@@ -22,7 +22,7 @@ from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, State
 from delayq.store import commands
-from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats
+from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats, aside
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
@@ -39,7 +39,7 @@ MOST_BYTES: Final = 1024 * 1024
 SECONDS: Final = 0.2
 
 #: What a message may be in that has not ended.
-SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.DEAD)
+SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.HELD, State.DEAD)
 _PATTERN: Final = r"[A-Za-z0-9._:*?-]{1,255}"
 _PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
 _DIGEST: Final = 9
@@ -155,8 +155,7 @@ class Search:
         wants = self._wanted.wants
         if stats.scheduled and wants(*QUEUE_STATES):
             yield QUEUE
-        if wants(State.PARKED):
-            yield from stats.parked_sets
+        yield from (name for name in stats.parked_sets if wants(aside(name)))
         if stats.dead and wants(State.DEAD):
             yield DEAD
 
@@ -193,8 +192,9 @@ class Search:
         self._looked += page.looked
         for (due, ticket), one in zip(page.places, page.messages, strict=True):
             self._bytes += len(one.record.payload) if one.record is not None else 0
-            told = one if one.state != State.PARKED else msgspec.structs.replace(one, due=None)
-            self._found.append((_Place(due, source.queue, source.name, ticket), told))
+            if one.state in (State.PARKED, State.HELD):
+                one = msgspec.structs.replace(one, due=None)
+            self._found.append((_Place(due, source.queue, source.name, ticket), one))
         if page.after is not None:
             source.at = _Place(page.after[0], source.queue, source.name, page.after[1])
             self._sources.append(source)

@@ -75,12 +75,12 @@ class StateOut(msgspec.Struct, rename="camel"):
     state: Annotated[
         str,
         Meta(
-            description="scheduled, due, in_flight, retrying, parked or dead; for a while: delivered, cancelled, "
+            description="scheduled, due, in_flight, retrying, parked, held or dead; for a while: delivered, cancelled, "
             "removed_in_flight (cancelled when it may have been forwarded), discarded (as a dead letter)"
         ),
     ]
     attempts: Annotated[int, Meta(description="failed ones")]
-    due_time: Annotated[Time | None, Meta(description="of the next attempt; null while it is parked or dead")]
+    due_time: Annotated[Time | None, Meta(description="of the next attempt; null while it is parked, held or dead")]
     due_ms: Ms | None
     ended_time: Time | None
     reason: str | None

@@ -43,6 +43,15 @@ def test_search_prints_what_the_http_api_answers(cli: Cli, given: Given) -> None
     assert (ran.code, ran.out, ran.sentence()) == (1, "", "there are no such messages.")
 
 
+def test_what_is_held_is_told_apart_from_what_is_parked(cli: Cli, given: Given) -> None:
+    given.parked("aside", "t:gone")
+    given.parked("behind", "h:demo")
+    assert dict(cli("get", "behind").rows)["state"] == "held"
+    assert [row[:2] for row in cli("search", "--state", "held").rows] == [["behind", "held"]]
+    assert [row[:2] for row in cli("search", "--state", "parked").rows] == [["aside", "parked"]]
+    assert cli("count", "--state", "held").rows[0][0] == "1"
+
+
 def test_count_and_forecast_print_what_the_http_api_answers(cli: Cli, given: Given) -> None:
     given.scheduled("a", expect_date=2_000_000_000_000)
     given.dead_letter("b")

@@ -14,6 +14,7 @@ from delayq.store.keys import QueueKeys
 
 __all__ = [
     "COUNTERS",
+    "HELD_SET",
     "Found",
     "QueueStats",
     "Searched",
@@ -24,11 +25,16 @@ __all__ = [
     "find_by_property",
     "found",
     "get",
+    "is_held",
     "read_reason",
     "read_record",
     "stats",
     "write_off",
 ]
+
+
+#: How the names of parked sets begin in which messages of paused or limited topics are held.
+HELD_SET: Final = "h:"
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,8 +88,8 @@ def found(id: str, queue: int, reply: Any, now: int, watermark: int) -> Found | 
         buried, tries, why = read_reason(reason)
         record = read_record(raw)
         return Found(id=id, queue=queue, state=State.DEAD, record=record, attempts=tries, reason=why, ended=buried)
-    if place == b"parked":
-        state = State.PARKED
+    if place in (b"parked", b"held"):
+        state = place.decode()
     elif due is not None and due > now and attempts:
         state = State.RETRYING
     elif due is not None and due <= watermark:  # before the clock: a cancel would not be certain either
@@ -142,6 +148,12 @@ def find_by_property(keys: QueueKeys, cursor: str, look: int, name: str, value: 
 def count_key(keys: QueueKeys, key: str) -> Command[int]:
     """How many messages of one queue carry the business key and have not ended."""
     return plain("ZLEXCOUNT", keys.index, f"({key}\0", f"({key}\1", read=int, key=keys.index)
+
+
+def is_held(keys: QueueKeys, topic: str, id: str, generation: bytes) -> Command[bool]:
+    """Whether a message of one queue is parked because its topic is paused or limited."""
+    ticket = id.encode() + b"\0" + generation
+    return plain("ZSCORE", keys.parked(HELD_SET + topic), ticket, read=lambda reply: reply is not None)
 
 
 def count_parked(keys: QueueKeys, name: str) -> Command[int]:

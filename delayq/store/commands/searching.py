@@ -9,10 +9,10 @@ import msgspec
 
 from delayq.message import State
 from delayq.store.commands.command import Command, Now
-from delayq.store.commands.reading import Found, found
+from delayq.store.commands.reading import HELD_SET, Found, found
 from delayq.store.keys import QueueKeys
 
-__all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "counts", "page"]
+__all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "aside", "counts", "page"]
 
 #: Where messages of a queue stand, beside the names of its parked sets.
 QUEUE: Final = ""
@@ -47,6 +47,11 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 EVERYTHING: Final = Filter()
 
 
+def aside(name: str) -> str:
+    """What messages are in that stand in a parked set."""
+    return State.HELD if name.startswith(HELD_SET) else State.PARKED
+
+
 class Page(msgspec.Struct, frozen=True):
     """Messages by due, and where the next page begins: the due and ticket of the last one; None: this is the last.
 
@@ -74,7 +79,7 @@ def page(
 
     It begins behind the page before. It looks at `look` messages and about `most_bytes` of records at most, and tells `most`.
     """
-    kind = {QUEUE: "queue", DEAD: "dead"}.get(place, "parked")
+    kind = {QUEUE: "queue", DEAD: "dead"}.get(place) or aside(place)
     members = {QUEUE: keys.queue, DEAD: keys.dead}.get(place) or keys.parked(place)
     begin = (wanted.due_from or 0, b"")
     due, ticket = begin if after is None or after[0] < begin[0] else after

@@ -13,10 +13,12 @@ local exposed = tonumber(redis.call('HGET', state, 'watermark') or '') or -1
 local page = redis.call('HSCAN', pool, ARGV[2], 'COUNT', ARGV[3])
 local records = page[2]
 
-local function state_of(id, record)
+local function state_of(id, record, topic)
   local place, due = place_of(queue, dead, id, ticket_of(id, record))
-  if place ~= 'pending' then
+  if place == 'dead' then
     return place
+  elseif place == 'parked' then -- of a topic of which some are held it is taken for one of them
+    return redis.call('HEXISTS', state, 'parked:h:' .. topic) == 1 and 'held' or place
   elseif due > now and redis.call('HEXISTS', attempts, id) == 1 then
     return 'retrying', due
   elseif due <= exposed then
@@ -37,7 +39,7 @@ local groups, named = {}, {}
 for i = 1, #records, 2 do
   local id, record = records[i], records[i + 1]
   local topic = string.sub(record, FIELDS, FIELDS - 1 + (byte(record, TOPIC_LENGTH) or 0))
-  local one, due = state_of(id, record)
+  local one, due = state_of(id, record, topic)
   local bucket = bucket_of(due or 0)
   local name = one .. ' ' .. bucket .. ' ' .. topic
   local group = named[name]

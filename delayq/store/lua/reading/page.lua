@@ -1,7 +1,7 @@
 -- A page of the messages of one queue, of those parked under one name, or of the dead letters: by due (dead letters by when
 -- they were buried), equal ones by id. Finding where it begins takes the logarithm of the length, wherever that is.
 -- KEYS: state set pool attempts reasons
--- ARGV: now, 'queue', 'parked' or 'dead', due to begin with, ticket behind which to begin at that due ('' = the first; of dead
+-- ARGV: now, 'dead' or where else they stand, due to begin with, ticket behind which to begin at that due ('' = the first; of dead
 --       letters the id), due to end before ('' = none), most to look at, most of their bytes, most to tell;
 --       then what those have that are told: states of the queue (a comma around each; '' = any), how the id begins, tags ('' =
 --       any), a property's name ('' = any) and its value, a pattern of the topic ('' = any), then patterns one of which it has,
