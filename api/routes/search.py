@@ -102,15 +102,16 @@ async def search(service: Service, request: Request) -> Answer:
     return Answer(200, encode(found_out(page.messages, page.looked, page.next_token)))
 
 
-_COUNTED: Final[dict[str, Any]] = {name: _FILTER[name] for name in ("topic", "state", "dueFrom", "dueTo")}
+_COUNTED: Final[dict[str, Any]] = {name: _FILTER[name] for name in ("topic", "tags", "state", "dueFrom", "dueTo")}
 
 
 @OPERATIONS.add("GET", "/v1/messages:count", gives={200: CountOut}, problems=(400, 503), query=_COUNTED)
 async def count(service: Service, request: Request) -> Answer:
     """Count messages
 
-    Exactly, where sorted sets tell: without `topic`, and with states that stand in the same ones. Else as of the last census of
-    each queue, which its worker takes; dues are spread evenly then between those that it tells apart.
+    Exactly, where sorted sets tell: without `topic`, and with states that stand in the same ones; and of one topic, or its
+    `tags`, where its policy has them indexed. Else as of the last census of each queue, which its worker takes; dues are
+    spread evenly then between those that it tells apart.
     """
     wanted = _filter_of(request.query(*_COUNTED))
     return Answer(200, encode(count_out(await for_caller.count(service, request.caller, wanted))))

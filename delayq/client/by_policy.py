@@ -16,7 +16,7 @@ from delayq.message import tag_key, topic_key
 from delayq.policies import NO_POLICIES, Policies, Policy
 from delayq.store.keys import spread
 
-__all__ = ["COUNT_EVERY", "Level", "PolicyBook", "fitted", "level_of"]
+__all__ = ["COUNT_EVERY", "Level", "PolicyBook", "fitted", "indexes_topic", "level_of"]
 
 #: ms between two counts of a topic whose messages are bounded.
 COUNT_EVERY = 1_000
@@ -91,8 +91,13 @@ def fitted(
     return with_policy(body, _keys(policy, topic, tags), policy.expire_after, later), later, window
 
 
+def indexes_topic(policy: Policy) -> bool:
+    """Whether messages that it covers are indexed by their topic."""
+    return policy.pending is not None or "topic" in policy.index
+
+
 def _keys(policy: Policy, topic: str, tags: str) -> Iterator[str]:
-    if policy.pending is not None or "topic" in policy.index:
+    if indexes_topic(policy):
         yield topic_key(topic)
     if tags and "tags" in policy.index:
         yield tag_key(topic, tags)

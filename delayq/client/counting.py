@@ -10,12 +10,14 @@ from typing import Final
 
 import msgspec
 
-from delayq.client.operations import nodes
+from delayq.client.by_policy import indexes_topic
+from delayq.client.operations import count, nodes
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.client.search import check_filter, has_topic
 from delayq.errors import InvalidMessage
-from delayq.message import MAX_DUE, State
+from delayq.message import MAX_DUE, State, tag_key, topic_key
 from delayq.nodes import RECENT_STEP
+from delayq.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import DEAD, HELD_SET, QUEUE, QUEUE_STATES, REST, Census, Filter, QueueStats, Tally
 from delayq.store.connect.exchange import all_good
@@ -63,18 +65,61 @@ def check_forecast(begin: int, end: int, step: int) -> None:
 
 
 def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
-    """How many messages fit a filter by topic, state and due; raises InvalidMessage for others, and StoreError."""
+    """How many messages fit a filter by topic, state and due, or by topic and tags where a policy has these indexed.
+
+    Raises InvalidMessage for others, and StoreError.
+    """
     check_filter(wanted)
-    for field, given in (("tags", wanted.tags), ("property", wanted.property), ("idPrefix", wanted.prefix)):
+    for field, given in (("property", wanted.property), ("idPrefix", wanted.prefix)):
         if given:
             raise InvalidMessage(field, "is counted by nobody; search for it")
     queues = yield from every_queue(context, commands.stats)
+    indexed = yield from _by_index(context, wanted, queues)
+    if indexed is not None:
+        return indexed
+    if wanted.tags:
+        raise InvalidMessage("tags", "are counted of one topic, where its policy says so (index); search for them")
     some = {state in wanted.states for state in QUEUE_STATES}
     if wanted.topic or wanted.among is not None or (wanted.states and len(some) > 1):
-        return (yield from _by_census(context, wanted, queues))
+        return (yield from _by_census(wanted, queues))
     if wanted.due_from is None and wanted.due_to is None and _together(wanted, queues):
         return Counted(sum(_all(wanted, stats) for stats in queues.values()), exact=True)
     return (yield from _by_dues(wanted, queues))
+
+
+def _by_index(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted | None]:
+    """By the index of reserved keys; None if nothing has it for this filter, or by topic not all may be in it.
+
+    All are if the last census met none that was not, and the policies are still those by which all was scheduled since.
+    """
+    topic = wanted.topic
+    timed = wanted.due_from is not None or wanted.due_to is not None
+    if not topic or _is_pattern(topic) or timed or wanted.states or not has_topic(wanted, topic):
+        return None
+    (fields,) = all_good((yield [commands.policies()]))
+    policies = Policies.read(fields)
+    policy = policies.policy(topic)
+    if policy is None or not ("tags" in policy.index if wanted.tags else indexes_topic(policy)):
+        return None
+    found = (yield from _censuses(wanted, queues)) or []
+    whole = len(found) == sum(stats.pool > 0 for stats in queues.values()) and all(
+        one.version == policies.version
+        and not any(
+            tally.untagged if wanted.tags else tally.unindexed
+            for name in (topic, REST)
+            for tally in one.topics.get(name, {}).values()
+        )
+        for one in found
+    )
+    if not whole and not wanted.tags:
+        return None
+    key = tag_key(topic, wanted.tags) if wanted.tags else topic_key(topic)
+    messages = yield from count(context, key)
+    return Counted(messages, exact=whole, as_of=None if whole else max(stats.now for stats in queues.values()))
+
+
+def _is_pattern(topic: str) -> bool:
+    return bool(set(topic) & set("*?"))
 
 
 def _together(wanted: Filter, queues: dict[int, QueueStats]) -> bool:
@@ -107,8 +152,8 @@ def _by_dues(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
     return Counted(sum(one for (one,) in found), exact=not parked, as_of=now if parked else None)
 
 
-def _by_census(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
-    found = yield from _censuses(context, wanted, queues)
+def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
+    found = yield from _censuses(wanted, queues)
     if found is None:
         return Counted(None, exact=False)
     begin, end = wanted.due_from or 0, wanted.due_to or 2 * MAX_DUE
@@ -116,9 +161,9 @@ def _by_census(context: Context, wanted: Filter, queues: dict[int, QueueStats]) 
     return Counted(round(total), exact=False, as_of=min((one.began for one in found), default=None))
 
 
-def _censuses(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -> Plan[list[Census] | None]:
+def _censuses(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[list[Census] | None]:
     """The census of each queue that has messages; None if one has none yet."""
-    topic = wanted.topic if not set(wanted.topic) & set("*?") else ""
+    topic = "" if _is_pattern(wanted.topic) else wanted.topic
     asked = [commands.census(queue_keys(queue), topic) for queue, stats in queues.items() if stats.pool]
     found = all_good((yield asked)) if asked else []
     return None if None in found else found
@@ -150,7 +195,7 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
         counts = yield from every_queue(context, asked)
         return Forecast(edges, [sum(some) for some in zip(*counts.values(), strict=True)], True, None, rate)
     only = msgspec.structs.replace(wanted, states=QUEUE_STATES)
-    found = yield from _censuses(context, only, (yield from every_queue(context, commands.stats)))
+    found = yield from _censuses(only, (yield from every_queue(context, commands.stats)))
     if found is None:
         return Forecast(edges, None, False, None, rate)
     tallies = list(_tallies(only, found))

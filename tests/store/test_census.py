@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import msgspec
 import pytest
 
-from delayq import Client, Filter, InvalidMessage
+from delayq import Client, Filter, InvalidMessage, Message
+from delayq.client.counting import Counted
 from delayq.config import load_settings
 from delayq.store import commands
-from delayq.store.commands import BUCKETS, Census, Slice, Tally, bucket_edges
+from delayq.store.commands import BUCKETS, Census, Command, Slice, Tally, bucket_edges
 from delayq.store.keys import queue_keys
+from delayq.testing import ManualClock
+from tests.support.policies import put_policy
 from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row
 from tests.support.servers import ServerUnderTest
+from workers.queue.census import CensusTaker, Pace
 
 MINUTE = 60_000
 
@@ -44,7 +50,7 @@ def test_a_slice_counts_by_topic_state_and_due(q: Queue) -> None:
     sizes = {
         topic: len(q.admin.hget(q.keys.pool, id)) for topic, id in (("orders", "sent"), ("news", "held"), ("mail", "a"))
     }
-    assert sorted(told.groups) == sorted((*kind, kind[3] * sizes[kind[0]]) for kind in kinds)
+    assert sorted(told.groups) == sorted((*kind, kind[3] * sizes[kind[0]], kind[3], 0) for kind in kinds)
 
 
 def test_slices_count_everything_and_a_bucket_ends_where_the_next_begins(q: Queue) -> None:
@@ -54,16 +60,16 @@ def test_slices_count_everything_and_a_bucket_ends_where_the_next_begins(q: Queu
     assert sum(one.looked for one in slices) == len(dues)
     buckets = [0] * BUCKETS
     for one in slices:
-        for _, _, bucket, count, _ in one.groups:
+        for _, _, bucket, count, *_ in one.groups:
             buckets[bucket] += count
     assert buckets == [1, *[2] * (BUCKETS - 2), 1]
 
 
 def test_it_is_kept_whole_and_by_no_older_owner(q: Queue) -> None:
-    counted = Census(10_000, {f"t{n}": {"due": Tally(n, 10 * n, [n])} for n in range(1_200)})
+    counted = Census(10_000, {f"t{n}": {"due": Tally(n, 10 * n, [n], 2, 1)} for n in range(1_200)}, "7.0")
     assert q.run(commands.keep_census(q.keys, NEW_EPOCH, counted))
     assert q.run(commands.census(q.keys)) == counted
-    assert q.run(commands.census(q.keys, "t7")) == Census(10_000, {"t7": counted.topics["t7"]})
+    assert q.run(commands.census(q.keys, "t7")) == Census(10_000, {"t7": counted.topics["t7"]}, "7.0")
     assert not q.run(commands.keep_census(q.keys, EPOCH, Census(20_000, {})))
     assert q.run(commands.keep_census(q.keys, NEW_EPOCH, Census(20_000, {})))
     assert q.run(commands.census(q.keys, "t7")) == q.run(commands.census(q.keys)) == Census(20_000, {})
@@ -100,6 +106,51 @@ def test_counts_and_forecasts_by_topic_are_as_of_the_census(valkey: ServerUnderT
             assert (client.count(wanted).messages, client.count(wanted).as_of) == (count, began), wanted
         found = client.forecast(began, began + 2 * MINUTE, MINUTE // 2, Filter(topic="a*"))
         assert (found.messages, found.exact, found.as_of) == ([35, 30, 1, 2], False, began)
+
+
+def test_what_a_policy_has_indexed_is_counted_exactly_once_a_census_has_met_nothing_else(
+    valkey: ServerUnderTest,
+) -> None:
+    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:
+
+        def scheduled(count: int, topic: str = "t", tags: str = "") -> None:
+            client.schedule_many([Message(topic=topic, tags=tags, delay_time=60_000) for _ in range(count)])
+
+        def take_census(version: str) -> None:
+            for queue in range(2):
+                clock = ManualClock()
+                taker = CensusTaker(queue_keys(queue), EPOCH, clock, Pace(clock))
+                while client.store.run(commands.census(queue_keys(queue))) is None:
+                    clock.advance(1_000)
+                    for command in taker.ask(version=version):
+                        taker.take(client.store.run(cast("Command[Any]", command)))
+
+        def forget_census() -> None:
+            valkey.admin.delete(*(queue_keys(queue).census for queue in range(2)))
+
+        client.schedule_many([Message(topic="t", id=f"old-{n}", delay_time=60_000) for n in range(3)])
+        version = put_policy(client, "indexed", match="t", index=["topic", "tags"])
+        scheduled(10, tags="a b")
+        scheduled(20)
+        scheduled(5, topic="other", tags="x")
+        assert client.count(Filter(topic="t")) == Counted(None, exact=False)
+        take_census(version)
+        counted = client.count(Filter(topic="t"))
+        assert (counted.messages, counted.exact) == (33, False)
+        assert client.count(Filter(topic="t", tags="a b")) == Counted(10, exact=True)
+        client.cancel_many(["old-0", "old-1", "old-2"])
+        assert client.count(Filter(topic="t")).exact is False  # nobody has looked since
+        forget_census()
+        take_census(version)
+        assert client.count(Filter(topic="t")) == Counted(30, exact=True)
+        scheduled(1)
+        assert client.count(Filter(topic="t")) == Counted(31, exact=True)
+        put_policy(client, "another", match="else")  # who knows by what they were scheduled meanwhile
+        assert client.count(Filter(topic="t")).exact is False
+        assert client.count(Filter(topic="t", tags="a b")).exact is False
+        for wanted in (Filter(topic="other", tags="x"), Filter(topic="t*", tags="x"), Filter(tags="x")):
+            with pytest.raises(InvalidMessage, match="tags"):
+                client.count(wanted)
 
 
 @pytest.mark.parametrize(

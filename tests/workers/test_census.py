@@ -61,12 +61,12 @@ def test_what_was_not_answered_is_asked_again_later_and_a_pause_follows() -> Non
         clock.advance(EVERY)
         if answer is not None:
             made.take(answer)
-    made.take(Slice(7, "9", 1, [("t", "due", 0, 1, 10)]))
+    made.take(Slice(7, "9", 1, [("t", "due", 0, 1, 10, 1, 0)]))
     assert script(made) == ("census_slice", "9")
-    made.take(Slice(8, "0", 1, [("t", "due", 0, 1, 10)]))
+    made.take(Slice(8, "0", 1, [("t", "due", 0, 1, 10, 1, 0)]))
     clock.advance(EVERY)
     (kept,) = made.ask()
-    assert kept.args == commands.keep_census(KEYS, "1", Census(7, {"t": {"due": Tally(2, 20, [2])}})).args
+    assert kept.args == commands.keep_census(KEYS, "1", Census(7, {"t": {"due": Tally(2, 20, [2], 2)}})).args
     made.take(True)
     clock.advance(PAUSE - 1)
     assert made.ask() == []
@@ -91,13 +91,13 @@ def test_topics_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(census, "MOST_TOPICS", 2)
     clock = ManualClock()
     made = taker(clock)
-    made.take(Slice(7, "0", 4, [(topic, "due", 0, 1, 10) for topic in "abca"] + [("d", "dead", 0, 1, 10)]))
+    made.take(Slice(7, "0", 4, [(topic, "due", 0, 1, 10, 1, 0) for topic in "abca"] + [("d", "dead", 0, 1, 10, 1, 0)]))
     kept = Census(
         7,
         {
-            "a": {"due": Tally(2, 20, [2])},
-            "b": {"due": Tally(1, 10, [1])},
-            REST: {"due": Tally(1, 10, [1]), "dead": Tally(1, 10, [1])},
+            "a": {"due": Tally(2, 20, [2], 2)},
+            "b": {"due": Tally(1, 10, [1], 1)},
+            REST: {"due": Tally(1, 10, [1], 1), "dead": Tally(1, 10, [1], 1)},
         },
     )
     (command,) = made.ask()
@@ -108,7 +108,7 @@ def test_large_messages_are_looked_at_a_few_at_a_time() -> None:
     clock = ManualClock()
     made = taker(clock)
     for size, look in ((100, 32), (100, 100), (100_000, 8), (10_000, 26)):
-        made.take(Slice(7, "9", 10, [("t", "due", 0, 10, 10 * size)]))
+        made.take(Slice(7, "9", 10, [("t", "due", 0, 10, 10 * size, 0, 0)]))
         (command,) = made.ask()
         assert command.args[2] == look
         clock.advance(EVERY)

@@ -64,18 +64,21 @@ class CensusTaker:
     def _begin(self) -> None:
         self._cursor = "0"
         self._began: int | None = None
+        self._version = ""
         self._look = LOOK[0]
         self._topics: dict[str, dict[str, Tally]] = {}
         self._ended = False
 
-    def ask(self, now: Now = "") -> list[Command[Slice] | Command[bool]]:
-        """What to ask now, if anything; asked again later unless its answer is taken."""
+    def ask(self, now: Now = "", version: str = "") -> list[Command[Slice] | Command[bool]]:
+        """What to ask now, behind a pull by this version of the policies, if anything; again later unless its answer is taken."""
         monotonic = self._clock.monotonic()
         if self._pace is None or monotonic < self._at or not self._pace.take():
             return []
         self._at = monotonic + EVERY
         if self._ended and self._began is not None:
-            return [commands.keep_census(self._keys, self._epoch, Census(self._began, self._topics))]
+            return [commands.keep_census(self._keys, self._epoch, Census(self._began, self._topics, self._version))]
+        if self._began is None:
+            self._version = version
         return [commands.census_slice(self._keys, self._cursor, self._look, self._began, now=now)]
 
     def take(self, answer: Slice | bool | StoreError) -> None:
@@ -94,10 +97,10 @@ class CensusTaker:
     def _add(self, counted: Slice) -> None:
         self._began = counted.now if self._began is None else self._began
         size = 0
-        for topic, state, bucket, messages, its in counted.groups:
+        for topic, state, *counts in counted.groups:
             if topic not in self._topics and len(self._topics) >= MOST_TOPICS:
                 topic = REST
-            self._topics.setdefault(topic, {}).setdefault(state, Tally()).add(bucket, messages, its)
-            size += its
+            self._topics.setdefault(topic, {}).setdefault(state, Tally()).add(*counts)
+            size += counts[2]
         self._cursor, self._ended = counted.cursor, counted.cursor == "0"
         self._look = min(max(LOOK_BYTES * counted.looked // max(1, size), LOOK[0]), LOOK[1], 4 * self._look)

@@ -254,7 +254,7 @@ class PullJob:
                         now, policies.version, backlog=backlog, came_back=bool(asked.unparks)
                     )
                 if asked.pulls and not self.in_backlog:
-                    asked.census = self._census.ask(now)
+                    asked.census = self._census.ask(now, policies.version)
         return asked.commands()
 
     def _hear(self) -> None:

@@ -81,6 +81,7 @@ def search(
 
 def count(
     topic: Topic = "",
+    tags: Tags = "",
     state: States = None,
     due_from: DueFrom = None,
     due_to: DueTo = None,
@@ -93,7 +94,9 @@ def count(
     """
     with connect(redis_url) as client:
         now = client.store.run(commands.redis_now())
-        answer = count_out(client.count(_filter(now, due_from, due_to, topic=topic, states=tuple(state or ()))))
+        answer = count_out(
+            client.count(_filter(now, due_from, due_to, topic=topic, tags=tags, states=tuple(state or ())))
+        )
     if json:
         Output().json(answer)
     elif answer.count is not None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from delayq.message import tag_key, topic_key
 from delayq.store.commands.command import Command, Now, by_name, plain
 from delayq.store.keys import QueueKeys
 
@@ -18,41 +19,53 @@ MINUTE: Final = 60_000
 #: Stands for all topics beyond those that are counted one by one; no topic can have this name.
 REST: Final = "*"
 _BEGAN: Final = "began"
+_VERSION: Final = "version"
 _TOPIC: Final = "t:"
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """So many messages, the bytes of their records, and how many of them are due when, without the zeros at the end."""
+    """So many messages, the bytes of their records, and how many of them are due when, without the zeros at the end.
+
+    So many of them are not indexed by topic, and of those with tags not by these.
+    """
 
     messages: int = 0
     size: int = 0
     dues: list[int] = []
+    unindexed: int = 0
+    untagged: int = 0
 
-    def add(self, bucket: int, messages: int, size: int) -> None:
+    def add(self, bucket: int, messages: int, size: int, unindexed: int, untagged: int) -> None:
         """Count some more."""
         self.messages += messages
         self.size += size
+        self.unindexed += unindexed
+        self.untagged += untagged
         self.dues += [0] * (bucket + 1 - len(self.dues))
         self.dues[bucket] += messages
 
 
 class Census(msgspec.Struct, frozen=True):
-    """What was counted of each topic and state, in a look at the whole pool that began at this time (Unix ms)."""
+    """What was counted of each topic and state, in a look at the whole pool that began at this time (Unix ms).
+
+    `version` is that of the policies by which everything was scheduled from then on, until they change.
+    """
 
     began: int
     topics: dict[str, dict[str, Tally]]
+    version: str = ""
 
 
 class Slice(msgspec.Struct, frozen=True):
     """A part of a census: when it was taken, where the next one begins ('0': that was all), how many messages it looked at.
 
-    Of each group: topic, state, bucket, messages, bytes.
+    Of each group: topic, state, bucket, messages, bytes, and how many are not indexed by topic, and by tags.
     """
 
     now: int
     cursor: str
     looked: int
-    groups: list[tuple[str, str, int, int, int]]
+    groups: list[tuple[str, str, int, int, int, int, int]]
 
 
 def bucket_edges(began: int) -> list[tuple[int, int]]:
@@ -71,7 +84,7 @@ def census_slice(keys: QueueKeys, cursor: str, look: int, began: int | None, *, 
     return Command(
         "census_slice",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead),
-        (now, cursor, look, "" if began is None else began),
+        (now, cursor, look, "" if began is None else began, topic_key(""), tag_key("", "")[:-1]),
         read,
     )
 
@@ -79,7 +92,7 @@ def census_slice(keys: QueueKeys, cursor: str, look: int, began: int | None, *, 
 def keep_census(keys: QueueKeys, epoch: str, counted: Census) -> Command[bool]:
     """Keep the census of a queue in the place of the one before; False if the epoch is fenced."""
     fields = [field for topic, its in counted.topics.items() for field in (_TOPIC + topic, msgspec.json.encode(its))]
-    arguments = (epoch, _BEGAN, counted.began, *fields)
+    arguments = (epoch, _BEGAN, counted.began, _VERSION, counted.version, *fields)
     return Command("keep_census", (keys.state, keys.census), arguments, lambda reply: bool(reply == b"ok"))
 
 
@@ -94,7 +107,7 @@ def census(keys: QueueKeys, topic: str = "") -> Command[Census | None]:
 
     if not topic:
         return plain("HGETALL", keys.census, read=read_all)
-    names = (_BEGAN, _TOPIC + topic, _TOPIC + REST)
+    names = (_BEGAN, _VERSION, _TOPIC + topic, _TOPIC + REST)
     return plain(
         "HMGET",
         keys.census,
@@ -107,5 +120,7 @@ def _read(fields: Mapping[str, bytes]) -> Census | None:
     began = fields.get(_BEGAN)
     if began is None:
         return None
-    topics = {name.removeprefix(_TOPIC): _tallies.decode(one) for name, one in fields.items() if name != _BEGAN}
-    return Census(int(began), topics)
+    topics = {
+        name.removeprefix(_TOPIC): _tallies.decode(one) for name, one in fields.items() if name.startswith(_TOPIC)
+    }
+    return Census(int(began), topics, fields.get(_VERSION, b"").decode())

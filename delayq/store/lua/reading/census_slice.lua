@@ -1,8 +1,9 @@
 -- A slice of a queue's census: a page of its pool, counted by topic, state and when it is due.
 -- KEYS: state queue pool attempts dead
--- ARGV: now, cursor, how many to look at, when the census began ('' = now)
+-- ARGV: now, cursor, how many to look at, when the census began ('' = now), how the reserved keys begin by which messages of a
+--       topic are indexed, and those of a topic with the same tags
 -- Returns: {now, next cursor ('0' = done), how many were looked at, {of each topic, state and bucket that was met: {topic, state,
---          bucket, messages, bytes of their records}}}. In bucket 0 is what is due by when the census began, or not any more, in n
+--          bucket, messages, bytes of their records, how many of them are not indexed by topic, and of those with tags not by these}}}. In bucket 0 is what is due by when the census began, or not any more, in n
 --          what is due in the 2^(n-1) minutes behind the first 2^(n-1) - 1 minutes from then on, in 23 all that is later
 -- @flags no-writes
 -- @include clock record life
@@ -35,6 +36,19 @@ local function bucket_of(due)
   return bucket
 end
 
+-- Of a record 1 if it is not indexed by topic, and 1 if it has tags and is not by these.
+local function unindexed(record, topic)
+  local flags, _, tags_length = byte(record, FLAGS, TOPIC_LENGTH + 1)
+  local untagged = (tags_length or 0) > 0 and 1 or 0
+  if #record < FIELDS - 1 or math.floor(flags / 8) % 2 == 0 then
+    return 1, untagged -- it has no reserved keys
+  end
+  local keys = ' ' .. keys_of(record) .. ' '
+  local by_topic = string.find(keys, ' ' .. ARGV[5] .. topic .. ' ', 1, true)
+  local by_tags = string.find(keys, ' ' .. ARGV[6] .. topic .. ':', 1, true)
+  return by_topic and 0 or 1, by_tags and 0 or untagged
+end
+
 local groups, named = {}, {}
 for i = 1, #records, 2 do
   local id, record = records[i], records[i + 1]
@@ -44,9 +58,10 @@ for i = 1, #records, 2 do
   local name = one .. ' ' .. bucket .. ' ' .. topic
   local group = named[name]
   if not group then
-    group = { topic, one, bucket, 0, 0 }
+    group = { topic, one, bucket, 0, 0, 0, 0 }
     groups[#groups + 1], named[name] = group, group
   end
-  group[4], group[5] = group[4] + 1, group[5] + #record
+  local by_topic, by_tags = unindexed(record, topic)
+  group[4], group[5], group[6], group[7] = group[4] + 1, group[5] + #record, group[6] + by_topic, group[7] + by_tags
 end
 return { digits(now), page[1], #records / 2, groups }
