@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import redis
 
+from delayq import Client, Message
+from delayq.client.audit import By
+from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
@@ -134,3 +138,30 @@ def test_b5_what_the_library_repeats_silently_by_default_is_repeated_here_once_a
             store.run(commands.layout(4))
         assert proxy.commands.count("layout") == 2
         store.close()
+
+
+def test_b16_a_change_by_hand_and_its_entry_are_both_there_or_neither_is(tmp_path: Path) -> None:
+    by = By(actor="night shift")
+    with EmbeddedServer(data_dir=tmp_path / "valkey") as server, FaultProxy(server.port) as proxy:
+        settings = load_settings(redis_url=f"redis://127.0.0.1:{proxy.port}/0", redis_timeout=2_000)
+        with Client(settings=settings) as client, ThreadPoolExecutor(4) as callers:
+            client.schedule_many([Message(topic="t", id=f"m{n}", delay_time=3_600_000) for n in range(2_000)])
+            proxy.drop_reply("cancel", times=5)
+            begun = [callers.submit(client.cancel_many, [f"m{n}", f"m{n + 1}"], by=by) for n in range(0, 2_000, 2)]
+            eventually(lambda: sum(one.done() for one in begun) > 200, "some are cancelled")
+            server.kill()
+            proxy.reset()
+            server.start()
+            told = [outcome for one in begun for outcome in one.result()]
+            cancelled = {one.id for one in client.get_many([f"m{n}" for n in range(2_000)]) if one and not one.record}
+            written: Counter[str] = Counter()
+            token = None
+            while True:
+                page = client.audit(1_000, token)
+                written.update(message.id for entry in page.entries for message in entry.change.messages)
+                if (token := page.next_token) is None:
+                    break
+    assert any(isinstance(one, StoreUnavailable) for one in told), "some were broken off"
+    assert "cancel" in proxy.dropped
+    assert written == dict.fromkeys(cancelled, 1)
+    assert len(cancelled) > 400
