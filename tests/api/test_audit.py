@@ -102,8 +102,7 @@ async def test_a_key_sees_what_concerns_topics_that_it_reads(door: Door, worker:
     for query in ("?id=c", "?key=key-c", "?topic=n*", "?topic=news&actor=boss&action=redrive&from=0"):
         assert told(await door.audit("boss", query)) == [("boss", "redrive", ["c"])]
     assert await door.audit("boss", "?to=1000") == []
-    token = page["nextPageToken"] or "x"
-    assert_refused(await door.ask("press", "GET", f"/v1/audit?pageToken={token[:-1]}A"))
+    assert_refused(await door.ask("press", "GET", f"/v1/audit?pageToken={page['nextPageToken'][::-1]}"))
 
 
 async def test_who_cancelled_a_message_is_told_with_it(door: Door) -> None:
