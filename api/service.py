@@ -138,7 +138,7 @@ class Operation:
     """A handler, and what the documentation says of it.
 
     `takes` is the type of the body and `example` one; `gives` the type of each good answer's body (None: text),
-    `problems` the statuses of the bad ones, `query` the parameters with their schemas. `open`: it takes no key.
+    `problems` the statuses of the bad ones, `query` and `headers` the parameters with their schemas. `open`: it takes no key.
     """
 
     method: str
@@ -149,6 +149,7 @@ class Operation:
     gives: dict[int, type | None] = field(default_factory=dict)
     problems: tuple[int, ...] = ()
     query: dict[str, dict[str, Any]] = field(default_factory=dict)
+    headers: dict[str, dict[str, Any]] = field(default_factory=dict)
     open: bool = False
 
 

@@ -17,13 +17,16 @@ if TYPE_CHECKING:
         MissingExtra,
         NotDone,
         NotDurable,
+        NotReady,
         PastDue,
+        PoliciesChanged,
         StoreError,
         StoreFull,
         StoreUnavailable,
         TooManyPending,
     )
     from delayq.message import Message, State
+    from delayq.policies import Policy
     from delayq.store.commands.searching import Filter
     from delayq.times import parse_duration, parse_instant
 
@@ -41,7 +44,10 @@ __all__ = [
     "MissingExtra",
     "NotDone",
     "NotDurable",
+    "NotReady",
     "PastDue",
+    "PoliciesChanged",
+    "Policy",
     "Rescheduled",
     "Scheduled",
     "Settings",
@@ -70,7 +76,10 @@ _PLACES = {
     "MissingExtra": "delayq.errors",
     "NotDone": "delayq.errors",
     "NotDurable": "delayq.errors",
+    "NotReady": "delayq.errors",
     "PastDue": "delayq.errors",
+    "PoliciesChanged": "delayq.errors",
+    "Policy": "delayq.policies",
     "Rescheduled": "delayq.client.operations",
     "Scheduled": "delayq.client.operations",
     "Settings": "delayq.config",

@@ -13,7 +13,9 @@ __all__ = [
     "MissingExtra",
     "NotDone",
     "NotDurable",
+    "NotReady",
     "PastDue",
+    "PoliciesChanged",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
@@ -29,6 +31,8 @@ class DelayqError(Exception):
     ├── Conflict            the id is taken by another message, or was cancelled
     ├── PastDue             its time had passed, and the caller did not want it then
     ├── TooManyPending      its topic has as many messages as a policy lets it have
+    ├── PoliciesChanged     the policies have not the version that the caller has seen
+    ├── NotReady            a worker is too old for it
     ├── ConfigError         a setting is wrong
     │   └── MissingExtra    a package that an option needs is not installed
     ├── LayoutMismatch      this process and the Redis disagree about the layout
@@ -92,6 +96,14 @@ class TooManyPending(DelayqError):
         super().__init__(f"at most {pending:,} messages of the topic {topic} may be waiting or be dead letters")
         self.id = id
         self.topic = topic
+
+
+class PoliciesChanged(DelayqError):
+    """The policies have not the version that the caller has seen. Nothing was done."""
+
+
+class NotReady(DelayqError):
+    """A worker is too old for it. Nothing was done."""
 
 
 class ConfigError(DelayqError):

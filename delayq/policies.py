@@ -9,29 +9,55 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
-from fnmatch import translate
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import msgspec
 
-__all__ = ["MAKER", "NO_POLICIES", "Limit", "Pause", "Policies", "Policy", "number_of"]
+from delayq.errors import InvalidMessage
+from delayq.message import MAX_WINDOW, Limits
+from delayq.patterns import check_pattern, compiled
+
+__all__ = ["MAKER", "NO_POLICIES", "Limit", "Pause", "Policies", "Policy", "check_policy_name", "number_of"]
 
 #: Ten digits by which versions that this process makes differ from those of all others.
 MAKER: Final = f"{secrets.randbelow(10**10):010}"
 #: So many topics of which it is remembered what they are covered by.
 REMEMBERED: Final = 10_000
+#: Messages a second below which a limit is as good as a pause.
+LEAST_RATE: Final = 0.01
+MOST: Final = 10**12
+LONGEST_REASON: Final = 200
+MOST_STEPS: Final = 64
+MOST_PATHS: Final = 100
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_PATH: Final = re.compile(r"\$(?:\.[A-Za-z0-9_-]+|\[(?:\d{1,6}|\*)\])+")
 
 Ms = Annotated[int, msgspec.Meta(ge=0)]
 T = TypeVar("T")
 
 
-class _Set(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Set(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What stands in a field of the hash. `match` covers topics, with `*` and `?`; `since` is when it was set; `stored` is
     its text, by which a change of it can be made only if it is still there."""
 
     match: str = ""
     since: int = 0
     stored: str = ""
+
+    @property
+    def field(self) -> str:
+        """Where it stands."""
+        return f"{type(self).__name__.lower()}:{self.match}"
+
+    @property
+    def text(self) -> str:
+        """What stands there: the same text for the same."""
+        return msgspec.json.encode(self._bare()).decode()
+
+    def _bare(self) -> Self:
+        return msgspec.structs.replace(self, match="", since=0, stored="")
 
 
 class Pause(_Set, frozen=True, kw_only=True):
@@ -40,11 +66,29 @@ class Pause(_Set, frozen=True, kw_only=True):
     reason: str = ""
     until: Ms | None = None
 
+    def check(self, limits: Limits, now: int) -> None:
+        """Raise InvalidMessage for the first field that is wrong; `now` is Redis's time (Unix ms)."""
+        check_pattern(self.match)
+        if len(self.reason) > LONGEST_REASON or _CONTROL.search(self.reason):
+            raise InvalidMessage("reason", f"at most {LONGEST_REASON} characters, on one line")
+        if self.until is not None and self.until <= now:
+            raise InvalidMessage("until", "has passed; leave it out for a pause that ends when it is resumed")
+        if self.until is not None and self.until > now + limits.horizon:
+            raise InvalidMessage("until", "lies too far ahead; leave it out for a pause that ends when it is resumed")
+
 
 class Limit(_Set, frozen=True, kw_only=True):
     """After a pause: so many messages a second, until nothing is held any more."""
 
     rate: float = 0.0
+
+    def _bare(self) -> Self:
+        return msgspec.structs.replace(self, match="", since=0, stored="", rate=float(self.rate))
+
+    def check(self) -> None:
+        """Raise InvalidMessage for the first field that is wrong."""
+        check_pattern(self.match)
+        _check_range("rate", self.rate, 1, MOST)
 
 
 class Policy(_Set, frozen=True, kw_only=True):
@@ -71,6 +115,57 @@ class Policy(_Set, frozen=True, kw_only=True):
     min_replicas: int | None = None
     fsync: str | None = None
 
+    @property
+    def field(self) -> str:
+        """Where it stands."""
+        return f"policy:{self.name}"
+
+    def _bare(self) -> Self:
+        rate = None if self.rate is None else float(self.rate)
+        return msgspec.structs.replace(self, name="", since=0, stored="", rate=rate)
+
+    def check(self, limits: Limits) -> None:
+        """Raise InvalidMessage for the first field that is wrong."""
+        check_policy_name(self.name)
+        check_pattern(self.match)
+        _check_range("order", self.order, 0, 1_000_000)
+        if self.rate == 0:
+            raise InvalidMessage("rate", "with 0 nothing would go out: pause the topics")
+        _check_range("rate", self.rate, LEAST_RATE, MOST)
+        _check_range("burst", self.burst, 1, MOST)
+        if self.burst is not None and self.rate is None:
+            raise InvalidMessage("burst", "goes with a rate")
+        _check_range("maxInFlight", self.max_in_flight, 1, 1_000_000)
+        _check_range("window", self.window, 1, MAX_WINDOW)
+        _check_range("maxAttempts", self.max_attempts, 1, limits.max_attempts)
+        if len(self.backoff) > MOST_STEPS:
+            raise InvalidMessage("backoff", f"at most {MOST_STEPS} waits; the last one is used again and again")
+        for wait in self.backoff:
+            _check_range("backoff", wait, 1, limits.horizon)
+        _check_range("expireAfter", self.expire_after, 0, limits.horizon)
+        _check_range("pending", self.pending, 1, MOST)
+        if not set(self.index) <= {"topic", "tags"} or len(set(self.index)) < len(self.index):
+            raise InvalidMessage("index", "some of 'topic' and 'tags', each once")
+        if len(self.redact) > MOST_PATHS or not all(_PATH.fullmatch(one) and len(one) <= 255 for one in self.redact):
+            raise InvalidMessage("redact", f"at most {MOST_PATHS} JSON paths such as '$.card' or '$.items[*].name'")
+        _check_range("minReplicas", self.min_replicas, 0, 100)
+        if self.fsync not in (None, "everysec", "always"):
+            raise InvalidMessage("fsync", "is 'everysec' or 'always'")
+        if self.text == Policy(match=self.match, order=self.order, per=self.per).text:
+            raise InvalidMessage("rate", "the policy says nothing; give it a rate, a window, or another of its fields")
+
+
+def check_policy_name(value: object) -> str:
+    """The name of a policy itself, or InvalidMessage."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise InvalidMessage("name", "1 to 64 characters of A-Z a-z 0-9 . _ -")
+    return value
+
+
+def _check_range(field: str, value: float | None, least: float, most: float) -> None:
+    if value is not None and not least <= value <= most:
+        raise InvalidMessage(field, f"lies between {least} and {most}; {value} does not")
+
 
 class Policies:
     """All of them as they stood under one `version`; nothing here changes."""
@@ -86,11 +181,12 @@ class Policies:
         self.pauses = dict(pauses or {})  # by pattern
         self.policies = dict(policies or {})  # by name
         self.limits = dict(limits or {})  # by pattern
-        by_age = sorted(self.pauses.values(), key=lambda one: (one.since, one.match))
-        by_order = sorted(self.policies.values(), key=lambda one: (one.order, one.name))
-        self._pauses = [(_pattern(one.match), one) for one in by_age]
-        self._policies = [(_pattern(one.match), one) for one in by_order]
-        self._limits = [(_pattern(one.match), one) for one in self.limits.values()]
+        #: As they count: of several that cover a topic the first.
+        self.by_age = sorted(self.pauses.values(), key=lambda one: (one.since, one.match))
+        self.in_order = sorted(self.policies.values(), key=lambda one: (one.order, one.name))
+        self._pauses = [(compiled(one.match), one) for one in self.by_age]
+        self._policies = [(compiled(one.match), one) for one in self.in_order]
+        self._limits = [(compiled(one.match), one) for one in self.limits.values()]
         self._known: dict[str, tuple[Pause | None, Policy | None, Limit | None]] = {}
 
     @classmethod
@@ -167,10 +263,6 @@ class Policies:
 def number_of(version: str) -> int:
     """The number in a version; 0 in that of a Redis where nobody has set anything."""
     return int(version[:10] or 0)
-
-
-def _pattern(match: str) -> re.Pattern[str]:
-    return re.compile(translate(match))
 
 
 def _first(known: list[tuple[re.Pattern[str], T]], topic: str) -> T | None:

@@ -15,6 +15,7 @@ from api.wire.problems import Problem
 from delayq import InvalidMessage, Message
 from delayq.api_keys import SCOPES, ApiKey, Scope
 from delayq.message import check_topic, from_key
+from delayq.patterns import check_pattern, covers
 from delayq.store.commands import Found
 from delayq.store.keys import Layout, ids_ending, new_id
 
@@ -84,6 +85,19 @@ class Caller:
         """Raise Problem unless the caller may do so on a topic that it named itself."""
         if scope not in self.on(topic):
             raise Problem("forbidden", f"This key has no {scope!r} on the topic {topic!r}.", field="topic")
+
+    def has(self, scope: Scope, match: str) -> bool:
+        """Whether it may do so on all topics that a pattern covers, by one pattern of its own."""
+        if self.key is None:
+            return True
+        return any(scope in scopes and covers(pattern, match) for pattern, scopes in self.key.scopes.items())
+
+    def need_on_all(self, scope: Scope, match: str) -> None:
+        """Raise Problem unless it may do so on all topics that a pattern covers."""
+        check_pattern(match)
+        if not self.has(scope, match):
+            detail = f"This takes a key with {scope!r} on a pattern that covers {match!r}."
+            raise Problem("forbidden", detail, field="match")
 
     def sees(self, found: Found) -> bool:
         """Whether there is such a message, as far as the caller is concerned."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.routes import audit, dead_letters, messages, operators, schedule, search
+from api.routes import audit, dead_letters, messages, operators, policies, schedule, search, topics
 from api.service import Operation
 
 __all__ = ["OPERATIONS"]
@@ -12,6 +12,8 @@ OPERATIONS: tuple[Operation, ...] = (
     *messages.OPERATIONS,
     *search.OPERATIONS,
     *dead_letters.OPERATIONS,
+    *topics.OPERATIONS,
+    *policies.OPERATIONS,
     *audit.OPERATIONS,
     *operators.OPERATIONS,
 )

@@ -58,10 +58,11 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if description.strip():
         out["description"] = description.strip()
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": _ID}}
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": _PATHS[name]}}
         for name in re.findall(r"{(\w+)}", operation.path)
     ]
     parameters += [{"name": name, "in": "query"} | about for name, about in operation.query.items()]
+    parameters += [{"name": name, "in": "header"} | about for name, about in operation.headers.items()]
     if parameters:
         out["parameters"] = parameters
     if operation.takes is not None:
@@ -76,7 +77,11 @@ def _operation(operation: Operation) -> dict[str, Any]:
     return out
 
 
-_ID: Final = "^[A-Za-z0-9._:-]{1,128}$"
+_PATHS: Final = {
+    "id": "^[A-Za-z0-9._:-]{1,128}$",
+    "name": "^[A-Za-z0-9._-]{1,64}$",
+    "topic": "^(?!delayq:)[A-Za-z0-9._:-]{1,255}$",
+}
 
 
 def _ref(type: type) -> dict[str, str]:

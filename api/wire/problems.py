@@ -14,6 +14,8 @@ from delayq import (
     LayoutMismatch,
     NotDone,
     NotDurable,
+    NotReady,
+    PoliciesChanged,
     StoreError,
     StoreFull,
     StoreUnavailable,
@@ -34,6 +36,7 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "method-not-allowed": (405, "This path does not take that method"),
     "timeout": (408, "The request did not arrive in time"),
     "conflict": (409, "The state of the message does not allow it"),
+    "changed": (412, "It has been changed meanwhile"),
     "too-large": (413, "Too large"),
     "unsupported": (415, "The body is in a form that is not taken"),
     "rate": (429, "Too many requests of this key"),
@@ -80,6 +83,7 @@ class Problem(Exception):
         kind: str,
         detail: str,
         *,
+        status: int | None = None,
         headers: Headers = (),
         retry_after: int = 1,
         field: str | UnsetType = UNSET,
@@ -90,7 +94,8 @@ class Problem(Exception):
         findings: list[FindingOut] | UnsetType = UNSET,
     ) -> None:
         super().__init__(detail)
-        status, title = KINDS[kind]
+        usual, title = KINDS[kind]
+        status = status or usual
         self.kind = kind
         if status in (429, 503, 507):
             headers += ((b"retry-after", b"%d" % retry_after),)
@@ -112,6 +117,10 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, TooManyPending):
         detail = f"A policy says: {error}; cancel some, or wait."
         return Problem("pending", detail, retry_after=RETRY_AFTER, field="topic", id=error.id)
+    if isinstance(error, PoliciesChanged):
+        return Problem("changed", f"{error}.")
+    if isinstance(error, NotReady):  # it is not this service, and no repeat will help
+        return Problem("not-ready", f"{error}.", status=409)
     if isinstance(error, StoreFull):
         detail = "Redis has no memory left, and nothing was scheduled; delivering and cancelling go on"
         if error.id is None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from api.wire.problems import Problem
-from delayq import InvalidMessage, Message, parse_duration, parse_instant
+from delayq import InvalidMessage, Message, Policy, parse_duration, parse_instant
+from delayq.policies import LEAST_RATE, LONGEST_REASON, MOST_STEPS
 
 __all__ = [
     "KEY",
@@ -152,6 +153,91 @@ class CancelIn(msgspec.Struct, forbid_unknown_fields=True):
     reason: str | None = None
 
 
+Match = Annotated[
+    str,
+    Meta(
+        description="a pattern of topics, with * and ?",
+        examples=["orders.*"],
+        extra_json_schema={"pattern": "^[A-Za-z0-9._:*?-]{1,255}$"},
+    ),
+]
+
+
+class PauseIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Which topics to pause, why, and until when: RFC 3339 with its zone, or Unix ms; null means until they are resumed."""
+
+    match: Match
+    reason: Annotated[str | None, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] = None
+    until: Annotated[int | str | None, Meta(examples=["2027-01-31T08:00:00Z", 1_801_382_400_000])] = None
+
+
+class ResumeIn(msgspec.Struct, forbid_unknown_fields=True):
+    """Which pause to end, by its very pattern, at how many messages a second at most what it held goes out, and why."""
+
+    match: Match
+    rate: Annotated[float | None, Meta(extra_json_schema={"minimum": 1})] = None
+    reason: Annotated[str | None, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] = None
+
+
+class PolicyIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What holds for topics; null means not given. Durations are ms, or text such as '30m'."""
+
+    match: Match
+    order: Annotated[
+        int, Meta(description="of several policies the first counts", extra_json_schema={"minimum": 0})
+    ] = 100
+    per: Annotated[
+        Literal["topic", "policy"], Meta(description="whether each topic has the rate for itself, or all together")
+    ] = "topic"
+    rate: Annotated[float | None, Meta(description="messages a second", extra_json_schema={"minimum": LEAST_RATE})] = (
+        None
+    )
+    burst: Annotated[
+        int | None, Meta(description="how many at once; those of a second without", extra_json_schema={"minimum": 1})
+    ] = None
+    max_in_flight: Annotated[
+        int | None,
+        Meta(
+            description="sent at a time; not for topics of streams in the same Redis",
+            extra_json_schema={"minimum": 1, "maximum": 1_000_000},
+        ),
+    ] = None
+    window: Annotated[Duration, Meta(description="over which dues are spread, at most a day")] = None
+    max_attempts: Annotated[
+        int | None, Meta(description="give up after as many", extra_json_schema={"minimum": 1, "maximum": 1_000})
+    ] = None
+    backoff: Annotated[
+        list[int | str] | None,
+        Meta(
+            description="how long to wait before the second attempt, the third, …; then as long as the last",
+            examples=[["10s", "1m", "10m"]],
+            extra_json_schema={"maxItems": MOST_STEPS},
+        ),
+    ] = None
+    expire_after: Annotated[
+        Duration, Meta(description="after its due from which a message is not forwarded any more")
+    ] = None
+    pending: Annotated[int | None, Meta(description="how many may wait at most", extra_json_schema={"minimum": 1})] = (
+        None
+    )
+    index: Annotated[
+        list[Literal["topic", "tags"]] | None, Meta(description="by which they are counted exactly and found at once")
+    ] = None
+    redact: Annotated[
+        list[str] | None, Meta(description="JSON paths of bodies that are not shown", examples=[["$.card"]])
+    ] = None
+    min_replicas: Annotated[
+        int | None,
+        Meta(
+            description="replicas that must have a message before it is accepted",
+            extra_json_schema={"minimum": 0, "maximum": 100},
+        ),
+    ] = None
+    fsync: Annotated[
+        Literal["everysec", "always"] | None, Meta(description="always: accepted once it is on the disk")
+    ] = None
+
+
 _text = msgspec.json.Decoder(str)
 
 
@@ -195,8 +281,8 @@ def message_of(given: MessageIn) -> Message:
     return Message(
         topic=given.topic,
         body=body,
-        delay_time=given.delay_time if type(given.delay_time) is int else _duration("delayTime", given.delay_time),
-        expect_date=None if given.expect_date is None else _instant(given.expect_date),
+        delay_time=given.delay_time if type(given.delay_time) is int else duration("delayTime", given.delay_time),
+        expect_date=None if given.expect_date is None else instant("expectDate", given.expect_date),
         delay_level=given.delay_level,
         tags=given.tags or "",
         keys=given.keys or (),
@@ -204,21 +290,32 @@ def message_of(given: MessageIn) -> Message:
         id=given.id,
         ordering_key=given.ordering_key or "",
         max_attempts=given.max_attempts,
-        expire_after=None if expire_after is None else _duration("expireAfter", expire_after),
-        window=None if given.window is None else _duration("window", given.window),
+        expire_after=None if expire_after is None else duration("expireAfter", expire_after),
+        window=None if given.window is None else duration("window", given.window),
     )
 
 
 def due_of(given: PatchIn) -> dict[str, int | None]:
     """The new due as the client's `reschedule` takes it; raises InvalidMessage."""
     return {
-        "delay_time": _duration("delayTime", given.delay_time),
-        "expect_date": None if given.expect_date is None else _instant(given.expect_date),
+        "delay_time": duration("delayTime", given.delay_time),
+        "expect_date": None if given.expect_date is None else instant("expectDate", given.expect_date),
         "delay_level": given.delay_level,
     }
 
 
-def _duration(field: str, value: int | str | None) -> int | None:
+def policy_of(name: str, given: PolicyIn) -> Policy:
+    """The policy; raises InvalidMessage for what has no meaning. `Policy.check` sees to the rest."""
+    fields: dict[str, Any] = {field: getattr(given, field) for field in given.__struct_fields__}
+    fields["window"] = duration("window", given.window)
+    fields["expire_after"] = duration("expireAfter", given.expire_after)
+    fields["backoff"] = tuple(duration("backoff", wait) for wait in given.backoff or ())
+    fields["index"], fields["redact"] = tuple(given.index or ()), tuple(given.redact or ())
+    return Policy(name=name, **fields)
+
+
+def duration(field: str, value: int | str | None) -> int | None:
+    """ms of a duration; raises InvalidMessage."""
     if not isinstance(value, str):
         return value
     try:
@@ -227,13 +324,14 @@ def _duration(field: str, value: int | str | None) -> int | None:
         raise InvalidMessage(field, str(error)) from None
 
 
-def _instant(value: int | str) -> int:
+def instant(field: str, value: int | str) -> int:
+    """Unix ms of a date; raises InvalidMessage."""
     if isinstance(value, int):
         return value
     try:
         return parse_instant(value)
     except ValueError as error:
-        raise InvalidMessage("expectDate", str(error)) from None
+        raise InvalidMessage(field, str(error)) from None
 
 
 def _bytes(text: str) -> bytes:
@@ -249,6 +347,7 @@ T = TypeVar("T")
 MEND: Final = {
     "delayTime": "write ms as a whole number, or a duration such as '30m' or 'PT30M'",
     "expireAfter": "write ms as a whole number, or a duration such as '30m' or 'PT30M'",
+    "backoff": "write an array of ms, or of durations such as '10s'",
     "window": "write ms as a whole number, or a duration such as '10m' or 'PT10M'",
     "expectDate": "write a date such as '2027-01-31T08:00:00Z', or Unix ms as a whole number",
     "delayLevel": "write a whole number from 1",

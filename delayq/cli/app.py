@@ -56,6 +56,13 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
         },
     ),
     "audit": "audit:audit",
+    "pause": "topics:pause",
+    "resume": "topics:resume",
+    "topics": "topics:topics",
+    "policies": (
+        "What holds for topics while everything runs: look at it, put it, delete it.",
+        {"list": "policies:list_", "put": "policies:put", "delete": "policies:delete"},
+    ),
     "era": (
         "The era of the epochs under which queues are owned: look at it, begin a new one.",
         {"show": "era:show", "bump": "era:bump"},
@@ -75,14 +82,10 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "version": "version:version",
 }
 
-#: How the fields that errors name are written on the command line.
+#: How the fields that errors name are written on the command line, where that is not their name behind two hyphens.
 _OPTIONS = {
-    "topic": "TOPIC", "body": "BODY", "key": "KEY", "delayTime": "--delay", "expectDate": "--at",
-    "delayLevel": "--level", "keys": "--key", "properties": "--property", "tags": "--tags",
-    "orderingKey": "--ordering-key", "maxAttempts": "--max-attempts", "expireAfter": "--expire-after",
-    "window": "--window",
-    "pageToken": "--page-token", "state": "--state", "idPrefix": "--id-prefix", "property": "--property",
-    "dueFrom": "--due-from", "dueTo": "--due-to", "from": "--from", "to": "--to", "step": "--step",
+    "id": "id", "topic": "TOPIC", "body": "BODY", "key": "KEY", "match": "MATCH", "name": "NAME", "delayTime": "--delay",
+    "expectDate": "--at", "delayLevel": "--level", "keys": "--key", "properties": "--property",
 }  # fmt: skip
 
 
@@ -188,7 +191,8 @@ def _of_usage(error: typer.TyperException) -> str:
 
 def _of_error(error: DelayqError) -> str:
     if isinstance(error, InvalidMessage):
-        return f"{_OPTIONS.get(error.field, error.field)}: {error.reason}"
+        hyphens = re.sub("[A-Z]", lambda match: "-" + match.group().lower(), error.field)
+        return f"{_OPTIONS.get(error.field, f'--{hyphens}')}: {error.reason}"
     text = str(error)
     id = getattr(error, "id", None)  # of a message that may have been scheduled
     if isinstance(id, str) and not isinstance(error, Conflict):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from delayq.client import operations
+from delayq.client import operations, policies
 from delayq.client.audit import AuditPage, By, WantedEntries, audit
 from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
@@ -15,6 +15,7 @@ from delayq.client.findings import Facts, Finding, findings, read_facts
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
+from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.search import PAUSE, SECONDS, Search, SearchPage, check_filter
 from delayq.client.session import Agreement, spans_by
@@ -23,11 +24,13 @@ from delayq.config import Settings
 from delayq.errors import DelayqError, InvalidMessage, StoreError
 from delayq.message import Message
 from delayq.nodes import NodeLine
+from delayq.policies import Policies, Policy
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.event_loop import pause
+from delayq.store.connect.event_loop import pause as wait_for
 from delayq.store.connect.exchange import single
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["AsyncCalls"]
 
 T = TypeVar("T")
+#: s between two looks at whether the nodes know of a pause.
+LOOK: Final = 0.02
 
 
 class AsyncCalls:
@@ -270,6 +275,51 @@ class AsyncCalls:
     async def dead_groups(self) -> DeadGroups:
         """The newest dead letters, some 20,000, by topic and reason."""
         return await self._run(dead_groups(await self.reading()))
+
+    async def pause(
+        self, match: str, *, reason: str = "", until: int | None = None, wait: int = 1_000, by: By | None = None
+    ) -> Paused:
+        """Pause the topics that a pattern with `*` and `?` covers, until they are resumed, or `until` (Unix ms).
+
+        When it returns no message of them is handed out any more. It waits up to `wait` ms until nothing may arrive
+        either: `state` says whether that is so. Again it says so anew. Raises NotReady for a worker that is too old.
+        """
+        found = await self._run(policies.pause(await self.context(), match, reason, until, by))
+        clock = self._setup.clock
+        end = clock.monotonic() + wait
+        while True:
+            found = await self._run(policies.paused(found, self._setup.longest_send))
+            if found.in_flight == 0 or clock.monotonic() >= end:
+                return found
+            await wait_for(LOOK)
+
+    async def resume(self, match: str, *, rate: float | None = None, by: By | None = None) -> Resumed:
+        """Take back the pause with this very pattern; what it held goes at most at `rate` messages a second then."""
+        return await self._run(policies.resume(await self.context(), match, rate, by))
+
+    async def topics(self) -> list[TopicState]:
+        """The topics of which something is held, or that are named by a pause or a policy."""
+        return await self._run(policies.topics(await self.reading()))
+
+    async def topic(self, name: str) -> TopicState:
+        """How a topic is: its route, its policy, whether it is paused, what is held."""
+        return await self._run(policies.topic(await self.reading(), name, self._setup.longest_send))
+
+    async def policies(self) -> Policies:
+        """All policies and pauses, and their version."""
+        return await self._run(policies.read(await self.reading()))
+
+    async def put_policy(self, policy: Policy, *, seen: int | None = None, by: By | None = None) -> PolicyChanged:
+        """Let a policy hold, in place of the one of its name; with `seen`, if the policies still have that version.
+
+        Raises InvalidMessage, and PoliciesChanged if they have not.
+        """
+        context = await self.context()
+        return await self._run(policies.put_policy(context, policy, self._setup.url, seen=seen, by=by))
+
+    async def delete_policy(self, name: str, *, seen: int | None = None, by: By | None = None) -> PolicyChanged:
+        """Let a policy hold no more; `changed` is False if there was none. Raises PoliciesChanged."""
+        return await self._run(policies.delete_policy(await self.context(), name, seen=seen, by=by))
 
     async def close(self) -> None:
         """Close the connections."""

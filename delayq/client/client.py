@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from delayq.client import operations
+from delayq.client import operations, policies
 from delayq.client.audit import AuditPage, By, WantedEntries, audit
 from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
@@ -16,6 +16,7 @@ from delayq.client.findings import Facts, Finding, findings, read_facts
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
+from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
 from delayq.client.search import PAUSE, SECONDS, Search, SearchPage, check_filter
 from delayq.client.session import Agreement, spans_by
@@ -24,12 +25,14 @@ from delayq.config import Settings
 from delayq.errors import DelayqError, InvalidMessage, StoreError
 from delayq.message import Message
 from delayq.nodes import NodeLine
+from delayq.policies import Policies, Policy
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
 from delayq.store.connect.exchange import single
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import pause
+from delayq.store.connect.threads import pause as wait_for
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 T = TypeVar("T")
+#: s between two looks at whether the nodes know of a pause.
+LOOK: Final = 0.02
 
 
 class Client:
@@ -271,6 +276,51 @@ class Client:
     def dead_groups(self) -> DeadGroups:
         """The newest dead letters, some 20,000, by topic and reason."""
         return self._run(dead_groups(self.reading()))
+
+    def pause(
+        self, match: str, *, reason: str = "", until: int | None = None, wait: int = 1_000, by: By | None = None
+    ) -> Paused:
+        """Pause the topics that a pattern with `*` and `?` covers, until they are resumed, or `until` (Unix ms).
+
+        When it returns no message of them is handed out any more. It waits up to `wait` ms until nothing may arrive
+        either: `state` says whether that is so. Again it says so anew. Raises NotReady for a worker that is too old.
+        """
+        found = self._run(policies.pause(self.context(), match, reason, until, by))
+        clock = self._setup.clock
+        end = clock.monotonic() + wait
+        while True:
+            found = self._run(policies.paused(found, self._setup.longest_send))
+            if found.in_flight == 0 or clock.monotonic() >= end:
+                return found
+            wait_for(LOOK)
+
+    def resume(self, match: str, *, rate: float | None = None, by: By | None = None) -> Resumed:
+        """Take back the pause with this very pattern; what it held goes at most at `rate` messages a second then."""
+        return self._run(policies.resume(self.context(), match, rate, by))
+
+    def topics(self) -> list[TopicState]:
+        """The topics of which something is held, or that are named by a pause or a policy."""
+        return self._run(policies.topics(self.reading()))
+
+    def topic(self, name: str) -> TopicState:
+        """How a topic is: its route, its policy, whether it is paused, what is held."""
+        return self._run(policies.topic(self.reading(), name, self._setup.longest_send))
+
+    def policies(self) -> Policies:
+        """All policies and pauses, and their version."""
+        return self._run(policies.read(self.reading()))
+
+    def put_policy(self, policy: Policy, *, seen: int | None = None, by: By | None = None) -> PolicyChanged:
+        """Let a policy hold, in place of the one of its name; with `seen`, if the policies still have that version.
+
+        Raises InvalidMessage, and PoliciesChanged if they have not.
+        """
+        context = self.context()
+        return self._run(policies.put_policy(context, policy, self._setup.url, seen=seen, by=by))
+
+    def delete_policy(self, name: str, *, seen: int | None = None, by: By | None = None) -> PolicyChanged:
+        """Let a policy hold no more; `changed` is False if there was none. Raises PoliciesChanged."""
+        return self._run(policies.delete_policy(self.context(), name, seen=seen, by=by))
 
     def close(self) -> None:
         """Close the connections."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -23,7 +23,7 @@ from delayq.store.commands import DEAD, HELD_SET, QUEUE, QUEUE_STATES, REST, Cen
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
-__all__ = ["MOST_BUCKETS", "Counted", "Forecast", "check_forecast", "count_messages", "forecast"]
+__all__ = ["MOST_BUCKETS", "Counted", "Forecast", "censuses", "check_forecast", "count_messages", "forecast"]
 
 MOST_BUCKETS: Final = 500
 SHORTEST: Final = 1_000
@@ -101,7 +101,7 @@ def _by_index(context: Context, wanted: Filter, queues: dict[int, QueueStats]) -
     policy = policies.policy(topic)
     if policy is None or not ("tags" in policy.index if wanted.tags else indexes_topic(policy)):
         return None
-    found = (yield from _censuses(wanted, queues)) or []
+    found = (yield from censuses(queues, wanted.topic)) or []
     whole = len(found) == sum(stats.pool > 0 for stats in queues.values()) and all(
         one.version == policies.version
         and not any(
@@ -153,7 +153,7 @@ def _by_dues(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
 
 
 def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
-    found = yield from _censuses(wanted, queues)
+    found = yield from censuses(queues, wanted.topic)
     if found is None:
         return Counted(None, exact=False)
     begin, end = wanted.due_from or 0, wanted.due_to or 2 * MAX_DUE
@@ -161,9 +161,10 @@ def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
     return Counted(round(total), exact=False, as_of=min((one.began for one in found), default=None))
 
 
-def _censuses(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[list[Census] | None]:
-    """The census of each queue that has messages; None if one has none yet."""
-    topic = "" if _is_pattern(wanted.topic) else wanted.topic
+def censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
+    """The census, of one topic perhaps, of each queue that has messages; None if one has none yet."""
+    if _is_pattern(topic):
+        topic = ""
     asked = [commands.census(queue_keys(queue), topic) for queue, stats in queues.items() if stats.pool]
     found = all_good((yield asked)) if asked else []
     return None if None in found else found
@@ -195,7 +196,7 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
         counts = yield from every_queue(context, asked)
         return Forecast(edges, [sum(some) for some in zip(*counts.values(), strict=True)], True, None, rate)
     only = msgspec.structs.replace(wanted, states=QUEUE_STATES)
-    found = yield from _censuses(only, (yield from every_queue(context, commands.stats)))
+    found = yield from censuses((yield from every_queue(context, commands.stats)), only.topic)
     if found is None:
         return Forecast(edges, None, False, None, rate)
     tallies = list(_tallies(only, found))

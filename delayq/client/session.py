@@ -66,6 +66,11 @@ class Agreement:
         self.routes = routes if routes is not None else self.settings.route_table()
         self.queues = self.settings.queues or DEFAULT_QUEUES
 
+    @property
+    def longest_send(self) -> int:
+        """ms that a send may take, as far as is known here."""
+        return max(self.settings.send_timeout, *(route.send_timeout or 0 for route in self.routes.table), 0)
+
     def context(self, meta: Meta) -> Context:
         """Check what Redis says of the layouts; raises LayoutMismatch."""
         check_layouts(meta, self.settings.queues)

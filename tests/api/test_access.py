@@ -59,6 +59,8 @@ ANYTHING = [
     ("GET", "/v1/dead-letters"), ("POST", "/v1/dead-letters:redrive"), ("DELETE", "/v1/dead-letters/x"),
     ("GET", "/v1/queues"), ("GET", "/v1/nodes"), ("GET", "/v1/routes"), ("GET", "/v1/stats"), ("GET", "/metrics"),
     ("GET", "/v1/status"), ("GET", "/v1/overview"), ("GET", "/v1/me"), ("GET", "/v1/dead-letters:groups"),
+    ("POST", "/v1/topics:pause"), ("POST", "/v1/topics:resume"), ("GET", "/v1/topics"), ("GET", "/v1/topics/x"),
+    ("GET", "/v1/policies"), ("GET", "/v1/policies/x"), ("PUT", "/v1/policies/x"), ("DELETE", "/v1/policies/x"),
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 
 ROOT = Path(__file__).resolve().parents[2]
-METHODS = {"get", "post", "patch", "delete"}
+METHODS = {"get", "post", "put", "patch", "delete"}
 
 
 def test_the_document_in_docs_is_up_to_date() -> None:
@@ -49,7 +49,7 @@ def test_every_operation_is_described() -> None:
         assert any(status in operation["responses"] for status in ("200", "201"))
         if path.startswith("/v1/"):
             assert "503" in operation["responses"]
-        if method in ("post", "patch"):
+        if method in ("post", "put", "patch"):
             assert operation["requestBody"]["content"]["application/json"]["example"]
     assert len(set(names)) == len(names)
 

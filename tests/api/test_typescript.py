@@ -27,6 +27,8 @@ export const batch: components["schemas"]["BatchIn"] = { messages: [least, dated
 export const moved: components["schemas"]["PatchIn"] = { delayTime: 1000 };
 export const some: components["schemas"]["CancelIn"] = { ids: ["a"] };
 export const carrying: components["schemas"]["CancelIn"] = { keys: ["order-42"] };
+export const paused: operations["pause"]["requestBody"]["content"]["application/json"] = { match: "orders.*" };
+export const policy: components["schemas"]["PolicyIn"] = { match: "sms.*", rate: 50, backoff: ["10s", 60000] };
 
 // @ts-expect-error there is no topic
 export const nowhere: Message = { delayTime: 1000 };

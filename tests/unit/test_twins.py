@@ -13,7 +13,7 @@ import pytest
 
 from devtools import unasync
 
-MOST: Final = 55
+MOST: Final = 40
 PRODUCT: Final = ("api", "coordinator", "delayq", "workers")
 
 
@@ -24,7 +24,10 @@ def _written() -> Iterator[Path]:
 
 
 def _functions() -> Iterator[tuple[bool, str, Counter[str]]]:
-    """Of each function whether it is a coroutine, its name, and its lines as they would be without `async` and `await`."""
+    """Of each function whether it is a coroutine, its name, and its lines as they would be without `async` and `await`.
+
+    A line of one word is no more than the language wants.
+    """
     for path in _written():
         text = path.read_text(encoding="utf-8")
         lines = text.splitlines()
@@ -36,7 +39,7 @@ def _functions() -> Iterator[tuple[bool, str, Counter[str]]]:
                 yield (
                     isinstance(node, ast.AsyncFunctionDef),
                     node.name,
-                    Counter(line for line in bare if line.strip('"')),
+                    Counter(line for line in bare if re.search(r"\w\W+\w", line)),
                 )
 
 

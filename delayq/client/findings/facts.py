@@ -9,6 +9,7 @@ import msgspec
 
 from delayq.client.operations import RouteState, route_states
 from delayq.client.plan import Plan
+from delayq.client.policies import HELD
 from delayq.config import Settings
 from delayq.nodes import NodeLine, read_nodes
 from delayq.policies import Policies
@@ -20,8 +21,7 @@ from delayq.store.keys import META, Layout, queue_keys, read_layouts
 
 __all__ = ["HELD", "MOST_HELD", "Facts", "read_facts"]
 
-#: Parked sets of what a pause or a limit holds, and so many are counted.
-HELD: Final = "h:"
+#: So many parked sets of what a pause or a limit holds are counted.
 MOST_HELD: Final = 2_000
 
 

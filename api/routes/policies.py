@@ -1,0 +1,119 @@
+"""Policies: look at them, put them, delete them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from api.asgi import Answer, Request, encode
+from api.routes.by import by_hand, tell
+from api.service import Operations, Service
+from api.wire.problems import Problem
+from api.wire.requests import PolicyIn, decode, policy_of
+from delayq import InvalidMessage, Policy
+from delayq.client import policies as plans
+from delayq.policies import check_policy_name
+from delayq.store.commands import ANY
+from delayq.text.topics import PoliciesOut, PolicyChangedOut, PolicyOut, policies_out, policy_changed_out, policy_out
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS = Operations()
+
+_policy = msgspec.json.Decoder(PolicyIn)
+_VERSION: Final = re.compile(r'"?(\d{1,10})"?', re.ASCII)
+_IF_MATCH: Final = {
+    "If-Match": {"schema": {"type": "string", "pattern": "^[0-9]{1,10}$"}, "description": "the version that was seen"}
+}
+
+
+@OPERATIONS.add("GET", "/v1/policies", gives={200: PoliciesOut}, problems=(400, 503))
+async def policies(service: Service, request: Request) -> Answer:
+    """Look at the policies and the pauses
+
+    Policies in their order: of those that cover a topic the first counts, whole. The oldest pause comes first.
+    """
+    request.query()
+    found = await service.client.policies()
+    return Answer(200, encode(policies_out(found, lambda match: request.caller.has("read", match))))
+
+
+@OPERATIONS.add("GET", "/v1/policies/{name}", gives={200: PolicyOut}, problems=(400, 404, 503))
+async def policy(service: Service, request: Request) -> Answer:
+    """Look at a policy"""
+    request.query()
+    name = check_policy_name(request.path_params["name"])
+    found = (await service.client.policies()).policies.get(name)
+    if found is None or not request.caller.has("read", found.match):
+        raise Problem("not-found", "No policy has this name.", field="name")
+    return Answer(200, encode(policy_out(found)))
+
+
+@OPERATIONS.add(
+    "PUT",
+    "/v1/policies/{name}",
+    takes=PolicyIn,
+    example={"match": "sms.*", "order": 10, "rate": 50, "maxAttempts": 5, "backoff": ["10s", "1m", "10m"]},
+    gives={200: PolicyChangedOut},
+    problems=(400, 408, 412, 413, 415, 503),
+    headers=_IF_MATCH,
+)
+async def put_policy(service: Service, request: Request) -> Answer:
+    """Let a policy hold
+
+    In place of the one of this name. With the header `If-Match: <version>` only if the policies still have that version,
+    else 412. A message's own field beats the policy, the policy beats the route and the settings.
+    """
+    request.query()
+    given = decode(_policy, await request.json_text(service.settings.request_limit))
+    policy = policy_of(check_policy_name(request.path_params["name"]), given)
+    request.caller.need_on_all("admin", policy.match)
+    seen, before = _seen(request), await _before(service, request, policy.name)
+    by, url = by_hand(request), service.settings.redis_url
+    changed = await service.client.run(
+        lambda context: plans.put_policy(context, policy, url, seen=seen, before=before, by=by)
+    )
+    tell(service, by, "put_policy", [policy.name] * changed.changed)
+    return Answer(200, encode(policy_changed_out(changed)))
+
+
+@OPERATIONS.add(
+    "DELETE", "/v1/policies/{name}", gives={200: PolicyChangedOut}, problems=(400, 412, 503), headers=_IF_MATCH
+)
+async def delete_policy(service: Service, request: Request) -> Answer:
+    """Let a policy hold no more
+
+    With the header `If-Match: <version>` only if the policies still have that version, else 412.
+    """
+    request.query()
+    name = check_policy_name(request.path_params["name"])
+    seen, before = _seen(request), await _before(service, request, name)
+    by = by_hand(request)
+    changed = await service.client.run(
+        lambda context: plans.delete_policy(context, name, seen=seen, before=before, by=by)
+    )
+    tell(service, by, "delete_policy", [name] * changed.changed)
+    return Answer(200, encode(policy_changed_out(changed)))
+
+
+def _seen(request: Request) -> int | None:
+    """The version that the caller has seen."""
+    text = request.headers.get("if-match")
+    if text is None:
+        return None
+    version = _VERSION.fullmatch(text.strip())
+    if version is None:
+        raise InvalidMessage("If-Match", "is the version of the policies, as the answers tell it")
+    return int(version.group(1))
+
+
+async def _before(service: Service, request: Request, name: str) -> str:
+    """What has to stand in the place of a policy: what the caller may change."""
+    if request.caller.everything("admin"):
+        return ANY
+    found = (await service.client.policies()).policies.get(name, Policy())
+    if found.match:
+        request.caller.need_on_all("admin", found.match)
+    return found.stored

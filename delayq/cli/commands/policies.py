@@ -1,0 +1,112 @@
+"""policies list, put, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, Window, by_me, connect, duration, option
+from delayq.policies import Policy
+from delayq.text.output import Output, say
+from delayq.text.topics import PolicyChangedOut, policies_out, policy_changed_out
+
+__all__ = ["delete", "list_", "put"]
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the policy.", show_default=False)]
+IfVersion = Annotated[
+    int | None, option("--if-version", metavar="N", help="Only if the policies still have this version.")
+]
+#: What a table tells of a policy in columns of its own.
+NAMED = ("name", "match", "order", "since")
+
+
+def list_(redis_url: RedisUrl = None, json: AsJson = False) -> int:
+    """Print the policies in their order, and the pauses, the oldest first."""
+    with connect(redis_url) as client:
+        answer = policies_out(client.policies())
+    if json:
+        Output().json(answer)
+        return 0
+    rows: list[tuple[object, ...]] = []
+    for one in answer.policies:
+        told = {name: value for name, value in msgspec.to_builtins(one).items() if name not in NAMED}
+        said = msgspec.json.encode(told).decode()
+        rows.append(("policy", one.match, one.name, one.order, one.since, said))
+    for pause in answer.pauses:
+        said = ", ".join(filter(None, (pause.reason, f"until {pause.until}" if pause.until else "")))
+        rows.append(("pause", pause.match, None, None, pause.since, said or None))
+    if rows:
+        Output().table(("kind", "match", "name", "order", "since", "says"), rows)
+    else:
+        say("there are no policies and no pauses.")
+    return 0
+
+
+def put(
+    name: Name,
+    match: Annotated[str, option("--match", metavar="MATCH", help="Which topics: a pattern with * and ?.")],
+    order: Annotated[int, typer.Option("--order", metavar="N", help="Of several policies the first counts.")] = 100,
+    rate: Annotated[float | None, option("--rate", metavar="N", help="Messages/s.")] = None,
+    burst: Annotated[int | None, option("--burst", metavar="N", help="How many at once.")] = None,
+    per: Annotated[
+        str, typer.Option("--per", metavar="WHAT", help="Each topic has the rate, or the policy.")
+    ] = "topic",
+    max_in_flight: Annotated[int | None, option("--max-in-flight", metavar="N", help="Sent at a time.")] = None,
+    window: Window = None,
+    max_attempts: Annotated[int | None, option("--max-attempts", metavar="N", help="Give up after as many.")] = None,
+    backoff: Annotated[
+        str | None, option("--backoff", metavar="A,B", help="Waits before further attempts: 10s,1m,10m.")
+    ] = None,
+    expire_after: Annotated[
+        str | None, option("--expire-after", metavar="DURATION", help="Not forwarded so long after its due.")
+    ] = None,
+    pending: Annotated[int | None, option("--pending", metavar="N", help="How many may wait.")] = None,
+    index: Annotated[str | None, option("--index", metavar="A,B", help="Count exactly by topic, tags or both.")] = None,
+    redact: Annotated[
+        list[str] | None, option("--redact", metavar="PATH", help="A JSON path of bodies not to show; more than once.")
+    ] = None,
+    min_replicas: Annotated[int | None, option("--min-replicas", metavar="N", help="Replicas to wait for.")] = None,
+    fsync: Annotated[str | None, option("--fsync", metavar="HOW", help="everysec or always.")] = None,
+    if_version: IfVersion = None,
+    reason: Reason = "",
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Let a policy hold for topics, in place of the one of this name."""
+    if per not in ("topic", "policy"):
+        raise BadUse("--per: topic or policy")
+    fields: dict[str, Any] = {
+        "order": order, "rate": rate, "burst": burst, "per": per, "max_in_flight": max_in_flight,
+        "window": duration("--window", window), "max_attempts": max_attempts,
+        "backoff": tuple(duration("--backoff", one) for one in _parts(backoff)),
+        "expire_after": duration("--expire-after", expire_after), "pending": pending, "index": tuple(_parts(index)),
+        "redact": tuple(redact or ()), "min_replicas": min_replicas, "fsync": fsync,
+    }  # fmt: skip
+    with connect(redis_url) as client:
+        policy = Policy(name=name, match=match, **fields)
+        return _answer(policy_changed_out(client.put_policy(policy, seen=if_version, by=by_me(reason))), json)
+
+
+def _parts(text: str | None) -> list[str]:
+    return [one.strip() for one in text.split(",")] if text else []
+
+
+def delete(
+    name: Name, if_version: IfVersion = None, reason: Reason = "", redis_url: RedisUrl = None, json: AsJson = False
+) -> int:
+    """Let a policy hold no more.
+
+    Exit 1 if there was none.
+    """
+    with connect(redis_url) as client:
+        answer = policy_changed_out(client.delete_policy(name, seen=if_version, by=by_me(reason)))
+    _answer(answer, json)
+    return 0 if answer.changed else 1
+
+
+def _answer(answer: PolicyChangedOut, json: bool) -> int:
+    pairs = [("name", answer.name), ("changed", "yes" if answer.changed else "no"), ("version", answer.version)]
+    Output().answer(json, answer, pairs)
+    return 0

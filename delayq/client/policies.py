@@ -1,0 +1,298 @@
+"""Pauses and policies of topics, and how topics are by them.
+
+A change is made in one place and then brought to each queue, of every layout that is listed behind the change: whoever is
+listed later has read it. Once all queues have it nothing is handed out against it, whatever a node knows. Each step may be
+done again, by anybody: what a caller has left half done nodes bring to their queues.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from delayq.client.audit import By, entry_of
+from delayq.client.counting import censuses
+from delayq.client.plan import Context, Plan, every_queue
+from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreUnavailable
+from delayq.message import check_topic
+from delayq.nodes import LINE_AGE, read_nodes
+from delayq.patterns import check_pattern, compiled, covers, overlap
+from delayq.policies import MAKER, Limit, Pause, Policies, Policy, check_policy_name, number_of
+from delayq.store import commands
+from delayq.store.commands import ANY, REST, Census, Change, PoliciesSet, QueueStats
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import queue_keys
+from delayq.targets.redis_stream.target import is_local
+
+__all__ = [
+    "HELD",
+    "Arriving",
+    "Paused",
+    "PolicyChanged",
+    "Resumed",
+    "TopicState",
+    "delete_policy",
+    "pause",
+    "paused",
+    "put_policy",
+    "read",
+    "resume",
+    "topic",
+    "topics",
+]  # fmt: skip
+
+#: Names of parked sets that hold what is paused or over a limit.
+HELD: Final = "h:"
+#: How often others may change the policies while this call brings them to the queues.
+TRIES: Final = 10
+#: ms after the longest send by which what a silent node had begun to send has been given up.
+GIVEN_UP: Final = LINE_AGE + 1_000
+#: What nodes tell of topics beyond those that they name.
+OTHERS: Final = "*"
+
+
+class Arriving(msgspec.Struct, frozen=True):
+    """A node, and how many messages of what is paused it may yet deliver; None: it has not said that it knows of the pause."""
+
+    node: str
+    in_flight: int | None
+
+
+class Paused(msgspec.Struct, frozen=True, kw_only=True):
+    """A pause: nothing of the topics is handed out any more, at most `in_flight` messages may arrive yet.
+
+    `state` is 'paused' once nothing may, else 'pausing'; `in_flight` is None until all nodes have told. `since` is Unix ms,
+    `changed` whether this call made it.
+    """
+
+    match: str
+    stored: str  # the version as queues and nodes have it
+    since: int
+    changed: bool
+    in_flight: int | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of the policies."""
+        return number_of(self.stored)
+
+    @property
+    def state(self) -> str:
+        """Whether anything may arrive yet."""
+        return "paused" if self.in_flight == 0 else "pausing"
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """What is paused no more, and how many messages at most were held: some of them may have been cancelled."""
+
+    match: str
+    version: int
+    changed: bool
+    held: int
+
+
+class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The version of the policies now, and whether this call made it."""
+
+    name: str
+    version: int
+    changed: bool
+
+
+class TopicState(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic: the route that takes it, and what holds for it. `held` counts at most the messages that are set aside for it.
+
+    `counts` are its messages by their states, as they were at `as_of` (Unix ms) by the census; None: nobody knows yet. While
+    it is paused `arriving` are the nodes from which messages of it may come yet.
+    """
+
+    topic: str
+    route: str | None
+    pause: Pause | None
+    policy: Policy | None
+    limit: Limit | None
+    held: int
+    counts: dict[str, int] | None
+    as_of: int | None
+    arriving: tuple[Arriving, ...] = ()
+
+
+def pause(context: Context, match: str, reason: str, until: int | None, by: By | None = None) -> Plan[Paused]:
+    """Pause topics: when it returns no pull hands out a message of them any more; see `paused`.
+
+    Raises NotReady while a node is live that knows of no pauses.
+    """
+    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
+    one = Pause(match=match, reason=reason, until=until)
+    one.check(context.limits, now)
+    if old := [line.node for line in read_nodes(lines, now).values() if not line.stale and line.policies is None]:
+        raise NotReady(f"{', '.join(old)} cannot pause topics: start newer workers there first; nothing was done")
+    # What a resume has left is over: it lasts while something is held, and that would be for the whole of the pause.
+    changes = [Change(one.field, one.text), Change(Limit(match=match).field, "")]
+    made, version = yield from _change(context, changes, entry=entry_of(by, "pause", context.retention))
+    return Paused(match=match, stored=version, since=made.since[0] or now, changed=made.changed)
+
+
+def paused(one: Paused, patience: int) -> Plan[Paused]:
+    """The same pause with what may arrive yet; `patience` (ms) is the longest that a send takes."""
+    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
+    told = [here.in_flight for here in _arriving(lines, now, one.match, one.stored, patience)]
+    return msgspec.structs.replace(one, in_flight=None if None in told else sum(count or 0 for count in told))
+
+
+def _arriving(lines: Mapping[str, bytes], now: int, match: str, version: str, patience: int) -> Iterable[Arriving]:
+    """The nodes that may deliver messages of topics yet, which are paused since a version."""
+    pattern = compiled(match)
+    for line in read_nodes(lines, now).values():
+        if now - line.seen >= GIVEN_UP + patience:
+            continue  # should it stand still: when it goes on it has given up all sends, and pulls what waits anew
+        if line.policies is None or line.policies < version:
+            yield Arriving(line.node, None)
+        elif count := sum(count for topic, count in line.held.items() if topic == OTHERS or pattern.match(topic)):
+            yield Arriving(line.node, count)
+
+
+def resume(context: Context, match: str, rate: float | None, by: By | None = None) -> Plan[Resumed]:
+    """Hand out what a pause holds: as fast as it goes, or so many messages a second until nothing is held any more."""
+    check_pattern(match)
+    limit = Limit(match=match, rate=rate or 0)
+    if rate is not None:
+        limit.check()
+    queues = yield from every_queue(context, commands.stats)
+    held = yield from _held(queues.values(), compiled(match).match)
+    changes = [Change(Pause(match=match).field, ""), Change(limit.field, "" if rate is None else limit.text)]
+    made, version = yield from _change(context, changes, entry=entry_of(by, "resume", context.retention))
+    return Resumed(match=match, version=number_of(version), changed=made.changed, held=held.total())
+
+
+def put_policy(
+    context: Context,
+    policy: Policy,
+    redis_url: str,
+    *,
+    seen: int | None = None,
+    before: str = ANY,
+    by: By | None = None,
+) -> Plan[PolicyChanged]:
+    """Let a policy hold; with `seen`, if the policies still have that version. `before` is the text of the one in its place.
+
+    Raises InvalidMessage, and PoliciesChanged if they have not.
+    """
+    policy.check(context.limits)
+    if policy.max_in_flight is not None:
+        for route in context.routes.table:
+            if is_local(route, redis_url) and overlap(route.match, policy.match):
+                raise InvalidMessage(
+                    "maxInFlight",
+                    f"route {route.name} takes such topics into streams of this Redis, where nothing is in flight: "
+                    "give the route a maxBacklog",
+                )
+            if covers(route.match, policy.match):
+                break
+    entry = entry_of(by, "put_policy", context.retention)
+    made, version = yield from _change(context, [Change(policy.field, policy.text, before)], seen, entry)
+    return PolicyChanged(name=policy.name, version=number_of(version), changed=made.changed)
+
+
+def delete_policy(
+    context: Context, name: str, *, seen: int | None = None, before: str = ANY, by: By | None = None
+) -> Plan[PolicyChanged]:
+    """Let a policy hold no more; `changed` is False if there was none."""
+    gone = Change(Policy(name=check_policy_name(name)).field, "", before)
+    made, version = yield from _change(context, [gone], seen, entry_of(by, "delete_policy", context.retention))
+    return PolicyChanged(name=name, version=number_of(version), changed=made.changed)
+
+
+def _change(
+    context: Context, changes: Sequence[Change], seen: int | None = None, entry: str = ""
+) -> Plan[tuple[PoliciesSet, str]]:
+    """Make changes; what came of them, and the version that all queues have then."""
+    (made,) = all_good((yield [commands.set_policies(changes, maker=MAKER, seen=seen, entry=entry)]))
+    if made is None:
+        raise PoliciesChanged("somebody else has changed the policies meanwhile: read them again; nothing was done")
+    for _ in range(TRIES):
+        listed, fields = all_good((yield [commands.layouts(), commands.policies()]))
+        context.layouts.take(listed)
+        stand = Policies.read(fields)
+        queues = map(queue_keys, context.layouts.queues)
+        brought = all_good((yield [commands.apply_policies(keys, stand.version, stand.paused) for keys in queues]))
+        latest = max(one.version for one in brought)
+        if latest == stand.version:
+            return made, latest
+        # Somebody has changed them since. Or they have lost their last changes, and a queue has not: its owner goes by what
+        # was lost until they get beyond that.
+        all_good((yield [commands.set_policies((), maker=MAKER, beyond=latest)]))
+    raise StoreUnavailable("others change the policies all the time")
+
+
+def read(_context: Context) -> Plan[Policies]:
+    """All of them as they stand."""
+    (fields,) = all_good((yield [commands.policies()]))
+    return Policies.read(fields)
+
+
+def topic(context: Context, name: str, patience: int) -> Plan[TopicState]:
+    """How a topic is."""
+    check_topic(name)
+    fields, lines, now = all_good((yield [commands.policies(), commands.nodes(), commands.redis_now()]))
+    stand = Policies.read(fields)
+    queues = yield from every_queue(context, commands.stats)
+    held = yield from _held(queues.values(), lambda one: one == name)
+    known = yield from censuses(queues, name)
+    state = _state(context, stand, name, held, known)
+    if state.pause is None:
+        return state
+    return msgspec.structs.replace(state, arriving=tuple(_arriving(lines, now, name, stand.version, patience)))
+
+
+def topics(context: Context) -> Plan[list[TopicState]]:
+    """The topics that have messages by the census, of which something is held, or that a pause or a policy names; by name."""
+    stand = yield from read(context)
+    queues = yield from every_queue(context, commands.stats)
+    held = yield from _held(queues.values(), lambda _: True)
+    known = yield from censuses(queues)
+    named = [one.match for one in (*stand.pauses.values(), *stand.policies.values(), *stand.limits.values())]
+    names = {*held, *(one for one in named if not {"*", "?"} & set(one))}
+    names.update(topic for one in known or () for topic in one.topics if topic != REST)
+    return [_state(context, stand, name, held, known) for name in sorted(names)]
+
+
+def _state(
+    context: Context, stand: Policies, topic: str, held: Mapping[str, int], known: Sequence[Census] | None
+) -> TopicState:
+    route = context.routes.find(topic)
+    counts: Counter[str] = Counter()
+    for one in known or ():
+        if topic not in one.topics and REST in one.topics:  # it may be among those
+            known = None
+            break
+        for state, tally in one.topics.get(topic, {}).items():
+            counts[state] += tally.messages
+    return TopicState(
+        topic=topic,
+        route=route.name if route is not None else None,
+        pause=stand.pause(topic),
+        policy=stand.policy(topic),
+        limit=stand.limit(topic),
+        held=held.get(topic, 0),
+        counts=None if known is None else dict(sorted(counts.items())),
+        as_of=min((one.began for one in known), default=None) if known else None,
+    )
+
+
+def _held(queues: Iterable[QueueStats], wanted: Callable[[str], object]) -> Plan[Counter[str]]:
+    """How many messages at most are held, by their topics."""
+    sets = [
+        (one.queue, name)
+        for one in queues
+        for name in one.parked_sets
+        if name.startswith(HELD) and wanted(name.removeprefix(HELD))
+    ]
+    found: Counter[str] = Counter()
+    counts = all_good((yield [commands.count_parked(queue_keys(queue), name) for queue, name in sets])) if sets else []
+    for (_, name), count in zip(sets, counts, strict=True):
+        found[name.removeprefix(HELD)] += count
+    return found

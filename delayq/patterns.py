@@ -1,0 +1,97 @@
+"""Patterns of topics, with `*` for any text and `?` for any character: what they match, cover, and have in common."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import translate
+from typing import Final
+
+from delayq.errors import InvalidMessage
+
+__all__ = ["check_pattern", "compiled", "covers", "overlap"]
+
+_PATTERN: Final = re.compile(r"[A-Za-z0-9._:*?-]{1,255}")
+#: So many steps `covers` takes to find out: it fails only for patterns that are made for it.
+_MOST_STEPS: Final = 20_000
+
+
+def check_pattern(value: object, field: str = "match") -> str:
+    """The pattern itself, or InvalidMessage."""
+    if not isinstance(value, str) or not _PATTERN.fullmatch(value):
+        raise InvalidMessage(field, "1 to 255 characters of A-Z a-z 0-9 . _ : - with * and ?")
+    return value
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, to match topics."""
+    return re.compile(translate(pattern))
+
+
+class _Places:
+    """A pattern as an automaton: a set of places in it, as bits, and where a character leads from there."""
+
+    def __init__(self, pattern: str) -> None:
+        text = re.sub(r"\*+", "*", pattern)
+        self._stars = sum(1 << i for i, one in enumerate(text) if one == "*")
+        self._marks = sum(1 << i for i, one in enumerate(text) if one == "?")
+        self._literals: dict[str, int] = {}
+        for i, one in enumerate(text):
+            if one not in "*?":
+                self._literals[one] = self._literals.get(one, 0) | 1 << i
+        #: A character for each way in which it can tell characters apart; '' is one that it does not have.
+        self.characters = ("", *self._literals)
+        self.first = self._past_stars(1)
+        self.end = 1 << len(text)
+
+    def _past_stars(self, places: int) -> int:
+        return places | (places & self._stars) << 1
+
+    def step(self, places: int, character: str) -> int:
+        """Where they lead by a character."""
+        taken = places & (self._marks | self._literals.get(character, 0))
+        return self._past_stars(taken << 1 | places & self._stars)
+
+
+def covers(pattern: str, other: str) -> bool:
+    """Whether `pattern` matches whatever `other` matches. What cannot be found out in time is not covered."""
+    if pattern in ("*", other):
+        return True
+    whole = _Places(pattern)
+    text = re.sub(r"\*+", "*", other)
+    seen = {(0, whole.first)}
+    left = list(seen)
+    while left:
+        at, places = left.pop()
+        if at == len(text):
+            if not places & whole.end:
+                return False
+            continue
+        one = text[at]
+        behind = at if one == "*" else at + 1
+        found = {(behind, whole.step(places, each)) for each in (whole.characters if one in "*?" else one)}
+        if one == "*":
+            found.add((at + 1, places))
+        left += found - seen
+        seen |= found
+        if len(seen) > _MOST_STEPS:
+            return False
+    return True
+
+
+def overlap(pattern: str, other: str) -> bool:
+    """Whether there is a topic that both match."""
+    seen = {(0, 0)}
+    left = list(seen)
+    while left:
+        i, j = left.pop()
+        one, each = pattern[i : i + 1], other[j : j + 1]
+        if not one and not each:
+            return True
+        if "*" in (one, each):  # it stands for nothing more, or for what comes next in the other one, too
+            found = {(i + 1, j)} if one else set()
+            found |= {(i, j + 1)} if each else set()
+        else:
+            found = {(i + 1, j + 1)} if one and each and (one == each or "?" in (one, each)) else set()
+        left += found - seen
+        seen |= found
+    return False

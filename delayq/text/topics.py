@@ -1,0 +1,178 @@
+"""What the HTTP API and `--json` answer of topics, their pauses and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
+from delayq.policies import Pause, Policies, Policy
+from delayq.text.answers import Time
+from delayq.times import format_instant
+
+__all__ = [
+    "PausedOut",
+    "PoliciesOut",
+    "PolicyChangedOut",
+    "PolicyOut",
+    "ResumedOut",
+    "TopicOut",
+    "TopicsOut",
+    "paused_out",
+    "policies_out",
+    "policy_changed_out",
+    "policy_out",
+    "resumed_out",
+    "topic_out",
+]
+
+
+class PausedOut(msgspec.Struct, rename="camel"):
+    """A pause: nothing of the topics is handed out any more, at most `inFlight` messages may arrive yet."""
+
+    match: str
+    state: Annotated[str, Meta(description="paused: nothing may arrive any more; else pausing")]
+    version: Annotated[int, Meta(description="of the policies")]
+    since: Time
+    in_flight: Annotated[int | None, Meta(description="null until every node has told")]
+    changed: Annotated[bool, Meta(description="whether this call made it")]
+
+
+class ResumedOut(msgspec.Struct):
+    """What is paused no more."""
+
+    match: str
+    version: Annotated[int, Meta(description="of the policies")]
+    changed: Annotated[bool, Meta(description="whether this call ended it")]
+    held: Annotated[int, Meta(description="messages that were held, at most: some may have been cancelled")]
+
+
+class PauseOut(msgspec.Struct, omit_defaults=True):
+    """A pause that lasts."""
+
+    match: str
+    since: Time
+    until: Time | UnsetType = UNSET
+    reason: str = ""
+
+
+class PolicyOut(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A policy, with what it says; durations are ms."""
+
+    name: str
+    match: str
+    since: Annotated[Time, Meta(description="when it was put last")]
+    order: int
+    per: str = "topic"
+    rate: float | None = None
+    burst: int | None = None
+    max_in_flight: int | None = None
+    window: int | None = None
+    max_attempts: int | None = None
+    backoff: tuple[int, ...] = ()
+    expire_after: int | None = None
+    pending: int | None = None
+    index: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
+    min_replicas: int | None = None
+    fsync: str | None = None
+
+
+class PolicyChangedOut(msgspec.Struct):
+    """The version of the policies now, for If-Match, and whether this call made it."""
+
+    name: str
+    version: int
+    changed: bool
+
+
+class PoliciesOut(msgspec.Struct):
+    """The policies and the pauses, and their version, for If-Match."""
+
+    version: int
+    policies: list[PolicyOut]
+    pauses: list[PauseOut]
+
+
+class ArrivingOut(msgspec.Struct, rename="camel"):
+    """A node from which messages of a paused topic may arrive yet."""
+
+    node: str
+    in_flight: Annotated[int | None, Meta(description="null: it has not told")]
+
+
+class TopicOut(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A topic, and what holds for it."""
+
+    topic: str
+    route: Annotated[str | None, Meta(description="that takes it, by the table here; null if none does")]
+    held: Annotated[int, Meta(description="messages set aside by a pause or a limit, at most")]
+    counts: Annotated[dict[str, int] | UnsetType, Meta(description="its messages by their states, at asOf")] = UNSET
+    as_of: Time | UnsetType = UNSET
+    pause: PauseOut | UnsetType = UNSET
+    policy: PolicyOut | UnsetType = UNSET
+    rate: Annotated[float, Meta(description="messages a second after a pause, while something is held")] | UnsetType = (
+        UNSET
+    )
+    arriving: Annotated[list[ArrivingOut], Meta(description="of a paused topic, where messages may come from yet")] = []
+
+
+class TopicsOut(msgspec.Struct, rename="camel"):
+    """A page of topics by name. `nextPageToken` is null on the last one."""
+
+    topics: list[TopicOut]
+    next_page_token: str | None
+
+
+def paused_out(one: Paused) -> PausedOut:
+    """A pause that was asked for."""
+    return PausedOut(one.match, one.state, one.version, format_instant(one.since), one.in_flight, one.changed)
+
+
+def resumed_out(one: Resumed) -> ResumedOut:
+    """What is paused no more."""
+    return ResumedOut(one.match, one.version, one.changed, one.held)
+
+
+def pause_out(one: Pause) -> PauseOut:
+    """A pause that lasts."""
+    until = UNSET if one.until is None else format_instant(one.until)
+    return PauseOut(one.match, format_instant(one.since), until, one.reason)
+
+
+def policy_out(one: Policy) -> PolicyOut:
+    """A policy with what it says."""
+    told = {name: getattr(one, name) for name in PolicyOut.__struct_fields__ if name != "since"}
+    return PolicyOut(since=format_instant(one.since), **told)
+
+
+def policies_out(all: Policies, wanted: Callable[[str], bool] = lambda _: True) -> PoliciesOut:
+    """Those whose patterns are wanted."""
+    return PoliciesOut(
+        all.number,
+        [policy_out(one) for one in all.in_order if wanted(one.match)],
+        [pause_out(one) for one in all.by_age if wanted(one.match)],
+    )
+
+
+def policy_changed_out(one: PolicyChanged) -> PolicyChangedOut:
+    """What a change of a policy came to."""
+    return PolicyChangedOut(one.name, one.version, one.changed)
+
+
+def topic_out(one: TopicState) -> TopicOut:
+    """A topic as it is."""
+    return TopicOut(
+        one.topic,
+        one.route,
+        one.held,
+        UNSET if one.counts is None else one.counts,
+        UNSET if one.as_of is None else format_instant(one.as_of),
+        UNSET if one.pause is None else pause_out(one.pause),
+        UNSET if one.policy is None else policy_out(one.policy),
+        UNSET if one.limit is None else one.limit.rate,
+        [ArrivingOut(here.node, here.in_flight) for here in one.arriving],
+    )

@@ -1,0 +1,183 @@
+"""Pausing and resuming topics, and policies, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from delayq.config import Settings
+from delayq.store import commands
+from delayq.store.commands import REST, Census, Tally
+from delayq.store.keys import Layout, queue_keys
+from tests.api.conftest import Serving, Worker, assert_refused, schedule
+from tests.api.test_access import Tenants
+from tests.docs.blocks import ROOT, blocks_of, matches
+from tests.support.keys import KeyFile
+from tests.support.queues import EPOCH
+
+
+async def put(api: httpx2.AsyncClient, name: str = "sms", **fields: Any) -> httpx2.Response:
+    headers = fields.pop("headers", {})
+    return await api.put(f"/v1/policies/{name}", json={"match": "sms.*", "rate": 50} | fields, headers=headers)
+
+
+async def test_a_topic_is_paused_and_resumed_and_tells_how_it_is(api: httpx2.AsyncClient, worker: Worker) -> None:
+    wanted = {"match": "orders*", "reason": "payment API down", "until": "2035-12-01T12:00:00Z"}
+    answer = await api.post("/v1/topics:pause", json=wanted)
+    paused = answer.json()
+    assert (answer.status_code, paused["state"], paused["version"], paused["inFlight"]) == (200, "paused", 1, 0)
+    again = (await api.post("/v1/topics:pause?wait=0", json=wanted)).json()
+    assert (again["changed"], again["since"]) == (False, paused["since"])
+    topic = (await api.get("/v1/topics/orders")).json()
+    assert topic == {
+        "topic": "orders",
+        "route": "streams",
+        "held": 0,
+        "counts": {},
+        "pause": wanted | {"since": paused["since"], "until": "2035-12-01T12:00:00.000Z"},
+    }
+    resumed = (await api.post("/v1/topics:resume", json={"match": "orders*"})).json()
+    assert resumed == {"match": "orders*", "version": 2, "changed": True, "held": 0}
+    assert (await api.post("/v1/topics:resume", json={"match": "orders*"})).json()["changed"] is False
+
+
+async def test_what_is_held_is_listed_page_by_page(api: httpx2.AsyncClient, worker: Worker) -> None:
+    for name in ("a", "b", "c"):
+        worker.park(await schedule(api, topic=name, id=name, delayTime=0), f"h:{name}")
+    first = (await api.get("/v1/topics?limit=2")).json()
+    last = (await api.get(f"/v1/topics?limit=2&pageToken={first['nextPageToken']}")).json()
+    assert [one["topic"] for one in (*first["topics"], *last["topics"])] == ["a", "b", "c"]
+    assert (first["topics"][0]["held"], last["nextPageToken"]) == (1, None)
+    assert "counts" not in first["topics"][0]
+
+
+async def test_a_topic_has_the_figures_of_the_census_with_their_age(api: httpx2.AsyncClient, worker: Worker) -> None:
+    wanted = {"match": "orders.*", "reason": "payment API down", "until": "2035-12-01T12:00:00Z"}
+    await api.post("/v1/topics:pause", json=wanted)
+    id = await schedule(api, topic="orders.unpaid")
+    keys = queue_keys(Layout(16).queue_of(id))
+    worker.store.run(commands.claim(keys, EPOCH))
+    page = ROOT / "docs" / "http.md"
+    (shown,) = [block.text for block in blocks_of(page) if block.note == "run by tests/api/test_topics.py"]
+    for topics, known in (
+        ({"orders.unpaid": {"scheduled": Tally(3)}, "sms": {"dead": Tally(1)}}, True),
+        ({"sms": {}, REST: {"due": Tally(1)}}, False),
+    ):
+        worker.store.run(commands.keep_census(keys, EPOCH, Census(1_801_382_400_000, topics)))
+        told = await api.get("/v1/topics/orders.unpaid")
+        assert matches(shown, told.text) is known
+        assert ("counts" in told.json()) is known
+        assert [one["topic"] for one in (await api.get("/v1/topics")).json()["topics"]][-1] == "sms"
+
+
+async def test_what_may_arrive_is_told_by_nodes_and_an_old_one_is_in_the_way(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
+    seen = worker.store.run(commands.redis_now())
+    worker.store.run(commands.publish_node("node-1", json.dumps({"seen": seen, "policies": ""}).encode()))
+    paused = (await api.post("/v1/topics:pause?wait=1ms", json={"match": "orders"})).json()
+    assert (paused["state"], paused["inFlight"]) == ("pausing", None)
+    arriving = (await api.get("/v1/topics/orders")).json()["arriving"]
+    assert arriving == [{"node": "node-1", "inFlight": None}]
+    worker.store.run(commands.publish_node("node-2", json.dumps({"seen": seen}).encode()))
+    problem = assert_refused(await api.post("/v1/topics:pause", json={"match": "sms"}), 409)
+    assert problem["type"].endswith(":not-ready")
+    assert (await api.get("/v1/policies")).json()["version"] == 1
+
+
+async def test_policies_are_put_listed_in_order_and_deleted(api: httpx2.AsyncClient) -> None:
+    assert (await put(api)).json() == {"name": "sms", "version": 1, "changed": True}
+    durations = {"window": "10m", "expireAfter": 3_600_000, "backoff": ["10s", 60_000]}
+    assert (await put(api, "first", match="*", order=1, **durations)).status_code == 200
+    listed = (await api.get("/v1/policies")).json()
+    assert ([one["name"] for one in listed["policies"]], listed["version"]) == (["first", "sms"], 2)
+    first = (await api.get("/v1/policies/first")).json()
+    assert (first["window"], first["expireAfter"], first["backoff"]) == (600_000, 3_600_000, [10_000, 60_000])
+    assert (await api.get("/v1/topics/sms.de")).json()["policy"]["name"] == "first"
+    assert (await api.delete("/v1/policies/first")).json() == {"name": "first", "version": 3, "changed": True}
+    assert_refused(await api.get("/v1/policies/first"), 404)
+
+
+@pytest.mark.parametrize(("version", "status"), [("1", 200), ('"1"', 200), ("0", 412), ("7", 412), ("x", 400)])
+async def test_if_match_names_the_version_of_the_policies(api: httpx2.AsyncClient, version: str, status: int) -> None:
+    await put(api)
+    answer = await put(api, rate=7, headers={"if-match": version})
+    assert answer.status_code == status, answer.text
+    assert (await api.get("/v1/policies/sms")).json()["rate"] == (7 if status == 200 else 50)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("topics:pause", {"match": "a b"}, "match"),
+        ("topics:pause", {"match": "a", "until": "2020-01-01T00:00:00Z"}, "until"),
+        ("topics:pause", {"match": "a", "until": "soon"}, "until"),
+        ("topics:pause", {"match": "a", "why": "x"}, "why"),
+        ("topics:pause", {"reason": "x"}, "match"),
+        ("topics:pause?wait=2m", {"match": "a"}, "wait"),
+        ("topics:resume", {"match": "a", "rate": 0}, "rate"),
+        ("policies/p", {"match": "a", "rate": 0}, "rate"),
+        ("policies/p", {"match": "a", "window": "2d"}, "window"),
+        ("policies/p", {"match": "a", "backoff": ["soon"]}, "backoff"),
+        ("policies/p", {"match": "a", "index": ["body"]}, "index"),
+        ("policies/p", {"match": "a", "maxInFlight": 3}, "maxInFlight"),
+        ("policies/p", {"match": "a", "limit": 3}, "limit"),
+        ("policies/a%20b", {"match": "a", "rate": 3}, "name"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(
+    api: httpx2.AsyncClient, path: str, body: dict[str, Any], field: str
+) -> None:
+    method = "PUT" if path.startswith("policies") else "POST"
+    problem = assert_refused(await api.request(method, f"/v1/{path}", json=body))
+    assert problem["field"].startswith(field)
+    assert (await api.get("/v1/policies")).json()["version"] == 0
+
+
+# -- keys ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def tenants(settings: Settings, asgi: Serving, tmp_path: Path) -> AsyncIterator[Tenants]:
+    keys = KeyFile(tmp_path / "keys.yaml")
+    keys.add("boss")
+    keys.add("shop", {"orders.*": ["read", "admin"]})
+    keys.add("clerk", {"orders.eu.*": ["schedule", "cancel", "read"], "*": ["schedule"]})
+    async with asgi(keys.settings(settings)) as api:
+        yield Tenants(api, keys)
+
+
+async def test_who_may_change_what(tenants: Tenants) -> None:
+    async def status(name: str, method: str, path: str, **body: Any) -> int:
+        return (await tenants.ask(name, method, f"/v1/{path}", body or None)).status_code
+
+    assert await status("shop", "POST", "topics:pause", match="orders.eu.*") == 200
+    for name, match in (("shop", "*"), ("shop", "order?.*"), ("clerk", "orders.eu.*")):
+        assert await status(name, "POST", "topics:pause", match=match) == 403
+        assert await status(name, "POST", "topics:resume", match=match) == 403
+        assert await status(name, "PUT", "policies/p", match=match, rate=3) == 403
+    assert await status("boss", "PUT", "policies/all", match="*", rate=3) == 200
+    assert await status("shop", "PUT", "policies/mine", match="orders.*", rate=3) == 200
+    # What another may not see it does not put its own in the place of.
+    assert await status("shop", "PUT", "policies/all", match="orders.*", rate=3) == 403
+    assert await status("shop", "DELETE", "policies/all") == 403
+    assert await status("shop", "GET", "policies/all") == 404
+    assert await status("shop", "DELETE", "policies/none") == 200
+    listed = (await tenants.ask("shop", "GET", "/v1/policies")).json()
+    assert [one["name"] for one in listed["policies"]] == ["mine"]
+    assert await status("clerk", "GET", "topics/orders.eu.de") == 200
+    assert await status("clerk", "GET", "topics/orders.us") == 403
+    seen = (await tenants.ask("clerk", "GET", "/v1/topics/orders.eu.de")).json()
+    assert (seen["pause"]["match"], seen["policy"]["name"]) == ("orders.eu.*", "all")
+
+
+async def test_topics_of_others_are_not_listed(tenants: Tenants) -> None:
+    for match in ("orders.eu.de", "sms"):
+        await tenants.ask("boss", "POST", "/v1/topics:pause", {"match": match})
+    listed = (await tenants.ask("clerk", "GET", "/v1/topics?limit=1")).json()
+    assert ([one["topic"] for one in listed["topics"]], listed["nextPageToken"]) == (["orders.eu.de"], None)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Cli, Given
+
+ALL = range(16)
+
+
+def test_topics_are_paused_and_resumed(cli: Cli, given: Given) -> None:
+    given.parked("a", "h:demo")
+    paused = cli("pause", "demo*", "--reason", "down", "--until", "2h", "--json")
+    answer = json.loads(paused.out)
+    assert (paused.code, answer["state"], answer["version"], answer["changed"]) == (0, "paused", 1, True)
+    assert cli("topics").rows == [["demo", "streams", "1", "demo*", "-"]]
+    told = dict(cli("topics", "demo").rows)
+    assert (told["paused by"], told["reason"], told["held"]) == ("demo*", "down", "1")
+    assert json.loads(cli("topics", "other", "--json").out) == {"topic": "other", "route": "streams", "held": 0}
+    resumed = cli("resume", "demo*", "--rate", "500")
+    assert (resumed.code, dict(resumed.rows)["held"]) == (0, "1")
+    assert json.loads(cli("topics", "--json").out)["topics"][0]["rate"] == 500
+    assert cli("resume", "other").code == 1
+
+
+def test_while_something_may_arrive_a_pause_says_so(cli: Cli, given: Given) -> None:
+    given.owner("node-1", ALL, policies="9999999999.0000000000", held={"demo": 2})
+    ran = cli("pause", "demo", "--wait", "0s")
+    assert (ran.code, ran.rows[:2]) == (1, [["state", "pausing"], ["in flight", "2"]])
+    assert ["may come from node-1", "2"] in cli("topics", "demo").rows
+    given.owner("node-2", ALL)
+    assert cli("pause", "other").refused().startswith("node-2 cannot pause topics")
+
+
+def test_policies_are_put_listed_and_deleted(cli: Cli, given: Given) -> None:
+    assert cli("policies", "list").err == "delayq: there are no policies and no pauses.\n"
+    put = cli(
+        "policies", "put", "sms", "--match", "sms.*", "--rate", "50", "--backoff", "10s,1m", "--index", "topic,tags"
+    )
+    assert (put.code, put.rows) == (0, [["name", "sms"], ["changed", "yes"], ["version", "1"]])
+    cli("pause", "demo", "--reason", "down")
+    rows = cli("policies", "list").rows
+    says = '{"rate":50.0,"backoff":[10000,60000],"index":["topic","tags"]}'
+    assert [(row[0], row[1], row[2], row[5]) for row in rows] == [
+        ("policy", "sms.*", "sms", says), ("pause", "demo", "-", "down")
+    ]  # fmt: skip
+    assert json.loads(cli("policies", "list", "--json").out)["policies"][0]["backoff"] == [10_000, 60_000]
+    assert "changed the policies" in cli("policies", "delete", "sms", "--if-version", "1").refused()
+    assert [cli("policies", "delete", "sms").code for _ in range(2)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("pause", "a b"), "MATCH: 1 to 255"),
+        (("pause", "a", "--until", "soon"), "--until: "),
+        (("pause", "a", "--until", "2020-01-01T00:00:00Z"), "--until: has passed"),
+        (("resume", "a", "--rate", "0.5"), "--rate: lies between"),
+        (("policies", "put", "p", "--match", "a", "--rate", "0"), "--rate: with 0"),
+        (("policies", "put", "p", "--match", "a", "--per", "node"), "--per: "),
+        (("policies", "put", "p", "--match", "a", "--max-in-flight", "3"), "--max-in-flight: route streams"),
+        (("policies", "delete", "a b"), "NAME: 1 to 64"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(cli: Cli, given: Given, args: tuple[str, ...], told: str) -> None:
+    assert cli(*args).refused().startswith(told)

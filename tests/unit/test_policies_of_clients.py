@@ -1,0 +1,274 @@
+"""Pauses and policies as clients set them: in one place, then in every queue, and what may arrive yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from delayq import Client, InvalidMessage, NotReady, PoliciesChanged, Policy, StoreUnavailable
+from delayq.client import policies as plans
+from delayq.client.audit import By
+from delayq.config import load_settings
+from delayq.nodes import LINE_AGE
+from delayq.policies import Pause
+from delayq.store import commands
+from delayq.store.commands import Change
+from delayq.store.connect.store import Store
+from delayq.store.keys import POLICIES, Layout, queue_keys
+from tests.support.proxy import FaultProxy
+from tests.support.queues import EPOCH, Queue, row, taken
+from tests.support.servers import ServerUnderTest
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+BOTH = (Layout(2), Layout(3, 2))
+
+
+@pytest.fixture
+def client(valkey: ServerUnderTest) -> Iterator[Client]:
+    with Client(settings=load_settings(redis_url=valkey.url, queues=2, redis_timeout=20_000)) as made:
+        made.context()
+        yield made
+
+
+def state(store: Store, queue: int, field: str) -> str:
+    return store.run(commands.plain("HGET", queue_keys(queue).state, field, read=lambda one: (one or b"").decode()))
+
+
+def line(client: Client, node: str, *, age: int = 0, **more: Any) -> None:
+    seen = client.store.run(commands.redis_now()) - age
+    client.store.run(commands.publish_node(node, json.dumps({"seen": seen} | more).encode()))
+
+
+# -- pause and resume ----------------------------------------------------------------------------------------------------
+
+
+def test_a_pause_is_in_every_queue_when_it_is_answered_and_the_same_again_changes_nothing(client: Client) -> None:
+    first = client.pause("orders.*", reason="down")
+    assert (first.state, first.version, first.in_flight, first.changed) == ("paused", 1, 0, True)
+    assert [state(client.store, queue, "policies") for queue in (0, 1)] == [first.stored] * 2
+    assert state(client.store, 1, "paused").endswith(" orders.*")
+    again = client.pause("orders.*", reason="down")
+    assert (again.version, again.since, again.changed) == (1, first.since, False)
+    other = client.pause("orders.*", reason="still down", until=first.since + HOUR)
+    assert (other.version, other.changed) == (2, True)
+
+
+def test_a_resume_ends_its_own_pause_and_no_other(client: Client) -> None:
+    client.pause("orders.*")
+    client.pause("orders.eu")
+    assert (client.resume("orders.*").changed, client.policies().paused) == (True, ("orders.eu",))
+    assert state(client.store, 0, "paused").endswith(" orders.eu")
+    again = client.resume("orders.*")
+    assert (again.changed, again.held, again.version) == (False, 0, 3)
+
+
+def test_who_changed_something_is_written_down_where_something_was_changed(client: Client) -> None:
+    by = By(actor="me", reason="it burns")
+    for _ in range(2):
+        client.pause("a", by=by)
+        client.resume("b", by=by)
+    client.put_policy(Policy(name="p", match="a", pending=9), by=by)
+    client.delete_policy("p", by=by)
+    entries = [one.change for one in client.audit().entries]
+    assert [one.action for one in entries] == ["delete_policy", "put_policy", "pause"]
+    assert {(one.actor, one.reason) for one in entries} == {("me", "it burns")}
+    assert entries[1].detail == 'policy:p {"match":"a","pending":9}'
+
+
+def test_a_rate_lasts_beside_no_pause(client: Client) -> None:
+    client.pause("orders.*")
+    assert client.resume("orders.*", rate=500).changed
+    limit = client.policies().limit("orders.eu")
+    assert limit is not None
+    assert limit.rate == 500
+    assert not client.resume("orders.*", rate=500).changed
+    client.pause("orders.*")
+    assert client.policies().limits == {}
+
+
+def test_what_is_held_is_told_of_each_topic_and_by_a_resume(client: Client, valkey: ServerUnderTest) -> None:
+    q = Queue(client.store, valkey, number=1)
+    q.given(*(row(topic, topic=topic, at=1) for topic in ("orders.eu", "orders.us", "sms")))
+    for one in taken(q.pull()):
+        client.store.run(commands.park(q.keys, EPOCH, f"h:{one.record.topic}", [one]))
+    client.pause("orders.*")
+    client.pause("idle")
+    assert [(one.topic, one.held, one.pause is not None) for one in client.topics()] == [
+        ("idle", 0, True), ("orders.eu", 1, True), ("orders.us", 1, True), ("sms", 1, False)
+    ]  # fmt: skip
+    assert client.topic("sms").held == 1
+    assert client.resume("orders.*").held == 2
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_what_a_caller_has_left_half_done_the_next_one_ends(client: Client, steps: int) -> None:
+    plan = plans.pause(client.context(), "orders.*", "", None)
+    wanted = list(next(plan))
+    for _ in range(steps):
+        wanted = list(plan.send(client.store.run_many(wanted)))
+    client.store.run_many(wanted[: len(wanted) // 2] if steps == 2 else wanted)
+    plan.close()
+    again = client.pause("orders.*")
+    assert (again.changed, again.state) == (False, "paused")
+    assert {state(client.store, queue, "policies") for queue in (0, 1)} == {again.stored}
+
+
+def test_queues_that_are_listed_meanwhile_have_it_too(client: Client) -> None:
+    plan = plans.pause(client.context(), "orders.*", "", None)
+    asked = plan.send(client.store.run_many(list(next(plan))))
+    client.store.run(commands.set_layouts(BOTH[:1], BOTH))
+    answers = client.store.run_many(list(asked))  # it is set; what follows reads the list
+    with suppress(StopIteration):
+        while True:
+            answers = client.store.run_many(list(plan.send(answers)))
+    assert {state(client.store, queue, "policies") for queue in range(5)} == {client.policies().version}
+
+
+def test_policies_that_have_lost_their_last_changes_get_beyond_what_a_queue_knows(client: Client) -> None:
+    for match in ("a", "b", "c"):
+        client.pause(match)
+    client.store.run(commands.plain("DEL", POLICIES, read=int))
+    paused = client.pause("orders.*")
+    assert paused.version == 4
+    assert client.policies().paused == ("orders.*",)
+    assert {state(client.store, queue, "policies") for queue in (0, 1)} == {paused.stored}
+
+
+def test_while_redis_is_away_nothing_is_promised_and_the_same_again_is(valkey: ServerUnderTest) -> None:
+    with FaultProxy(valkey.port) as proxy:
+        with Client(settings=load_settings(redis_url=proxy.url, queues=2)) as client:
+            client.context()
+            proxy.drop_reply("apply_policies", times=4)
+            with pytest.raises(StoreUnavailable):
+                client.pause("orders.*")
+            proxy.heal()
+            again = client.pause("orders.*")
+        assert (again.changed, again.state) == (False, "paused")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"match": "orders.[ab]"}, "match"),
+        ({"match": ""}, "match"),
+        ({"match": "a", "until": 1}, "until"),
+        ({"match": "a", "until": 10**13}, "until"),
+        ({"match": "a", "reason": "x" * 201}, "reason"),
+    ],
+)
+def test_a_pause_that_makes_no_sense_is_refused(client: Client, fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidMessage) as refused:
+        client.pause(**fields)
+    assert (refused.value.field, client.policies().version) == (field, "")
+
+
+def test_a_resume_at_no_rate_at_all_is_refused(client: Client) -> None:
+    with pytest.raises(InvalidMessage, match="rate"):
+        client.resume("a", rate=0.5)
+
+
+# -- what may arrive yet -------------------------------------------------------------------------------------------------
+
+LATER = "9999999999.0000000000"
+
+
+@pytest.mark.parametrize(
+    ("told", "in_flight"),
+    [
+        ([{"policies": LATER, "held": {"orders.eu": 2, "sms": 7}}, {"policies": LATER, "held": {"*": 1}}], 3),
+        ([{"policies": LATER}, {"policies": ""}], None),
+        ([{"policies": LATER}, {"policies": "", "age": LINE_AGE + 1}], None),
+        ([{"policies": LATER, "held": {"orders.eu": 2}, "age": LINE_AGE + 1}], 2),
+        ([{"policies": "", "age": 2 * LINE_AGE + 31_000}], 0),
+        ([{"policies": LATER}, {"age": LINE_AGE + 60_000}], 0),
+    ],
+    ids=[
+        "all have told",
+        "one has not",
+        "one is silent",
+        "one is silent that knew",
+        "one is gone",
+        "an old one is gone",
+    ],
+)
+def test_what_may_arrive_is_what_nodes_tell(client: Client, told: list[dict[str, Any]], in_flight: int | None) -> None:
+    for number, one in enumerate(told):
+        line(client, f"node-{number}", **one)
+    paused = client.pause("orders.*", wait=0)
+    assert paused.in_flight == in_flight
+    assert paused.state == ("paused" if in_flight == 0 else "pausing")
+    arriving = client.topic("orders.eu").arriving
+    assert [one.in_flight for one in arriving if one.in_flight is None] == ([None] if in_flight is None else [])
+
+
+def test_while_a_worker_is_too_old_nothing_is_paused(client: Client) -> None:
+    line(client, "node-1", policies="")
+    line(client, "node-2")
+    with pytest.raises(NotReady, match=r"^node-2 cannot pause topics"):
+        client.pause("orders.*")
+    assert client.policies().version == ""
+
+
+# -- policies ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_holds_in_place_of_another_of_its_name(client: Client) -> None:
+    policy = Policy(name="sms", match="sms.*", rate=50, backoff=(10_000, 60_000), index=("topic",))
+    assert client.put_policy(policy).changed
+    assert not client.put_policy(policy).changed
+    found = client.topic("sms.de").policy
+    assert found is not None
+    assert (found.rate, found.backoff, found.text) == (50, (10_000, 60_000), policy.text)
+    assert client.put_policy(Policy(name="sms", match="sms.*", max_attempts=3)).version == 2
+    assert client.policies().policies["sms"].rate is None
+    assert [client.delete_policy("sms").changed for _ in range(2)] == [True, False]
+
+
+def test_a_policy_is_changed_only_under_the_version_that_was_seen(client: Client) -> None:
+    policy = Policy(name="sms", match="sms.*", rate=50)
+    client.put_policy(policy)
+    with pytest.raises(PoliciesChanged):
+        client.put_policy(Policy(name="sms", match="sms.*", rate=5), seen=7)
+    with pytest.raises(PoliciesChanged):
+        client.delete_policy("sms", seen=0)
+    assert client.policies().policies["sms"].text == policy.text
+    assert client.delete_policy("sms", seen=1).version == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("rate", 0, "pause the topics"), ("rate", 0.001, "between 0.01"), ("rate", float("nan"), "between"),
+        ("burst", 0, "between 1"), ("burst", 5, "goes with a rate"), ("max_in_flight", 0, "between 1"),
+        ("max_in_flight", 8, "maxBacklog"), ("window", DAY + 1, "between"), ("max_attempts", 0, "between"),
+        ("backoff", (0,), "between"), ("backoff", (1,) * 65, "at most 64"), ("expire_after", -1, "between"),
+        ("pending", 0, "between"), ("index", ("body",), "topic"), ("index", ("tags", "tags"), "once"),
+        ("redact", ("card",), "JSON path"), ("min_replicas", 101, "between"), ("fsync", "never", "always"),
+        ("match", "[a]", "characters"), ("name", "a b", "characters"), ("order", -1, "between"),
+        ("per", "topic", "says nothing"),
+    ],
+)  # fmt: skip
+def test_a_policy_that_makes_no_sense_is_refused(client: Client, field: str, value: Any, told: str) -> None:
+    with pytest.raises(InvalidMessage, match=told):
+        client.put_policy(Policy(**({"name": "p", "match": "sms.*"} | {field: value})))
+    assert client.policies().version == ""
+
+
+def test_what_is_in_flight_is_bounded_only_where_something_is(valkey: ServerUnderTest) -> None:
+    routes = [{"name": "hooks", "match": "hook.*", "target": "https://h.example"}, {"name": "streams", "match": "*"}]
+    settings = load_settings(redis_url=valkey.url, routes=json.dumps(routes))
+    with Client(settings=settings) as client:
+        assert client.put_policy(Policy(name="a", match="hook.eu.*", max_in_flight=8)).changed
+        with pytest.raises(InvalidMessage, match="route streams"):
+            client.put_policy(Policy(name="b", match="hook*", max_in_flight=8))
+
+
+def test_what_stands_in_redis_is_the_same_text_for_the_same() -> None:
+    assert Pause(match="a", reason="x", until=5, since=7, stored="y").text == '{"reason":"x","until":5}'
+    assert Policy(name="p", match="a", rate=1, since=7).text == '{"match":"a","rate":1.0}'
+    assert Change(Policy(name="p").field, "").field == "policy:p"
