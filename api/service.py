@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Handle", "Operation", "Operations", "Readiness", "Service", "Shared"]
 
+#: Searches at the same time.
+SEARCHES: Final = 2
 #: ms between two looks at whether all messages are accounted for, however often anybody asks.
 COUNT_EVERY: Final = 2_000
 #: ms for which an answer that costs is given to all who ask.
@@ -103,6 +105,8 @@ class Service:
         self.client.group.taken = self.metrics.flushes.add
         self.metrics.waiting = lambda: self.client.group.waiting
         self.clock = SystemClock()
+        #: Who looks through messages: each of them keeps Redis at work for a third of the time.
+        self.searching = asyncio.Semaphore(SEARCHES)
         self.readiness = Readiness(self.client, settings, self.clock)
         self.facts = Shared(self.client.facts, self.clock)
         self.dead_groups = Shared(self.client.dead_groups, self.clock)

@@ -75,12 +75,14 @@ async def find(service: Service, caller: Caller, key: str) -> list[Found]:
 async def search(service: Service, caller: Caller, wanted: Filter, limit: int, token: str | None) -> SearchPage:
     """A page of the messages that fit and that the caller may read."""
     among = caller.patterns("read")
+    if among is not None:
+        if not among:
+            return SearchPage([], 0, None)
+        token = None if token is None else service.door.unseal(token)
+    async with service.searching:
+        page = await service.client.search(_narrowed(caller, wanted), limit, token)
     if among is None:
-        return await service.client.search(wanted, limit, token)
-    if not among:
-        return SearchPage([], 0, None)
-    token = None if token is None else service.door.unseal(token)
-    page = await service.client.search(_narrowed(caller, wanted), limit, token)
+        return page
     told = [one for one in page.messages if isinstance(_verdict(caller, "read", one), str)]
     return SearchPage(told, page.looked, None if page.next_token is None else service.door.seal(page.next_token))
 

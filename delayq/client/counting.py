@@ -158,7 +158,7 @@ def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
         return Counted(None, exact=False)
     begin, end = wanted.due_from or 0, wanted.due_to or 2 * MAX_DUE
     total = sum(_share(one.began, tally, begin, end) for one, tally in _tallies(wanted, found))
-    return Counted(round(total), exact=False, as_of=min((one.began for one in found), default=None))
+    return Counted(round(total), exact=not found, as_of=min((one.began for one in found), default=None))
 
 
 def censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
@@ -201,7 +201,7 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
         return Forecast(edges, None, False, None, rate)
     tallies = list(_tallies(only, found))
     parts = [sum(_share(one.began, tally, first, last) for one, tally in tallies) for first, last in pairwise(edges)]
-    return Forecast(edges, _rounded(parts), False, min((one.began for one in found), default=None), rate)
+    return Forecast(edges, _rounded(parts), not found, min((one.began for one in found), default=None), rate)
 
 
 def _rounded(parts: Sequence[float]) -> list[int]:

@@ -20,7 +20,7 @@ import msgspec
 from delayq.client.operations import explain_parked
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage
-from delayq.message import MAX_DUE, State
+from delayq.message import MAX_DUE, Limits, Message, State
 from delayq.store import commands
 from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats, aside
 from delayq.store.connect.exchange import all_good
@@ -59,6 +59,11 @@ def check_filter(wanted: Filter) -> None:
         raise InvalidMessage("topic", "a topic, or a pattern of topics with * and ?")
     if wanted.prefix and not fullmatch(_PREFIX, wanted.prefix):
         raise InvalidMessage("idPrefix", "1 to 128 characters of A-Z a-z 0-9 . _ : -")
+    name, value = wanted.property or ("name", "")
+    try:
+        Message(topic="t", delay_time=0, tags=wanted.tags, properties={name: value}).validate(Limits(), 0)
+    except InvalidMessage as error:
+        raise InvalidMessage("tags" if error.field == "tags" else "property", error.reason) from None
     for state in wanted.states:
         if state not in SEARCHED_STATES:
             raise InvalidMessage("state", f"{state!r} is none of {', '.join(SEARCHED_STATES)}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from delayq import parse_instant
+from api.service import SEARCHES
+from delayq import AsyncClient, parse_instant
+from delayq.client.search import SearchPage
 from delayq.config import Settings
 from tests.api.conftest import HOUR, Serving, Worker, assert_refused
 from tests.support.keys import KeyFile
@@ -100,6 +103,23 @@ async def test_messages_are_counted_and_forecast(api: httpx2.AsyncClient, worker
         (120_000, 1),
     ]
     assert len((await api.get("/v1/forecast")).json()["buckets"]) == 96
+
+
+async def test_few_searches_run_at_the_same_time(api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most = 0, 0
+
+    async def slow(*_: Any) -> SearchPage:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return SearchPage([], 0, None)
+
+    monkeypatch.setattr(AsyncClient, "search", slow)
+    answers = await asyncio.gather(*(api.get("/v1/messages") for _ in range(10)))
+    assert [answer.status_code for answer in answers] == [200] * 10
+    assert most == SEARCHES
 
 
 def ms(text: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from delayq import Client, Filter, InvalidMessage, Message
@@ -79,7 +78,7 @@ def test_counts_and_forecasts_by_topic_are_as_of_the_census(valkey: ServerUnderT
     began = 4_000_000_000_000
     with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:
         client.context()
-        assert client.count(Filter(topic="a*")) == msgspec.structs.replace(client.count(), exact=False)
+        assert client.count(Filter(topic="a*")) == client.count() == Counted(0, exact=True)
         valkey.admin.hset(queue_keys(0).pool, "x", "y")
         assert client.count(Filter(topic="a*")).messages is None
         assert client.forecast(began, began + MINUTE, 15_000, Filter(topic="a")).messages is None

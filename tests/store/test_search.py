@@ -303,6 +303,10 @@ def test_no_pattern_takes_long(client: Client, valkey: ServerUnderTest, pattern:
     [
         ("topic", Filter(topic="a[b]")),
         ("idPrefix", Filter(prefix="no id")),
+        ("tags", Filter(tags="x" * 256)),
+        ("tags", Filter(tags="\ud800")),
+        ("property", Filter(property=("x" * 70_000, ""))),
+        ("property", Filter(property=("", "x"))),
         ("state", Filter(states=("delivered",))),
         ("dueFrom", Filter(due_from=-1)),
         ("dueTo", Filter(due_to=10**13)),
