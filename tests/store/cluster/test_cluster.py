@@ -13,6 +13,7 @@ import pytest
 from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings, StoreUnavailable
 from delayq.cli.commands.tail import tail
 from delayq.cli.options import BadUse
+from delayq.client.audit import By, entry_of
 from delayq.client.operations import Cancelled, Scheduled
 from delayq.clock import SystemClock
 from delayq.codec import encode
@@ -21,7 +22,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.message import Limits
 from delayq.routes import Route
 from delayq.store import checks, commands
-from delayq.store.commands import Known
+from delayq.store.commands import Change, Known, Retention
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets import open_target
@@ -34,6 +35,25 @@ from tests.support.waiting import eventually
 from workers.sending.message import InFlightMessage
 
 HOUR = 3_600_000
+
+
+# -- what an operator looks at -------------------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_and_who_changed_what_is_gathered_from_every_primary(
+    cluster: ClusterUnderTest, client: Client
+) -> None:
+    client.schedule_many([Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(100)])
+    by = By(actor="night shift")
+    assert {one.result for one in client.cancel_many([f"m{number}" for number in range(60)], by=by)} == {"cancelled"}
+    pause = [Change("pause:t", "{}")]
+    client.store.run(commands.set_policies(pause, maker="0000000001", entry=entry_of(by, "pause", Retention())))
+    entries = client.audit(1_000).entries
+    assert sorted(one.id for entry in entries for one in entry.change.messages) == sorted(f"m{n}" for n in range(60))
+    assert [one.change.detail for one in entries if one.queue is None] == ["pause:t {}"]
+    assert client.overview().scheduled == 40
+    assert {one.code for one in client.status()} >= {"owners"}
+    assert client.dead_groups().complete
 
 
 # -- what a client does --------------------------------------------------------------------------------------------------
