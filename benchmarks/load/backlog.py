@@ -100,6 +100,10 @@ class Watch:
         """How many messages there are in the pool: in a queue, in flight or parked."""
         return sum(self._all("HLEN", (queue_keys(queue).pool for queue in range(QUEUES))))
 
+    def parked(self, name: str) -> int:
+        """How many messages are parked under a name."""
+        return sum(self._all("ZCARD", (queue_keys(queue).parked(name) for queue in range(QUEUES))))
+
     def streams_filled(self, count: int, moment: int) -> float:
         """Wait until `count` messages are in the streams; seconds from `moment` to the last entry."""
         self._wait(lambda: self.appended() >= count, count)

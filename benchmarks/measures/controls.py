@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, progress
-from benchmarks.measures import controls_audit, controls_reading, controls_search
+from benchmarks.measures import controls_audit, controls_holding, controls_reading, controls_search
 from benchmarks.results import Figure
 
 __all__ = ["PARTS", "run"]
 
 #: Each part: its figures and details.
 PARTS: Final[Mapping[str, Callable[[Scale], tuple[list[Figure], dict[str, Any]]]]] = {
+    "holding": controls_holding.run,
     "reading": controls_reading.run,
     "audit": controls_audit.run,
     "search": controls_search.run,
