@@ -33,6 +33,7 @@ LONG: Final = (
     r"tests/deploy/test_(chart|compose|image_build)\w*\.py",
     r"tests/docs/test_(kubernetes|migrating)\.py",
     r"tests/faults/test_d_limits\.py::test_d9_",
+    r"tests/faults/test_i_pauses\.py::test_i2_",
     r"tests/house/test_own_rabbitmq\.py",
     r"tests/model/test_protocol_model\.py::test_without_fencing_",
     r"tests/protocol/test_state_machine\.py::test_the_state_machine_fails_",

@@ -1,0 +1,85 @@
+"""Topics that are paused under load, while workers are killed or stand still: nothing of them arrives after the answer."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from testbed.zookeeper import ZooKeeperServer
+from tests.faults.house import House, house
+from tests.support.load import Load
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+QUEUES, WINDOW = 8, 200
+TOPICS: Final = ("sink.p", "s.p", "sink.t", "s.t")
+PAUSED: Final = TOPICS[:2]
+MATCH: Final = "*.p"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeperServer) -> Iterator[House]:
+    options: dict[str, Any] = {
+        "zookeeper": zookeeper.hosts, "zookeeper_root": "/faults-i", "session_timeout": "2s", "send_timeout": "1s",
+        "queues": str(QUEUES), "window": str(WINDOW),
+    }  # fmt: skip
+    with house(tmp_path_factory.mktemp("pauses"), workers=3, **options) as home:
+        yield home
+
+
+def arrived(home: House, topic: str) -> int:
+    """How many messages have arrived at the sink, or in a stream."""
+    server = home.sink.server if topic.startswith("sink.") else home.server
+    return int(server.admin.xlen(topic))
+
+
+def pause(home: House, wait: str) -> dict[str, Any]:
+    answer = home.http.post(f"/v1/topics:pause?wait={wait}", json={"match": MATCH, "reason": "a test"}, timeout=90)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def resume(home: House) -> int:
+    answer = home.http.post("/v1/topics:resume", json={"match": MATCH}, timeout=30)
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["held"])
+
+
+def test_i1_under_load_nothing_of_a_paused_topic_arrives_after_the_answer_until_it_is_resumed(home: House) -> None:
+    with Load(home.service.url, *TOPICS, batch=20, latest=600) as load:
+        load.wait_for(1_000)
+        answer = pause(home, "10s")
+        before = {topic: arrived(home, topic) for topic in TOPICS}
+        assert (answer["state"], answer["inFlight"]) == ("paused", 0)
+        load.wait_for(2_000)
+        eventually(lambda: arrived(home, "s.t") > before["s.t"] + 200, "others go on")
+    assert {topic: arrived(home, topic) for topic in PAUSED} == {topic: before[topic] for topic in PAUSED}
+    assert resume(home) > 0
+    home.expect(load)
+    home.wait_until_done()
+
+
+def test_i2_a_worker_that_is_killed_and_one_that_stands_still_across_the_pause_send_nothing_after_it(
+    home: House,
+) -> None:
+    killed, stands = home.service.workers[1:]
+    with Load(home.service.url, *TOPICS, batch=125, pause=0.1, latest=1_000) as load:
+        load.wait_for(5_000)
+        stands.signal(signal.SIGSTOP)
+        killed.kill()
+        asked = pause(home, "0")
+        assert (asked["state"], asked["inFlight"]) == ("pausing", None), "nobody knows what those two may send yet"
+        assert pause(home, "60s")["state"] == "paused"
+        before = {topic: arrived(home, topic) for topic in PAUSED}
+        stands.signal(signal.SIGCONT)
+        killed.start()
+        eventually(home.service.owned, "every worker owns queues", seconds=60)
+        load.wait_for(5_000)
+    assert {topic: arrived(home, topic) for topic in PAUSED} == before
+    resume(home)
+    home.expect(load, twice=2 * QUEUES * WINDOW)
+    home.wait_until_done()
