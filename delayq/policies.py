@@ -17,7 +17,17 @@ from delayq.errors import InvalidMessage
 from delayq.message import MAX_WINDOW, Limits
 from delayq.patterns import check_pattern, compiled
 
-__all__ = ["MAKER", "NO_POLICIES", "Limit", "Pause", "Policies", "Policy", "check_policy_name", "number_of"]
+__all__ = [
+    "MAKER",
+    "NO_POLICIES",
+    "NO_POLICY",
+    "Limit",
+    "Pause",
+    "Policies",
+    "Policy",
+    "check_policy_name",
+    "number_of",
+]
 
 #: Ten digits by which versions that this process makes differ from those of all others.
 MAKER: Final = f"{secrets.randbelow(10**10):010}"
@@ -270,5 +280,7 @@ def _first(known: list[tuple[re.Pattern[str], T]], topic: str) -> T | None:
 
 
 _KINDS: Final[dict[str, Any]] = {"pause": Pause, "policy": Policy, "limit": Limit}
+#: It says nothing: for a topic that has none.
+NO_POLICY: Final = Policy()
 #: Of a Redis where nobody has set anything.
 NO_POLICIES: Final = Policies()

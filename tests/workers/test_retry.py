@@ -9,6 +9,7 @@ import pytest
 
 from delayq.codec import encode
 from delayq.message import Limits, Message
+from delayq.policies import Policies, Policy
 from delayq.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.testing import ManualClock
@@ -70,21 +71,43 @@ def test_a_target_is_told_which_attempt_it_is_and_the_due_that_was_asked_for(wor
 
 
 @pytest.mark.parametrize("key", ["", "k"], ids=["without-key", "with-key"])
-def test_attempts_end_by_the_message_then_the_route_then_the_setting(worlds: Worlds, key: str) -> None:
+def test_attempts_end_by_the_message_then_a_policy_then_the_route_then_the_setting(worlds: Worlds, key: str) -> None:
     world = worlds(
         table=[STREAMS, GENERAL, Route(name="other", match="o.*", target="manual:", max_attempts=2)],
         bounds=Bounds(max_attempts=4, backoff=Backoff(1, 1)),
     )
     hand = world.take_over()
-    for id, topic, own in (("by-message", "o.t", 3), ("by-route", "o.t", None), ("by-setting", "g.t", None)):
+    policy = Policy(name="p", match="?.policy", max_attempts=5, backoff=(2, 1))
+    hand.book.current = Policies(policies={"p": policy})
+    for id, topic, own in (
+        ("by-message", "o.policy", 3), ("by-policy", "o.policy", None), ("by-route", "o.t", None),
+        ("by-setting", "g.t", None),
+    ):  # fmt: skip
         world.add(id, topic=topic, max_attempts=own, ordering_key=f"{key}{id}" if key else "")
         for forwarder in hand.forwarders.values():
             forwarder.circuit.sent(True)  # only the attempts are looked at here
         hand.run(50, lambda held: (hand.forwarders[held.route.name].circuit.sent(True), AWAY)[1] if held.route else OK)
     dead = world.dead()
-    assert {id: one.attempts for id, one in dead.items()} == {"by-message": 3, "by-route": 2, "by-setting": 4}
+    made = {"by-message": 3, "by-policy": 5, "by-route": 2, "by-setting": 4}
+    assert {id: one.attempts for id, one in dead.items()} == made
     assert dead["by-message"].reason == "gave up after 3 attempts: the broker is away"
-    assert hand.sent == ["by-message"] * 3 + ["by-route"] * 2 + ["by-setting"] * 4
+    assert hand.sent == [id for id, attempts in made.items() for _ in range(attempts)]
+
+
+def test_a_policy_says_how_long_to_wait_each_time(world: OneQueue) -> None:
+    hand = world.take_over()
+    hand.book.current = Policies(policies={"p": Policy(name="p", match="*", max_attempts=9, backoff=(30, 900))})
+    world.add("m")
+    hand.settle()
+    waits = []
+    for _ in range(3):
+        hand.forwarders["general"].circuit.sent(True)  # only the waits are looked at here
+        hand.answer("m", AWAY)
+        hand.settle()
+        (due,) = world.tickets().values()
+        waits.append(due - world.now)
+        hand.run(waits[-1])
+    assert waits == [30, 900, 900]
 
 
 def test_a_rejected_message_is_buried_at_once_in_the_targets_own_words(world: OneQueue) -> None:

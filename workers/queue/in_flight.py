@@ -291,14 +291,15 @@ class InFlight:
     def sent(self, batch: Sequence[InFlightMessage], results: Sequence[Result], now: int) -> None:
         """A batch was sent: decide what becomes of each message by its result."""
         share = self._returned(batch)
-        route, bounds = share.forwarder.route, self._tenure.bounds
+        route, bounds, policies = share.forwarder.route, self._tenure.bounds, self._policies
         broken, certain = share.broken, share.forwarder.circuit.certain
         for message, result in zip(batch, results, strict=True):
             if not self._has(message):
                 continue
             if result.outcome not in ("ok", "rejected") and (broken or message.probe or result.outcome == "full"):
                 share.probe_failed()
-            self._settle(message, judge(message, route, result, now, bounds, broken=broken, certain=certain))
+            fate = judge(message, route, result, now, bounds=bounds, policies=policies, broken=broken, certain=certain)
+            self._settle(message, fate)
 
     def not_sent(self, batch: Sequence[InFlightMessage]) -> None:
         """A batch was not sent after all: it stays in the queue, and whoever owns that pulls it anew."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from delayq.policies import Policies
+from delayq.policies import NO_POLICY, Policies
 from delayq.routes import Route
 from delayq.store import commands
 from delayq.store.commands import AsPulled, Command, Now
@@ -105,7 +105,15 @@ def sort(
 
 
 def judge(
-    message: InFlightMessage, route: Route, result: Result, now: int, bounds: Bounds, *, broken: bool, certain: bool
+    message: InFlightMessage,
+    route: Route,
+    result: Result,
+    now: int,
+    *,
+    bounds: Bounds,
+    policies: Policies,
+    broken: bool,
+    certain: bool,
 ) -> Ack | Retry | Bury | Park:
     """Decide it. `broken`: the target's circuit is open; `certain`: only the target can be at fault for what failed."""
     if result.outcome == "ok":
@@ -117,11 +125,13 @@ def judge(
     if spared and (certain or result.outcome != "unknown"):
         return Park(of_route(route.name))
     made = message.attempts + 1
-    if made >= (message.record.max_attempts or route.max_attempts or bounds.max_attempts):
+    policy = policies.policy(message.topic) or NO_POLICY
+    if made >= (message.record.max_attempts or policy.max_attempts or route.max_attempts or bounds.max_attempts):
         return Bury(f"gave up after {made} attempts: {result.reason}")
     if message.expired(now):
         return Bury("expired")
-    pause = max(bounds.backoff.delay(made), result.after)
+    wait = policy.backoff[:made][-1] if policy.backoff else bounds.backoff.delay(made)
+    pause = max(wait, result.after)
     # With an ordering key the due stays, so that nothing of the key overtakes it.
     return Retry(None if message.record.keyed else now + pause, pause)
 
