@@ -11,7 +11,7 @@ from typing import Any, Final
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, progress
 from benchmarks.measures import controls_audit, controls_holding, controls_reading, controls_search
-from benchmarks.results import Figure
+from benchmarks.results import NOTES, Figure
 
 __all__ = ["PARTS", "run"]
 
@@ -35,5 +35,5 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             progress(f"controls, {name}")
             found, more = measure(scale)
             figures += found
-            details |= more
+            details |= more | {NOTES: [*details.get(NOTES, ()), *more.get(NOTES, ())]}
     return figures, details

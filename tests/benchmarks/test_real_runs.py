@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale
 from benchmarks.load import feeder
 from benchmarks.load.messages import DAY, QUEUES, make, spread
-from benchmarks.measures import access, drain, memory, schedule
+from benchmarks.measures import access, controls, controls_audit, controls_reading, drain, memory, schedule
 from benchmarks.results import LEFT_OUT
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server
@@ -76,3 +77,16 @@ def test_the_socket_feeder_does_all_that_a_limit_asks_for(write: Callable[..., i
         for keys in map(queue_keys, range(QUEUES)):
             assert not connection.exists(keys.index, keys.queue, keys.pool)
         assert sum(connection.xlen(topic) for topic in {message.topic for message in messages}) == FEW
+
+
+def test_controls_measure_a_part_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controls_reading, "APART", 0)
+    monkeypatch.setattr(controls_audit, "MESSAGES", FEW)
+    figures, _ = controls.run(Scale(True, part="reading", pending=FEW))
+    assert [figure.name for figure in figures] == [
+        f"GET {path}, p99 with 2,000 messages pending" for path in controls_reading.PATHS
+    ]
+    figures, _ = controls.run(Scale(True, part="audit"))
+    assert [figure.goal for figure in figures] == [0.85, 1.18]
+    with pytest.raises(BenchmarkError, match="the parts of controls are"):
+        controls.run(Scale(True, part="none"))
