@@ -11,8 +11,8 @@ import pytest
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "faults.md"
-ROWS = {"A": 23, "B": 16, "C": 19, "D": 13, "E": 17, "F": 17, "G": 8, "H": 16}
-ROW = re.compile(r"^\| ([A-H]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+ROWS = {"A": 23, "B": 16, "C": 19, "D": 13, "E": 17, "F": 17, "G": 8, "H": 16, "I": 2}
+ROW = re.compile(r"^\| ([A-I]\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 
 def rows() -> dict[str, tuple[str, str, str]]:
@@ -57,5 +57,5 @@ def test_a_row_names_its_tests_or_says_why_there_is_none(row: str) -> None:
 
 def test_every_test_of_a_row_stands_in_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    of_rows = {name for name in _tests() if re.match(r"test_[a-h]\d+_", name)}
+    of_rows = {name for name in _tests() if re.match(r"test_[a-i]\d+_", name)}
     assert {name for name in of_rows if f"`{name}`" not in text} == set()
