@@ -69,7 +69,10 @@ class Application(FastAPI):
         for path, handle in Pages(openapi.TITLE, self.openapi()).handlers.items():
             resources[path] = Resource(path, service.metrics, service.door)
             resources[path].add("GET", handle, open=True)
-        self.router.routes += [Route(path, one, include_in_schema=False) for path, one in resources.items()]
+        # An id may end like a verb: that is a verb only where the method is the verb's.
+        verbs = {path: one.methods for path, one in resources.items() if "}:" in path}
+        for path in sorted(resources, key=lambda path: path not in verbs):
+            self.router.routes.append(Route(path, resources[path], methods=verbs.get(path), include_in_schema=False))
         if service.tracer_provider is None:  # else FastAPI sees every request, to make its span
             self._direct.update((path, one) for path, one in resources.items() if "{" not in path)
 

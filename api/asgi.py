@@ -150,6 +150,11 @@ class Resource:
             if open or self._door.open:
                 self._open.add(one)
 
+    @property
+    def methods(self) -> list[str]:
+        """Those that it serves."""
+        return list(self._handlers)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = _now()
         method = scope["method"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,11 +20,25 @@ from delayq.client.operations import Context, Plan, Rescheduled
 from delayq.client.search import SearchPage
 from delayq.store.commands import Filter, Found
 
-__all__ = ["cancel", "cancel_by_key", "count", "discard", "find", "forecast", "get", "redrive", "reschedule", "search"]
+__all__ = [
+    "cancel",
+    "cancel_by_key",
+    "count",
+    "deliver_now",
+    "deliver_now_by_key",
+    "discard",
+    "find",
+    "forecast",
+    "get",
+    "redrive",
+    "reschedule",
+    "search",
+]
 
 #: The topic of a message that the caller may touch ('' of one that has ended), why it may not, or None: it sees none.
 Verdict = str | Problem | StoreError | None
 Outcome = Cancelled | Problem | StoreError
+Delivered = Rescheduled | Problem | StoreError
 
 
 def _verdict(caller: Caller, scope: Scope, found: Found | StoreError | None) -> Verdict:
@@ -103,37 +118,65 @@ async def forecast(service: Service, caller: Caller, begin: int, end: int, step:
     return found if caller.everything("read") else replace(found, drain_rate=None)
 
 
-def _cancel(caller: Caller, by: By | None, context: Context, ids: Sequence[str]) -> Plan[dict[str, Outcome | None]]:
+#: Does something to messages of these topics.
+Do = Callable[[Context, Sequence[str], dict[str, str]], Plan[list[Any]]]
+
+
+def _to_each(caller: Caller, scope: Scope, do: Do, context: Context, ids: Sequence[str]) -> Plan[dict[str, Any]]:
     """What became of each id; None for what the caller does not see."""
-    verdicts = yield from _look(caller, "cancel", context, ids)
+    verdicts = yield from _look(caller, scope, context, ids)
     topics = _allowed(verdicts)
-    cancelled = yield from operations.cancel(context, list(topics), topics, by)
+    done = yield from do(context, list(topics), topics)
     return {id: verdict for id, verdict in verdicts.items() if not isinstance(verdict, str)} | dict(
-        zip(topics, cancelled, strict=True)
+        zip(topics, done, strict=True)
     )
+
+
+async def _to_all(service: Service, caller: Caller, scope: Scope, key: str, do: Do) -> Sequence[Any]:
+    """What became of the messages with a business key that the caller sees.
+
+    The error of a later page comes last: what stands before it was done.
+    """
+
+    def each(context: Context, ids: list[str]) -> Plan[list[Any]]:
+        outcomes = yield from _to_each(caller, scope, do, context, ids)
+        return [outcome for outcome in outcomes.values() if outcome is not None]
+
+    return await service.client.run(lambda context: operations.by_key(context, key, each))
 
 
 async def cancel(service: Service, caller: Caller, by: By | None, ids: Sequence[str]) -> Sequence[Outcome]:
     """Cancel messages; in order, how it went."""
     if caller.everything("cancel"):
         return await service.client.cancel_many(ids, by=by)
-    outcomes = await service.client.run(lambda context: _cancel(caller, by, context, ids))
+    do = partial(operations.cancel, by=by)
+    outcomes = await service.client.run(lambda context: _to_each(caller, "cancel", do, context, ids))
     return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "not_found") for id in ids]
 
 
 async def cancel_by_key(service: Service, caller: Caller, by: By | None, key: str) -> Sequence[Outcome]:
-    """Cancel the messages with a business key that the caller sees; how each of them went.
-
-    The error of a later page comes last: what stands before it was done.
-    """
+    """Cancel the messages with a business key that the caller sees; how each of them went."""
     if caller.everything("cancel"):
         return await service.client.cancel_by_key(key, by=by)
+    return await _to_all(service, caller, "cancel", key, partial(operations.cancel, by=by))
 
-    def each(context: Context, ids: list[str]) -> Plan[list[Outcome]]:
-        outcomes = yield from _cancel(caller, by, context, ids)
-        return [outcome for outcome in outcomes.values() if outcome is not None]
 
-    return await service.client.run(lambda context: operations.cancel_by_key(context, key, each))
+async def deliver_now(service: Service, caller: Caller, by: By, force: bool, ids: Sequence[str]) -> Sequence[Delivered]:
+    """Have messages delivered now; in order, how it went. `force` takes 'admin'."""
+    scope: Scope = "admin" if force else "cancel"
+    if caller.everything(scope):
+        return await service.client.deliver_now_many(ids, force=force, by=by)
+    do = partial(operations.deliver_now, force=force, by=by)
+    outcomes = await service.client.run(lambda context: _to_each(caller, scope, do, context, ids))
+    return [outcome if (outcome := outcomes[id]) is not None else Rescheduled(id, "not_found") for id in ids]
+
+
+async def deliver_now_by_key(service: Service, caller: Caller, by: By, force: bool, key: str) -> Sequence[Delivered]:
+    """The same for the messages with a business key that the caller sees."""
+    scope: Scope = "admin" if force else "cancel"
+    if caller.everything(scope):
+        return await service.client.deliver_now_by_key(key, force=force, by=by)
+    return await _to_all(service, caller, scope, key, partial(operations.deliver_now, force=force, by=by))
 
 
 async def reschedule(

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from api.asgi import Answer, Request, encode
-from api.auth.caller import Caller
 from api.routes import for_caller
 from api.routes.batch_results import answer_results, ask_each, check_each
-from api.routes.by import by_application, tell
+from api.routes.by import by_application, by_hand, tell
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import Problem
-from api.wire.requests import CancelIn, PatchIn, decode, due_of
+from api.wire.requests import CancelIn, DeliverIn, DeliverManyIn, PatchIn, decode, due_of
 from api.wire.responses import EndedOut, ResultOut, ResultsOut
 from delayq import Cancelled, InvalidMessage, Scheduled, StoreError
-from delayq.client.audit import By
+from delayq.client.operations import Rescheduled
 from delayq.message import check_id, check_key
 from delayq.text.answers import ScheduledOut, StateOut, scheduled_out, state_out
 
@@ -30,6 +29,8 @@ OPERATIONS = Operations()
 
 _cancel = msgspec.json.Decoder(CancelIn)
 _patch = msgspec.json.Decoder(PatchIn)
+_deliver = msgspec.json.Decoder(DeliverIn)
+_deliver_many = msgspec.json.Decoder(DeliverManyIn)
 
 #: Each key is looked for in every queue.
 MOST_KEYS: Final = 100
@@ -38,6 +39,7 @@ STATUS: Final = {
 }  # fmt: skip
 WHY: Final = {
     "in_flight": "The message is due or was in flight before, so its due cannot be changed any more.",
+    "held": "A pause or a limit of its topic holds the message.",
     "parked": "The message is due and waits for its target, so its due cannot be changed any more.",
     "delivered": "The message has been delivered.",
     "cancelled": "The message was cancelled.",
@@ -110,13 +112,13 @@ async def cancel_many(service: Service, request: Request) -> Answer:
     A result for each id or key, in order; under a key, one for each message that carries it.
     """
     given = decode(_cancel, await request.json_text(service.settings.request_limit))
-    if (given.ids is None) == (given.keys is None):
-        raise InvalidMessage("ids", "give exactly one of ids and keys")
     by = by_application(request, given.reason)
-    if given.ids is not None:
-        return await _cancel_ids(service, request.caller, by, given.ids)
-    assert given.keys is not None
-    return await _cancel_keys(service, request.caller, by, given.keys)
+    calls = [partial(one, service, request.caller, by) for one in (for_caller.cancel, for_caller.cancel_by_key)]
+
+    def told(outcomes: Iterable[Any]) -> None:
+        tell(service, by, "cancel", _changed(outcomes))
+
+    return await _to_many(service, given, calls[0], calls[1], told, partial(_cancelled, service))
 
 
 def _changed(outcomes: Iterable[Cancelled | Problem | StoreError]) -> list[str]:
@@ -124,55 +126,67 @@ def _changed(outcomes: Iterable[Cancelled | Problem | StoreError]) -> list[str]:
     return [one.id for one in outcomes if isinstance(one, Cancelled) and one.result in ("cancelled", "in_flight")]
 
 
-async def _cancel_ids(service: Service, caller: Caller, by: By | None, ids: list[str]) -> Answer:
-    valid, refused = check_each("ids", ids, service.settings.batch_limit, check_id)
-    outcomes = list(await ask_each(partial(for_caller.cancel, service, caller, by), valid))
-    tell(service, by, "cancel", _changed(outcomes))
-    told = iter(outcomes)
-    results = [refused.get(id) or _result(service, next(told), id) for id in ids]
-    return answer_results(results)
+Told = Callable[[Iterable[Any]], None]
+Result = Callable[[Any, str], ResultOut]
 
 
-async def _cancel_keys(service: Service, caller: Caller, by: By | None, keys: list[str]) -> Answer:
-    _, refused = check_each("keys", keys, MOST_KEYS, lambda key: check_key(key, service.limits))
+async def _to_many(
+    service: Service,
+    given: CancelIn,
+    ask: Callable[[Sequence[str]], Awaitable[Sequence[Any]]],
+    by_key: Callable[[str], Awaitable[Sequence[Any]]],
+    told: Told,
+    result: Result,
+) -> Answer:
+    """A result for each of the ids or business keys that are given; exactly one of the two. `told` hears what became of all."""
+    if (given.ids is None) == (given.keys is None):
+        raise InvalidMessage("ids", "give exactly one of ids and keys")
+    if given.ids is not None:
+        valid, refused = check_each("ids", given.ids, service.settings.batch_limit, check_id)
+        outcomes = list(await ask_each(ask, valid))
+        told(outcomes)
+        rest = iter(outcomes)
+        return answer_results([refused.get(id) or result(next(rest), id) for id in given.ids])
+    assert given.keys is not None
+    _, refused = check_each("keys", given.keys, MOST_KEYS, lambda key: check_key(key, service.limits))
     results: list[ResultOut] = []
     away: StoreError | None = None
-    for key in keys:
+    for key in given.keys:
         if key in refused:
             results.append(refused[key])
             continue
         messages: list[ResultOut] = []
         if away is None:  # or else the other keys are not asked for: each would wait for its time-out
-            messages, away = await _cancel_key(service, caller, by, key)
+            messages, away = await _of_key(key, by_key, told, result)
         if away is None:
             results.append(ResultOut(status=200, key=key, messages=messages))
             continue
-        _count(service, away)
-        problem = problems.problem_of(away).out
+        problem = result(away, "").problem
+        assert problem is not UNSET
         results.append(ResultOut(status=problem.status, key=key, messages=messages or UNSET, problem=problem))
     return answer_results(results)
 
 
-async def _cancel_key(
-    service: Service, caller: Caller, by: By | None, key: str
+async def _of_key(
+    key: str, by_key: Callable[[str], Awaitable[Sequence[Any]]], told: Told, result: Result
 ) -> tuple[list[ResultOut], StoreError | None]:
     """What became of the messages that carry a key, and the error that hides what became of others."""
     try:
-        outcomes = await for_caller.cancel_by_key(service, caller, by, key)
+        outcomes = await by_key(key)
     except StoreError as error:
         return [], error
-    tell(service, by, "cancel", _changed(outcomes))
+    told(outcomes)
     away = next((outcome for outcome in outcomes if isinstance(outcome, StoreError)), None)
-    told = [outcome for outcome in outcomes if not isinstance(outcome, StoreError)]
-    return [_result(service, outcome, _id_of(outcome)) for outcome in told], away
+    reached = [outcome for outcome in outcomes if not isinstance(outcome, StoreError)]
+    return [result(outcome, _id_of(outcome)) for outcome in reached], away
 
 
-def _id_of(outcome: Cancelled | Problem) -> str:
+def _id_of(outcome: Cancelled | Rescheduled | Problem) -> str:
     id = outcome.out.id if isinstance(outcome, Problem) else outcome.id
     return id or ""
 
 
-def _result(service: Service, outcome: Cancelled | Problem | StoreError, id: str) -> ResultOut:
+def _cancelled(service: Service, outcome: Cancelled | Problem | StoreError, id: str) -> ResultOut:
     _count(service, outcome)
     if isinstance(outcome, Cancelled):
         return ResultOut(status=STATUS[outcome.result], id=id, result=outcome.result)
@@ -208,3 +222,73 @@ async def reschedule(service: Service, request: Request) -> Answer:
         raise Problem("conflict", WHY[outcome.result], id=id, state=outcome.result)
     tell(service, by, "reschedule", [outcome.id])
     return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/messages/{id}:deliverNow",
+    takes=DeliverIn,
+    example={"force": False},
+    gives={200: ScheduledOut},
+    problems=(400, 404, 408, 409, 413, 415, 503, 507),
+)
+async def deliver_now(service: Service, request: Request) -> Answer:
+    """Have a message delivered now
+
+    One that waits becomes due, one that is tried again later is tried now, one that is parked goes past its target's
+    open circuit, and one that is due stays so. 409 when it may be on its way, or has ended, is a dead letter, or is held:
+    then `force` delivers it in spite of pauses and limits, but not before those of its ordering key.
+    """
+    id = check_id(request.path_params["id"])
+    given = decode(_deliver, await request.json_text(service.settings.request_limit))
+    by = by_hand(request, given.reason)
+    (outcome,) = await for_caller.deliver_now(service, request.caller, by, given.force, [id])
+    if isinstance(outcome, (Problem, StoreError)):
+        raise outcome
+    if outcome.result == "not_found":
+        raise _unknown(id)
+    if outcome.due is None or outcome.queue is None:
+        raise Problem("conflict", _why_not_now(outcome), id=id, state=outcome.result)
+    tell(service, by, "deliver_now", [outcome.id])
+    return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))
+
+
+def _why_not_now(outcome: Rescheduled) -> str:
+    if outcome.result == "in_flight":
+        return "The message may be on its way already."
+    return WHY[outcome.result]
+
+
+@OPERATIONS.add(
+    "POST",
+    "/v1/messages:deliverNow",
+    takes=DeliverManyIn,
+    example={"keys": ["order-42"]},
+    gives={200: ResultsOut},
+    problems=(400, 408, 413, 415, 503, 507),
+)
+async def deliver_many_now(service: Service, request: Request) -> Answer:
+    """Have messages delivered now by ids or by business keys
+
+    A result for each id or key, in order; under a key, one for each message that carries it.
+    """
+    given = decode(_deliver_many, await request.json_text(service.settings.request_limit))
+    by = by_hand(request, given.reason)
+    calls = [
+        partial(one, service, request.caller, by, given.force)
+        for one in (for_caller.deliver_now, for_caller.deliver_now_by_key)
+    ]
+
+    def told(outcomes: Iterable[Any]) -> None:
+        done = [one.id for one in outcomes if isinstance(one, Rescheduled) and one.result == "scheduled"]
+        tell(service, by, "deliver_now", done)
+
+    return await _to_many(service, given, calls[0], calls[1], told, _delivered)
+
+
+def _delivered(outcome: Rescheduled | Problem | StoreError, id: str) -> ResultOut:
+    if isinstance(outcome, Rescheduled):
+        status = {"scheduled": 200, "not_found": 404}.get(outcome.result, 409)
+        return ResultOut(status=status, id=id, result=outcome.result)
+    problem = problems.problem_of(outcome).out
+    return ResultOut(status=problem.status, id=id, problem=problem)

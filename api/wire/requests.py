@@ -23,6 +23,8 @@ __all__ = [
     "MOST",
     "BatchIn",
     "CancelIn",
+    "DeliverIn",
+    "DeliverManyIn",
     "IdsIn",
     "MessageIn",
     "PartsIn",
@@ -236,6 +238,19 @@ class PolicyIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     fsync: Annotated[
         Literal["everysec", "always"] | None, Meta(description="always: accepted once it is on the disk")
     ] = None
+
+
+class DeliverIn(msgspec.Struct, forbid_unknown_fields=True):
+    """How to deliver it."""
+
+    force: Annotated[bool, Meta(description="also if a pause or a limit holds it; takes 'admin'")] = False
+    reason: str | None = None
+
+
+class DeliverManyIn(CancelIn, forbid_unknown_fields=True):
+    """What to deliver: ids, or business keys; one of the two; null means not given."""
+
+    force: Annotated[bool, Meta(description="also what a pause or a limit holds; takes 'admin'")] = False
 
 
 _text = msgspec.json.Decoder(str)

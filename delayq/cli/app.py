@@ -34,6 +34,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "schedule": "schedule:schedule",
     "cancel": "messages:cancel",
     "reschedule": "messages:reschedule",
+    "deliver-now": "messages:deliver_now",
     "get": "messages:get",
     "find": "messages:find",
     "search": "search:search",

@@ -162,7 +162,7 @@ class AsyncCalls:
 
     async def cancel_by_key(self, key: str, *, by: By | None = None) -> list[Cancelled | Any]:
         """Cancel all pending messages that carry a business key; how it went (a StoreError where that is unknown)."""
-        return await self._run(operations.cancel_by_key(await self.context(), key, partial(operations.cancel, by=by)))
+        return await self._run(operations.by_key(await self.context(), key, partial(operations.cancel, by=by)))
 
     async def reschedule(
         self,
@@ -177,6 +177,24 @@ class AsyncCalls:
         now = self._setup.clock.now()
         spec = operations.spec_of(self._setup.limits, now, delay_time, expect_date, delay_level)
         return await self._run(operations.reschedule(await self.context(), id, spec, by=by))
+
+    async def deliver_now(self, id: str, *, force: bool = False, by: By | None = None) -> Rescheduled:
+        """Have a message delivered now. With `force` also one that is held, in spite of pauses and limits."""
+        delivered: Rescheduled = single(await self.deliver_now_many((id,), force=force, by=by))
+        return delivered
+
+    async def deliver_now_many(
+        self, ids: Sequence[str], *, force: bool = False, by: By | None = None
+    ) -> list[Rescheduled | Any]:
+        """Have messages delivered now: in order, how it went (a StoreError where that is unknown)."""
+        return await self._run(operations.deliver_now(await self.context(), ids, force=force, by=by))
+
+    async def deliver_now_by_key(
+        self, key: str, *, force: bool = False, by: By | None = None
+    ) -> list[Rescheduled | Any]:
+        """Have all messages delivered now that carry a business key; how it went (a StoreError where that is unknown)."""
+        each = partial(operations.deliver_now, force=force, by=by)
+        return await self._run(operations.by_key(await self.context(), key, each))
 
     async def get(self, id: str) -> Found | None:
         """What is known of one id."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from fnmatch import translate
 from typing import Any, Final
 
@@ -58,7 +57,7 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 class Rescheduled(msgspec.Struct, frozen=True):
-    """How a reschedule went: 'scheduled' with the new due (Unix ms) and its queue, or why not."""
+    """How a message got another due: 'scheduled' with that due (Unix ms) and its queue, or why not."""
 
     id: str
     result: str
@@ -89,12 +88,10 @@ def _seen(topics: Topics | None, ids: Sequence[str]) -> list[str] | None:
     return None if topics is None else [topics[id] for id in ids]
 
 
-def cancel_by_key(
-    context: Context, key: str, each: Callable[[Context, list[str]], Plan[list[Any]]] = cancel
-) -> Plan[list[Any]]:
-    """Cancel all pending messages that carry a business key, a page by `each`; how each of them went, page by page.
+def by_key(context: Context, key: str, each: Callable[[Context, list[str]], Plan[list[Any]]]) -> Plan[list[Any]]:
+    """Do something, a page by `each`, to all messages that carry a business key; how each of them went, page by page.
 
-    The error of a later page comes last: what stands before it was cancelled. Raises that of the first.
+    The error of a later page comes last: what stands before it was done. Raises that of the first.
     """
     check_key(key, context.limits, "key")
     outcomes: list[Any] = []
@@ -110,6 +107,11 @@ def cancel_by_key(
                 return [*outcomes, answer]
         pages = dict(zip(full, answers, strict=True))
     return outcomes
+
+
+def cancel_by_key(context: Context, key: str) -> Plan[list[Any]]:
+    """Cancel all pending messages that carry a business key; see `by_key`."""
+    return by_key(context, key, cancel)
 
 
 def spec_of(limits: Limits, now: int, delay_time: int | None, expect_date: int | None, delay_level: int | None) -> str:
@@ -148,6 +150,54 @@ def reschedule(
 def _one(answers: list[Any]) -> Any:
     (answer,) = all_good(answers)
     return answer
+
+
+def deliver_now(
+    context: Context, ids: Sequence[str], topics: Topics | None = None, *, force: bool = False, by: By | None = None
+) -> Plan[list[Rescheduled | StoreError]]:
+    """Have messages delivered now; in order, how it went. With `force` what is held goes, too, in spite of pauses and limits.
+
+    Also 'scheduled' is one that is due already; what may be on its way is 'in_flight'.
+    """
+    entry = entry_of(by, "deliver_now", context.retention)
+    for id in ids:
+        check_id(id)
+    found = yield from _look_by_steps(context, ids)
+
+    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[Rescheduled]]:
+        held = sorted({topic for id in given if (topic := _topic_of(found[id])) is not None})
+        command = commands.deliver_now(
+            keys, some, force=force, held=held, topics=_seen(topics, given), entry=entry, retention=context.retention
+        )
+
+        def read(reply: Any) -> list[Rescheduled]:
+            told = zip(some, command.read(reply), strict=True)
+            return [Rescheduled(id, result, due, keys.number) for id, (result, due) in told]
+
+        return Command(command.script, command.keys, command.args, read)
+
+    results = yield from by_asked_id(
+        context, ids, ask, lambda answer: answer.result == MOVED, lambda answer: answer.result == "not_found"
+    )
+    return [results[id] for id in ids]
+
+
+def _look_by_steps(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
+    """What is known of each id, few at a time, as bodies may be large."""
+    found: dict[str, Found | StoreError | None] = {}
+    for start in range(0, len(ids), READ_STEP):
+        found |= yield from look(context, ids[start : start + READ_STEP])
+    return found
+
+
+def _topic_of(found: Found | StoreError | None) -> str | None:
+    """The topic of a message that is there and can be read."""
+    if not isinstance(found, Found) or found.record is None:
+        return None
+    try:
+        return found.record.topic
+    except CorruptRecord:
+        return None
 
 
 def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
@@ -253,16 +303,14 @@ def redrive(
 
 
 def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) -> Plan[set[str]]:
-    """Those whose topic no route takes; a step of few at a time, as bodies may be large."""
+    """Those whose topic no route takes."""
     refused: set[str] = set()
-    for start in range(0, len(ids), READ_STEP):
-        found = yield from look(context, ids[start : start + READ_STEP])
-        for id, one in found.items():
-            if isinstance(one, Found) and one.state == State.DEAD and one.record is not None:
-                with suppress(CorruptRecord):  # the script says so
-                    topic = one.record.topic
-                    if context.routes.find(topic) is None and (topics is None or topics[id] == topic):
-                        refused.add(id)
+    for id, one in (yield from _look_by_steps(context, ids)).items():
+        topic = _topic_of(one)  # None: the script says so
+        if topic is None or not isinstance(one, Found) or one.state != State.DEAD:
+            continue
+        if context.routes.find(topic) is None and (topics is None or topics[id] == topic):
+            refused.add(id)
     return refused
 
 

@@ -78,8 +78,13 @@ class QueueKeys:
         return int(self.tag)
 
     def parked(self, name: str) -> str:
-        """The tickets parked under `name`: 't:' and a route's name, or 'k:', a route's name, '/' and an ordering key."""
+        """The tickets parked under `name`: 't:' and a route's name, 'k:', a route's name, '/' and an ordering key, or 'h:' and
+        a topic."""
         return f"delayq:{{{self.tag}}}:parked:{name}"
+
+    def held(self, topic: str) -> str:
+        """The tickets that a pause or a limit of the topic holds."""
+        return self.parked(f"h:{topic}")
 
     def stream(self, topic: str) -> str:
         """The topic's stream in this queue's slot, for Redis Cluster."""

@@ -56,6 +56,7 @@ async def tenants(settings: Settings, asgi: Serving, tmp_path: Path) -> AsyncIte
 ANYTHING = [
     ("POST", "/v1/messages"), ("POST", "/v1/messages:batch"), ("GET", "/v1/messages/x"), ("GET", "/v1/messages?key=k"),
     ("DELETE", "/v1/messages/x"), ("POST", "/v1/messages:cancel"), ("PATCH", "/v1/messages/x"),
+    ("POST", "/v1/messages/x:deliverNow"), ("POST", "/v1/messages:deliverNow"),
     ("GET", "/v1/dead-letters"), ("POST", "/v1/dead-letters:redrive"), ("DELETE", "/v1/dead-letters/x"),
     ("GET", "/v1/queues"), ("GET", "/v1/nodes"), ("GET", "/v1/routes"), ("GET", "/v1/stats"), ("GET", "/metrics"),
     ("GET", "/v1/status"), ("GET", "/v1/overview"), ("GET", "/v1/me"), ("GET", "/v1/dead-letters:groups"),
@@ -134,6 +135,7 @@ UNKNOWN = [
     ("GET", "/v1/messages/{id}", None), ("DELETE", "/v1/messages/{id}", None),
     ("PATCH", "/v1/messages/{id}", {"delayTime": 5}), ("DELETE", "/v1/dead-letters/{id}", None),
     ("POST", "/v1/messages:cancel", {"ids": ["{id}"]}), ("POST", "/v1/dead-letters:redrive", {"ids": ["{id}"]}),
+    ("POST", "/v1/messages/{id}:deliverNow", {"force": True}), ("POST", "/v1/messages:deliverNow", {"ids": ["{id}"]}),
 ]  # fmt: skip
 
 

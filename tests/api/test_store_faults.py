@@ -23,6 +23,8 @@ AWAY = [
     ("PATCH", "/v1/messages/a", {"delayTime": 1}),
     ("POST", "/v1/messages:cancel", {"ids": ["a", "b"]}),
     ("POST", "/v1/messages:cancel", {"keys": ["a", "b"]}),
+    ("POST", "/v1/messages/a:deliverNow", {}),
+    ("POST", "/v1/messages:deliverNow", {"keys": ["a", "b"]}),
     ("GET", "/v1/queues", None),
     ("GET", "/v1/nodes", None),
     ("GET", "/v1/routes", None),

@@ -174,6 +174,20 @@ def test_reschedule_moves_the_due(cli: Cli, given: Given) -> None:
     assert found.due == parse_instant("2033-01-01T00:00:00Z")
 
 
+def test_deliver_now_says_what_is_due_by_then(cli: Cli, given: Given) -> None:
+    for id in ("a", "b"):
+        given.scheduled(id, keys=(id,))
+    assert (ran := cli("deliver-now", "a", "nobody")).code == 1
+    assert ran.rows == [["a", "scheduled"], ["nobody", "not_found"]]
+    ran = cli("deliver-now", "--key", "b", "--force", "--json")
+    assert (ran.code, json.loads(ran.out)) == (0, {"results": [{"id": "b", "result": "scheduled"}]})
+    found = given.client.get("b")
+    assert found is not None
+    assert found.state == "due"
+    assert cli("deliver-now", "--key", "nobody").code == 1
+    assert "say what to deliver" in cli("deliver-now", "a", "--key", "b").refused()
+
+
 def test_what_is_in_flight_cannot_be_moved(cli: Cli, given: Given) -> None:
     given.pulled("a")
     assert "so its due cannot be changed" in cli("reschedule", "a", "--delay", "1h").refused()

@@ -65,7 +65,7 @@ class Generation:
     failures: int = 0
     rejected: bool = False
     attempts: int = 0
-    was_exposed: bool = False  # an earlier generation of the same message was sent
+    was_exposed: bool = False  # an earlier generation of the same message may have been sent
     removed_at: int | None = None  # really elapsed ms when a cancel said `in_flight`
 
 
@@ -233,9 +233,9 @@ class Protocol(RuleBasedStateMachine):
     def redrive(self, data: st.DataObject, back: int) -> None:
         self.step += 1
         id = data.draw(st.sampled_from(sorted(self.model.dead)))
-        old = self.model.dead.pop(id)
+        del self.model.dead[id]
         assert self.world.redrive(id) == "scheduled"
-        self.model.live[id] = Generation(id, self.world.now, self.step, was_exposed=bool(old.sent) or old.was_exposed)
+        self.model.live[id] = Generation(id, self.world.now, self.step, was_exposed=True)
         if back:
             self.the_clock_of_redis_steps(-back)
 

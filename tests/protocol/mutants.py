@@ -14,12 +14,13 @@ from delayq.store import scripts
 class Mutant:
     """Replacements in scripts: (script, what stands there, what stands there instead).
 
-    `seed` draws an example that shows it soon; without one it is found as well, after thousands.
+    `seed` draws an example that shows it soon; without one it is found as well, after thousands. `says` is what fails.
     """
 
     name: str
     changes: tuple[tuple[str, str, str], ...]
     seed: int = 0
+    says: str = ""
 
 
 _CERTAIN = "local certain = not exposed and untouched(record, due, floor, paused)"
@@ -142,6 +143,30 @@ MUTANTS = (
     Mutant(
         "an ended id that stands for any content",
         (("schedule", "digest ~= digest_of(content, asked)", "false"),),
+    ),
+)
+
+#: Each is shown by the path of its name.
+OF_PAUSES = (
+    Mutant(
+        "a mark of now alone",
+        (("apply_policies", "math.max(clock(ARGV[1]), tonumber(known[3] or '') or -1,", "math.max(clock(ARGV[1]),"),),
+        says="was sent, yet it was cancelled for certain",
+    ),
+    Mutant(
+        "the latest mark",
+        (("cancel", "if one[2] < lowest and", "if (lowest == math.huge or one[2] > lowest) and"),),
+        says="was held all along",
+    ),
+    Mutant(
+        "a mark that outlives its pause",
+        (("apply_policies", "redis.call('HDEL', state, 'paused')", ""),),
+        says="was sent, yet it was cancelled for certain",
+    ),
+    Mutant(
+        "a pull by any policies",
+        (("pull", "if (known[8] or '') ~= ARGV[16] then", "if false then"),),
+        says="after its topic was paused",
     ),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -14,7 +15,8 @@ from delayq.embedded import EmbeddedServer
 from delayq.store import scripts
 from delayq.store.connect.store import Store
 from tests.protocol.machine import Protocol
-from tests.protocol.mutants import MUTANTS, Mutant, plant
+from tests.protocol.mutants import MUTANTS, OF_PAUSES, Mutant, plant
+from tests.protocol.pausing import Pausing
 from tests.support.waiting import PATIENCE
 from workers.queue.pull import Pulling
 from workers.sending.message import InFlightMessage
@@ -36,10 +38,12 @@ def store(server_url: str) -> Iterator[Store]:
     store.close()
 
 
-def run(store: Store, examples: int, steps: int = 40, shrink: bool = True, drawn: int = 0) -> None:
+def run(
+    store: Store, examples: int, steps: int = 40, shrink: bool = True, drawn: int = 0, kind: type[Protocol] = Protocol
+) -> None:
     """`drawn` by this seed; 0: as hypothesis derives it from the machine."""
 
-    class Machine(Protocol):
+    class Machine(kind):  # type: ignore[valid-type, misc]  # a class of its own has a store of its own
         pass
 
     Machine.store = store
@@ -63,10 +67,15 @@ def test_nothing_is_lost_early_or_sent_after_a_certain_cancel(store: Store) -> N
     run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "150")))
 
 
-def walk(store: Store, path: Callable[[Protocol], Iterable[Callable[[], object]]]) -> None:
+@pytest.mark.slow
+def test_nothing_paused_is_handed_out_and_what_is_held_is_cancelled_for_certain(store: Store) -> None:
+    run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "150")), kind=Pausing)
+
+
+def walk(store: Store, path: Callable[[Any], Iterable[Callable[[], object]]], kind: type[Protocol] = Protocol) -> None:
     """These steps, in this order."""
 
-    class Machine(Protocol):
+    class Machine(kind):  # type: ignore[valid-type, misc]
         pass
 
     Machine.store = store
@@ -192,3 +201,79 @@ def test_the_state_machine_fails_for_a_wake_that_neither_pulls_nor_moves_the_nex
     monkeypatch.setattr(Pulling, "rewind", lambda self, due: None)
     with pytest.raises(AssertionError, match="is due and its owner sleeps"):
         walk(store, PATHS["a wake for what is still ahead"])
+
+
+# -- pauses --------------------------------------------------------------------------------------------------------------
+
+
+def both_clocks_were_far_ahead_before_a_pause(machine: Pausing) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.schedule, "a", 3_000_000, False),
+        machine.both_clocks_are_far_ahead_for_a_while,
+        partial(machine.pause, "g.*"),
+        partial(machine.cancel, "a"),
+    )
+
+
+def a_second_pause_begins_later(machine: Pausing) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.pause, "g.*"),
+        partial(machine.schedule, "a", 5, False),
+        partial(machine.time_passes, 8),
+        partial(machine.pause, "*"),
+        partial(machine.cancel, "a"),
+    )
+
+
+def a_pause_is_over(machine: Pausing) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.pause, "g.t"),
+        partial(machine.schedule, "a", 5, False),
+        partial(machine.resume, "g.t"),
+        partial(machine.a_node_reads_the_policies, 0),
+        partial(machine.time_passes, 8),
+        partial(machine.tick, 0),
+        partial(machine.tick, 0),
+        partial(machine.cancel, "a"),
+    )
+
+
+def a_node_has_not_heard_of_a_pause(machine: Pausing) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.schedule, "a", 5, False),
+        partial(machine.schedule, "s1", 5, False),
+        partial(machine.tick, 0),
+        partial(machine.pause, "*"),
+        partial(machine.time_passes, 8),
+        partial(machine.tick, 0),
+        partial(machine.tick, 0),
+    )
+
+
+OF_A_PAUSE = {
+    "a mark of now alone": both_clocks_were_far_ahead_before_a_pause,
+    "the latest mark": a_second_pause_begins_later,
+    "a mark that outlives its pause": a_pause_is_over,
+    "a pull by any policies": a_node_has_not_heard_of_a_pause,
+}
+
+
+@pytest.mark.parametrize("path", OF_A_PAUSE)
+def test_on_these_paths_of_a_pause_all_holds(store: Store, path: str) -> None:
+    walk(store, OF_A_PAUSE[path], Pausing)
+
+
+@pytest.mark.parametrize("mutant", OF_PAUSES, ids=lambda mutant: mutant.name.replace(" ", "-"))
+def test_a_path_of_a_pause_shows_what_breaks_without_a_rule(
+    mutant: Mutant, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(mutant, monkeypatch)
+    try:
+        with pytest.raises(AssertionError, match=mutant.says):
+            walk(store, OF_A_PAUSE[mutant.name], Pausing)
+    finally:
+        scripts.load.cache_clear()

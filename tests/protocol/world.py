@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from coordinator.epoch import next_epoch
 from delayq.codec import Record, due_head, encode
@@ -150,8 +151,10 @@ class World:
         """'new', or what the script says, and the due."""
         assert message.id is not None
         body = encode(message, self.limits, due_head(int(spec[1:])))
-        command = commands.schedule(self.keys, spec[0], [message.id], [body], now=self.now, retention=RETENTION)
-        answer = self.store.run(command)
+        call = partial(commands.schedule, self.keys, spec[0], [message.id], [body], now=self.now, retention=RETENTION)
+        answer = self.store.run(call())
+        if answer.policies:  # it has not followed these
+            answer = self.store.run(call(policies=answer.policies))
         self._pass_wakes()
         return answer.others.get(0, ("new", None))
 

@@ -46,6 +46,10 @@ def without_tickets(q: Queue) -> None:
 CHANGES: dict[str, tuple[Callable[[Queue], None], Callable[[Queue, str], Command[Any]]]] = {
     "cancel": (pending, lambda q, entry: commands.cancel(q.keys, ["x", "a"], entry=entry, now=q.now)),
     "reschedule": (pending, lambda q, entry: commands.reschedule(q.keys, "a", "a95000", entry=entry, now=q.now)),
+    "deliver_now": (
+        pending,
+        lambda q, entry: commands.deliver_now(q.keys, ["nobody", "a"], entry=entry, now=q.now),
+    ),
     "redrive": (dead, lambda q, entry: commands.redrive(q.keys, ["x", "a"], entry=entry, now=NOW)),
     "discard": (dead, lambda q, entry: commands.discard(q.keys, ["a", "x"], entry=entry, now=NOW)),
     "repair": (without_tickets, lambda q, entry: commands.repair(q.keys, [], "0", entry=entry, now=NOW)),

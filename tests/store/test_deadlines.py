@@ -28,6 +28,7 @@ CHANGES: dict[str, Callable[[Queue], Command[Any]]] = {
     "schedule": lambda q: schedule_command(q.keys, row("new", at=90_000), now=q.now),
     "cancel": lambda q: commands.cancel(q.keys, ["live"], now=q.now),
     "reschedule": lambda q: commands.reschedule(q.keys, "live", "a95000", now=q.now),
+    "deliver_now": lambda q: commands.deliver_now(q.keys, ["live"], held=["orders"], now=q.now),
     "redrive": lambda q: commands.redrive(q.keys, ["dead"], now=q.now),
     "discard": lambda q: commands.discard(q.keys, ["dead"], now=q.now),
     "close": lambda q: commands.close(q.keys),

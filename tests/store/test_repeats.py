@@ -45,6 +45,18 @@ def parked(q: Queue) -> str:
     return answer.turn
 
 
+def retrying(q: Queue) -> None:
+    q.given(row("a", at=NOW))
+    q.retry((q.take_one(now=NOW), NOW + 9_000))
+
+
+def held(q: Queue) -> None:
+    """One is set aside by a pause, one waits."""
+    parked(q)
+    q.given(row("d", at=NOW + 9_000))
+    q.run(commands.apply_policies(q.keys, "0000000001.0000000001", ["orders"], now=NOW))
+
+
 def dead(q: Queue, *, id: str = "a") -> None:
     q.given(row(id, at=NOW, given=True, keys=("k",)))
     q.bury(*q.take(now=NOW))
@@ -287,6 +299,18 @@ CASES: dict[str, dict[str, Case]] = {
         "another list": Case(
             after(lambda q: q.run(commands.layout(8)), lambda q: commands.set_layouts([Layout(16)], [Layout(32)]))
         ),
+    },
+    "deliver_now": {
+        "one that waits": Case(
+            after(lambda q: q.given(row("a", at=NOW)), lambda q: commands.deliver_now(q.keys, ["a"], now=10_000))
+        ),
+        "one that is tried again": Case(after(retrying, lambda q: commands.deliver_now(q.keys, ["a"], now=NOW + 1))),
+        "parked": Case(after(parked, lambda q: commands.deliver_now(q.keys, ["a"], held=["orders"], now=NOW))),
+        "by force": Case(after(held, lambda q: commands.deliver_now(q.keys, ["a", "d"], force=True, now=NOW))),
+        "held": Case(after(held, lambda q: commands.deliver_now(q.keys, ["a", "d"], now=NOW))),
+        "in flight": Case(after(three, lambda q: commands.deliver_now(q.keys, ["a"], now=NOW))),
+        "whatever has ended": Case(after(ended, lambda q: commands.deliver_now(q.keys, IDS, now=NOW))),
+        "moved": Case(after(closed, lambda q: commands.deliver_now(q.keys, ["a"], now=NOW))),
     },
     "repair": {"ok": Case(tickets_lost, answers=LOOKS)},
     "reschedule": {

@@ -29,7 +29,7 @@ READ_ONLY = {
     "find_by_property",
     "stats",
 }
-REFUSED_WHEN_FULL = {"keep_census", "schedule", "reschedule", "redrive"}
+REFUSED_WHEN_FULL = {"keep_census", "schedule", "reschedule", "deliver_now", "redrive"}
 
 each_script = pytest.mark.parametrize("name", scripts.NAMES)
 
@@ -121,7 +121,7 @@ def test_a_script_begins_with_the_same_kind_of_head(name: str) -> None:
 def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empties_a_full_redis() -> None:
     loaded = {name: scripts.load(name) for name in scripts.NAMES}
     promised = {name for name, script in loaded.items() if script.promise}
-    changes = {"schedule", "cancel", "reschedule", "redrive", "discard"}
+    changes = {"schedule", "cancel", "reschedule", "deliver_now", "redrive", "discard"}
     assert promised == changes | {"set_layouts", "close", "set_policies", "apply_policies"}
     fenced = {name for name, script in loaded.items() if script.fenced}
     assert fenced == {"ack", "bury", "claim", "keep_census", "park", "pull", "retry", "unpark"}

@@ -205,6 +205,8 @@ class InFlight:
                 continue
             if message.record.keyed and not keyed:
                 continue
+            if ticket in pulled.let_past:
+                message.by_hand, message.by_force = True, pulled.let_past[ticket]
             message.route = self._tenure.routes.find(topic)
             self._add(message)
             share = self._goes(message, now, refused, gates)
@@ -248,7 +250,7 @@ class InFlight:
         """Whether it may go to its target now, or wait for its turn in its lane."""
         if gate:
             return not (message.record.keyed and share.full_of_lanes)
-        message.probe = message.probe or share.takes_probe(message.id)
+        message.probe = message.probe or message.by_hand or share.takes_probe(message.id)
         return message.probe
 
     # -- out: to the targets -----------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def sort(
 ) -> Way | Bury | Park:
     """Decide it by what is known: the routes that have a target, the topics whose streams take nothing (and why), what
     is parked or held, what is paused, and what else is in flight of the message's ordering key."""
-    if policies.pauses and policies.pause(message.topic) is not None:
+    if policies.pauses and not message.by_force and policies.pause(message.topic) is not None:
         return Park(of_topic(message.topic))
     route = message.route
     if route is None:

@@ -38,6 +38,7 @@ class Topics:
         self._refused: frozenset[str] = frozenset()
         self._policies = NO_POLICIES
         self._as_list: list[Known] = []
+        self._paused: set[str] = set()
 
     @property
     def unlisted_general(self) -> bool:
@@ -58,14 +59,17 @@ class Topics:
         return found
 
     def bounds(self, held: HeldSets) -> list[Bound]:
-        """From where on messages with an ordering key are not to be appended: they follow some that are held."""
-        if not (held and self.local) or not (firsts := held.streams()):
+        """What is not to be appended: what is paused; and from where on messages with an ordering key, as they follow some that
+        are held."""
+        firsts = held.streams() if held and self.local else {}
+        if not firsts and not self._paused:
             return []
         bounds = []
         for one in self._as_list:
             route = self._routes.find(one.topic) if one.stream is not None else None
-            if route is not None and (head := firsts.get(route.stream_of(one.topic))) is not None:
-                bounds.append(Bound(one.topic, None, head))
+            head = firsts.get(route.stream_of(one.topic)) if route is not None else None
+            if head is not None or one.topic in self._paused:
+                bounds.append(Bound(one.topic, 0 if one.topic in self._paused else None, head))
         return bounds
 
     def learn(self, topics: Iterable[str]) -> None:
@@ -103,10 +107,8 @@ class Topics:
         return Known(topic, route.stream_of(topic), route.max_length, route.per_queue)
 
     def _list(self) -> None:
-        self._as_list = [
-            Known(topic) if topic in self._refused or self._policies.pause(topic) is not None else one
-            for topic, one in self._known.items()
-        ]
+        self._as_list = [Known(topic) if topic in self._refused else one for topic, one in self._known.items()]
+        self._paused = {topic for topic in self._known if self._policies.pause(topic) is not None}
 
 
 class _Refusal(msgspec.Struct):

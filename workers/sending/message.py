@@ -35,6 +35,8 @@ class InFlightMessage:
     __slots__ = (
         "again_at",
         "attempts",
+        "by_force",
+        "by_hand",
         "pause",
         "probe",
         "pulled_at",
@@ -55,6 +57,8 @@ class InFlightMessage:
         self.pulled_at = score if pulled_at is None else pulled_at  # Unix ms by the clock that pulls go by
         self.route: Route | None = None
         self.stage = Stage.PULLED
+        self.by_hand = False  # somebody had it delivered now: it goes past an open circuit, too
+        self.by_force = False  # and in spite of pauses and limits
         self.probe = False  # sent through an open circuit, to see whether it can be closed
         self.pause = 0  # ms for which it backs off once Redis has counted its failure
         self.again_at = 0  # monotonic ms at which one that backs off is pulled anew

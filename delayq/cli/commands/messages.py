@@ -1,4 +1,4 @@
-"""cancel, reschedule, get, find."""
+"""cancel, reschedule, deliver-now, get, find."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from msgspec import UNSET, Raw
 
 from delayq import Cancelled, Scheduled
 from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, Reason, RedisUrl, by_me, connect, due_of, option
+from delayq.client.operations import Rescheduled
 from delayq.errors import StoreError
 from delayq.text.answers import FoundOut, MessageOut, StateOut, found_out, instant, scheduled_out, state_out
 from delayq.text.output import Output, say
 
-__all__ = ["cancel", "find", "get", "print_found", "reschedule"]
+__all__ = ["cancel", "deliver_now", "find", "get", "print_found", "reschedule"]
 
 _WHY = {
     "in_flight": "is due or was in flight before, so its due cannot be changed any more",
@@ -86,6 +87,41 @@ def reschedule(
     else:
         Output().line(id, instant(outcome.due), "scheduled")
     return 0
+
+
+def deliver_now(
+    ids: Ids = None,
+    key: Annotated[str | None, option("--key", metavar="KEY", help="All that carry this business key.")] = None,
+    force: Annotated[bool, option("--force", help="Also what a pause or a limit holds.")] = False,
+    reason: Reason = "",
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Have messages delivered now; print what became of each.
+
+    Exit 1 unless all of them are due now.
+    """
+    if bool(ids) == (key is not None):
+        raise BadUse("say what to deliver: ids, or --key")
+    with connect(redis_url) as client:
+        by = by_me(reason)
+        if key is not None:
+            outcomes = client.deliver_now_by_key(key, force=force, by=by)
+        else:
+            outcomes = client.deliver_now_many(ids or (), force=force, by=by)
+    results = [one for one in outcomes if isinstance(one, Rescheduled)]
+    if json:
+        Output().json({"results": [{"id": one.id, "result": one.result} for one in results]})
+    else:
+        for one in results:
+            Output().line(one.id, one.result)
+    for one in outcomes:
+        if isinstance(one, StoreError):
+            raise one
+    if key is not None and not results:
+        say(f"no message carries the key {key}.")
+        return 1
+    return 0 if all(one.result == "scheduled" for one in results) else 1
 
 
 def get(

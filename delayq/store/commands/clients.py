@@ -21,6 +21,7 @@ __all__ = [
     "dead_briefs",
     "dead_letters",
     "deaths",
+    "deliver_now",
     "discard",
     "letters",
     "redrive",
@@ -111,6 +112,28 @@ def reschedule(
             *allowed([id], None if topic is None else [topic]),
         ),
         lambda reply: (reply[0].decode(), int(reply[1]) if len(reply) > 1 else None),
+    )
+
+
+def deliver_now(
+    keys: QueueKeys,
+    ids: Sequence[str],
+    *,
+    force: bool = False,
+    held: Sequence[str] = (),
+    topics: Sequence[str] | None = None,
+    entry: str = "",
+    now: Now = "",
+    retention: Retention = RETENTION,
+) -> Command[list[tuple[str, int | None]]]:
+    """Have messages delivered now: of each ('scheduled', due), or why not and None. `held` are the topics that they may be
+    held for; with `force` what is held goes, too. `entry` is for the audit."""
+    names = (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit)
+    return Command(
+        "deliver_now",
+        (*names, *(keys.held(topic) for topic in held)),
+        (now, keys.wake, retention.window, "1" if force else "", entry, *allowed(ids, topics)),
+        lambda reply: [(one[0].decode(), int(one[1]) if len(one) > 1 else None) for one in reply],
     )
 
 

@@ -100,8 +100,8 @@ class Replies(msgspec.Struct, frozen=True):
 
 
 def number(text: bytes | None) -> int:
-    """A count that a hand may have damaged: what is no number counts as 0, as in the scripts."""
-    return int(text) if text and text.isdigit() else 0
+    """A count that a hand may have damaged: what is no number counts as 0, as in the scripts. A sign may stand before it."""
+    return int(text) if text and text.removeprefix(b"+").isdigit() else 0
 
 
 def by_name(reply: Any) -> dict[str, bytes]:

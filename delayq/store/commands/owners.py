@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -74,7 +74,8 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
 
     `start` counts the tickets before the first one looked at, `last` is (score, ticket) of the last one; the four
     lists belong together. `refused` has the topics whose stream takes nothing, with the error of Redis; their messages
-    are among those returned. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
+    are among those returned. `let_past` has the tickets that go by somebody's hand, past a circuit, or (True) past pauses and
+    limits, too. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
     many messages were ever scheduled, forwarded and cancelled before this pull.
     """
 
@@ -94,6 +95,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     traces: tuple[Traced, ...] = ()
     parked: tuple[str, ...] | None = None
     counted: tuple[int, ...] = ()
+    let_past: Mapping[bytes, bool] = {}
 
 
 class Outdated(msgspec.Struct, frozen=True):
@@ -147,7 +149,16 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         _read_traces(traces) if traces else (),
         tuple(name.decode() for name in parked) if listed else None,
         tuple(map(number, counted)),
+        _let_past(tickets, attempts) if any(attempts) else {},
     )
+
+
+def _let_past(tickets: list[bytes], attempts: list[bytes]) -> Mapping[bytes, bool]:
+    return {
+        ticket: len(tries) > 2 and tries[1:2] == b"0"
+        for ticket, tries in zip(tickets, attempts, strict=True)
+        if tries[:1] == b"+"
+    }
 
 
 def _read_traces(reply: list[bytes]) -> tuple[Traced, ...]:

@@ -4,7 +4,7 @@
 -- ARGV: now, wake channel, entry (see include/audit) or '', then the ids (see include/rights); the deadline (see include/deadline)
 -- Returns: 'scheduled' (now, or before, if it was not tried since) | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed
 -- @promise
--- @include clock deadline record rights generation wake closed
+-- @include clock deadline record rights generation wake closed moved
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local audit, now, entry = KEYS[7], clock(ARGV[1]), ARGV[3]
 local noted = entry ~= '' and {}
@@ -23,12 +23,7 @@ for _, id in ipairs(allowed_ids(pool, 4)) do
     answer[#answer + 1] = 'corrupt'
   else
     generation = generation or generation_of(redis.call('HINCRBY', state, 'generation', 1))
-    local mark = string.byte(record, MARK) - 48
-    local content = string.sub(record, FLAGS)
-    if mark % 2 == 0 then
-      content = content .. string.sub(record, ASKED, MARK - 1)
-    end
-    record = generation .. string.format('%013.0f', now) .. (mark >= 2 and 3 or 1) .. content
+    record = moved(record, generation, now, false)
     redis.call('HSET', pool, id, record)
     redis.call('HSET', attempts, id, '0')
     redis.call('ZADD', queue, digits(now), ticket_of(id, record))

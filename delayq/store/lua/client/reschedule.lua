@@ -6,7 +6,7 @@
 -- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' |
 --          'discarded' | 'not_found' | 'invalid'} or {'moved'}: the queue is closed and does not have it, ask the next layout
 -- @promise
--- @include clock deadline record rights generation wake final glob life closed
+-- @include clock deadline record rights generation wake final glob life closed moved
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local spec, audit, entry = ARGV[5], KEYS[7], ARGV[6]
@@ -32,17 +32,12 @@ end
 if redis.call('HEXISTS', attempts, id) == 1 or not untouched(record, score, floor_of_certainty(state, now)) then
   return { place == 'parked' and place or 'in_flight' }
 end
-local mark = (byte(record, MARK) or 48) - 48 -- one that is cut short stays so, and becomes a dead letter at its due
+local mark = (byte(record, MARK) or 48) - 48
 if mark % 2 == 1 and (score or due) == due and tonumber(string.sub(record, ASKED, MARK - 1)) == due then
   return { 'scheduled', digits(due) } -- the same call again
 end
-local content = string.sub(record, FLAGS)
-if mark % 2 == 0 then
-  content = content .. string.sub(record, ASKED, MARK - 1) -- what was asked first: a repeated schedule compares with it
-end
-local remembered = mark >= 2 or due - now < tonumber(ARGV[4])
 local generation = generation_of(redis.call('HINCRBY', state, 'generation', 1))
-record = generation .. string.format('%013.0f', due) .. (remembered and 3 or 1) .. content
+record = moved(record, generation, due, due - now < tonumber(ARGV[4]))
 redis.call('ZREM', queue, ticket)
 redis.call('HSET', pool, id, record)
 redis.call('ZADD', queue, digits(due), ticket_of(id, record))

@@ -1,7 +1,9 @@
--- The watermark and now, above which a due must lie for a cancel to be certain: below, it may be in flight. And what is paused.
+-- The later of watermark and now, above which a due must lie for a cancel to be certain: below, it may be in flight. What is
+-- paused, and the watermark.
 local function floor_of_certainty(state, now)
   local known = redis.call('HMGET', state, 'watermark', 'paused')
-  return math.max(tonumber(known[1] or '') or -1, now), known[2]
+  local watermark = tonumber(known[1] or '') or -1
+  return math.max(watermark, now), known[2], watermark
 end
 
 -- 'pending' with its due, or why not: 'dead', 'parked'.
@@ -40,6 +42,10 @@ local function mark_of(paused, topic)
   return lowest
 end
 
+local function topic_of(record)
+  return string.sub(record, FIELDS, FIELDS - 1 + (byte(record, TOPIC_LENGTH) or 0))
+end
+
 -- Whether a message that is not exposed was surely never handed out: it is due later than the floor, or than the mark of a
 -- pause that lasts, wherever it stands. `due` is nil if it is not in the queue.
 local function untouched(record, due, floor, paused)
@@ -48,6 +54,5 @@ local function untouched(record, due, floor, paused)
   elseif not paused then
     return false
   end
-  local topic = string.sub(record, FIELDS, FIELDS - 1 + (byte(record, TOPIC_LENGTH) or 0))
-  return (tonumber(string.sub(record, ASKED, MARK - 1)) or -1) > mark_of(paused, topic)
+  return (tonumber(string.sub(record, ASKED, MARK - 1)) or -1) > mark_of(paused, topic_of(record))
 end

@@ -1,0 +1,78 @@
+-- Have messages delivered now: one that waits gets this due, as `reschedule` gives it; one that is tried again later is tried
+-- now; one that is parked goes back into the queue and is let past its target's circuit, as a probe. What is held goes only
+-- by force, in spite of pauses and limits. One that is let past anything is exposed, and is so until its next attempt is counted.
+-- KEYS: state queue pool attempts final dead audit, then the held sets of the messages' topics
+-- ARGV: now, wake channel, window of final, '1' by force, entry (see include/audit) or '', then the ids (see include/rights);
+--       the deadline (see include/deadline)
+-- Returns: of each {'scheduled', due}, the same again until it is pulled (or tried, if it was let past anything), or {'held' |
+--          'in_flight' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' | 'discarded' | 'not_found'} or {'moved'}: it
+--          is not here and the queue is closed
+-- @promise
+-- @include clock deadline record rights generation wake final glob life closed moved
+local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local now, by_force, audit, entry = clock(ARGV[1]), ARGV[4] == '1', KEYS[7], ARGV[5]
+local noted = entry ~= '' and {}
+local floor, paused, watermark = floor_of_certainty(state, now)
+local window, by_both = tonumber(ARGV[3]), earlier(state, now)
+local sets = {}
+for i = 8, #KEYS do
+  local topic = string.match(KEYS[i], ':parked:h:(.*)$')
+  sets[topic] = KEYS[i]
+end
+local generation, changed
+
+local function deliver(id)
+  local record = redis.call('HGET', pool, id)
+  if not record then
+    return { ENDS[ending(redis.call('ZSCORE', final, id), by_both, window)] or unknown(state) }
+  end
+  local ticket = ticket_of(id, record)
+  local place, due = place_of(queue, dead, id, ticket)
+  if place == 'dead' then
+    return { place }
+  end
+  local topic = topic_of(record)
+  local held = paused and mark_of(paused, topic) < math.huge
+  if not due and sets[topic] then
+    held = held or redis.call('ZSCORE', sets[topic], ticket)
+  end
+  local tried = redis.call('HGET', attempts, id)
+  if due and tried and string.find(tried, held and '^%+0%d' or '^%+') then
+    return { 'scheduled', digits(due) } -- the same call again
+  elseif due and due <= watermark and (tried or not untouched(record, due, floor, paused)) then
+    return { 'in_flight' }
+  elseif held and not by_force then
+    return { 'held' }
+  elseif due and due <= now and not held then
+    return { 'scheduled', digits(due) }
+  end
+  if not due or not tried then
+    generation = generation or generation_of(redis.call('HINCRBY', state, 'generation', 1))
+    redis.call('ZREM', queue, ticket)
+    record = moved(record, generation, now, true)
+    ticket = ticket_of(id, record)
+    redis.call('HSET', pool, id, record)
+    redis.call('HINCRBY', state, 'rescheduled', 1)
+  end
+  redis.call('ZADD', queue, digits(now), ticket)
+  changed = true
+  if noted then
+    -- @include note
+  end
+  if held or not due then
+    redis.call('HSET', attempts, id, (held and '+0' or '+') .. digits(tonumber(tried or '') or 0))
+  end
+  return { 'scheduled', digits(now) }
+end
+
+local answer = {}
+for i, id in ipairs(allowed_ids(pool, 6)) do
+  answer[i] = deliver(id)
+end
+if changed then
+  wake(state, ARGV[2], now, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
+end
+if noted and #noted > 0 then
+  -- @include audit
+end
+return answer

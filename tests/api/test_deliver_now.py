@@ -1,0 +1,81 @@
+"""Delivering now over HTTP: the answer in each state, who may do so, and ids that end like the verb."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from delayq.config import Settings
+from delayq.store import commands
+from delayq.store.keys import Layout, queue_keys
+from tests.api.conftest import HOUR, Serving, Worker, assert_refused, bring_into, schedule
+from tests.support.keys import KeyFile
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        ("scheduled", 200), ("due", 200), ("parked", 200), ("in_flight", 409), ("dead", 409), ("delivered", 409),
+        ("cancelled", 409), ("removed_in_flight", 409), ("discarded", 409),
+    ],
+)  # fmt: skip
+async def test_each_state_has_its_answer_and_the_same_again(
+    api: httpx2.AsyncClient, worker: Worker, state: str, status: int
+) -> None:
+    id = await bring_into(state, api, worker)
+    for _ in range(2):
+        answer = await api.post(f"/v1/messages/{id}:deliverNow", json={})
+        assert (answer.status_code, answer.json()["state"]) == (status, "scheduled" if status == 200 else state)
+        many = (await api.post("/v1/messages:deliverNow", json={"ids": [id, "nobody"]})).json()["results"]
+        assert [one["status"] for one in many] == [status, 404]
+    if status == 200:
+        assert (await api.get(f"/v1/messages/{id}")).json()["state"] == "due"
+
+
+async def test_what_a_pause_holds_goes_by_force(api: httpx2.AsyncClient, worker: Worker) -> None:
+    id = await schedule(api, keys=["k"])
+    keys = queue_keys(Layout(16).queue_of(id))
+    worker.store.run(commands.apply_policies(keys, "0000000001.0000000001", ["ord*"]))
+    problem = assert_refused(await api.post(f"/v1/messages/{id}:deliverNow", json={"force": False}), 409)
+    assert problem["state"] == "held"
+    (result,) = (await api.post("/v1/messages:deliverNow", json={"keys": ["k"]})).json()["results"]
+    assert result["messages"] == [{"status": 409, "id": id, "result": "held"}]
+    assert (await api.post(f"/v1/messages/{id}:deliverNow", json={"force": True})).json()["state"] == "scheduled"
+
+
+async def test_an_id_that_ends_like_the_verb_is_an_id(api: httpx2.AsyncClient) -> None:
+    id = await schedule(api, id="a:deliverNow")
+    assert (await api.get(f"/v1/messages/{id}")).json()["id"] == id
+    assert (await api.post(f"/v1/messages/{id}", json={})).status_code == 404  # of the message `a`
+    assert (await api.post(f"/v1/messages/{id}:deliverNow", json={})).json()["id"] == id
+    assert (await api.delete(f"/v1/messages/{id}")).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "field"),
+    [
+        ("/v1/messages/a:deliverNow", {"force": "yes"}, "force"),
+        ("/v1/messages/a:deliverNow", {"delayTime": 5}, "delayTime"),
+        ("/v1/messages:deliverNow", {"force": True}, "ids"),
+        ("/v1/messages:deliverNow", {"ids": ["a"], "keys": ["b"]}, "ids"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(api: httpx2.AsyncClient, path: str, given: Any, field: str) -> None:
+    assert assert_refused(await api.post(path, json=given))["field"] == field
+
+
+async def test_force_takes_admin_and_the_rest_what_a_cancel_takes(
+    settings: Settings, asgi: Serving, tmp_path: Path
+) -> None:
+    keys = KeyFile(tmp_path / "keys.yaml")
+    who = keys.add("shop", {"orders*": ["schedule", "read", "cancel"]})
+    async with asgi(keys.settings(settings)) as api:
+        made = await api.post("/v1/messages", json={"topic": "orders", "delayTime": HOUR}, headers=who)
+        path = f"/v1/messages/{made.json()['id']}:deliverNow"
+        assert_refused(await api.post(path, json={"force": True}, headers=who), 403)
+        many = await api.post("/v1/messages:deliverNow", json={"ids": [made.json()["id"]], "force": True}, headers=who)
+        assert many.json()["results"][0]["status"] == 403
+        assert (await api.post(path, json={}, headers=who)).status_code == 200

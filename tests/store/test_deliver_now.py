@@ -1,0 +1,129 @@
+"""Delivering now: what becomes of a message in each state, of the same call again, and of what is let past a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from delayq.store import commands
+from tests.support.queues import EPOCH, Queue, State, row, taken
+
+NOW, DUE = 20_000, 30_000
+VERSION = "0000000001.0000000001"
+
+
+def deliver(q: Queue, *ids: str, now: int = NOW, force: bool = False) -> list[tuple[str, int | None]]:
+    q.now = now
+    return q.run(commands.deliver_now(q.keys, ids, force=force, held=["orders"], now=now, retention=q.retention))
+
+
+def test_what_waits_gets_this_due_and_keeps_the_first_one_asked_for(q: Queue, wakes: Callable[[], list[int]]) -> None:
+    q.given(row("a", at=DUE, given=True, keys=("k",)))
+    wakes()
+    assert deliver(q, "a") == [("scheduled", NOW)]
+    assert q.state() == State(queue={"a": NOW}, keys={"k": ["a"]})
+    assert wakes() == [NOW]
+    assert q.cancel("a", now=NOW - 1) == ["cancelled"]  # it was never handed out
+    q.given(row("b", at=DUE, given=True))
+    deliver(q, "b")
+    assert q.schedule(row("b", at=DUE, given=True)).others == {0: ("live", NOW)}
+
+
+def test_the_same_again_says_the_same_until_it_is_pulled(q: Queue) -> None:
+    q.given(row("a", at=DUE))
+    assert deliver(q, "a") == [("scheduled", NOW)]
+    before = q.state(), q.fields()
+    assert deliver(q, "a", "a", now=NOW + 5) == [("scheduled", NOW)] * 2
+    assert (q.state(), q.fields()) == before
+    q.pull(now=NOW + 5)
+    assert deliver(q, "a", now=NOW + 5) == [("in_flight", None)]
+
+
+def test_what_is_tried_again_later_is_tried_now_and_keeps_its_attempts(q: Queue) -> None:
+    q.given(row("a", at=NOW))
+    q.retry((q.take_one(now=NOW), DUE))
+    generation = q.record("a").generation
+    assert deliver(q, "a", now=NOW + 1) == [("scheduled", NOW + 1)]
+    assert q.state() == State(queue={"a": NOW + 1}, attempts={"a": 1})
+    assert (q.record("a").generation, q.record("a").asked) == (generation, NOW)
+    assert q.take_one(now=NOW + 1).attempts == 1
+
+
+def test_what_is_parked_goes_back_and_is_let_past_its_circuit_until_it_was_tried(q: Queue) -> None:
+    q.given(row("a", at=NOW))
+    q.park("t:kafka", q.take_one(now=NOW))
+    assert deliver(q, "a", now=DUE) == deliver(q, "a", now=DUE + 1) == [("scheduled", DUE)]
+    assert q.state() == State(queue={"a": DUE}, attempts={"a": 0}, orphans={"a"})
+    pulled = q.pull(now=DUE)
+    assert list(pulled.let_past.values()) == [False]
+    (one,) = taken(pulled)
+    assert q.retry((one, None)) == ["ok"]
+    assert q.pull(now=DUE).let_past == {}
+
+
+def paused(q: Queue) -> None:
+    q.run(commands.apply_policies(q.keys, VERSION, ["orders"], now=NOW))
+
+
+def pull_held(q: Queue, now: int) -> commands.Pulled:
+    pulled = q.run(commands.pull(q.keys, EPOCH, offset=0, room=9, now=now, version=VERSION))
+    assert isinstance(pulled, commands.Pulled)
+    return pulled
+
+
+@pytest.mark.parametrize("asked", [NOW - 1, DUE])
+def test_what_is_held_goes_by_force_alone_and_is_exposed_then(q: Queue, asked: int) -> None:
+    q.given(row("a", at=asked))
+    paused(q)
+    q.park("h:orders", *taken(pull_held(q, DUE)))
+    assert deliver(q, "a", now=DUE + 1) == [("held", None)]
+    assert deliver(q, "a", now=DUE + 1, force=True) == [("scheduled", DUE + 1)]
+    assert q.state() == State(queue={"a": DUE + 1}, attempts={"a": 0}, orphans={"a"})
+    assert list(pull_held(q, DUE + 1).let_past.values()) == [True]
+    assert deliver(q, "a", now=DUE + 2, force=True) == [("scheduled", DUE + 1)]
+    assert q.cancel("a", now=DUE) == ["in_flight"]
+
+
+def test_what_a_limit_holds_goes_by_force_alone_too(q: Queue) -> None:
+    q.given(row("a", at=NOW))
+    q.park("h:orders", q.take_one(now=NOW))
+    assert deliver(q, "a") == [("held", None)]
+    assert deliver(q, "a", force=True) == [("scheduled", NOW)]
+
+
+def test_of_a_paused_topic_what_waits_is_held_and_what_may_be_on_its_way_is_in_flight(q: Queue) -> None:
+    q.given(row("sent", at=NOW), row("waits", at=DUE), row("retries", at=NOW), row("held", at=NOW + 9))
+    sent, retries = sorted(q.take(now=NOW), key=lambda one: one.id != "sent")
+    q.retry((retries, DUE))
+    paused(q)
+    pull_held(q, NOW + 9)  # the held one is about to be set aside
+    ids = ("sent", "waits", "retries", "held")
+    assert deliver(q, *ids, now=NOW + 9) == [("in_flight", None), *[("held", None)] * 3]
+    assert deliver(q, *ids, now=NOW + 9, force=True) == [("in_flight", None), *[("scheduled", NOW + 9)] * 3]
+    assert q.state().attempts == {"waits": 0, "retries": 1, "held": 0}
+    assert sent.id == "sent"
+
+
+def test_what_is_dead_ended_or_unknown_says_so(q: Queue) -> None:
+    q.given(*(row(id, at=NOW, given=True) for id in ("dead", "delivered")), row("cancelled", at=DUE))
+    messages = {one.id: one for one in q.take(now=NOW)}
+    q.bury(messages["dead"])
+    q.ack(messages["delivered"])
+    q.cancel("cancelled")
+    before = q.state()
+    ids = ("dead", "delivered", "cancelled", "not_found")
+    for force in (False, True):
+        assert deliver(q, *ids, force=force) == [(id, None) for id in ids]
+    assert q.state() == before
+
+
+def test_whoever_still_has_it_can_settle_nothing(q: Queue) -> None:
+    q.given(row("a", at=DUE))
+    paused(q)
+    (one,) = taken(pull_held(q, DUE))
+    deliver(q, "a", now=DUE, force=True)
+    parked = q.park("h:orders", one)
+    assert parked is not None
+    assert parked.head is None
+    assert q.state().queue == {"a": DUE}
