@@ -63,6 +63,9 @@ def _operation(operation: Operation) -> dict[str, Any]:
     ]
     parameters += [{"name": name, "in": "query"} | about for name, about in operation.query.items()]
     parameters += [{"name": name, "in": "header"} | about for name, about in operation.headers.items()]
+    if operation.method == "DELETE":
+        about = {"schema": {"type": "string", "maxLength": 200}, "description": "why, for the audit"}
+        parameters.append({"name": "Delayq-Reason", "in": "header"} | about)
     if parameters:
         out["parameters"] = parameters
     if operation.takes is not None:

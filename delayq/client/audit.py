@@ -28,9 +28,10 @@ STEP: Final = 16
 MOST_LOOKS: Final = 5_000
 #: The stream of the whole, among those of the queues.
 WHOLE: Final = -1
-#: ms that the clock which is remembered by may be behind that of Redis, and entries that are looked at for who ended an id.
-SLACK: Final = 2_000
+#: Entries that are looked at for who ended an id, and by how many ms they may be apart from its end: a script reads the
+#: clock when it has begun.
 LOOK: Final = 50
+APART: Final = 20
 
 
 class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -187,7 +188,7 @@ def ended_by(found: Found) -> Plan[Found]:
     """A message that was ended by hand, with who did it, if that was written down."""
     assert found.ended is not None
     stream = queue_keys(found.queue).audit
-    (entries,) = yield [commands.audited(stream, LOOK, str(found.ended + SLACK), str(found.ended))]
+    (entries,) = yield [commands.audited(stream, LOOK, str(found.ended + APART), str(found.ended - APART))]
     for entry in entries if isinstance(entries, list) else ():
         if any(one.id == found.id for one in entry.messages):
             return msgspec.structs.replace(found, ended_by=entry.actor)

@@ -201,16 +201,15 @@ def _topic_of(found: Found | StoreError | None) -> str | None:
 
 
 def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
-    """What is known of ids, in order; raises StoreError."""
+    """What is known of ids, in order, and of one that stands alone who ended it by hand; raises StoreError."""
     for id in ids:
         check_id(id)
     results = yield from look(context, ids)
     found = yield from _told_held(all_good([results[id] for id in ids]))
     parked = yield from explain_parked(context, found)
     explained = [parked.get(one.id, one) if one is not None else None for one in found]
-    for place, one in enumerate(explained):
-        if one is not None and one.state in ENDED_BY_HAND:
-            explained[place] = yield from ended_by(one)
+    if len(explained) == 1 and explained[0] is not None and explained[0].state in ENDED_BY_HAND:
+        explained = [(yield from ended_by(explained[0]))]
     return explained
 
 

@@ -36,7 +36,7 @@ def test_a_new_key_is_shown_once_and_only_its_hash_is_kept(cli: Cli, file: Path)
     assert text.split("_", 2)[2] not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     listed = cli("api-keys", "list")
-    assert listed.rows == [[key.id, "shop", "orders.*=schedule,read *=read", "-", "5", "-", "-", key.created]]
+    assert listed.rows == [[key.id, "shop", "orders.*=schedule,read *=read", "-", "5", "-", "-", key.created, "-"]]
     assert key.hash not in cli("api-keys", "list", "--json").out
 
 

@@ -24,7 +24,7 @@ __all__ = ["list_", "new", "revoke"]
 File = Annotated[
     str | None, option("--file", metavar="FILE", help="The file of the keys; the one of DELAYQ_API_KEYS without.")
 ]
-COLUMNS: Final = ("id", "name", "scopes", "ids", "rate", "burst", "pending", "created")
+COLUMNS: Final = ("id", "name", "scopes", "ids", "rate", "burst", "pending", "created", "audit")
 
 
 def _path(file: str | None) -> Path:
@@ -113,6 +113,7 @@ def _shown(key: ApiKey) -> dict[str, str | int | None]:
         "burst": key.burst,
         "pending": key.pending,
         "created": key.created,
+        "audit": key.audit or None,
     }
 
 
