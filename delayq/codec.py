@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha1
 from struct import Struct
@@ -46,7 +46,8 @@ __all__ = [
     "due_head",
     "encode",
     "record_length",
-    "topic_and_tags",
+    "tags_of",
+    "topic_of",
     "with_policy",
 ]
 
@@ -70,6 +71,7 @@ DUE_DIGITS: Final = 13
 _LENGTHS = Struct(">BBBBBHBHI")
 #: Where the fields begin in what is sent of a message.
 _FIELDS: Final = DUE_HEAD_LENGTH + _LENGTHS.size
+_TOPIC_LENGTH: Final = DUE_HEAD_LENGTH + 1
 _HEADER = Struct(">7s13scBBBBBHBHI")
 _TWO = Struct(">H")
 _TRACEPARENT: Final = TRACEPARENT.encode()
@@ -139,33 +141,41 @@ def encode(message: Message, limits: Limits, head: bytes = b"") -> bytes:
     return b"".join((head, lengths, topic, tags, ordering_key, options, keys, properties, payload))
 
 
-def topic_and_tags(body: bytes) -> tuple[str, str]:
-    """Of a message that was encoded behind a `due_head`."""
-    topic_end = _FIELDS + body[DUE_HEAD_LENGTH + 1]
-    tags_end = topic_end + body[DUE_HEAD_LENGTH + 2]
-    return body[_FIELDS:topic_end].decode(), body[topic_end:tags_end].decode()
+def topic_of(body: bytes) -> bytes:
+    """The topic of a message that was encoded behind a `due_head`."""
+    return body[_FIELDS : _FIELDS + body[_TOPIC_LENGTH]]
 
 
-def with_policy(body: bytes, reserved: Iterable[str], expire_after: int | None, spread: int = 0) -> bytes:
+def tags_of(body: bytes) -> bytes:
+    """Its tags."""
+    at = _FIELDS + body[_TOPIC_LENGTH]
+    return body[at : at + body[_TOPIC_LENGTH + 1]]
+
+
+def with_policy(body: bytes, reserved: Sequence[bytes], expire_after: int | None, spread: int = 0) -> bytes:
     """What is sent of an encoded message that a policy covers: with more reserved keys, with an expireAfter if it has none of
     its own, and due so many ms later.
     """
+    if spread:
+        asked, due = body[:DUE_DIGITS], b"%013d" % (int(body[:DUE_DIGITS]) + spread)
+        body = due + (
+            body[DUE_DIGITS:] if body[DUE_HEAD_LENGTH] & RELATIVE else SPREAD + body[DUE_HEAD_LENGTH:] + asked
+        )
+    if not reserved and expire_after is None:
+        return body
     flags, topic, tags, ordering, options, keys, high, low, size = _LENGTHS.unpack_from(body, DUE_HEAD_LENGTH)
     options_at = _FIELDS + topic + tags + ordering
     keys_at, keys_end = options_at + options, options_at + options + keys
     words, limits = [body[keys_at:keys_end]] if keys else [], body[options_at:keys_at]
-    for key in reserved:
-        words.append(key.encode())
+    if reserved:
+        words += reserved
         flags |= COUNTED
     if expire_after is not None and not flags & EXPIRES:
         limits = (limits or b",") + b"%d" % expire_after
         flags |= EXPIRES | BY_POLICY
-    told, asked = b" ".join(words), body[:DUE_DIGITS]
-    due = b"%013d" % (int(asked) + spread)
-    moved = bool(spread) and not flags & RELATIVE
+    told = b" ".join(words)
     lengths = _LENGTHS.pack(flags, topic, tags, ordering, len(limits), len(told), high, low, size)
-    head = due + (SPREAD if moved else UNMARKED) + lengths + body[_FIELDS:options_at]
-    return head + limits + told + body[keys_end:] + (asked if moved else b"")
+    return b"".join((body[:DUE_HEAD_LENGTH], lengths, body[_FIELDS:options_at], limits, told, body[keys_end:]))
 
 
 def _own_options(options: bytes) -> bytes:

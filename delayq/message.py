@@ -146,7 +146,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             _check_int("maxAttempts", self.max_attempts, 1, limits.max_attempts)
         if self.expire_after is not None:
             _check_int("expireAfter", self.expire_after, 1, limits.horizon)
-        if self.window is not None:
+        if (window := self.window) is not None and (
+            type(window) is not int
+            or self.expect_date is None
+            or not 0 < window <= MAX_WINDOW
+            or self.expect_date + window > min(now + limits.horizon, MAX_DUE)
+        ):
             self._check_window(limits, now)
 
     def _check_due(self, limits: Limits, now: int) -> None:

@@ -10,7 +10,13 @@ from typing import Any, Final
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, progress
-from benchmarks.measures import controls_audit, controls_holding, controls_reading, controls_search
+from benchmarks.measures import (
+    controls_audit,
+    controls_holding,
+    controls_reading,
+    controls_scheduling,
+    controls_search,
+)
 from benchmarks.results import NOTES, Figure
 
 __all__ = ["PARTS", "run"]
@@ -21,6 +27,7 @@ PARTS: Final[Mapping[str, Callable[[Scale], tuple[list[Figure], dict[str, Any]]]
     "reading": controls_reading.run,
     "audit": controls_audit.run,
     "search": controls_search.run,
+    "scheduling": controls_scheduling.run,
 }
 
 

@@ -47,8 +47,8 @@ ONE: Final = "one schedule script beside a minimal HSET + ZADD script, server CP
 _JEMALLOC: Final = f"{ONE}, with jemalloc"
 _MOST_TIMES: Final = 2.5
 _MINIMAL: Final = """#!lua
-redis.call('HSET', KEYS[3], ARGV[6], ARGV[7])
-redis.call('ZADD', KEYS[2], ARGV[8], ARGV[6])
+redis.call('HSET', KEYS[3], ARGV[7], ARGV[8])
+redis.call('ZADD', KEYS[2], ARGV[9], ARGV[7])
 return {}"""
 ONE_BY_ONE = "Client.schedule beside a bare EVALSHA, client CPU"
 #: How many calls are measured at a time, and how often in a run.

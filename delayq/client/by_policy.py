@@ -6,12 +6,12 @@ has later policies, go out again by these, and who schedules need not know the p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from delayq.clock import Clock, SystemClock
-from delayq.codec import with_policy
+from delayq.codec import tags_of, topic_of, with_policy
 from delayq.message import tag_key, topic_key
 from delayq.policies import NO_POLICIES, Policies, Policy
 from delayq.store.keys import spread
@@ -80,24 +80,20 @@ def level_of(policy: Policy) -> Level | None:
     return policy.min_replicas or 0, policy.fsync == "always"
 
 
-def fitted(
-    policy: Policy, topic: str, tags: str, id: str, body: bytes, window: int | None
-) -> tuple[bytes, int, int | None]:
-    """What is sent of an encoded message, by how many ms its due is later, and its window; its own `window` comes first."""
-    later = 0
-    if window is None and policy.window:
-        window = policy.window
-        later = spread(id, window)
-    return with_policy(body, _keys(policy, topic, tags), policy.expire_after, later), later, window
-
-
 def indexes_topic(policy: Policy) -> bool:
     """Whether messages that it covers are indexed by their topic."""
     return policy.pending is not None or "topic" in policy.index
 
 
-def _keys(policy: Policy, topic: str, tags: str) -> Iterator[str]:
+def fitted(policy: Policy, id: str, body: bytes, window: int | None) -> tuple[bytes, int, int | None]:
+    """What is sent of an encoded message, by how many ms its due is later, and its window; its own `window` comes first."""
+    later = 0
+    if window is None and policy.window:
+        window = policy.window
+        later = spread(id, window)
+    keys: list[bytes] = []
     if indexes_topic(policy):
-        yield topic_key(topic)
-    if tags and "tags" in policy.index:
-        yield tag_key(topic, tags)
+        keys.append(topic_key(topic_of(body).decode()).encode())
+    if "tags" in policy.index and (tags := tags_of(body)):
+        keys.append(tag_key(topic_of(body).decode(), tags.decode()).encode())
+    return with_policy(body, keys, policy.expire_after, later), later, window

@@ -13,9 +13,10 @@ import msgspec
 
 from delayq.client.by_policy import Level, fitted, level_of
 from delayq.client.plan import CHUNK, Context, Plan, every_queue, find_places
-from delayq.codec import DUE_HEAD_LENGTH, due_head, encode, topic_and_tags
+from delayq.codec import due_head, encode, topic_of
 from delayq.errors import Conflict, DelayqError, InvalidMessage, PastDue, StoreError, TooManyPending
 from delayq.message import Limits, Message, State, level_delay, topic_key
+from delayq.policies import Policy
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import MOVED, Answers, Command, Kept, Retention
@@ -58,8 +59,8 @@ Outcome = Scheduled | DelayqError
 class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A message, checked and encoded (behind `due_head`): what a script takes of it, whichever queue it goes to.
 
-    `id` is whole; it is None where the message brings neither id nor ordering key, so that any queue will do. Then `when` is
-    not yet spread over the `window`.
+    `id` is whole; it is None where the message brings neither id nor ordering key, so that any queue will do. With a `window`
+    `when` is then not yet spread, and stands not yet before the `body`.
     """
 
     kind: str
@@ -68,27 +69,24 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     when: int  # ms
     window: int | None = None
 
-    def spread_by(self, id: str) -> tuple[int, bytes]:
-        """The time and the body for an id that was made just now."""
-        assert self.window is not None
-        when = self.when + spread(id, self.window)
-        return when, due_head(when) + self.body[DUE_HEAD_LENGTH:]
+
+#: Where a message stands in the call, when it is due or after how long (ms), over which window (ms) that is spread.
+_Place = tuple[int, int, int | None]
 
 
 class Ready(NamedTuple):
     """Up to CHUNK messages of one queue, checked and encoded (behind `due_head`), with ids of the caller's and dates.
 
-    `places` are where they stand in the call, with their dues (ms), which have been spread over their own `window`.
+    `places` are where they stand in the call, with their dues (ms) and the windows (ms) over which those were spread.
     """
 
     queue: int
     ids: list[str]
     bodies: list[bytes]
-    places: list[tuple[int, int]]
-    window: int | None = None
+    places: list[_Place]
 
 
-class _Left(NamedTuple):
+class _Left(msgspec.Struct, frozen=True, gc=False):
     """A message as it was encoded, which is yet to be scheduled: in this queue, or in the next layout if that was closed."""
 
     queue: int
@@ -107,7 +105,7 @@ _Outcomes = list[Any] | dict[int, Any]
 class _Batch:
     """Messages of one queue, for one script, which follow the policies of a version."""
 
-    __slots__ = ("bodies", "given", "ids", "kinds", "made", "places", "queue", "size", "version", "windows")
+    __slots__ = ("bodies", "given", "ids", "kinds", "made", "places", "queue", "size", "version")
 
     def __init__(self, queue: int, version: str, suffix: str = "") -> None:
         self.queue = queue
@@ -115,23 +113,21 @@ class _Batch:
         self.kinds: list[str] = []
         self.ids: list[str] = []
         self.bodies: list[bytes] = []
-        self.places: list[tuple[int, int]] = []  # index in the call, ms
+        self.places: list[_Place] = []
         self.size = 0
         self.made: Iterator[str] = ids_ending(suffix) if suffix else iter(())
-        self.given: dict[int, tuple[bytes, int]] = {}  # as it was encoded, where a policy has changed that
-        self.windows: dict[int, int] = {}  # their own; these and those above by their place in the batch
+        self.given: dict[
+            int, _Left
+        ] = {}  # as it was encoded, where a policy has changed that; by the place in the batch
 
-    def add(self, one: _Left, body: bytes, when: int) -> None:
-        """A message, with what is sent of it and when it is due then."""
-        at = len(self.places)
+    def add(self, one: _Left, body: bytes, when: int, window: int | None) -> None:
+        """A message, with what is sent of it, when it is due then and over which window that is spread."""
         if body is not one.body:
-            self.given[at] = one.body, one.when
-        if one.window is not None:
-            self.windows[at] = one.window
+            self.given[len(self.places)] = one
         self.kinds.append(one.kind)
         self.ids.append(one.id)
         self.bodies.append(body)
-        self.places.append((one.place, when))
+        self.places.append((one.place, when, window))
         self.size += len(body)
 
     @property
@@ -140,9 +136,9 @@ class _Batch:
 
     def left(self, at: int) -> _Left:
         """One of them as it was encoded."""
-        index, when = self.places[at]
-        body, when = self.given.get(at, (self.bodies[at], when))
-        return _Left(self.queue, self.kinds[at], self.ids[at], body, index, when, self.windows.get(at))
+        if (given := self.given.get(at)) is not None:
+            return given
+        return _Left(self.queue, self.kinds[at], self.ids[at], self.bodies[at], *self.places[at])
 
     def command(self, retention: Retention) -> Command[Answers]:
         return commands.schedule(
@@ -161,7 +157,6 @@ class _Call:
     def __init__(self, context: Context, outcomes: _Outcomes) -> None:
         self.context = context
         self.outcomes = outcomes
-        self.windows: dict[int, int] = {}  # over which dues are spread, by places in the call
         self.uncounted: list[_Left] = []  # of topics that may have only so many messages: they are counted first
         self.told = ""  # the latest version that a queue had
         self.level: Level | None = None  # of the messages that are sent now
@@ -174,31 +169,35 @@ class _Call:
         self.version = book.version  # first: what is read behind it is as new, or newer
         self.policies = book.known
         self.any_policy = bool(self.policies.policies)
+        self._covered: dict[bytes, Policy | None] = {}  # topics
 
-    def fit(self, one: _Left) -> tuple[bytes, int] | None:
-        """What is sent of a message, and when it is due; None if it is not sent, now or at all."""
-        topic, tags = topic_and_tags(one.body)
-        policy = self.policies.policy(topic)
-        window, body, when = one.window, one.body, one.when
+    def policy(self, body: bytes) -> Policy | None:
+        """The policy of an encoded message."""
+        topic = topic_of(body)
+        try:
+            return self._covered[topic]
+        except KeyError:
+            found = self._covered[topic] = self.policies.policy(topic.decode())
+            return found
+
+    def fit(self, one: _Left, policy: Policy | None) -> tuple[bytes, int, int | None] | None:
+        """What is sent of a message, when it is due, and its window; None if it is not sent, now or at all."""
         if (level := None if policy is None else level_of(policy)) != self.level:
             self.apart.setdefault(level, []).append(one)
             return None
-        if policy is not None:
-            if policy.pending is not None:
-                room = self.context.policies.room(topic, policy.pending)
-                if room is None:
-                    self.uncounted.append(one)
-                    return None
-                if not room:
-                    self.outcomes[one.place] = TooManyPending(one.id, topic, policy.pending)
-                    return None
-            body, later, window = fitted(policy, topic, tags, one.id, body, window)
-            when += later
-        if window is not None:
-            self.windows[one.place] = window
-        elif one.place in self.windows:
-            del self.windows[one.place]
-        return body, when
+        if policy is None:
+            return one.body, one.when, one.window
+        if policy.pending is not None:
+            topic = topic_of(one.body).decode()
+            room = self.context.policies.room(topic, policy.pending)
+            if room is None:
+                self.uncounted.append(one)
+                return None
+            if not room:
+                self.outcomes[one.place] = TooManyPending(one.id, topic, policy.pending)
+                return None
+        body, later, window = fitted(policy, one.id, one.body, one.window)
+        return body, one.when + later, window
 
 
 def encode_all(
@@ -223,9 +222,13 @@ def encode_all(
             elif message.ordering_key:
                 id = whole_id(None, message.ordering_key)
             window = message.window
-            if window is not None and id is not None:
+            if window is None:
+                yield Encoded(kind, id, encode(message, limits, due_head(when)), when)
+            elif id is None:
+                yield Encoded(kind, None, encode(message, limits), when, window)
+            else:
                 when += spread(id, window)
-            yield Encoded(kind, id, encode(message, limits, due_head(when)), when, window)
+                yield Encoded(kind, id, encode(message, limits, due_head(when)), when, window)
         except InvalidMessage as error:
             yield error
 
@@ -241,9 +244,6 @@ def schedule_encoded(context: Context, given: Iterable[Encoded | InvalidMessage]
     answers = yield _commands(_by_queue(call, given, outcomes), batches, context.retention)
     moved, again = _place(call, batches, answers)
     yield from _schedule_left(call, moved, again)
-    for index, window in call.windows.items():
-        if isinstance(outcome := outcomes[index], Scheduled):
-            outcomes[index] = msgspec.structs.replace(outcome, window=window)
     return outcomes
 
 
@@ -271,7 +271,7 @@ def _schedule_left(call: _Call, moved: list[_Left], again: list[_Left]) -> Plan[
             if isinstance(place, StoreError):
                 outcomes[one.place] = place.about(one.id)
             else:
-                again.append(one._replace(queue=place))
+                again.append(msgspec.structs.replace(one, queue=place))
         try:
             yield from _learn(call)
         except StoreError as error:
@@ -295,7 +295,7 @@ def _place_of(one: _Left) -> int:
 def _learn(call: _Call) -> Plan[None]:
     """Go by later policies, if a queue has such, and count the topics that may have only so many messages; raises StoreError."""
     book, context = call.context.policies, call.context
-    topics = {topic_and_tags(one.body)[0] for one in call.uncounted}
+    topics = {topic_of(one.body).decode() for one in call.uncounted}
     if call.told > book.version or topics:  # who only refuses would never hear from a queue that it may have more
         (read,) = all_good((yield [commands.policies()]))
         book.take(read, call.told)
@@ -330,31 +330,30 @@ def _by_queue(call: _Call, given: Iterable[Encoded | InvalidMessage], outcomes: 
             outcomes.append(one)
             continue
         outcomes.append(None)
-        id, body, when = one.id, one.body, one.when
+        id, body, when, window = one.id, one.body, one.when, one.window
         if id is None:
             if shared is None:
                 suffix = Layout.random_suffix()
                 shared = _Batch(place_new(suffix), version, suffix)
             batch = shared
             id = next(batch.made)
-            if one.window is not None:
-                when, body = one.spread_by(id)
+            if window is not None:
+                when += spread(id, window)
+                body = due_head(when) + body
         else:
             queue = place(id) if one.kind.isupper() else place_new(id)
             found = by_queue.get(queue)
             batch = found if found is not None else by_queue.setdefault(queue, _Batch(queue, version))
-        if any_policy:
-            left = _Left(batch.queue, one.kind, id, body, index, when, one.window)
-            if (fit := call.fit(left)) is None:
+        if any_policy and (policy := call.policy(body)) is not None:
+            left = _Left(batch.queue, one.kind, id, body, index, when, window)
+            if (fit := call.fit(left, policy)) is None:
                 continue
             batch.add(left, *fit)
         else:
-            if one.window is not None:
-                call.windows[index] = batch.windows[len(batch.places)] = one.window
             batch.kinds.append(one.kind)  # what `add` does, without a call for each message
             batch.ids.append(id)
             batch.bodies.append(body)
-            batch.places.append((index, when))
+            batch.places.append((index, when, window))
             batch.size += len(body)
         if len(batch.places) == CHUNK or batch.size >= CHUNK_BYTES:
             if batch is shared:
@@ -372,15 +371,13 @@ def _ready_batches(call: _Call, given: Iterable[Ready], kind: str) -> Iterator[_
         batch = _Batch(ready.queue, call.version)
         if call.any_policy:
             rows = zip(ready.ids, ready.bodies, ready.places, strict=True)
-            for id, body, (place, when) in rows:
-                left = _Left(ready.queue, kind, id, body, place, when, ready.window)
-                if (fit := call.fit(left)) is not None:
+            for id, body, place in rows:
+                left = _Left(ready.queue, kind, id, body, *place)
+                if (fit := call.fit(left, call.policy(body))) is not None:
                     batch.add(left, *fit)
         else:
             batch.kinds = [kind] * len(ready.ids)
             batch.ids, batch.bodies, batch.places = ready.ids, ready.bodies, ready.places
-            if ready.window is not None:
-                batch.windows = dict.fromkeys(range(len(ready.ids)), ready.window)
         if batch.places:
             yield batch
 
@@ -390,7 +387,7 @@ def _regroup(call: _Call, left: list[_Left]) -> list[_Batch]:
     batches: list[_Batch] = []
     by_queue: dict[int, _Batch] = {}
     for one in left:
-        if (fit := call.fit(one)) is None:
+        if (fit := call.fit(one, call.policy(one.body))) is None:
             continue
         batch = by_queue.get(one.queue)
         if batch is None or batch.full:
@@ -413,7 +410,7 @@ def _place(
     for batch, answer in zip(batches, answers, strict=True):
         queue = batch.queue
         if isinstance(answer, StoreError):
-            for id, (index, _) in zip(batch.ids, batch.places, strict=True):
+            for id, (index, _, _) in zip(batch.ids, batch.places, strict=True):
                 outcomes[index] = answer.about(id)
             continue
         if answer.policies:
@@ -422,26 +419,26 @@ def _place(
             continue
         if not others_only:
             now = answer.now
-            for kind, id, (index, when) in zip(batch.kinds, batch.ids, batch.places, strict=True):
-                absolute = kind in "aApP"
-                outcomes[index] = Scheduled(id, queue, (when if when > now else now) if absolute else now + when)
+            for kind, id, (index, when, window) in zip(batch.kinds, batch.ids, batch.places, strict=True):
+                due = (when if when > now else now) if kind in "aApP" else now + when
+                outcomes[index] = Scheduled(id, queue, due, window=window)
         for position, (status, due) in answer.others.items():
-            (index, _), id = batch.places[position], batch.ids[position]
+            (index, _, window), id = batch.places[position], batch.ids[position]
             if status == MOVED:
                 moved.append(batch.left(position))
             else:
-                outcomes[index] = _outcome(id, queue, status, due)
+                outcomes[index] = _outcome(id, queue, status, due, window)
     return moved, again
 
 
-def _outcome(id: str, queue: int, status: str, due: int | None) -> Outcome:
+def _outcome(id: str, queue: int, status: str, due: int | None, window: int | None) -> Outcome:
     """What became of a message that was not scheduled just so."""
     if status == "live":
-        return Scheduled(id, queue, due, created=False)
+        return Scheduled(id, queue, due, created=False, window=window)
     if status == State.DEAD:
-        return Scheduled(id, queue, due, State.DEAD, created=False)
+        return Scheduled(id, queue, due, State.DEAD, created=False, window=window)
     if status == State.DELIVERED:
-        return Scheduled(id, queue, None, State.DELIVERED, created=False)
+        return Scheduled(id, queue, None, State.DELIVERED, created=False, window=window)
     if status == "invalid":
         return InvalidMessage("delayTime", "the due lies too far ahead")
     if status == "past":

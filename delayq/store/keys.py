@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import binascii
 import os
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -117,8 +117,8 @@ _ORDERED: Final = bytes.maketrans(
 _uuid7 = uuid_utils.uuid7
 _b64 = binascii.b2a_base64
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
-_SUFFIX = re.compile(r"\.[0-9a-f]{4}")
 _crc16 = binascii.crc_hqx
+_FIRST_8 = Struct(">Q").unpack_from
 
 
 def new_id() -> str:
@@ -138,8 +138,10 @@ def spread(id: str, window: int) -> int:
 
     A suffix that chooses the queue is no part of it: an ordering key, or another layout, changes no due.
     """
-    own = id[:-5] if Layout.has_suffix(id) else id
-    return int.from_bytes(blake2b(own.encode()).digest()[:8]) % window
+    own = id[:-5] if id[-5:-4] == "." and Layout.has_suffix(id) else id
+    (first,) = _FIRST_8(blake2b(own.encode()).digest())
+    place: int = first % window
+    return place
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -162,7 +164,7 @@ class Layout(msgspec.Struct, frozen=True):
     @staticmethod
     def has_suffix(id: str) -> bool:
         """Whether the id says its CRC itself, as one with an ordering key does."""
-        return id[-5:-4] == "." and _SUFFIX.fullmatch(id, len(id) - 5) is not None
+        return id[-5:-4] == "." and not id[-4:].strip("0123456789abcdef")
 
     @staticmethod
     def keyed_id(id: str, ordering_key: str) -> str:

@@ -57,7 +57,7 @@ def both_ways(batch: pa.RecordBatch, options: WriteOptions) -> tuple[dict[int, t
     short = {
         place: (ready.queue, id, body, due)
         for ready in plain.batches
-        for id, body, (place, due) in zip(ready.ids, ready.bodies, ready.places, strict=True)
+        for id, body, (place, due, _) in zip(ready.ids, ready.bodies, ready.places, strict=True)
     }
     assert len(short) == plain.rows
     return short, set(plain.others)
@@ -135,4 +135,4 @@ def test_a_script_takes_so_many_of_one_queue() -> None:
     assert all(len(call.ids) <= CHUNK for call in calls) and len(calls) < 16
     assert [call.queue for call in calls[:4]] == [7, 8, 9, 10]
     assert all(Layout(4, 7).queue_of(id) == call.queue for call in calls for id in call.ids)
-    assert sorted(place for call in calls for place, _ in call.places) == list(range(5_000))
+    assert sorted(place for call in calls for place, *_ in call.places) == list(range(5_000))

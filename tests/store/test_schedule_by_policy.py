@@ -14,7 +14,7 @@ from tests.support.queues import Queue, Row, row
 V1, V2, V3 = (f"000000000{number}.0000000000" for number in (1, 2, 3))
 
 
-def by_policy(one: Row, *, expire_after: int | None = None, spread: int = 0, keys: tuple[str, ...] = ()) -> Row:
+def by_policy(one: Row, *, expire_after: int | None = None, spread: int = 0, keys: tuple[bytes, ...] = ()) -> Row:
     """The row as one sends it who follows such a policy."""
     body = with_policy(one.spec[1:].encode().rjust(13, b"0") + b"0" + one.content, keys, expire_after, spread)
     return replace(one, content=body)  # with its head
@@ -43,7 +43,7 @@ def test_who_follows_older_policies_than_the_queue_has_is_told_and_nothing_is_do
 def test_a_policy_that_comes_changes_or_goes_makes_no_conflict_of_a_repeat(q: Queue, given: bool, at: int) -> None:
     call = row("a", at=at, keys=("k",), given=given, max_attempts=3)
     ways = [
-        by_policy(call, spread=100, expire_after=60_000, keys=("delayq:topic:orders",)),
+        by_policy(call, spread=100, expire_after=60_000, keys=(b"delayq:topic:orders",)),
         by_policy(call),
         by_policy(call, spread=700, expire_after=5),
         by_policy(call, expire_after=70_000),

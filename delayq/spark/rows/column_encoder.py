@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import tzinfo
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -183,4 +184,4 @@ def _by_queue(
         for queue, first, end in spans:
             if (start := first + step) < end:
                 some = [column.slice(start, min(CHUNK, end - start)).to_pylist() for column in sorted_columns]
-                yield Ready(queue, some[0], some[1], list(zip(some[2], some[3], strict=True)), window)
+                yield Ready(queue, some[0], some[1], list(zip(some[2], some[3], repeat(window))))
