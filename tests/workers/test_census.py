@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from delayq import Client, Filter, Message
 from delayq.errors import StoreFull
 from delayq.store import commands
 from delayq.store.commands import REST, Census, Slice, Tally
 from delayq.store.keys import queue_keys
-from delayq.testing import ManualClock
+from delayq.testing import ManualClock, MemoryTarget
+from tests.support.nodes import RunningNode, settings_for
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
 from tests.workers.conftest import Worlds
 from workers.queue import census
 from workers.queue.census import EVERY, PAUSE, CensusTaker, Pace
@@ -38,6 +42,16 @@ def test_an_owner_counts_its_queue_and_keeps_what_it_has_counted(worlds: Worlds)
         hand.tick()
         other.tick()
     assert world.store.run(commands.census(world.keys)) == found
+
+
+def test_a_worker_takes_the_census_of_its_queues(valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census, "EVERY", 10)
+    settings = settings_for(valkey.url, MemoryTarget())
+    with Client(settings=settings) as client:
+        client.schedule_many([Message(topic=f"t{number % 2}", delay_time=60_000) for number in range(40)])
+        assert client.count(Filter(topic="t0")).messages is None
+        with RunningNode(settings):
+            eventually(lambda: client.count(Filter(topic="t0")).messages == 20, "it is counted", 30)
 
 
 def taker(clock: ManualClock) -> CensusTaker:

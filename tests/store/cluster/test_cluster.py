@@ -10,10 +10,11 @@ import json
 
 import pytest
 
-from delayq import AsyncClient, Client, ConfigError, Message, NotDurable, Settings, StoreUnavailable
+from delayq import AsyncClient, Client, ConfigError, Filter, Message, NotDurable, Settings, StoreUnavailable
 from delayq.cli.commands.tail import tail
 from delayq.cli.options import BadUse
 from delayq.client.audit import By, entry_of
+from delayq.client.counting import Counted
 from delayq.client.operations import Cancelled, Scheduled
 from delayq.clock import SystemClock
 from delayq.codec import encode
@@ -76,6 +77,20 @@ def test_messages_live_on_every_primary_and_are_found_by_id_and_by_key(
     assert {one.result for one in client.cancel_by_key("k3")} == {"cancelled"}
     assert len(client.find("all")) == 300 - len(range(3, 300, 7))
     assert client.reschedule("m0", delay_time=2 * HOUR).result == "scheduled"
+
+
+def test_messages_on_every_primary_are_searched_and_counted(cluster: ClusterUnderTest, client: Client) -> None:
+    dues = [SystemClock().now() + HOUR + number for number in range(40)]
+    client.schedule_many([Message(topic="t", id=f"m-{due}", expect_date=due) for due in dues])
+    found: list[str] = []
+    page = client.search(limit=7)
+    while page.next_token is not None:
+        found += [one.id for one in page.messages]
+        page = client.search(limit=7, token=page.next_token)
+    found += [one.id for one in page.messages]
+    assert found == [f"m-{due}" for due in dues]
+    assert client.count(Filter(due_from=dues[10])) == Counted(30, exact=True)
+    assert client.forecast(dues[0], dues[0] + 2_000, 1_000).messages == [40, 0]
 
 
 def test_one_script_call_of_each_primary_is_under_way_before_the_first_reply_is_read(store: Runner) -> None:
