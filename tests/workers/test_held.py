@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from delayq.routes import Route
+from delayq.store import commands
 from delayq.targets import OK, Result
-from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, STREAMS, OneQueue
+from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, START, STREAMS, OneQueue
 from workers.queue.held import READ_EVERY
+from workers.queue.parking import RAMP_FROM
 
 Worlds = Callable[..., OneQueue]
 DOWN = Result.unavailable("down")
@@ -192,6 +194,70 @@ def test_what_goes_to_the_stream_of_something_held_waits_behind_it_if_it_has_a_k
     world.pause()
     hand.run(3_000)
     assert world.stream("all") == ["2", "1", "3", "4", "5", "6", "7", "8"]
+
+
+def test_what_comes_back_for_a_stream_keeps_no_other_topic_waiting(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("s.p")
+    for n in range(500):
+        world.add(f"{n:03}", topic="s.p", at=n)
+    hand.run(500)
+    world.pause()
+    world.add("other", topic="s.t", at=500)
+    for _ in range(5):
+        hand.tick()
+    assert world.stream("s.t") == ["other"]
+    assert world.aside()["h:s.p"] > 300
+
+
+def test_what_came_back_for_a_stream_unheard_is_appended_all_the_same(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("s.p")
+    for n in range(RAMP_FROM + 1):
+        world.add(f"{n:02}", topic="s.p", at=1, ordering_key="k")
+    hand.run(10)
+    world.pause()
+    hand.tick()
+    hand.tick()
+    assert (len(world.stream("s.p")), world.aside()) == (RAMP_FROM, {"h:s.p": 1})
+    name = hand.job._tenure.incarnation.name
+    world.store.run(commands.unpark(world.keys, name, "h:s.p", hand.job.parked.turn("h:s.p"), 1))
+    hand.job.wake(START)
+    hand.settle()
+    assert len(world.stream("s.p")) == RAMP_FROM + 1
+
+
+def test_probes_find_their_way_past_what_is_paused(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    for n in range(40):
+        world.add(f"{n}", topic="g.p", at=1)
+    world.add("x", at=2)
+    hand.run(10)
+    hand.run(500, lambda _: DOWN)
+    assert world.aside() == {"t:general": 41}
+    world.pause("g.p")
+    assert hand.run(5_000, lambda _: OK) == ["x"]
+
+
+def test_a_pause_that_was_read_in_a_tick_that_failed_counts_in_the_next(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.add("1", topic="s.p", at=0)
+    hand.settle()
+    world.pause("s.p")
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(hand.job.in_flight, "observe_policies", lambda _: 1 / 0)
+        hand.tick()
+    assert hand.job.version == ""
+    hand.job.failed()
+    world.add("2", topic="s.p", at=1)
+    hand.run(1_000)
+    assert (world.stream("s.p"), world.aside()) == (["1"], {"h:s.p": 1})
 
 
 def test_a_pause_over_everything_and_topics_without_a_route(worlds: Worlds) -> None:

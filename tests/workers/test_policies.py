@@ -124,6 +124,17 @@ def test_a_pause_ends_when_its_time_has_passed_unless_it_is_another_one_by_then(
     assert (node.book.current.paused, read(node.store).paused) == ((), ())
 
 
+def test_a_pause_that_cannot_be_ended_stays_and_the_node_goes_on(node: Watched) -> None:
+    put(node.store, PAUSE)
+    node.glance()
+    away = Store("redis://127.0.0.1:1/0", timeout=0.1)
+    PolicyWatch(away, node.book, node.history, node._changed).tick(None, 9_000)
+    assert node.book.current.paused == ("other.*",)
+    away.close()
+    node.watch.tick(None, 9_000)
+    assert node.book.current.paused == ()
+
+
 def test_policies_that_fell_behind_a_queue_are_raised_above_it_and_say_so(node: Watched) -> None:
     node.glance()
     node.book.tell("0000000009.0000000003")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from delayq.errors import StoreError
 from delayq.policies import MAKER, Policies, number_of
 from delayq.store import commands
 from delayq.store.commands import Change, Glance
@@ -31,7 +32,16 @@ class PolicyWatch:
         self._changed = changed
 
     def tick(self, glance: Glance | None, now: int) -> None:
-        """Read them if a `glance` or a queue tells another version; `now` is Redis's time. Raises StoreError."""
+        """Read them if a `glance` or a queue tells another version; `now` is Redis's time.
+
+        Where their server cannot be reached, or takes no changes, they stay as they are: the node has other things to do.
+        """
+        try:
+            self._tick(glance, now)
+        except StoreError as error:
+            log.warning("redis_trouble", error=str(error))
+
+    def _tick(self, glance: Glance | None, now: int) -> None:
         current = self._book.current
         ahead, self._book.ahead = self._book.ahead, ""
         ended = [

@@ -9,7 +9,7 @@ Of streams in the same Redis no lanes are known: there all that has an ordering 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -132,12 +132,13 @@ class HeldSets:
         """The stream in this Redis for which a set holds messages."""
         return self._sets[name].stream
 
-    def streams(self) -> dict[str, Head]:
-        """The streams in this Redis for which something is held, each with the first place of it."""
+    def streams(self, names: Iterable[str]) -> dict[str, Head]:
+        """The streams in this Redis for which something is held under these names, each with the first place of it."""
         found: dict[str, Head] = {}
-        for name, one in self._sets.items():
-            if one.stream is not None and (head := self._parked.head(name)) is not None:
-                found[one.stream] = min(found.get(one.stream, head), head)
+        for name in names:
+            stream, head = self._sets[name].stream, self._parked.head(name)
+            if stream is not None and head is not None:
+                found[stream] = min(found.get(stream, head), head)
         return found
 
     # -- reading the lanes -------------------------------------------------------------------------------------------
@@ -164,12 +165,6 @@ class HeldSets:
         one.upto = page.after
         if page.after is None:
             one.lanes, one.reading, one.known, one.read_at = one.reading, None, True, now
-
-    def read_again(self, name: str) -> None:
-        """What was in the set has changed meanwhile: begin anew."""
-        one = self._sets.get(name)
-        if one is not None and one.reading is not None:
-            one.reading, one.upto = {}, None
 
 
 def _stretch(lanes: _Lanes, lane: str, place: Head) -> None:

@@ -392,6 +392,7 @@ class InFlight:
         """Redis says what a parked set is like now."""
         if (due := self._parked.observe(name, answer)) is not None:
             self.rewind(due)
+            self._offset.unread = True  # it stands there by now, also where the offset has not come to yet
         if answer.head is None:
             self.held.forget(name)
         for message, _ in self._settlement.to_park(name):  # it does not know of these yet

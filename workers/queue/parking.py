@@ -100,12 +100,14 @@ class Parking:
     def _call_back_held(self, policies: Policies, wanted: dict[_Name, tuple[int, float]]) -> None:
         """What is not paused any more comes back, for its target as much as that has room for."""
         self.to_streams = self.returning = False
-        for name in list(self._held):
-            if not self._parked.turn(name) or policies.pause(name[2:]) is not None:
+        going = [name for name in self._held if policies.pause(name[2:]) is None]
+        paused = self._held.streams(set(self._held).difference(going)) if going else {}
+        for name in going:
+            head, stream = self._parked.head(name), self._held.stream(name)
+            if head is None or not self._parked.turn(name):
                 continue
-            stream = self._held.stream(name)
-            if stream is not None and self._waits_for(name, stream, policies):
-                continue
+            if stream is not None and paused.get(stream, head) < head:
+                continue  # something that is paused may have to be in front of it in its stream
             route = self._tenure.routes.find(name[2:])
             share = self._shares.get(of_route(route.name)) if route is not None else None
             ramp = self._ramp.get(name, RAMP_FROM)
@@ -114,17 +116,11 @@ class Parking:
                 continue
             self.returning = not self._in_flight.waiting
             if self._in_flight.unread or len(wanted) == AT_ONCE:
-                continue  # what came back and was not pulled yet takes room too
+                return  # what came back and was not pulled yet takes room too
             self.to_streams = self.to_streams or stream is not None
             wanted[name] = limit, 0.0
             self._ramp[name] = min(RAMP_TO, 2 * ramp)
             self._held.to_end(name)
-
-    def _waits_for(self, name: _Name, stream: str, policies: Policies) -> bool:
-        """Whether something is paused that may have to be in front of this set in its stream."""
-        head = self._parked.head(name)
-        others = (one for one in self._held if self._held.stream(one) == stream and policies.pause(one[2:]) is not None)
-        return head is not None and any((self._parked.head(one) or head) < head for one in others)
 
     def read_lanes(self) -> list[tuple[_Name, Command[LanesPage]]]:
         """A page of the lanes of a held set, if any is to be read: behind a look at it, which tells what has left it."""

@@ -237,9 +237,9 @@ class PullJob:
             self.in_flight.send_waiting(min(self.now(), self._clock.now()))
         policies = self._tenure.book.current
         if policies is not self._policies:
-            self._policies = policies
             self.in_flight.observe_policies(policies)
             self._topics.observe_policies(policies)
+            self._policies = policies  # last: from now on its node says that it acts on them
         now: Now = self._test_now() if self._test_now is not None else ""
         self._round = asked = _Round(self.in_flight.steps(now), [], [], [], {}, [])
         if not ending:

@@ -85,8 +85,8 @@ def sort(
         return Bury("expired")
     if route.name not in targets:  # so its topic is a stream in the same Redis
         if message.record.keyed and held:
-            head = held.streams().get(route.stream_of(message.topic))
-            if head is not None and message.place > head:
+            head = held.streams(held).get(route.stream_of(message.topic))
+            if head is not None and message.place >= head:  # the head itself: it has left the set, and nobody was told
                 return Park(of_topic(message.topic))
         error = refused.get(message.topic)
         if error is None:

@@ -73,10 +73,9 @@ class Share:
         if self.waiting:
             return 0
         if self.broken:
-            # Probes that were permitted and have not been pulled yet stay permitted.
-            if permit := self.forwarder.circuit.permit():
-                self._probes = permit
-            return permit
+            # Probes that were permitted and have not been sent yet stay permitted: others may have come back than can be.
+            self._probes = self.forwarder.circuit.permit() or self._probes
+            return self._probes
         if 0 < self._crowd <= self.bytes or self.forwarder.stalled:
             return 0
         heavy = self.room_bytes // self._typical

@@ -61,7 +61,7 @@ class Topics:
     def bounds(self, held: HeldSets) -> list[Bound]:
         """What is not to be appended: what is paused; and from where on messages with an ordering key, as they follow some that
         are held."""
-        firsts = held.streams() if held and self.local else {}
+        firsts = held.streams(held) if held and self.local else {}
         if not firsts and not self._paused:
             return []
         bounds = []
