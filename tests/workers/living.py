@@ -34,6 +34,10 @@ __all__ = ["live"]
 BOUNDS = Bounds(window=60, window_bytes=40_000, look=12, max_attempts=4, backoff=Backoff(10, 200))
 TOPICS = {"g.t": "general", "g.p": "general", "o.t": "other"}
 PAUSES = ("g.p", "*.t", "o.*", "*")
+#: Some lives have topics of one stream here besides.
+ONE_STREAM = Route(name="one", match="s.*", stream="all")
+STREAM_TOPICS = {"s.t": "one", "s.p": "one", "s.q": "one"}
+STREAM_PAUSES = ("s.p", "s.*")
 KEYS = ("", "a", "b", "c/1")
 STEPS = 150
 AWAY = StoreUnavailable("Redis is away, or its reply was lost")
@@ -115,6 +119,7 @@ class Known:
     due: int
     born: int
     arrived: bool = False  # at its target, once at least
+    topic: str = ""
     fair: bool = True  # no Redis that went back in time has moved it
 
     @property
@@ -135,6 +140,7 @@ class Life:
 
     store: Store
     seed: int
+    streams: bool = False
     alive: dict[str, Known] = field(default_factory=dict)
     pulled_at: dict[int, int] = field(default_factory=dict)  # id of an InFlightMessage -> step
     keep: list[InFlightMessage] = field(default_factory=list)
@@ -143,13 +149,17 @@ class Life:
     promised: Policies = NO_POLICIES  # the last that somebody was told of
     promised_at: int = 0
     removed: dict[str, tuple[int, bool]] = field(default_factory=dict)  # by a cancel: when, and whether for certain
+    appended: int = 0  # to the stream here, when it was looked at last
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         random.seed(self.seed)  # jitter
-        self.world = OneQueue(self.store, (GENERAL, OTHER), BOUNDS)
+        table = (GENERAL, OTHER, ONE_STREAM) if self.streams else (GENERAL, OTHER)
+        self.topics = TOPICS | STREAM_TOPICS if self.streams else TOPICS
+        self.pauses = PAUSES + STREAM_PAUSES if self.streams else PAUSES
+        self.world = OneQueue(self.store, table, BOUNDS)
         self.faulty = FaultyStore(self.store, self.dice)
-        self.routes = BreakableRoutes((GENERAL, OTHER))
+        self.routes = BreakableRoutes(table)
         self.pulse = Pauses()
         self.world.routes = self.routes
         self.world.store = self.faulty  # type: ignore[assignment]  # it is what the owner uses
@@ -202,7 +212,7 @@ class Life:
         kind = dice.random()
         if kind < 0.7:
             for _ in range(dice.choice((1, 1, 3, 12))):
-                self.schedule(dice.choice(KEYS), dice.choice(list(TOPICS)), dice.choice((-200, 0, 5, 40, 300)))
+                self.schedule(dice.choice(KEYS), dice.choice(list(self.topics)), dice.choice((-200, 0, 5, 40, 300)))
         elif self.alive:
             one = self.alive[dice.choice(list(self.alive))]
             if kind < 0.85:
@@ -210,11 +220,11 @@ class Life:
                     del self.alive[one.id]
                     self.removed[one.id] = self.world.elapsed, answer == "cancelled"
             elif self.world.reschedule(one.id, now + 30)[0] == "scheduled":
-                self.alive[one.id] = Known(one.id, one.key, one.route, now + 30, self.step, one.arrived)
+                self.alive[one.id] = Known(one.id, one.key, one.route, now + 30, self.step, one.arrived, one.topic)
 
     def somebody_pauses_or_resumes(self) -> None:
         """He may die before the queue has it: then nobody was told that it is so."""
-        paused = self.dice.sample(PAUSES, self.dice.choice((0, 0, 1, 2)))
+        paused = self.dice.sample(self.pauses, self.dice.choice((0, 0, 1, 2)))
         if self.dice.random() < 0.7:
             self.world.pause(*paused, told=False)
             self.promised, self.promised_at = Policies(pauses={one: Pause(match=one) for one in paused}), self.step
@@ -231,7 +241,7 @@ class Life:
         id = f"m{self.step:03}-{self.dice.randrange(10**6):06}"
         due = max(self.world.now, self.world.now + after)
         self.world.add(id, topic, due - START, ordering_key=key, body="x" * self.dice.choice((5, 5, 3_000)))
-        self.alive[id] = Known(id, key, TOPICS[topic], due, self.step)
+        self.alive[id] = Known(id, key, self.topics[topic], due, self.step, topic=topic)
 
     def the_process_stands_still(self) -> None:
         self.pulse.pauses += 1
@@ -302,6 +312,7 @@ class Life:
                 self.check_pause(held)
                 self.check_cancel(held)
                 self.check_order(held)
+        self.check_stream()
         self.check_books()
         return pause
 
@@ -344,16 +355,39 @@ class Life:
 
     def check_order(self, held: InFlightMessage) -> None:
         sent = self.alive.get(held.id)
-        if sent is None or not sent.key or sent.arrived:
+        if sent is not None and sent.due == held.score:
+            self.check_elders(sent, self.pulled_at.get(id(held), self.step))
+
+    def check_elders(self, sent: Known, pulled: int) -> None:
+        """None of its key and target that was there when it was pulled is still to go."""
+        if not sent.key or sent.arrived:
             return
-        pulled = self.pulled_at.get(id(held), self.step)
         for other in self.alive.values():
             if (other.key, other.route) != (sent.key, sent.route) or other.arrived or other.place >= sent.place:
                 continue
-            if other.fair and other.born < pulled and sent.due == held.score:
+            if other.fair and other.born < pulled:
                 found = self.world.found([other.id])[other.id]
                 state = found.state if found is not None else "gone"
-                assert state in ("dead", "gone"), f"step {self.step}: {held.id} overtakes {other.id}, which is {state}"
+                assert state in ("dead", "gone"), f"step {self.step}: {sent.id} overtakes {other.id}, which is {state}"
+
+    def check_stream(self) -> None:
+        """What was appended to the stream here since the last look: nothing paused or cancelled, once, and in order."""
+        if not self.streams:
+            return
+        appended = self.world.stream("all")
+        for id in appended[self.appended :]:
+            self.arrived.append(id)
+            sent = self.alive.get(id)
+            if sent is None:
+                assert not self.removed.get(id, (0, False))[1], f"{id} is appended after it was cancelled for certain"
+                continue
+            assert self.world.now >= sent.due, f"{id} is appended early"
+            if sent.fair:
+                assert self.promised.pause(sent.topic) is None, f"{id} is appended, though it was paused before"
+                assert not sent.arrived, f"{id} is appended twice"
+                self.check_elders(sent, self.step + 1)
+            sent.arrived = True
+        self.appended = len(appended)
 
     def check_books(self) -> None:
         """What the owner counts and knows is what there is, in each share of the window, each lane, each parked set."""
@@ -417,8 +451,9 @@ class Life:
         return {id: (self.world.state_of(id), self.places().get(id)) for id in left[:5]}
 
 
-def live(url: str, seed: int) -> None:
-    """One life, with long lanes or short ones; raises AssertionError if a promise is broken.
+def live(url: str, seed: int, *, streams: bool = False) -> None:
+    """One life, with long lanes or short ones, and perhaps with topics that share a stream here; raises AssertionError if a
+    promise is broken.
 
     Its logs are kept from being written: the many tracebacks of ticks that fail take longer than all that the life does.
     """
@@ -428,7 +463,7 @@ def live(url: str, seed: int) -> None:
     store = Store(url)
     try:
         with capture_logs():
-            Life(store, seed).play()
+            Life(store, seed, streams).play()
     finally:
         store.close()
         ordering.MOST, ordering.LOW = lengths

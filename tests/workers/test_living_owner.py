@@ -33,6 +33,14 @@ def test_everything_ends_and_in_order_with_one_owner_that_lives_on(valkey: Serve
     live(valkey.url, seed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS // 2))
+def test_everything_ends_and_in_order_also_in_a_stream_here_that_topics_share(
+    valkey: ServerUnderTest, seed: int
+) -> None:
+    live(valkey.url, seed, streams=True)
+
+
 # -- rules taken out -----------------------------------------------------------------------------------------------------
 
 _reset = InFlight.reset

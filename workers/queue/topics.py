@@ -88,7 +88,7 @@ class Topics:
             self._list()
 
     def observe_policies(self, policies: Policies) -> None:
-        """Tell pulls to return the messages of what is paused."""
+        """Tell pulls to append nothing of what is paused."""
         self._policies = policies
         self._list()
 

@@ -95,8 +95,8 @@ if due_count > 0 then
     bounds[ARGV[i]] = { tonumber(ARGV[i + 1]) or math.huge, tonumber(ARGV[i + 2]) or math.huge, ARGV[i + 3] }
   end
 end
--- Whether a message may be appended where its topic is bounded: it had its share, or the message has an ordering key and
--- stands behind what is held.
+-- Whether a message may be appended where topics are bounded: its own had its share, or the message has an ordering key and
+-- stands behind what is held, or behind what was not appended just now.
 local within
 if bounds then
   -- Whether one ticket comes before another, by bytes: `<` would go by the language of the server.
@@ -109,18 +109,21 @@ if bounds then
     end
     return #one < #other
   end
-  within = function(bound, ticket, keyed, tried)
-    if bound[1] < 1 and not (tried and find(tried, '^%+0%d')) then -- it may go by somebody's hand
-      return false
-    end
-    if keyed and bound[2] < math.huge then
+  local stopped = {} -- what waits: behind it nothing of its ordering key goes to the same stream
+  within = function(bound, stream, ticket, key, tried)
+    local lane = key ~= '' and stream .. ' ' .. key
+    local forced = tried and find(tried, '^%+0%d') -- it may go by somebody's hand
+    local stays = lane and stopped[lane] or bound and bound[1] < 1 and not forced
+    if lane and bound and bound[2] < math.huge then
       local score = tonumber(due_of[ticket] or redis.call('ZSCORE', queue, ticket))
-      if score > bound[2] or score == bound[2] and not before(ticket, bound[3]) then
-        return false
-      end
+      stays = stays or score > bound[2] or score == bound[2] and not before(ticket, bound[3])
     end
-    bound[1] = bound[1] - 1
-    return true
+    if stays and lane then
+      stopped[lane] = true
+    elseif bound and not stays then
+      bound[1] = bound[1] - 1
+    end
+    return not stays
   end
 end
 local pcall, refused = redis.pcall, {}
@@ -192,7 +195,8 @@ for i = 1, due_count do
       full = true
       break
     end
-    if within and stream and bounds[topic] and not within(bounds[topic], entries[i], ordering_end > tags_end, attempts[at]) then
+    if within and stream and not within(bounds[topic], stream, entries[i], sub(record, tags_end + 1, ordering_end),
+        attempts[at]) then
       stream = false
     end
     local due
