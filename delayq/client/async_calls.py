@@ -288,7 +288,8 @@ class AsyncCalls:
 
     async def facts(self) -> Facts:
         """What `status` and `overview` go by."""
-        return await self._run(read_facts(self._setup.settings.replace(redis_url=self._setup.url)))
+        setup = self._setup
+        return await self._run(read_facts(setup.settings, setup.url, setup.routes))
 
     async def dead_groups(self) -> DeadGroups:
         """The newest dead letters, some 20,000, by topic and reason."""

@@ -287,7 +287,8 @@ class Client:
 
     def facts(self) -> Facts:
         """What `status` and `overview` go by."""
-        return self._run(read_facts(self._setup.settings.replace(redis_url=self._setup.url)))
+        setup = self._setup
+        return self._run(read_facts(setup.settings, setup.url, setup.routes))
 
     def dead_groups(self) -> DeadGroups:
         """The newest dead letters, some 20,000, by topic and reason."""

@@ -13,6 +13,7 @@ from delayq.client.policies import HELD
 from delayq.config import Settings
 from delayq.nodes import NodeLine, read_nodes
 from delayq.policies import Policies
+from delayq.routes import Routes
 from delayq.store import checks, commands
 from delayq.store.checks import ServerSettings
 from delayq.store.commands import LAYOUT_VERSION, QueueStats, plain
@@ -32,6 +33,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     settings: Settings
+    redis_url: str
+    table: Routes
     now: int
     server: ServerSettings
     version: str
@@ -54,8 +57,8 @@ def _meta(reply: Any) -> tuple[str, str, int]:
     return listed, version, int(era or 0)
 
 
-def read_facts(settings: Settings) -> Plan[Facts]:
-    """Read them, and write nothing; raises StoreError."""
+def read_facts(settings: Settings, redis_url: str, table: Routes) -> Plan[Facts]:
+    """Read them from that Redis, and write nothing; raises StoreError."""
     questions = checks.questions("always")
     answers = yield [
         commands.redis_now(), plain("HMGET", META, "layouts", "version", "era", read=_meta), commands.nodes(),
@@ -75,6 +78,8 @@ def read_facts(settings: Settings) -> Plan[Facts]:
         counts = all_good((yield [commands.count_parked(queue_keys(queue), name) for queue, name in held]))
     return Facts(
         settings=settings,
+        redis_url=redis_url,
+        table=table,
         now=now,
         server=checks.told(answers[4:]),
         version=version if listed else "",

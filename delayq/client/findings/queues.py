@@ -68,7 +68,7 @@ def check_reshard(facts: Facts) -> Iterator[Check]:
 
 def check_parked_routes(facts: Facts) -> Iterator[Check]:
     """Whether something waits for a target that the route table does not know."""
-    known = {route.name for route in facts.settings.route_table().table}
+    known = {route.name for route in facts.table.table}
     gone: dict[str, list[int]] = {}
     for one in facts.stats:
         for name in one.parked_sets:
@@ -85,8 +85,8 @@ def check_parked_routes(facts: Facts) -> Iterator[Check]:
 
 def check_parked_streams(facts: Facts) -> Iterator[Check]:
     """A check for each route into streams of this Redis for which messages wait: nothing else sets them aside."""
-    for route in facts.settings.route_table().table:
-        if not is_local(route, facts.settings.redis_url):
+    for route in facts.table.table:
+        if not is_local(route, facts.redis_url):
             continue
         if waiting := [one.queue for one in facts.stats if f"t:{route.name}" in one.parked_sets]:
             text = f"messages of route {route.name} are parked in {name_queues(waiting)}: their streams take nothing"
