@@ -1,7 +1,7 @@
 """More queues, or fewer, while everything runs: a new layout is listed, then the old queues are closed.
 
 No message is moved. Each step may be broken off and done again: the list comes first, so a client that meets a closed
-queue always finds where to go on.
+queue always finds where to go on. Policies come next: what is paused is paused in the new queues before they are used.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from typing import Final
 
 import msgspec
 
+from delayq.client.policies import bring
 from delayq.clock import Clock, pause
 from delayq.errors import ConfigError
 from delayq.nodes import read_nodes
+from delayq.policies import number_of
 from delayq.store import commands
 from delayq.store.commands import QueueStats
 from delayq.store.connect.store import Store
-from delayq.store.keys import Layout, following, queue_keys, write_layouts
+from delayq.store.keys import Layout, Layouts, following, queue_keys, write_layouts
 
 __all__ = ["ReshardStep", "reshard"]
 
@@ -28,7 +30,7 @@ TRIES: Final = 5
 
 
 class ReshardStep(msgspec.Struct, frozen=True):
-    """A step that was taken (or would be): 'list', 'own', 'close' or 'keep', and what it is about."""
+    """A step that was taken (or would be): 'list', 'own', 'policies', 'close' or 'keep', and what it is about."""
 
     step: str
     text: str
@@ -51,6 +53,10 @@ def reshard(
         layouts = (*layouts, following(layouts, queues)) if dry_run else _list(store, queues, entry)
     newest = layouts[-1]
     yield _own(store, newest, clock, dry_run=dry_run)
+    if not dry_run and (version := store.follow(bring(Layouts(layouts)))):
+        # Whoever pauses a topic from now on finds the new queues listed; who did before, they have it now. So nothing of it is
+        # handed out there, and while no queue is closed there is nothing in them.
+        yield ReshardStep("policies", f"version {number_of(version)}, to all queues")
     for old in layouts[:-1]:
         stats = _stats(store, old)
         still_open = [one.queue for one in stats if not one.closed]

@@ -24,7 +24,7 @@ from delayq.policies import MAKER, Limit, Pause, Policies, Policy, check_policy_
 from delayq.store import commands
 from delayq.store.commands import ANY, REST, Census, Change, PoliciesSet, QueueStats
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import queue_keys
+from delayq.store.keys import Layouts, queue_keys
 from delayq.targets.redis_stream.target import is_local
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "PolicyChanged",
     "Resumed",
     "TopicState",
+    "bring",
     "delete_policy",
     "pause",
     "paused",
@@ -213,15 +214,20 @@ def _change(
     (made,) = all_good((yield [commands.set_policies(changes, maker=MAKER, seen=seen, entry=entry)]))
     if made is None:
         raise PoliciesChanged("somebody else has changed the policies meanwhile: read them again; nothing was done")
+    return made, (yield from bring(context.layouts))
+
+
+def bring(layouts: Layouts) -> Plan[str]:
+    """Bring the policies, as they stand now, to all queues that are listed now; the version that all of them have then."""
     for _ in range(TRIES):
         listed, fields = all_good((yield [commands.layouts(), commands.policies()]))
-        context.layouts.take(listed)
+        layouts.take(listed)
         stand = Policies.read(fields)
-        queues = map(queue_keys, context.layouts.queues)
+        queues = map(queue_keys, layouts.queues)
         brought = all_good((yield [commands.apply_policies(keys, stand.version, stand.paused) for keys in queues]))
-        latest = max(one.version for one in brought)
+        latest: str = max(one.version for one in brought)
         if latest == stand.version:
-            return made, latest
+            return latest
         # Somebody has changed them since. Or they have lost their last changes, and a queue has not: its owner goes by what
         # was lost until they get beyond that.
         all_good((yield [commands.set_policies((), maker=MAKER, beyond=latest)]))

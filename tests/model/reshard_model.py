@@ -5,7 +5,8 @@
 One id has one queue in each layout, so a layout here is that one queue. A step is one Redis script, a reload of the
 list of layouts, or one step of `delayq reshard` or of the worker that drops a layout; both may stop anywhere and be
 repeated, since nothing obliges the search to take their next step. A client may work on a list as old as it likes.
-Not modelled: what `protocol_model.py` checks within one queue.
+In the world PAUSED somebody pauses the message's topic meanwhile: until a queue has that, nodes forward from it by what they
+knew before. Not modelled: what `protocol_model.py` checks within one queue, and `pause_model.py` of pauses.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ class Rules:
     drop_closed: bool = True  # ... and is closed
     keep_closed: bool = True  # a dropped queue says MOVED for ever; False: its keys are gone, and it looks open
     skip_only_shut: bool = True  # an id just made may pass over queues that said MOVED to this client; False: over all
+    policies_before_close: bool = (
+        True  # what is listed has the policies, read behind that, before an old queue is closed
+    )
+    policies_to_all: bool = True  # ... every layout that is listed; False: the newest one
+    list_behind: bool = True  # who pauses reads the list of layouts behind having set the pause
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,18 @@ class Client:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """What becomes of a pause: it is set, brought to each layout of a list, and answered."""
+
+    set: bool = False
+    list: tuple[int, ...] | None = None  # of layouts that it is brought to
+    answered: bool = False
+    queues: tuple[bool, ...] = (False,) * len(LAYOUTS)  # that have it
+    seen: bool | None = None  # by the reshard, behind its last listing
+    ready: bool = False  # what is listed has what was seen
+
+
+@dataclass(frozen=True)
 class State:
     listed: tuple[int, ...] = (0,)
     closed: tuple[bool, ...] = (False,) * len(LAYOUTS)
@@ -61,10 +79,15 @@ class State:
     clients: tuple[Client, ...] = (Client(),) * len(CLIENTS)
     made: bool = False  # the id was given to a caller, who may repeat the call
     remembered: bool = False  # it has ended within the window
+    pause: Pause | None = None
 
     @property
     def live(self) -> bool:
         return "live" in self.places
+
+
+#: In which a topic is paused meanwhile; one client is enough there.
+PAUSED = State(clients=(Client(),), pause=Pause())
 
 
 def put(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
@@ -74,14 +97,39 @@ def put(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
 def steps(s: State, rules: Rules) -> Iterator[Step]:
     yield from reshard_steps(s, rules)
     yield from worker_steps(s, rules)
-    for c in CLIENTS:
+    for c in range(len(s.clients)):
         yield from client_steps(s, c, rules)
+    if s.pause is not None:
+        yield from pause_steps(s, s.pause, rules)
+
+
+def pause_steps(s: State, pause: Pause, rules: Rules) -> Iterator[Step]:
+    if not pause.set and (pause.list is not None or rules.list_behind):
+        yield "a pause is set", replace(s, pause=replace(pause, set=True))
+    if pause.list is None and (pause.set or not rules.list_behind):
+        yield "who pauses reads the list", replace(s, pause=replace(pause, list=s.listed))
+    if pause.set and pause.list is not None and not pause.answered:
+        for k in pause.list:
+            if not pause.queues[k]:
+                yield f"the pause reaches {k}", replace(s, pause=replace(pause, queues=put(pause.queues, k, True)))
+        if all(pause.queues[k] for k in pause.list):
+            yield "the pause is answered", replace(s, pause=replace(pause, answered=True))
+    if pause.seen is None and len(s.listed) > 1:
+        yield "the reshard reads the policies", replace(s, pause=replace(pause, seen=pause.set))
+    if pause.seen is not None and not pause.ready:
+        queues = pause.queues
+        for k in s.listed if rules.policies_to_all else s.listed[-1:]:
+            queues = put(queues, k, queues[k] or pause.seen)
+        yield "the reshard brings them to the queues", replace(s, pause=replace(pause, queues=queues, ready=True))
 
 
 def reshard_steps(s: State, rules: Rules) -> Iterator[Step]:
     newest = s.listed[-1]
     if newest < LAYOUTS[-1] and (rules.list_first or s.closed[newest]):
-        yield f"list {newest + 1}", replace(s, listed=(*s.listed, newest + 1))
+        anew = s.pause and replace(s.pause, seen=None, ready=False)
+        yield f"list {newest + 1}", replace(s, listed=(*s.listed, newest + 1), pause=anew)
+    if s.pause is not None and rules.policies_before_close and not s.pause.ready:
+        return
     for old in s.listed:
         if not s.closed[old] and (old < newest or (not rules.list_first and old < LAYOUTS[-1])):
             yield f"close {old}", replace(s, closed=put(s.closed, old, True))
@@ -89,7 +137,9 @@ def reshard_steps(s: State, rules: Rules) -> Iterator[Step]:
 
 def worker_steps(s: State, rules: Rules) -> Iterator[Step]:
     for k in s.listed:
-        if s.places[k] == "live":
+        if s.places[k] == "live" and not (s.pause and s.pause.queues[k]):
+            if s.pause and s.pause.answered:
+                raise Broken("a message is handed out after its pause was answered")
             yield f"forward from {k}", replace(s, places=put(s.places, k, "ended"), remembered=True)
     if s.remembered:
         forgotten = s.places
@@ -193,23 +243,27 @@ def wrong(s: State) -> str | None:
     return None
 
 
-def check(rules: Rules, limit: int = 2_000_000) -> tuple[str | None, str, int]:
+def check(rules: Rules, limit: int = 2_000_000, world: State | None = None) -> tuple[str | None, str, int]:
     """What is broken (None: nothing), by which steps or how far the search went, and how many states it saw."""
-    return search(State(), lambda s: steps(s, rules), wrong, limit)
+    return search(world or State(), lambda s: steps(s, rules), wrong, limit)
 
 
 if __name__ == "__main__":
-    for name, rules in {
-        "the rules": Rules(),
-        "closing before listing": Rules(list_first=False),
-        "writing the new place without asking the old one": Rules(ask_the_old=False),
-        "asking the newest first": Rules(oldest_first=False),
-        "closed queues that say not_found": Rules(lookups_move=False),
-        "dropping a layout that holds messages": Rules(drop_empty=False),
-        "dropping a layout that remembers ids": Rules(drop_forgotten=False),
-        "dropping a layout that is open": Rules(drop_closed=False),
-        "dropped queues that look open": Rules(keep_closed=False),
-        "new ids straight into the newest layout": Rules(skip_only_shut=False),
+    for name, (world, rules) in {
+        "the rules": (None, Rules()),
+        "the rules, with a pause": (PAUSED, Rules()),
+        "closing before the new queues have the policies": (PAUSED, Rules(policies_before_close=False)),
+        "the newest queues alone having them": (PAUSED, Rules(policies_to_all=False)),
+        "a list that was read before the pause was set": (PAUSED, Rules(list_behind=False)),
+        "closing before listing": (None, Rules(list_first=False)),
+        "writing the new place without asking the old one": (None, Rules(ask_the_old=False)),
+        "asking the newest first": (None, Rules(oldest_first=False)),
+        "closed queues that say not_found": (None, Rules(lookups_move=False)),
+        "dropping a layout that holds messages": (None, Rules(drop_empty=False)),
+        "dropping a layout that remembers ids": (None, Rules(drop_forgotten=False)),
+        "dropping a layout that is open": (None, Rules(drop_closed=False)),
+        "dropped queues that look open": (None, Rules(keep_closed=False)),
+        "new ids straight into the newest layout": (None, Rules(skip_only_shut=False)),
     }.items():
-        what, how, states = check(rules)
+        what, how, states = check(rules, world=world)
         print(f"{name}: {'holds' if what is None else 'BROKEN: ' + what}; {states:,} states; {how}", flush=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.reshard_model import Rules, check
+from tests.model.reshard_model import PAUSED, Rules, State, check
 
 
 @pytest.mark.slow
-def test_resharding_twice_holds_in_every_state() -> None:
-    what, how, _ = check(Rules())
+@pytest.mark.parametrize("world", [None, PAUSED], ids=["two clients", "a pause"])
+def test_resharding_twice_holds_in_every_state(world: State | None) -> None:
+    what, how, _ = check(Rules(), world=world)
     assert what is None, how
     assert how == "every state", "the search was cut short"
 
@@ -32,3 +33,9 @@ def test_it_breaks_without_each_rule(rule: str, breaks: str) -> None:
     what, _, _ = check(Rules(**{rule: False}))
     assert what is not None
     assert breaks in what
+
+
+@pytest.mark.parametrize("rule", ["policies_before_close", "policies_to_all", "list_behind"])
+def test_a_pause_breaks_without_each_rule(rule: str) -> None:
+    what, _, _ = check(Rules(**{rule: False}), world=PAUSED)
+    assert what == "a message is handed out after its pause was answered"

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from delayq import Client, InvalidMessage, NotReady, PoliciesChanged, Policy, StoreUnavailable
+from delayq.care.resharding import reshard
 from delayq.client import policies as plans
 from delayq.client.audit import By
+from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.nodes import LINE_AGE
 from delayq.policies import Pause
@@ -127,6 +129,32 @@ def test_queues_that_are_listed_meanwhile_have_it_too(client: Client) -> None:
         while True:
             answers = client.store.run_many(list(plan.send(answers)))
     assert {state(client.store, queue, "policies") for queue in range(5)} == {client.policies().version}
+
+
+@pytest.mark.parametrize("when", ["", "list", "own", "policies", "close"])
+def test_what_is_paused_stays_so_in_new_queues_whenever_that_is(client: Client, when: str) -> None:
+    client.put_policy(Policy(name="p", match="*", pending=9))
+    steps = reshard(client.store, 3, SystemClock())
+    told = [next(one.step for one in steps)] if when else []
+    while when and told[-1] != when:
+        told.append(next(one.step for one in steps))
+    paused = client.pause("orders.*")
+    told += [one.step for one in steps]
+    assert told == ["list", "own", "policies", "close", "keep"]
+    assert {state(client.store, queue, "policies") for queue in range(5)} == {paused.stored}
+    assert state(client.store, 4, "paused").endswith(" orders.*")
+
+
+def test_while_the_new_queues_have_not_the_policies_no_queue_is_closed(valkey: ServerUnderTest) -> None:
+    with FaultProxy(valkey.port) as proxy, Client(settings=load_settings(redis_url=proxy.url, queues=2)) as client:
+        client.pause("orders.*")
+        proxy.drop_reply("apply_policies", times=10)
+        with pytest.raises(StoreUnavailable):
+            list(reshard(client.store, 3, SystemClock()))
+        proxy.heal()
+        assert not any(one.closed for one in client.stats())
+        told = [one.step for one in reshard(client.store, 3, SystemClock())]
+    assert told == ["own", "policies", "close", "keep"]
 
 
 def test_policies_that_have_lost_their_last_changes_get_beyond_what_a_queue_knows(client: Client) -> None:
