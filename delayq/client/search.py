@@ -22,7 +22,7 @@ from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, Message, State
 from delayq.store import commands
-from delayq.store.commands import DEAD, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats, aside
+from delayq.store.commands import DEAD, HELD_SET, QUEUE, QUEUE_STATES, Command, Filter, Found, Page, QueueStats, aside
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
@@ -160,7 +160,10 @@ class Search:
         wants = self._wanted.wants
         if stats.scheduled and wants(*QUEUE_STATES):
             yield QUEUE
-        yield from (name for name in stats.parked_sets if wants(aside(name)))
+        for name in stats.parked_sets:  # of held ones the name says the topic
+            held = name.startswith(HELD_SET)
+            if wants(aside(name)) and (not held or has_topic(self._wanted, name.removeprefix(HELD_SET))):
+                yield name
         if stats.dead and wants(State.DEAD):
             yield DEAD
 

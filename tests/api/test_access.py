@@ -55,6 +55,7 @@ async def tenants(settings: Settings, asgi: Serving, tmp_path: Path) -> AsyncIte
 
 ANYTHING = [
     ("POST", "/v1/messages"), ("POST", "/v1/messages:batch"), ("GET", "/v1/messages/x"), ("GET", "/v1/messages?key=k"),
+    ("GET", "/v1/messages"), ("GET", "/v1/messages:count"), ("GET", "/v1/forecast"),
     ("DELETE", "/v1/messages/x"), ("POST", "/v1/messages:cancel"), ("PATCH", "/v1/messages/x"),
     ("POST", "/v1/messages/x:deliverNow"), ("POST", "/v1/messages:deliverNow"),
     ("GET", "/v1/dead-letters"), ("POST", "/v1/dead-letters:redrive"), ("DELETE", "/v1/dead-letters/x"),

@@ -19,6 +19,9 @@ HOUR = 3_600_000
 AWAY = [
     ("GET", "/v1/messages/a", None),
     ("GET", "/v1/messages?key=a", None),
+    ("GET", "/v1/messages?topic=a", None),
+    ("GET", "/v1/messages:count", None),
+    ("GET", "/v1/forecast", None),
     ("DELETE", "/v1/messages/a", None),
     ("PATCH", "/v1/messages/a", {"delayTime": 1}),
     ("POST", "/v1/messages:cancel", {"ids": ["a", "b"]}),

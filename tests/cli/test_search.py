@@ -85,6 +85,7 @@ def test_count_and_forecast_print_what_the_http_api_answers(cli: Cli, given: Giv
     ("options", "why"),
     [
         ("--state lost", "--state: 'lost' is none of"),
+        ("--topic a[b]", "--topic: a topic, or a pattern"),
         ("--due-from soon", "--due-from: write a date"),
         ("--due-from 2 --due-to 1", "--due-to: is not later"),
         ("--property run", "--property: write it as name=value"),

@@ -68,6 +68,8 @@ def test_nothing_of_a_message_reaches_the_terminal_as_an_order(show: Show, given
         ("get", "a"),
         ("get", "b"),
         ("find", "k"),
+        ("search",),
+        ("search", "--json"),
         ("dead-letters", "list"),
         ("get", "a", "--json"),
         ("get", "b", "--json"),

@@ -176,12 +176,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 shared = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
 @shared
-@given(there=st.lists(messages, max_size=40), wanted=filters, limit=st.integers(1, 12))
+@given(there=st.lists(messages, max_size=25), wanted=filters, limit=st.integers(1, 12))
 def test_pages_are_the_list_in_order(
     client: Client, valkey: ServerUnderTest, small: None, there: list[Given], wanted: Filter, limit: int
 ) -> None:
@@ -199,7 +199,7 @@ def test_pages_are_the_list_in_order(
 
 
 @shared
-@given(data=st.data(), there=st.lists(messages, min_size=5, max_size=40), limit=st.integers(1, 12))
+@given(data=st.data(), there=st.lists(messages, min_size=5, max_size=25), limit=st.integers(1, 12))
 def test_what_stays_is_on_one_page_whatever_comes_and_goes(
     client: Client, valkey: ServerUnderTest, small: None, data: st.DataObject, there: list[Given], limit: int
 ) -> None:
@@ -238,7 +238,7 @@ def test_what_stays_is_on_one_page_whatever_comes_and_goes(
 
 
 @shared
-@given(there=st.lists(messages, max_size=40), wanted=filters, step=st.integers(1, 4))
+@given(there=st.lists(messages, max_size=25), wanted=filters, step=st.integers(1, 4))
 def test_counts_and_forecasts_are_those_of_the_list(
     client: Client, valkey: ServerUnderTest, there: list[Given], wanted: Filter, step: int
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 from delayq.cli.commands.messages import print_found
 from delayq.cli.options import AsJson, BadUse, RedisUrl, connect, duration, moment, option, properties_of
 from delayq.client.search import check_filter, takes
+from delayq.errors import InvalidMessage
 from delayq.store import commands
 from delayq.store.commands import Filter, Found
 from delayq.text.answers import count_out, forecast_out, found_out
@@ -150,5 +151,10 @@ def _filter(now: int, due_from: str | None, due_to: str | None, **given: Any) ->
         moment(name, text, now, ahead=True) for name, text in (("--due-from", due_from), ("--due-to", due_to))
     )
     made = Filter(due_from=begin, due_to=end, **given)
-    check_filter(made)
+    try:
+        check_filter(made)
+    except InvalidMessage as error:
+        if error.field == "topic":  # elsewhere that is an argument
+            raise BadUse(f"--topic: {error.reason}") from None
+        raise
     return made
