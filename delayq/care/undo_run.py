@@ -50,7 +50,7 @@ class UndoProgress(msgspec.Struct, frozen=True):
 
 def undo(store: Store, context: Context, run: str, by: By | None = None) -> Iterator[UndoProgress]:
     """Cancel what is pending of a run, page by page. Broken off, it can be done again. Raises StoreError."""
-    entry = entry_of(by, "backfill-undo", context.retention)
+    entry = entry_of(by, "undo_backfill", context.retention)
     undone = Undone()
     left = _queues(store, context, -1)
     while left:

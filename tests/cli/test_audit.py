@@ -18,18 +18,18 @@ def test_every_change_by_a_command_is_written_down(cli: Cli, given: Given) -> No
     entries = json.loads(cli("audit", "--json").out)["entries"]
     told = sorted((one["action"], tuple(m["id"] for m in one.get("messages", ()))) for one in entries)
     assert told == [
+        ("bump_era", ()),
         ("cancel", ("a",)),
         ("cancel", ("b",)),
         ("cancel", ("c",)),
         ("discard", ("e",)),
-        ("era-bump", ()),
         ("redrive", ("d",)),
     ]
     assert {one["actor"] for one in entries} == {json.loads(cli("me", "--json").out)["name"]}
     (row,) = cli("audit", "--id", "a").rows
     assert row[2:] == ["cancel", "a", "no longer wanted"]
-    (row,) = cli("audit", "--action", "era-bump", "--since", "1h").rows
-    assert row[2:] == ["era-bump", "0 1", "ZooKeeper was wiped"]
+    (row,) = cli("audit", "--action", "bump_era", "--since", "1h").rows
+    assert row[2:] == ["bump_era", "0 1", "ZooKeeper was wiped"]
     assert cli("get", "a").out.endswith(f"{row[1]}\n")
 
 

@@ -53,7 +53,7 @@ def bump(
             say("nothing was changed.")
             return 1
         before, now = client.store.run(
-            commands.bump_era(latest, entry=entry_of(by_me(reason), "era-bump", context.retention))
+            commands.bump_era(latest, entry=entry_of(by_me(reason), "bump_era", context.retention))
         )
     answer = {"before": before, "era": now}
     Output().answer(json, answer, answer.items())
