@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 
-from delayq.routes import Route
+from delayq.routes import Route, Routes
 from delayq.store import commands
+from delayq.store.commands import Parked
 from delayq.targets import OK, Result
 from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, START, STREAMS, OneQueue
-from workers.queue.held import READ_EVERY
+from workers.queue.held import READ_EVERY, SWEEP_FROM, HeldSets
+from workers.queue.parked_sets import ParkedSets
 from workers.queue.parking import RAMP_FROM
 
 Worlds = Callable[..., OneQueue]
@@ -100,6 +103,18 @@ def test_a_new_owner_reads_whose_followers_wait(worlds: Worlds) -> None:
     sent = second.run(5_000, lambda _: OK)
     assert len(sent) == 701
     assert sent.index("699") < sent.index("follows")
+
+
+def test_lanes_that_have_left_a_set_are_forgotten_though_it_is_never_empty() -> None:
+    parked = ParkedSets()
+    held = HeldSets(parked, Routes((GENERAL,)), {"general": None})
+    for n in range(5 * SWEEP_FROM):
+        message = Mock(place=(n, b""), ordering_key=f"k{n}")
+        parked.expect("h:g.t", message.place)
+        held.remember("h:g.t", message)
+        parked.observe("h:g.t", Parked("1", (n - n % 10, b"")))
+    assert held.holds_lane("general", f"k:general/k{n}", (n + 1, b""))
+    assert len(held._sets["h:g.t"].lanes) < 2 * SWEEP_FROM
 
 
 def test_after_a_reset_followers_wait_as_before(worlds: Worlds) -> None:

@@ -23,6 +23,8 @@ __all__ = ["HeldSets"]
 
 #: ms after which the lanes of a set are read anew while something waits behind it.
 READ_EVERY: Final = 60_000
+#: Lanes of a set from which on those are forgotten that have left it, each time that they have doubled.
+SWEEP_FROM: Final = 1_000
 _Lanes = dict[str, tuple[Head, Head]]  # of each the first and the last place that the set holds of it
 
 
@@ -55,6 +57,7 @@ class _Set(msgspec.Struct):
     upto: Head | None = None
     read_at: int = 0  # monotonic ms
     awaited: bool = False  # something waits behind it
+    sweep_at: int = SWEEP_FROM
 
 
 class HeldSets:
@@ -99,6 +102,9 @@ class HeldSets:
             for lanes in (one.lanes, one.reading):
                 if lanes is not None:
                     _stretch(lanes, lane, message.place)
+            if len(one.lanes) >= one.sweep_at and (head := self._parked.head(name)) is not None:
+                one.lanes = {lane: span for lane, span in one.lanes.items() if span[1] >= head}
+                one.sweep_at = 2 * len(one.lanes) + SWEEP_FROM
 
     def forget(self, name: str) -> None:
         """Redis says that nothing stands there."""
