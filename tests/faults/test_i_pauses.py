@@ -83,3 +83,28 @@ def test_i2_a_worker_that_is_killed_and_one_that_stands_still_across_the_pause_s
     resume(home)
     home.expect(load, twice=2 * QUEUES * WINDOW)
     home.wait_until_done()
+
+
+def test_i3_what_an_api_had_begun_to_pause_when_it_was_killed_workers_bring_to_all_queues(home: House) -> None:
+    before = arrived(home, "s.p")
+    home.to_api.drop_reply("set_policies", times=2)
+    answer = home.http.post("/v1/topics:pause", json={"match": MATCH, "reason": "a test"}, timeout=30)
+    assert answer.status_code == 503, answer.text
+    home.service.api.kill()
+    home.to_api.heal()
+
+    def versions() -> set[str]:
+        return {home.server.admin.hget(f"delayq:{{{queue}}}:state", "policies") for queue in range(QUEUES)}
+
+    wanted = home.server.admin.hget("delayq:policies:{delayq:meta}", "version")
+    eventually(lambda: versions() == {wanted}, "all queues have it")
+    home.service.api.start()
+    home.heal()
+    home.schedule("s.p", 40)
+    eventually(lambda: home.http.get("/v1/topics/s.p").json()["held"] == 40, "all is held")
+    assert arrived(home, "s.p") == before
+    again = pause(home, "10s")
+    assert (again["state"], again["changed"]) == ("paused", False)
+    assert resume(home) == 40
+    home.wait_until_done()
+    assert arrived(home, "s.p") == before + 40
