@@ -58,6 +58,7 @@ class CensusTaker:
         self._clock = clock
         self._pace = pace
         self._at = clock.monotonic() + EVERY
+        self._look = LOOK[0]  # as much as the last messages allowed
         self._kept: bool | None = None  # whether the last one that was kept had any messages
         self._begin()
 
@@ -65,7 +66,6 @@ class CensusTaker:
         self._cursor = "0"
         self._began: int | None = None
         self._version = ""
-        self._look = LOOK[0]
         self._topics: dict[str, dict[str, Tally]] = {}
         self._ended = False
 
