@@ -368,6 +368,11 @@ class Record:
         """ms after the asked due from which it is not forwarded any more, if the message says so."""
         return self._option(1)
 
+    @property
+    def own_expire_after(self) -> int | None:
+        """The same, if the message was scheduled with it: not that of a policy."""
+        return None if self.flags & BY_POLICY else self.expire_after
+
     def _option(self, index: int) -> int | None:
         options = self._raw[self._ordering_end : self._options_end]
         return int(text) if options and (text := options.split(b",")[index]) else None
@@ -474,5 +479,5 @@ class Record:
             id=id,
             ordering_key=self.ordering_key,
             max_attempts=self.max_attempts,
-            expire_after=None if self.flags & BY_POLICY else self.expire_after,
+            expire_after=self.own_expire_after,
         )

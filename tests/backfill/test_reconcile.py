@@ -11,6 +11,7 @@ import pytest
 from delayq import Client, Message
 from tests.backfill.test_backfill import HOUR, ORDERS, now, orders, write
 from tests.cli.conftest import Cli, Given
+from tests.support.policies import put_policy
 
 __all__ = ["orders"]
 
@@ -99,6 +100,21 @@ def test_ids_of_columns_and_ordering_keys_are_compared_as_they_are_kept(
     assert cli("backfill", *words).code == 0
     code, shape = compared(cli, *words)
     assert (code, shape["same"]) == (0, 20)
+
+
+def test_what_a_window_or_a_policy_has_spread_is_as_the_table_says(
+    cli: Cli, given: Given, spark: Any, tmp_path: Path
+) -> None:
+    rows = [(f"m{n}", "orders", "x", now() + HOUR) for n in range(20)]
+    table = write(spark, tmp_path / "rows", rows, SCHEMA)
+    half = write(spark, tmp_path / "half", rows[:10], SCHEMA)
+    assert cli("backfill", half).code == 0
+    put_policy(given.client, window=600_000, expireAfter=HOUR)
+    assert cli("backfill", table).code == 0
+    code, shape = compared(cli, table)
+    assert (code, shape["same"]) == (0, 20)
+    cli("export", tmp_path / "out")
+    assert json.loads(cli("backfill", tmp_path / "out", "--json").out)["alreadyThere"] == 20
 
 
 def test_delays_cannot_be_compared(cli: Cli, given: Given, spark: Any, tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from delayq.client.client import Client
 from delayq.client.schedule import asked_due, whole_id
 from delayq.errors import ConfigError, InvalidMessage
 from delayq.message import Limits, Message
+from delayq.policies import Policies
 from delayq.spark.jobs.forecast import zone_of
 from delayq.spark.options import WriteOptions
 from delayq.spark.rows.rows import messages_of
 from delayq.spark.source import DefaultSource
 from delayq.spark.writing.task import windows
 from delayq.store import commands
+from delayq.store.keys import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,8 +29,9 @@ __all__ = ["Compared", "Comparison", "compare"]
 
 #: Most topics by which it is told which messages the table should have.
 TOPICS: Final = 1_000
-#: What the table's rows get beside their columns: the id as it is kept, the due (Unix ms), what is wrong with the row.
-_ID, _DUE, _WRONG, _TOPIC = "_id", "_due", "_wrong", "_topic"
+#: What the table's rows get beside their columns: the id as it is kept, the due (Unix ms) and what a policy makes of it, what
+#: is wrong with the row.
+_ID, _DUE, _SPREAD, _WRONG, _TOPIC = "_id", "_due", "_spread", "_wrong", "_topic"
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -85,7 +88,8 @@ def compare(frame: DataFrame, options: WriteOptions, client: Client) -> Iterator
     if "expect_date" not in frame.columns or {"delay_time", "delay_level"} & {*frame.columns}:
         raise ConfigError("only dates can be compared: give --expect-date-column, and no delays")
     store = client.store
-    expected = _expected(frame, options, client.reading().limits, store.run(commands.redis_now()))
+    policies = Policies.read(store.run(commands.policies()))
+    expected = _expected(frame, options, client.reading().limits, policies, store.run(commands.redis_now()))
     found = _found(expected, options)
     sides = expected.select(functions.col(_ID).alias("id"), functions.struct("*").alias("row")).join(
         found.select(functions.col("id"), functions.struct("*").alias("found")), "id", "full_outer"
@@ -103,14 +107,14 @@ def compare(frame: DataFrame, options: WriteOptions, client: Client) -> Iterator
 _KIND: Final = """
 case when row is null then (case when found.state = 'dead' then 'gone' else 'extra' end)
      when row._wrong is not null then 'wrong'
-     when found is null then (case when row._due >= {now} then 'missing' else 'past' end)
+     when found is null then (case when row._spread >= {now} then 'missing' else 'past' end)
      when found.state = 'dead' then 'dead'
-     when unix_millis(found.asked_due) <> row._due then 'different'
+     when unix_millis(found.asked_due) not in (row._due, row._spread) then 'different'
      else 'same' end
 """
 
 
-def _expected(frame: DataFrame, options: WriteOptions, limits: Limits, now: int) -> DataFrame:
+def _expected(frame: DataFrame, options: WriteOptions, limits: Limits, policies: Policies, now: int) -> DataFrame:
     """The table, and beside each row which message it stands for."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -118,35 +122,43 @@ def _expected(frame: DataFrame, options: WriteOptions, limits: Limits, now: int)
 
     def identify(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in windows(batches):
-            yield _identified(batch, messages_of(batch, options, lambda: here), limits, now)
+            yield _identified(batch, messages_of(batch, options, lambda: here), limits, policies, now)
 
-    more = ((_ID, StringType()), (_DUE, LongType()), (_WRONG, StringType()), (_TOPIC, StringType()))
+    more = (
+        (_ID, StringType()),
+        (_DUE, LongType()),
+        (_SPREAD, LongType()),
+        (_WRONG, StringType()),
+        (_TOPIC, StringType()),
+    )
     fields = [StructField(name, type) for name, type in more]
     return frame.mapInArrow(identify, StructType([*frame.schema.fields, *fields]))
 
 
 def _identified(
-    batch: pa.RecordBatch, rows: Iterable[Message | InvalidMessage], limits: Limits, now: int
+    batch: pa.RecordBatch, rows: Iterable[Message | InvalidMessage], limits: Limits, policies: Policies, now: int
 ) -> pa.RecordBatch:
-    told = [_told(row, limits, now) for row in rows]
-    ids, dues, wrong, topics = zip(*told, strict=True)
-    more: list[Any] = [pa.array(ids, pa.string()), pa.array(dues, pa.int64())]
+    told = [_told(row, limits, policies, now) for row in rows]
+    ids, dues, spread_dues, wrong, topics = zip(*told, strict=True)
+    more: list[Any] = [pa.array(ids, pa.string()), pa.array(dues, pa.int64()), pa.array(spread_dues, pa.int64())]
     more += [pa.array(texts, pa.string()) for texts in (wrong, topics)]
-    names = [*batch.schema.names, _ID, _DUE, _WRONG, _TOPIC]
+    names = [*batch.schema.names, _ID, _DUE, _SPREAD, _WRONG, _TOPIC]
     return pa.RecordBatch.from_arrays([*batch.columns, *more], names)
 
 
 def _told(
-    row: Message | InvalidMessage, limits: Limits, now: int
-) -> tuple[str | None, int | None, str | None, str | None]:
-    """Id, due, what is wrong, topic."""
+    row: Message | InvalidMessage, limits: Limits, policies: Policies, now: int
+) -> tuple[str | None, int | None, int | None, str | None, str | None]:
+    """Id, due, the due by the policy of its topic, what is wrong, topic."""
     if isinstance(row, InvalidMessage):
-        return None, None, str(row), None
+        return None, None, None, str(row), None
     try:
         row.validate(limits, now)
-        return whole_id(row.id, row.ordering_key), asked_due(row), None, row.topic
+        id, due, policy = whole_id(row.id, row.ordering_key), asked_due(row), policies.policy(row.topic)
+        later = spread(id, policy.window) if policy is not None and policy.window and row.window is None else 0
+        return id, due, None if due is None else due + later, None, row.topic
     except InvalidMessage as error:
-        return row.id, None, str(error), row.topic
+        return row.id, None, None, str(error), row.topic
 
 
 def _found(expected: DataFrame, options: WriteOptions) -> DataFrame:

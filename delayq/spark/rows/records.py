@@ -44,7 +44,7 @@ _OF_RECORD: Final[Mapping[str, Callable[[Record], Any]]] = {
     "asked_due": lambda record: _micro(record.asked),
     "first_due": lambda record: _micro(record.first_asked),
     "max_attempts": lambda record: record.max_attempts,
-    "expire_after": lambda record: record.expire_after,
+    "expire_after": lambda record: record.own_expire_after,
 }
 _OF_FOUND: Final[Mapping[str, Callable[[Found], Any]]] = {
     "id": lambda one: one.id,
