@@ -23,8 +23,11 @@ from delayq.store.keys import AUDIT, Layout, queue_keys
 __all__ = ["AuditEntry", "AuditPage", "By", "WantedEntries", "audit", "ended_by", "entry_of"]
 
 LONGEST_REASON: Final = 200
-#: Entries that a stream is asked for at a time, and that a page looks at, about: each may tell of 500 messages.
-STEP: Final = 16
+#: Entries that a stream is asked for at first, and at most: each may tell of 500 messages, so more only while few are told of.
+#: And those that a page looks at, about.
+STEP: Final = 8
+MOST_STEP: Final = 64
+FEW: Final = 2_000
 MOST_LOOKS: Final = 5_000
 #: The stream of the whole, among those of the queues.
 WHOLE: Final = -1
@@ -124,14 +127,14 @@ def audit(
     behind = _read_token(token)
     queues = [WHOLE, *range(context.layouts.known[-1].numbers.stop)]
     taken: list[AuditEntry] = []
-    looked = 0
+    looked, step = 0, STEP
     while looked < MOST_LOOKS:
-        asked = [commands.audited(_stream(queue), STEP, _newest(queue, behind) or before, oldest) for queue in queues]
+        asked = [commands.audited(_stream(queue), step, _newest(queue, behind) or before, oldest) for queue in queues]
         pages = dict(zip(queues, all_good((yield asked)), strict=True))
         found = sorted(_placed(pages), reverse=True)
         # What lies behind the last entry of a stream that has more may not be next.
         known_to = max(
-            (_Place(page[-1].at, page[-1].number, queue) for queue, page in pages.items() if len(page) == STEP),
+            (_Place(page[-1].at, page[-1].number, queue) for queue, page in pages.items() if len(page) == step),
             default=None,
         )
         for place, change in found:
@@ -145,6 +148,8 @@ def audit(
         if known_to is None:
             return AuditPage(taken, None)
         queues = [queue for queue, page in pages.items() if page]
+        told = sum(len(one.messages) for page in pages.values() for one in page)
+        step = min(2 * step, MOST_STEP) if told < FEW else STEP
     assert behind is not None
     return AuditPage(taken, _token(behind))
 
