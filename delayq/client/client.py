@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 T = TypeVar("T")
-#: s between two looks at whether the nodes know of a pause.
-LOOK: Final = 0.02
+#: s until the second look at whether the nodes know of a pause; then twice as long each time, up to this.
+LOOK: Final = 0.01
+LONGEST_LOOK: Final = 0.25
 
 
 class Client:
@@ -304,12 +305,13 @@ class Client:
         """
         found = self._run(policies.pause(self.context(), match, reason, until, by))
         clock = self._setup.clock
-        end = clock.monotonic() + wait
+        end, look = clock.monotonic() + wait, LOOK
         while True:
             found = self._run(policies.paused(found, self._setup.longest_send))
             if found.in_flight == 0 or clock.monotonic() >= end:
                 return found
-            wait_for(LOOK)
+            wait_for(look)
+            look = min(2 * look, LONGEST_LOOK)
 
     def resume(self, match: str, *, rate: float | None = None, by: By | None = None) -> Resumed:
         """Take back the pause with this very pattern; what it held goes at most at `rate` messages a second then."""

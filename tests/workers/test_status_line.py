@@ -18,6 +18,7 @@ from delayq.store.connect.store import Store
 from delayq.telemetry.histogram import Histogram
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
+from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from workers.node.ownership import Ownership
@@ -114,6 +115,12 @@ def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_
     jobs[0].version, jobs[0].held = "1", {f"t{number}": 1 for number in range(MOST_TOPICS)}
     version, held = told()
     assert (version, held["a"], held["*"], len(held)) == ("1", 4, 2, MOST_TOPICS + 1)
+
+
+def test_a_node_has_a_line_before_it_claims_a_queue(valkey: ServerUnderTest) -> None:
+    with FaultProxy(valkey.port) as proxy, RunningNode(settings_for(proxy.url, MemoryTarget())):
+        said = list(proxy.commands)
+    assert said.index("hset") < said.index("claim")
 
 
 def test_it_tells_of_its_routes_and_which_circuits_are_open_by_the_clock_of_redis(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -253,6 +254,11 @@ class Node:
             if (glance := self.redis_clock.tick()) is not None:
                 layouts.take(glance.layouts)
             self.policies.tick(glance, self._clock.now() + self.skew.ms)
+            if (
+                not self._line.told
+            ):  # before anything is pulled: who pauses topics asks those who have a line what may arrive
+                with suppress(StoreError):  # one that is full refuses it
+                    self._line.publish(ownership, changed=True)
             coordinator.redis_reachable(self.redis_clock.answers, behind=self.skew.behind)
             changed = ownership.adjust(reachable=self.redis_clock.reachable)
             self.ready = True

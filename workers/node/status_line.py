@@ -63,6 +63,11 @@ class StatusLine:
         self._tidy_at = clock.monotonic()
         self._cursor = "0"
 
+    @property
+    def told(self) -> bool:
+        """Whether it was published, or tried to be."""
+        return self._published_at is not None
+
     def publish(self, ownership: Ownership, changed: bool) -> None:
         """Say it, if it is time or something `changed`; raises StoreError."""
         now = self._clock.monotonic()
