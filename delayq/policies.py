@@ -6,6 +6,7 @@ nothing. Times are Unix ms, durations ms.
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ __all__ = [
     "MAKER",
     "NO_POLICIES",
     "NO_POLICY",
+    "Bucket",
     "Limit",
     "Pause",
     "Policies",
@@ -177,6 +179,14 @@ def _check_range(field: str, value: float | None, least: float, most: float) -> 
         raise InvalidMessage(field, f"lies between {least} and {most}; {value} does not")
 
 
+class Bucket(msgspec.Struct, frozen=True):
+    """`rate` messages a second, and `burst` at once, that all share who have the bucket of this name."""
+
+    name: str
+    rate: float
+    burst: int
+
+
 class Policies:
     """All of them as they stood under one `version`; nothing here changes."""
 
@@ -197,7 +207,9 @@ class Policies:
         self._pauses = [(compiled(one.match), one) for one in self.by_age]
         self._policies = [(compiled(one.match), one) for one in self.in_order]
         self._limits = [(compiled(one.match), one) for one in self.limits.values()]
-        self._known: dict[str, tuple[Pause | None, Policy | None, Limit | None]] = {}
+        #: Whether the rate of anything is limited.
+        self.limited = bool(self.limits) or any(one.rate for one in self.policies.values())
+        self._known: dict[str, tuple[Pause | None, Policy | None, Limit | None, Bucket | None]] = {}
 
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> Policies:
@@ -242,28 +254,25 @@ class Policies:
         return self._of(topic)[2]
 
     def waits(self, held: Mapping[str, int]) -> dict[str, float]:
-        """How long (s) what a limit holds takes at its rate: of each topic, or each policy that has one rate for all of them.
-
-        What is paused does not wait for a limit.
-        """
+        """How long (s) what a limit holds takes at its rate: of each bucket. What is paused does not wait for a limit."""
         waits: dict[str, float] = {}
         for topic, count in held.items():
-            policy, limit = self.policy(topic), self.limit(topic)
-            if self.pause(topic) is not None:
-                continue
-            if policy is not None and policy.rate:
-                name = f"policy:{policy.name}" if policy.per == "policy" else topic
-                waits[name] = waits.get(name, 0) + count / policy.rate
-            if limit is not None and limit.rate:
-                waits[topic] = max(waits.get(topic, 0), count / limit.rate)
+            bucket = self.bucket(topic)
+            if bucket is not None and self.pause(topic) is None:
+                waits[bucket.name] = waits.get(bucket.name, 0) + count / bucket.rate
         return waits
 
-    def _of(self, topic: str) -> tuple[Pause | None, Policy | None, Limit | None]:
+    def bucket(self, topic: str) -> Bucket | None:
+        """What the messages of a topic are spent from, if its rate is limited: where a policy and a limit are, the slower."""
+        return self._of(topic)[3]
+
+    def _of(self, topic: str) -> tuple[Pause | None, Policy | None, Limit | None, Bucket | None]:
         try:
             return self._known[topic]
         except KeyError:
             pass
-        found = _first(self._pauses, topic), _first(self._policies, topic), _first(self._limits, topic)
+        policy, limit = _first(self._policies, topic), _first(self._limits, topic)
+        found = _first(self._pauses, topic), policy, limit, _bucket(topic, policy, limit)
         if len(self._known) >= REMEMBERED:  # topics come from outside
             self._known.clear()
         self._known[topic] = found
@@ -273,6 +282,17 @@ class Policies:
 def number_of(version: str) -> int:
     """The number in a version; 0 in that of a Redis where nobody has set anything."""
     return int(version[:10] or 0)
+
+
+def _bucket(topic: str, policy: Policy | None, limit: Limit | None) -> Bucket | None:
+    # No topic has a '/'.
+    found = []
+    if policy is not None and policy.rate:
+        name = topic if policy.per == "topic" else f"policy/{policy.name}"
+        found.append(Bucket(f"t:{name}", policy.rate, policy.burst or math.ceil(policy.rate)))
+    if limit is not None and limit.rate:
+        found.append(Bucket(f"t:limit/{limit.match}", limit.rate, math.ceil(limit.rate)))
+    return min(found, key=lambda one: one.rate, default=None)
 
 
 def _first(known: list[tuple[re.Pattern[str], T]], topic: str) -> T | None:

@@ -34,6 +34,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     "keys_taken": "{keys} API keys are in force",
     "layout_dropped": "{queues} old queues from number {first} on are empty, and gone",
     "layouts": "the number of queues is {queues} now",
+    "leases_failed": "what limits allow cannot be asked for; it tries again",
     "let_go": "gives back queues {queues}: {reason}",
     "look_failed": "could not look at ZooKeeper",
     "name_taken": "{hint}",

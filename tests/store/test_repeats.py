@@ -345,7 +345,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "spend": {
         "ok": Case(
-            lambda q: commands.spend("job", 10, 50, 5, now=NOW),
+            lambda q: commands.spend("job", 10, 8, 5, now=NOW),
             "the bucket has less, or the job has to wait longer",
             "what was granted twice is slower, never faster",
         )

@@ -204,7 +204,7 @@ def test_doing_a_parking_again_changes_nothing(q: Queue) -> None:
     one = q.take_one(now=20_000)
     answer = q.park("t:kafka", one)
     before = q.state(), q.fields()
-    assert q.park("t:kafka", one) == answer == Parked(q.field("parked:t:kafka") or "", (20_000, one.ticket))
+    assert q.park("t:kafka", one) == answer == Parked(q.field("parked:t:kafka") or "", (20_000, one.ticket), 1)
     assert (q.state(), q.fields()) == before
 
 

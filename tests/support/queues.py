@@ -132,6 +132,7 @@ def schedule_command(
         "".join(one.spec[:1] for one in rows),
         [one.id for one in rows],
         [one.spec[1:].encode().rjust(13, b"0") + b"0" + one.content for one in rows],
+        policies="9",  # whatever was set last
         now=now,
         retention=retention or Retention(),
     )

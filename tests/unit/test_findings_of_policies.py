@@ -40,4 +40,4 @@ def test_what_a_limit_holds_waits_as_long_as_its_rate_takes() -> None:
         {"news": Limit(match="news", rate=10.0)},
     )
     held = {"sms.a": 100, "sms.b": 50, "mail": 9, "paused": 7, "news": 5, "other": 3}
-    assert policies.waits(held) == {"policy:sms": 3.0, "mail": 4.5, "news": 0.5}
+    assert policies.waits(held) == {"t:policy/sms": 3.0, "t:mail": 4.5, "t:limit/news": 0.5}

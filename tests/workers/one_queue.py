@@ -17,6 +17,7 @@ from delayq.store.commands import Change, DeadLetter, QueueStats
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World, tick
+from workers.node.leases import LeaseThread
 from workers.queue.census import Pace
 from workers.queue.pull_job import PullJob
 from workers.queue.symptoms import History
@@ -69,6 +70,7 @@ class Hand:
         self.node = node
         self.job = job
         self.book = job._tenure.book
+        self.leases = LeaseThread(world.store, job._tenure.leases, job._tenure.clock, test_now=lambda: world.now)
         self.forwarders = forwarders
         self.woken = True  # the world sets it; a test ticks when it likes
         self.pause = 0.0
@@ -185,10 +187,17 @@ class OneQueue(World):
 
     def pause(self, *matches: str, told: bool = True) -> None:
         """Pause these topics, and no others, until another call; the owners read it at once if they are `told`."""
-        now = self.set_policies(*matches)
-        self.store.run(commands.apply_policies(self.keys, now.version, now.paused, now=self.now))
+        self._apply(self.set_policies(*matches), told=told)
+
+    def change(self, *changes: Change) -> None:
+        """Make other changes of policies."""
+        self.store.run(commands.set_policies(changes, maker="0000000007", now=self.now))
+        self._apply(Policies.read(self.store.run(commands.policies())), told=True)
+
+    def _apply(self, policies: Policies, *, told: bool) -> None:
+        self.store.run(commands.apply_policies(self.keys, policies.version, policies.paused, now=self.now))
         for hand in self.hands if told else ():
-            hand.book.current = now
+            hand.book.current = policies
             hand.job.wake(None)
 
     def set_policies(self, *matches: str) -> Policies:

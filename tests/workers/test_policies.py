@@ -11,6 +11,7 @@ from delayq.store import commands
 from delayq.store.commands import Change, Glance
 from delayq.store.connect.store import Store
 from delayq.store.keys import POLICIES
+from delayq.testing import ManualClock
 from tests.workers.one_queue import OneQueue
 from workers.node.policies import PolicyWatch
 from workers.queue.pull_job import OUTDATED_WAIT
@@ -77,9 +78,9 @@ def test_policies_that_a_queue_has_lost_are_brought_to_it_again(worlds: Worlds) 
 
 class Watched:
     def __init__(self, store: Store) -> None:
-        self.store, self.book, self.history = store, Book(), History()
+        self.store, self.book, self.history, self.clock = store, Book(), History(), ManualClock()
         self.changes = 0
-        self.watch = PolicyWatch(store, self.book, self.history, self._changed)
+        self.watch = PolicyWatch(store, self.book, self.history, self.clock, self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -128,11 +129,30 @@ def test_a_pause_that_cannot_be_ended_stays_and_the_node_goes_on(node: Watched) 
     put(node.store, PAUSE)
     node.glance()
     away = Store("redis://127.0.0.1:1/0", timeout=0.1)
-    PolicyWatch(away, node.book, node.history, node._changed).tick(None, 9_000)
+    PolicyWatch(away, node.book, node.history, node.clock, node._changed).tick(None, 9_000)
     assert node.book.current.paused == ("other.*",)
     away.close()
     node.watch.tick(None, 9_000)
     assert not node.book.current.pauses
+
+
+def test_a_limit_ends_when_no_queue_holds_anything_of_it(worlds: Worlds) -> None:
+    world = worlds()
+    hand, node = world.take_over(), Watched(world.store)
+    node.watch.queues = [0]
+    world.pause("g.*")
+    world.add("a")
+    hand.settle()
+    world.change(Change("pause:g.*", ""), Change("limit:g.*", '{"rate":1}'), Change("limit:o.*", '{"rate":1}'))
+    for held in (["g.*"], []):
+        for _ in range(2):
+            node.clock.advance(2_000)
+            node.glance()
+        assert list(read(node.store).limits) == held
+        hand.settle()
+        hand.leases.tick()
+        hand.settle()
+    assert hand.sent == ["a"]
 
 
 def test_policies_that_fell_behind_a_queue_are_raised_above_it_and_say_so(node: Watched) -> None:

@@ -26,6 +26,7 @@ from workers.node.alarms import Alarms
 from workers.node.complaints import own_complaints
 from workers.node.janitor import Janitor
 from workers.node.layouts import LayoutWatch, numbers_of
+from workers.node.leases import LeaseThread
 from workers.node.ownership import Ownership
 from workers.node.policies import PolicyWatch
 from workers.node.recent import RecentCounts
@@ -33,6 +34,7 @@ from workers.node.redis_clock import RedisClock, Skew
 from workers.node.status_line import StatusLine
 from workers.node.wakes import WakeListener
 from workers.queue.census import Pace
+from workers.queue.grants import Leases
 from workers.queue.pull_job import PullJob
 from workers.queue.puller import Pullers
 from workers.queue.symptoms import History
@@ -96,8 +98,10 @@ class Node:
         self.redis_clock = RedisClock(self.store, self.skew, self._clock, every=GLANCE_EVERY)
         self.book = Book(self._look_now)
         self._pace = Pace(self._clock)
+        self._leases = Leases(self._hurry_leases)
+        self._lease_thread = LeaseThread(self.store, self._leases, self._clock)
         self.history = History()
-        self.policies = PolicyWatch(self.store, self.book, self.history, self._look_at_all)
+        self.policies = PolicyWatch(self.store, self.book, self.history, self._clock, self._look_at_all)
         self.ready = False
         self.watch: Alarms | None = None
         self.ownership: Ownership | None = None
@@ -178,7 +182,9 @@ class Node:
             listener.listen(queues)
             janitor.queues = queues
             watch.queues = queues
+            self.policies.queues = queues
 
+        self.policies.queues = queues
         layouts = LayoutWatch(self.store, meta.layouts, self._clock, self._retention, share)
         for forwarder in self._forwarders.values():
             forwarder.start()
@@ -289,10 +295,15 @@ class Node:
             observer=self._observer,
             spans=self._spans,
             book=self.book,
+            leases=self._leases,
             pace=self._pace,
         )
         topics = Topics(self.routes, self.settings.redis_url)
         return PullJob(tenure, claim.parked, topics, pulse=self._pulse, history=self.history)
+
+    def _hurry_leases(self) -> None:
+        self._lease_thread.start()  # where nothing is limited there is none
+        self._lease_thread.hurry()
 
     def _look_at_all(self) -> None:
         for job in self.jobs.values():
@@ -324,6 +335,8 @@ class Node:
             log.warning("redis_trouble", error=str(error))
         self._pulse.stop()
         self._pulse.join(2_000)
+        self._lease_thread.stop()
+        self._lease_thread.join(2_000)
         listener.join(2_000)
         self._pullers.join(2_000)
         self.store.close()

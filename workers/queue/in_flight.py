@@ -31,9 +31,10 @@ from delayq.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Now, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.cursor import Cursor
+from workers.queue.grants import Grants
 from workers.queue.held import HeldSets
 from workers.queue.ordering import Lanes
-from workers.queue.parked_sets import ParkedSets
+from workers.queue.parked_sets import ParkedSets, of_topic
 from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
 from workers.queue.share import Share
 from workers.queue.tenure import Tenure
@@ -50,10 +51,11 @@ class InFlight:
     What is sent comes back by `report`, from another thread.
     """
 
-    def __init__(self, tenure: Tenure, parked: ParkedSets, refusals: Refusals, report: Report) -> None:
+    def __init__(self, tenure: Tenure, parked: ParkedSets, refusals: Refusals, grants: Grants, report: Report) -> None:
         self._tenure = tenure
         self._parked = parked
         self._refusals = refusals
+        self._grants = grants
         self._report = report
         self._messages: dict[bytes, InFlightMessage] = {}  # by ticket
         self._offset = Cursor()
@@ -258,10 +260,33 @@ class InFlight:
     def _send(self, share: Share, batch: list[InFlightMessage]) -> None:
         for message in batch:
             message.stage = Stage.WAITING
-        if going := share.admit(batch):
+        going = share.admit(batch)
+        if going and self._policies.limited:
+            going = self._granted(share, going)
+        if going:
             for message in going:
                 message.stage = Stage.SENDING
             share.forwarder.submit(self._report, going, self._pauses)
+
+    def _granted(self, share: Share, batch: list[InFlightMessage]) -> list[InFlightMessage]:
+        """Those of a batch, which found room, that may go by the limits of their topics; the others are set aside."""
+        buckets = [None if message.by_force else self._policies.bucket(message.topic) for message in batch]
+        now = self._tenure.clock.monotonic()
+        left = {
+            bucket.name: self._grants.take(bucket, count, now)
+            for bucket, count in Counter(bucket for bucket in buckets if bucket is not None).items()
+        }
+        going = []
+        for message, bucket in zip(batch, buckets, strict=True):
+            if bucket is None:
+                going.append(message)
+            elif left[bucket.name] > 0:
+                left[bucket.name] -= 1
+                going.append(message)
+            else:
+                share.returned(1)
+                self._settle(message, Park(of_topic(message.topic)))
+        return going
 
     def send_waiting(self, now: int) -> None:
         """Send what waits for room, unless it has expired; park what waits at a forwarder that finishes nothing; drop what has

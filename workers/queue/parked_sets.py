@@ -29,13 +29,14 @@ def of_topic(topic: str) -> str:
 
 
 class _Set:
-    """Nothing stands in the set before `head`; `turn` is '' until Redis has told it."""
+    """Nothing stands in the set before `head`; `turn` is '' until Redis has told it, and how many stood in it then."""
 
-    __slots__ = ("head", "looked", "new", "turn")
+    __slots__ = ("count", "head", "looked", "new", "turn")
 
     def __init__(self, head: Head) -> None:
         self.head = head
         self.turn = ""
+        self.count = 0
         self.new = True  # noted or told since the names were asked for last
         self.looked: int | None = None  # monotonic ms
 
@@ -67,6 +68,10 @@ class ParkedSets:
         """The turn that a set is in, as it was told last; '' if it was not told yet."""
         return self._sets[name].turn
 
+    def count(self, name: str) -> int:
+        """How many tickets stood in a set when its turn was told."""
+        return self._sets[name].count
+
     def holds_up(self, name: str, place: Head) -> bool:
         """Whether something that comes before this place may be parked there."""
         known = self._sets.get(name)
@@ -86,7 +91,7 @@ class ParkedSets:
         known = self._sets.pop(name, None)
         if answer.head is not None:
             self._sets[name] = now = _Set(answer.head)
-            now.turn = answer.turn
+            now.turn, now.count = answer.turn, answer.count
             now.looked = known.looked if known is not None else None
         if known is None or known.turn in ("", answer.turn):
             return None

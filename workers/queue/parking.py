@@ -9,6 +9,7 @@ from collections.abc import Container, Sequence
 from delayq.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Command, LanesPage, Parked
+from workers.queue.grants import Grants, Want
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route
 from workers.queue.tenure import Tenure
@@ -27,12 +28,19 @@ class Parking:
     """How much of what is parked comes back in this tick; `names` are the parked sets at the claim."""
 
     def __init__(
-        self, tenure: Tenure, names: Sequence[_Name], parked: ParkedSets, refusals: Refusals, in_flight: InFlight
+        self,
+        tenure: Tenure,
+        names: Sequence[_Name],
+        parked: ParkedSets,
+        refusals: Refusals,
+        in_flight: InFlight,
+        grants: Grants,
     ) -> None:
         self._tenure = tenure
         self._parked = parked
         self._refusals = refusals
         self._in_flight = in_flight
+        self._grants = grants
         self._shares = {share.aside: share for share in in_flight.shares.values()}
         self._ramp: dict[_Name, int] = {}
         self._probed: dict[_Name, int] = {}  # how often since it was parked
@@ -98,29 +106,46 @@ class Parking:
             self._ramp[name] = ramp if probing else min(RAMP_TO, 2 * ramp)
 
     def _call_back_held(self, policies: Policies, wanted: dict[_Name, tuple[int, float]]) -> None:
-        """What is not paused any more comes back, for its target as much as that has room for."""
+        """What is not paused any more comes back, for its target as much as that has room for, and as much as is granted of
+        what is limited."""
         self.to_streams = self.returning = False
+        wants: dict[str, Want] = {}
+        granted: dict[str, int] = {}
+        now = self._tenure.clock.monotonic()
         going = [name for name in self._held if policies.pause(name[2:]) is None]
-        paused = self._held.streams(set(self._held).difference(going)) if going else {}
+        limited = {name for name in going if policies.bucket(name[2:])} if policies.limited else set()
+        first = self._held.streams(set(self._held).difference(going) | limited) if going else {}
         for name in going:
             head, stream = self._parked.head(name), self._held.stream(name)
             if head is None or not self._parked.turn(name):
                 continue
-            if stream is not None and paused.get(stream, head) < head:
-                continue  # something that is paused may have to be in front of it in its stream
+            if stream is not None and first.get(stream, head) < head:
+                continue  # something that is paused or limited may have to be in front of it in its stream
             route = self._tenure.routes.find(name[2:])
             share = self._shares.get(of_route(route.name)) if route is not None else None
-            ramp = self._ramp.get(name, RAMP_FROM)
+            bucket = policies.bucket(name[2:])
+            ramp = RAMP_TO if bucket is not None else self._ramp.get(name, RAMP_FROM)
             limit = ramp if share is None or share.broken else share.may_come_back(ramp)
+            if limit and bucket is not None:
+                _add(wants, Want(bucket, min(limit, self._parked.count(name)), head))
+                if bucket.name not in granted:
+                    granted[bucket.name] = self._grants.may_bring_back(bucket, now)
+                limit = min(limit, granted[bucket.name])
             if not limit:
                 continue
             self.returning = not self._in_flight.waiting
             if self._in_flight.unread or len(wanted) == AT_ONCE:
-                return  # what came back and was not pulled yet takes room too
+                if not limited:
+                    break
+                continue  # what came back and was not pulled yet takes room too
             self.to_streams = self.to_streams or stream is not None
             wanted[name] = limit, 0.0
-            self._ramp[name] = min(RAMP_TO, 2 * ramp)
+            if bucket is not None:
+                granted[bucket.name] -= limit
+            else:
+                self._ramp[name] = min(RAMP_TO, 2 * ramp)
             self._held.to_end(name)
+        self._grants.want(wants.values(), now)
 
     def read_lanes(self) -> list[tuple[_Name, Command[LanesPage]]]:
         """A page of the lanes of a held set, if any is to be read: behind a look at it, which tells what has left it."""
@@ -151,3 +176,9 @@ class Parking:
             self._parked.look_again(name)  # some were cancelled, and there may be more of them
         elif not turn and name.startswith("k:") and self._in_flight.may_return_to_lane(name):
             self._parked.want(name)  # the turn had to be told first
+
+
+def _add(wants: dict[str, Want], want: Want) -> None:
+    if (other := wants.get(want.bucket.name)) is not None:
+        want = Want(want.bucket, want.count + other.count, min(want.head, other.head))
+    wants[want.bucket.name] = want

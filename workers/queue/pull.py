@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final
 
 import msgspec
 
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
+from delayq.policies import Bucket
 from delayq.store import commands
 from delayq.store.commands import Command, Head, Now, Outdated, Pulled
 from workers.queue.cursor import Cursor, Flood
+from workers.queue.grants import Grants
 from workers.queue.in_flight import InFlight
-from workers.queue.parked_sets import ParkedSets
+from workers.queue.parked_sets import ParkedSets, of_topic
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Topics
 
@@ -32,25 +34,42 @@ ROOM_WAIT: Final = 20
 TRIP: Final = 2
 
 
+class _Reserved(msgspec.Struct, frozen=True):
+    """What a pull may append of a topic, and until when (monotonic ms) it may."""
+
+    bucket: Bucket
+    count: int
+    until: int
+
+
 class Pull(msgspec.Struct, frozen=True):
-    """One pull, where it starts, and the place of what is fresh if it goes on from there and not from the offset."""
+    """One pull, where it starts, the place of what is fresh if it goes on from there and not from the offset, and by topic
+    what was reserved for it."""
 
     start: Head
     fresh: Cursor | None
     command: Command[Pulled | Outdated | None]
+    reserved: Mapping[str, _Reserved] = {}
 
 
 class Pulling:
     """Pulls one queue under one epoch: the backlog, and in a flood the fresh messages beside it."""
 
     def __init__(
-        self, tenure: Tenure, in_flight: InFlight, parked: ParkedSets, refusals: Refusals, topics: Topics
+        self,
+        tenure: Tenure,
+        in_flight: InFlight,
+        parked: ParkedSets,
+        refusals: Refusals,
+        topics: Topics,
+        grants: Grants,
     ) -> None:
         self._tenure = tenure
         self._in_flight = in_flight
         self._parked = parked
         self._refusals = refusals
         self._topics = topics
+        self._grants = grants
         self._clock = tenure.clock
         self._flood = Flood()
         self._look = min(tenure.bounds.look, APPEND_LOOK) if topics.local else tenure.bounds.look
@@ -140,6 +159,15 @@ class Pulling:
         if listed:
             self._parked.ask()
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
+        reserved: dict[str, _Reserved] = {}
+
+        def reserve(topic: str, bucket: Bucket) -> int:
+            if fresh is not None and of_topic(topic) in self._parked:
+                return 0  # what is granted is for the lowest
+            count, until = self._grants.reserve(bucket, self._look, self._clock.monotonic())
+            reserved[topic] = _Reserved(bucket, count, until)
+            return count
+
         return Pull(
             start,
             fresh,
@@ -154,7 +182,7 @@ class Pulling:
                 most_bytes=self._most_bytes,
                 fresh=fresh is not None,
                 known=self._topics.known(),
-                bounds=self._topics.bounds(in_flight.held),
+                bounds=self._topics.bounds(in_flight.held, reserve),
                 unlisted_general=self._topics.unlisted_general,
                 node_now=self._clock.now(),
                 now=now,
@@ -163,6 +191,7 @@ class Pulling:
                 listed=listed,
                 version=version,
             ),
+            reserved,
         )
 
     # -- after a pull ------------------------------------------------------------------------------------------------
@@ -190,6 +219,9 @@ class Pulling:
         """Take what came, but for what this tick has `settled`."""
         observer, spans = self._tenure.observer, self._tenure.spans
         self._most_bytes = min(MOST_BYTES, self._most_bytes * 2)
+        for topic, left in pulled.left.items():
+            if (one := pull.reserved.get(topic)) is not None:
+                self._grants.give_back(one.bucket, left, one.until)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
         for topic, error in pulled.refused.items():

@@ -92,7 +92,8 @@ class PullJob:
         self.looks_at = 0.0  # by the precise monotonic clock
         self.parked = ParkedSets()
         self.refusals = Refusals(tenure.routes)
-        self.in_flight = InFlight(tenure, self.parked, self.refusals, self.report)
+        self._grants = grants = tenure.leases.join(self.go_on)
+        self.in_flight = InFlight(tenure, self.parked, self.refusals, grants, self.report)
         self._tenure = tenure
         self._topics = topics
         self._clock = tenure.clock
@@ -100,8 +101,8 @@ class PullJob:
         self._pulse = pulse
         self._history = history if history is not None else History()
         self._test_now = test_now
-        self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight)
-        self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics)
+        self._parking = Parking(tenure, parked, self.parked, self.refusals, self.in_flight, grants)
+        self._pulling = Pulling(tenure, self.in_flight, self.parked, self.refusals, topics, grants)
         self._census = CensusTaker(keys, self.epoch, tenure.clock, tenure.pace)
         self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
         self._policies = NO_POLICIES
@@ -156,6 +157,12 @@ class PullJob:
             self._woken = True
         self._tell_mover()
 
+    def go_on(self) -> None:
+        """It may hand out more of what is limited."""
+        with self._lock:
+            self._woken = True
+        self._tell_mover()
+
     def _tell_mover(self) -> None:
         mover = self._mover
         if mover is not None:
@@ -172,6 +179,7 @@ class PullJob:
 
     def end(self) -> None:
         """Nobody moves it any more."""
+        self._grants.leave()
         self._ended.set()
 
     def join(self, timeout_ms: int) -> bool:

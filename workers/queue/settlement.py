@@ -89,11 +89,16 @@ def sort(
             if head is not None and message.place >= head:  # the head itself: it has left the set, and nobody was told
                 return Park(of_topic(message.topic))
         error = refused.get(message.topic)
+        if error is None and policies.bucket(message.topic) is not None:
+            return Park(of_topic(message.topic))
         if error is None:
             return Way.PULL_ANEW  # the pull did not know of the stream; the next one is told
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
         return Park(of_route(route.name))
+    limited = policies.limited and not message.by_force and policies.bucket(message.topic) is not None
+    if limited and parked.holds_up(of_topic(message.topic), message.place):
+        return Park(of_topic(message.topic))  # what is granted is for the lowest
     if message.record.keyed:
         lane = lanes.name(message)
         for name in (of_route(route.name), lane, of_topic(message.topic)):

@@ -6,12 +6,12 @@ The messages of these are set aside like those of any target that is down, and t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
 
-from delayq.policies import NO_POLICIES, Policies
+from delayq.policies import NO_POLICIES, Bucket, Policies
 from delayq.routes import Route, Routes
 from delayq.store.commands import Bound, Known
 from delayq.store.keys import QueueKeys
@@ -39,6 +39,7 @@ class Topics:
         self._policies = NO_POLICIES
         self._as_list: list[Known] = []
         self._paused: set[str] = set()
+        self._limited: dict[str, Bucket] = {}
 
     @property
     def unlisted_general(self) -> bool:
@@ -58,18 +59,25 @@ class Topics:
                 found[stream] = route.name
         return found
 
-    def bounds(self, held: HeldSets) -> list[Bound]:
-        """What is not to be appended: what is paused; and from where on messages with an ordering key, as they follow some that
-        are held."""
+    def bounds(self, held: HeldSets, reserve: Callable[[str, Bucket], int]) -> list[Bound]:
+        """What is not to be appended: what is paused; of what is limited what is beyond what is reserved for a topic; and from
+        where on messages with an ordering key, as they follow some that are held."""
         firsts = held.streams(held) if held and self.local else {}
-        if not firsts and not self._paused:
+        if not (firsts or self._paused or self._limited):
             return []
         bounds = []
         for one in self._as_list:
             route = self._routes.find(one.topic) if one.stream is not None else None
-            head = firsts.get(route.stream_of(one.topic)) if route is not None else None
-            if head is not None or one.topic in self._paused:
-                bounds.append(Bound(one.topic, 0 if one.topic in self._paused else None, head))
+            if route is None:
+                continue
+            head, bucket = firsts.get(route.stream_of(one.topic)), self._limited.get(one.topic)
+            most = None
+            if one.topic in self._paused:
+                most = 0
+            elif bucket is not None:
+                most = reserve(one.topic, bucket)
+            if head is not None or most is not None:
+                bounds.append(Bound(one.topic, most, head))
         return bounds
 
     def learn(self, topics: Iterable[str]) -> None:
@@ -88,7 +96,7 @@ class Topics:
             self._list()
 
     def observe_policies(self, policies: Policies) -> None:
-        """Tell pulls to append nothing of what is paused."""
+        """Tell pulls to append nothing of what is paused, and of what is limited what is granted."""
         self._policies = policies
         self._list()
 
@@ -109,6 +117,7 @@ class Topics:
     def _list(self) -> None:
         self._as_list = [Known(topic) if topic in self._refused else one for topic, one in self._known.items()]
         self._paused = {topic for topic in self._known if self._policies.pause(topic) is not None}
+        self._limited = {topic: bucket for topic in self._known if (bucket := self._policies.bucket(topic)) is not None}
 
 
 class _Refusal(msgspec.Struct):

@@ -76,7 +76,8 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     lists belong together. `refused` has the topics whose stream takes nothing, with the error of Redis; their messages
     are among those returned. `let_past` has the tickets that go by somebody's hand, past a circuit, or (True) past pauses and
     limits, too. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
-    many messages were ever scheduled, forwarded and cancelled before this pull.
+    many messages were ever scheduled, forwarded and cancelled before this pull. `left` is by topic how many more might have
+    been appended, where a bound says how many.
     """
 
     now: int
@@ -96,6 +97,7 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     parked: tuple[str, ...] | None = None
     counted: tuple[int, ...] = ()
     let_past: Mapping[bytes, bool] = {}
+    left: Mapping[str, int] = {}
 
 
 class Outdated(msgspec.Struct, frozen=True):
@@ -128,6 +130,7 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         traces,
         parked,
         counted,
+        left,
     ) = reply
     return Pulled(
         int(now),
@@ -150,6 +153,7 @@ def _read_pull(listed: bool, reply: list[Any]) -> Pulled | Outdated | None:
         tuple(name.decode() for name in parked) if listed else None,
         tuple(map(number, counted)),
         _let_past(tickets, attempts) if any(attempts) else {},
+        {topic.decode(): int(count) for topic, count in zip(left[::2], left[1::2], strict=True)} if left else {},
     )
 
 
@@ -331,19 +335,22 @@ Head = tuple[int, bytes]
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """A parked set as it is: the score and ticket of the lowest message in it (None: it is empty), and its turn.
+    """A parked set as it is: its turn, the score and ticket of the lowest message in it (None: it is empty), and how many
+    tickets there are, of messages and of what was cancelled.
 
     What leaves the set begins another turn.
     """
 
     turn: str
     head: Head | None
+    count: int = 0
 
 
-def _read_parked(reply: list[bytes]) -> Parked | None:
+def _read_parked(reply: list[Any]) -> Parked | None:
     if reply[0] == b"fenced":
         return None
-    return Parked(reply[1].decode(), (int(reply[2]), reply[3]) if reply[2] else None)
+    turn, due, ticket, count = reply[1:]
+    return Parked(turn.decode(), (int(due), ticket) if due else None, count)
 
 
 def park(keys: QueueKeys, epoch: str, name: str, messages: Sequence[AsPulled]) -> Command[Parked | None]:

@@ -26,6 +26,7 @@ __all__ = [
     "found",
     "get",
     "is_held",
+    "parked_names",
     "read_reason",
     "read_record",
     "stats",
@@ -159,6 +160,15 @@ def is_held(keys: QueueKeys, topic: str, id: str, generation: bytes) -> Command[
 def count_parked(keys: QueueKeys, name: str) -> Command[int]:
     """How many messages of one queue are parked under this name; a few more if some were cancelled meanwhile."""
     return plain("ZCARD", keys.parked(name), read=int)
+
+
+def parked_names(keys: QueueKeys) -> Command[list[str]]:
+    """The names of the parked sets of one queue."""
+
+    def read(reply: list[bytes]) -> list[str]:
+        return [name.removeprefix("parked:") for name in texts(reply) if name.startswith("parked:")]
+
+    return plain("HKEYS", keys.state, read=read)
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):

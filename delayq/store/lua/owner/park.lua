@@ -2,7 +2,7 @@
 -- due, no attempt burnt.
 -- KEYS: state queue attempts parked
 -- ARGV: epoch, name of the parked set, then of each: ticket, due as pulled, attempts as pulled
--- Returns: {'fenced'} or {'ok', turn of the set, due and ticket of the lowest one parked ('' '' '' = none)}
+-- Returns: {'fenced'} or {'ok', turn of the set, due and ticket of the lowest one parked ('' '' '' = none), how many are}
 -- @flags allow-oom
 -- @empties
 -- @include fence pulled turn

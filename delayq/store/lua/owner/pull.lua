@@ -13,7 +13,8 @@
 --          how many were appended, tickets, dues, attempts, records, unknown topics,
 --          topic and error of each stream that takes nothing, whose messages are returned,
 --          id, topic, attempt and traceparent of each that was appended and has one, and the names of the parked
---          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull}
+--          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull;
+--          topic and how many more might have been appended of each of which not all may be}
 -- @flags allow-oom
 -- @empties
 -- @include clock record properties content sound index final forget fence
@@ -120,8 +121,6 @@ if bounds then
     end
     if stays and lane then
       stopped[lane] = true
-    elseif bound and not stays then
-      bound[1] = bound[1] - 1
     end
     return not stays
   end
@@ -243,6 +242,9 @@ for i = 1, due_count do
         if not entry.err then
           appended = appended + 1
           gone_ids[appended] = id
+          if bounds and bounds[topic] then
+            bounds[topic][1] = math.max(0, bounds[topic][1] - 1) -- one that is forced needs none
+          end
           if trace then
             local n = #traces
             traces[n + 1], traces[n + 2], traces[n + 3], traces[n + 4] = id, topic, attempt, trace
@@ -394,9 +396,15 @@ if ARGV[15] == '1' then
     end
   end
 end
+local left = {}
+for topic, bound in pairs(bounds or {}) do
+  if bound[1] < math.huge then
+    left[#left + 1], left[#left + 2] = topic, digits(bound[1])
+  end
+end
 return {
   'ok', now_text, micro, next_due, more and '1' or '0', start,
   last_score, last_ticket,
   appended, tickets, scores, tried, returned, unknown, refused, traces, parked,
-  { known[4] or '0', known[5] or '0', known[6] or '0' },
+  { known[4] or '0', known[5] or '0', known[6] or '0' }, left,
 }

@@ -3,7 +3,7 @@
 -- begins the next one, so the same call again does nothing, however late it comes.
 -- KEYS: state queue pool parked attempts
 -- ARGV: epoch, name of the parked set, its turn ('' = not known), most to move, where to begin (0 = the lowest, up to 1)
--- Returns: {'fenced'} or {'ok', turn of the set now, due and ticket of the lowest one still parked ('' '' '' = none)}
+-- Returns: {'fenced'} or {'ok', turn of the set now, due and ticket of the lowest one still parked ('' '' '' = none), how many are}
 -- @flags allow-oom
 -- @empties
 -- @include record fence turn

@@ -1,0 +1,89 @@
+"""Asks the buckets of limited rates for what the pull jobs of this node could hand out: one thread, one packet each 100 ms, and
+nothing while nobody wants any."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from delayq.clock import Clock
+from delayq.store import commands
+from delayq.store.commands import Granted
+from delayq.store.connect.store import Store
+from workers.queue.grants import Leases
+
+__all__ = ["LeaseThread"]
+
+LONGEST_WAIT: Final = 60_000
+PAUSE: Final = 100  # ms, after an error that nobody expected
+log = structlog.get_logger()
+
+
+class LeaseThread:
+    """Serves `leases`. `test_now` hands the scripts a time; None means the clock of Redis."""
+
+    def __init__(
+        self, store: Store, leases: Leases, clock: Clock, *, test_now: Callable[[], int] | None = None
+    ) -> None:
+        self._store = store
+        self._leases = leases
+        self._clock = clock
+        self._test_now = test_now
+        self._condition = threading.Condition()
+        self._hurry = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def hurry(self) -> None:
+        """A bucket may have to be asked that nobody asks for; from any thread."""
+        with self._condition:
+            self._hurry = True
+            self._condition.notify()
+
+    def start(self) -> None:
+        """Start the thread; again is harmless."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                wait = self.tick()
+            except Exception:
+                log.exception("leases_failed")
+                wait = PAUSE
+            with self._condition:
+                if not self._hurry and not self._stopping:
+                    self._clock.wait(self._condition, wait)
+                self._hurry = False
+
+    def tick(self) -> int:
+        """Ask what is to be asked now; for how many ms there is nothing to do."""
+        began = self._clock.monotonic()
+        asks, again = self._leases.asks(began)
+        if asks:
+            now = self._test_now() if self._test_now is not None else ""
+            answers = self._store.run_many(
+                [commands.spend(ask.bucket.name, ask.bucket.rate, ask.burst, ask.wanted, now=now) for ask in asks]
+            )
+            for ask, answer in zip(asks, answers, strict=True):
+                if isinstance(answer, Granted):
+                    self._leases.granted(ask, answer, began)
+                else:
+                    self._leases.put_off(ask, began)
+        return LONGEST_WAIT if again is None else max(1, again - self._clock.monotonic())
+
+    def stop(self) -> None:
+        """End the thread; again is harmless."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify_all()
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for the thread."""
+        if self._thread is not None:
+            self._thread.join(timeout_ms / 1000)
