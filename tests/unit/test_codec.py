@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayq.codec import CONTENT, CorruptRecord, Record, encode
+from delayq.codec import CONTENT, CorruptRecord, Record, due_head, encode, with_policy
 from delayq.errors import InvalidMessage
 from delayq.message import Limits, Message
 from delayq.store.keys import new_id
 from tests.support.messages import json_values, messages
 
 LIMITS = Limits()
+NOW = 2_000_000_000_000
 NAN = float("nan")
 
 
@@ -95,6 +96,20 @@ def test_other_content_has_other_bytes(one: Message, other: Message) -> None:
     if content(one) != content(other):
         assert encode(one, LIMITS) != encode(other, LIMITS)
         assert Record(record_of(one)).call != Record(record_of(other)).call
+
+
+@given(messages(), st.lists(st.sampled_from([b"delayq:a", b"delayq:tag:t:%20"])), st.none() | st.integers(1, 10**6),
+       st.integers(0, 10**6))  # fmt: skip
+def test_what_a_policy_adds_is_no_part_of_the_call_and_nobody_sees_it(
+    message: Message, reserved: list[bytes], expire_after: int | None, spread: int
+) -> None:
+    body = encode(message, LIMITS, due_head(NOW))
+    plain, made = (Record(b"0" * 7 + one) for one in (body, with_policy(body, reserved, expire_after, spread)))
+    assert (made.call, made.asked) == (plain.call, NOW + spread)
+    assert message.expect_date is None or (made.first_asked, made.digest) == (NOW, plain.digest)
+    assert made.message("a") == msgspec.structs.replace(plain.message("a"), expect_date=made.asked)
+    assert made.index_keys == plain.keys + tuple(key.decode() for key in reserved)
+    assert made.expire_after == (plain.expire_after or expire_after)
 
 
 @pytest.mark.parametrize(

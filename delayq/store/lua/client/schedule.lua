@@ -4,8 +4,8 @@
 --       the messages follow ('' = none), kinds: a letter for each
 --       message ('a' at, 'p' at, but not once that has passed, 'r' after; in upper case if the caller gave the id),
 --       then all ids, then all bodies:
---       the due or delay (13 digits), '0', content; or the due, '1', content, and the due that was asked for, which a policy
---       has spread; the deadline (see include/deadline)
+--       the due or delay (13 digits), '0', content; or, with a version, the due, '1', content, and the due that was asked for,
+--       which a policy has spread; the deadline (see include/deadline)
 -- Returns: {now, index, status, due, ...} of those only that were not scheduled by this very call (index from 0):
 --          'live' or 'dead' (scheduled before by the same call), 'delivered' (so was this, and it has ended),
 --          'conflict' (by another call; without a due if that one's was delivered), 'cancelled', 'removed_in_flight' or
@@ -16,7 +16,7 @@
 local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local soon = now + ARGV[4]
-local kinds = ARGV[6]
+local by_policy, kinds = ARGV[5] ~= '', ARGV[6]
 local count = #kinds
 local sub, find = string.sub, string.find
 local CONTENT = DUE_DIGITS + 2 -- where it begins in a body, behind the due and a mark
@@ -105,7 +105,7 @@ for i = 1, count do
     if behind or not as_it_is then
       due = math.max(due, now)
       text = string.format('%013.0f', due)
-      local spread = byte(body, CONTENT - 1) == 49 -- then the due that was asked for stands behind it already
+      local spread = by_policy and byte(body, CONTENT - 1) == 49 -- the due that was asked for stands behind it already
       local mark = ((behind or spread) and 1 or 0) + ((given or due < soon) and 2 or 0)
       body = text .. mark .. sub(body, CONTENT) .. (not spread and behind or '')
     end
