@@ -39,7 +39,7 @@ STATUS: Final = {
 }  # fmt: skip
 WHY: Final = {
     "in_flight": "The message is due or was in flight before, so its due cannot be changed any more.",
-    "held": "A pause or a limit of its topic holds the message.",
+    "held": "The message is held.",
     "parked": "The message is due and waits for its target, so its due cannot be changed any more.",
     "delivered": "The message has been delivered.",
     "cancelled": "The message was cancelled.",
@@ -59,15 +59,22 @@ def _unknown(id: str) -> Problem:
     "/v1/messages/{id}",
     gives={200: StateOut},
     problems=(400, 404, 503),
+    query={"explain": {"schema": {"type": "boolean", "default": False}}},
 )
 async def get(service: Service, request: Request) -> Answer:
-    """Look at a message"""
-    request.query()
+    """Look at a message
+
+    With `explain=true` also what it waits for, in a sentence.
+    """
+    wanted = request.query("explain").get("explain", "false")
+    if wanted not in ("true", "false"):
+        raise InvalidMessage("explain", "is 'true' or 'false'")
     id = check_id(request.path_params["id"])
     found = await for_caller.get(service, request.caller, id)
     if found is None:
         raise _unknown(id)
-    return Answer(200, encode(state_out(found)))
+    explained = await service.client.explain(found) if wanted == "true" else None
+    return Answer(200, encode(state_out(found, explained)))
 
 
 @OPERATIONS.add(
@@ -219,7 +226,7 @@ async def reschedule(service: Service, request: Request) -> Answer:
     if outcome.result == "not_found":
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
-        raise Problem("conflict", WHY[outcome.result], id=id, state=outcome.result)
+        raise Problem("conflict", _why_not(outcome), id=id, state=outcome.result)
     tell(service, by, "reschedule", [outcome.id])
     return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))
 
@@ -248,15 +255,18 @@ async def deliver_now(service: Service, request: Request) -> Answer:
     if outcome.result == "not_found":
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
-        raise Problem("conflict", _why_not_now(outcome), id=id, state=outcome.result)
+        raise Problem(
+            "conflict",
+            "The message may be on its way already." if outcome.result == "in_flight" else _why_not(outcome),
+            id=id,
+            state=outcome.result,
+        )
     tell(service, by, "deliver_now", [outcome.id])
     return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))
 
 
-def _why_not_now(outcome: Rescheduled) -> str:
-    if outcome.result == "in_flight":
-        return "The message may be on its way already."
-    return WHY[outcome.result]
+def _why_not(outcome: Rescheduled) -> str:
+    return WHY[outcome.result] if outcome.reason is None else f"The message is held: {outcome.reason}."
 
 
 @OPERATIONS.add(

@@ -11,6 +11,7 @@ from delayq.client.audit import AuditPage, By, WantedEntries, audit
 from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
+from delayq.client.explain import Explanation, explain
 from delayq.client.findings import Facts, Finding, findings, read_facts
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.overview import Overview, overview
@@ -204,6 +205,10 @@ class AsyncCalls:
     async def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """What is known of ids, in order."""
         return await self._run(operations.get(await self.reading(), ids))
+
+    async def explain(self, found: Found) -> Explanation:
+        """Why a message that was got has not been delivered yet, or how it ended."""
+        return await self._run(explain(await self.reading(), found))
 
     async def find(self, key: str) -> list[Found]:
         """The messages that carry a business key and have not ended, by due."""

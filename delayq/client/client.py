@@ -12,6 +12,7 @@ from delayq.client.audit import AuditPage, By, WantedEntries, audit
 from delayq.client.counting import Counted, Forecast, count_messages, forecast
 from delayq.client.dead_groups import DeadGroups, dead_groups
 from delayq.client.dead_letters import DeadLetterPage, Wanted, dead_letters
+from delayq.client.explain import Explanation, explain
 from delayq.client.findings import Facts, Finding, findings, read_facts
 from delayq.client.operations import Cancelled, Rescheduled, RouteState
 from delayq.client.overview import Overview, overview
@@ -203,6 +204,10 @@ class Client:
     def get_many(self, ids: Sequence[str]) -> list[Found | None]:
         """What is known of ids, in order."""
         return self._run(operations.get(self.reading(), ids))
+
+    def explain(self, found: Found) -> Explanation:
+        """Why a message that was got has not been delivered yet, or how it ended."""
+        return self._run(explain(self.reading(), found))
 
     def find(self, key: str) -> list[Found]:
         """The messages that carry a business key and have not ended, by due."""

@@ -11,21 +11,21 @@ How routes are, and why a message is parked, is what live workers say in their l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import translate
 from typing import Any, Final
 
 import msgspec
 
 from delayq.client.audit import By, ended_by, entry_of
+from delayq.client.explain import NO_ROUTE, OF_ROUTE, explain_parked, held_by
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.client.schedule import Scheduled
 from delayq.codec import CorruptRecord
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
 from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key, level_delay, tag_key, topic_key
-from delayq.nodes import NodeLine, RouteLine, read_nodes
+from delayq.nodes import NodeLine, read_nodes
+from delayq.policies import Policies
 from delayq.store import checks, commands
 from delayq.store.commands import MOVED, Command, Found, Meta, QueueStats
 from delayq.store.connect.durability import Durability
@@ -41,9 +41,6 @@ MOST_PAGES: Final = 1_000
 Topics = Mapping[str, str]
 #: Messages that are read at once to look at their topics.
 READ_STEP: Final = 25
-#: Names of parked sets that wait for a route's target; that of messages which no route takes.
-OF_ROUTE: Final = "t:"
-NO_ROUTE: Final = "*"
 #: States of ids that somebody ended.
 ENDED_BY_HAND: Final = ("cancelled", "removed_in_flight", "discarded")
 WAITS: Final = "its target has no room for it yet, or messages of its ordering key go first"
@@ -63,6 +60,7 @@ class Rescheduled(msgspec.Struct, frozen=True):
     result: str
     due: int | None = None
     queue: int | None = None
+    reason: str | None = None  # what holds it
 
 
 def cancel(
@@ -144,7 +142,15 @@ def reschedule(
     rescheduled: Rescheduled = _one(list(answers.values()))
     if rescheduled.result == "invalid":
         raise InvalidMessage("delayTime", "the due lies too far ahead")
-    return rescheduled
+    if rescheduled.result != State.PARKED:
+        return rescheduled
+    found = yield from _told_held(all_good(list((yield from look(context, [id])).values())))
+    if found[0] is None or found[0].state != State.HELD:
+        return rescheduled
+    told: Rescheduled = (yield from _with_what_holds([msgspec.structs.replace(rescheduled, result=State.HELD)], found))[
+        0
+    ]
+    return told
 
 
 def _one(answers: list[Any]) -> Any:
@@ -179,7 +185,19 @@ def deliver_now(
     results = yield from by_asked_id(
         context, ids, ask, lambda answer: answer.result == MOVED, lambda answer: answer.result == "not_found"
     )
-    return [results[id] for id in ids]
+    return (yield from _with_what_holds([results[id] for id in ids], [found[id] for id in ids]))
+
+
+def _with_what_holds(told: list[Any], found: Sequence[Found | StoreError | None]) -> Plan[list[Any]]:
+    """The same, of those that are held with what holds them; what was found of each comes along."""
+    held = [place for place, one in enumerate(told) if isinstance(one, Rescheduled) and one.result == State.HELD]
+    if held:
+        (stand,) = all_good((yield [commands.policies()]))
+        policies = Policies.read(stand)
+        for place in held:
+            pause = policies.pause(_topic_of(found[place]) or "")
+            told[place] = msgspec.structs.replace(told[place], reason=held_by(pause))
+    return told
 
 
 def _look_by_steps(context: Context, ids: Sequence[str]) -> Plan[dict[str, Found | StoreError | None]]:
@@ -206,7 +224,7 @@ def get(context: Context, ids: Sequence[str]) -> Plan[list[Found | None]]:
         check_id(id)
     results = yield from look(context, ids)
     found = yield from _told_held(all_good([results[id] for id in ids]))
-    parked = yield from explain_parked(context, found)
+    parked = yield from explain_parked(found)
     explained = [parked.get(one.id, one) if one is not None else None for one in found]
     if len(explained) == 1 and explained[0] is not None and explained[0].state in ENDED_BY_HAND:
         explained = [(yield from ended_by(explained[0]))]
@@ -416,32 +434,3 @@ def _state(name: str, parked: int, live: Iterable[NodeLine]) -> RouteState:
         since=since,
         next_probe=min(circuit.probe for _, _, circuit in broken),
     )
-
-
-def explain_parked(context: Context, found: Iterable[Found | None]) -> Plan[dict[str, Found]]:
-    """Those that are parked, by id, with the reason and when their target is probed next, as their owner says."""
-    parked = [one for one in found if one is not None and one.state == State.PARKED]
-    if not parked:
-        return {}
-    lines = yield from nodes(context)
-    return {one.id: _explained(one, lines) for one in parked}
-
-
-def _explained(one: Found, lines: Mapping[str, NodeLine]) -> Found:
-    owners = [line for line in lines.values() if not line.stale and one.queue in line.queues]
-    if not owners:
-        return msgspec.structs.replace(one, reason="no live worker says that it owns its queue")
-    owner = max(owners, key=lambda line: line.queues[one.queue].epoch)
-    if not owner.routes or one.record is None:  # an older worker
-        return one
-    route = _route_of(one.record.topic, owner.routes)
-    if route is None:
-        return msgspec.structs.replace(one, reason=f"no route of {owner.node} takes its topic")
-    if route.circuit is None:
-        return msgspec.structs.replace(one, reason=WAITS)
-    reason = f"the circuit of route {route.name} is open: {route.circuit.reason}"
-    return msgspec.structs.replace(one, reason=reason, next_probe=route.circuit.probe)
-
-
-def _route_of(topic: str, table: Iterable[RouteLine]) -> RouteLine | None:
-    return next((route for route in table if re.match(translate(route.match), topic)), None)

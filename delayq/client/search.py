@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from delayq.client.operations import explain_parked
+from delayq.client.explain import explain_parked
 from delayq.client.plan import Context, Plan, every_queue
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, Message, State
@@ -223,7 +223,7 @@ class Search:
         elif self._sources:
             token = _token(min(map(_at, self._sources)), self._wanted)
         messages = [one for _, one in found[: self._limit]]
-        explained = yield from explain_parked(self._context, messages)
+        explained = yield from explain_parked(messages)
         return SearchPage([explained.get(one.id, one) for one in messages], self._looked, token)
 
 

@@ -13,6 +13,7 @@ from delayq import Scheduled
 from delayq.client.audit import AuditEntry, AuditPage
 from delayq.client.counting import Counted, Forecast
 from delayq.client.dead_groups import DeadGroups
+from delayq.client.explain import Explanation
 from delayq.client.findings import Finding
 from delayq.client.operations import RouteState
 from delayq.client.overview import Overview, Traffic
@@ -67,6 +68,22 @@ class MessageOut(msgspec.Struct, rename="camel", omit_defaults=True):
     expire_after: int | None = None
 
 
+class ExplainOut(msgspec.Struct, rename="camel"):
+    """Why a message has not been delivered yet, or how it ended."""
+
+    waits_for: Annotated[
+        str | None,
+        Meta(
+            description="due, attempt, owner (of its queue), pull, answer (of its target), pause, limit, key (others of its "
+            "ordering key), target, route, return (it comes back), redrive; null once it has ended"
+        ),
+    ]
+    text: Annotated[str, Meta(description="the same as a sentence, with what is in the way")]
+    since: Time | None
+    until: Annotated[Time | None, Meta(description="when that is over by itself")]
+    owner: Annotated[str | None, Meta(description="the live node that delivers from its queue")]
+
+
 class StateOut(msgspec.Struct, rename="camel"):
     """What is known of an id. `message` is null once it has ended; `reason` says why it is dead, or what parked it."""
 
@@ -89,6 +106,7 @@ class StateOut(msgspec.Struct, rename="camel"):
     ended_by: (
         Annotated[str, Meta(description="who cancelled or discarded it, if that was written down")] | UnsetType
     ) = UNSET
+    explain: ExplainOut | UnsetType = UNSET
 
 
 class FoundOut(msgspec.Struct, rename="camel"):
@@ -344,8 +362,8 @@ def scheduled_out(scheduled: Scheduled) -> ScheduledOut:
     return ScheduledOut(scheduled.id, scheduled.queue, scheduled.state, instant(scheduled.due), scheduled.due, window)
 
 
-def state_out(found: Found) -> StateOut:
-    """What is known of an id."""
+def state_out(found: Found, explained: Explanation | None = None) -> StateOut:
+    """What is known of an id, and what it waits for."""
     return StateOut(
         found.id,
         found.queue,
@@ -358,7 +376,12 @@ def state_out(found: Found) -> StateOut:
         instant(found.next_probe),
         _message_out(found.record),
         UNSET if found.ended_by is None else found.ended_by,
+        UNSET if explained is None else _explain_out(explained),
     )
+
+
+def _explain_out(one: Explanation) -> ExplainOut:
+    return ExplainOut(one.waits_for, one.text, instant(one.since), instant(one.until), one.owner)
 
 
 def count_out(counted: Counted) -> CountOut:

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from delayq.times import parse_instant
-from tests.api.conftest import ENDS, Worker, bring_into, schedule
+from tests.api.conftest import ENDS, Worker, assert_refused, bring_into, schedule
 
 HOUR = 3_600_000
 
@@ -66,6 +66,15 @@ async def test_a_message_gets_another_due(api: httpx2.AsyncClient) -> None:
     assert found["message"]["body"] == "b"
     for due in ({"delayTime": "2h"}, {"delayTime": 5_000}, {"delayLevel": 3}, {"expectDate": 1_900_000_000_000}):
         assert (await api.patch(f"/v1/messages/{id}", json=due)).status_code == 200
+
+
+async def test_a_message_is_explained_if_that_is_asked_for(api: httpx2.AsyncClient) -> None:
+    await schedule(api, id="m", delayTime=0)
+    assert "explain" not in (await api.get("/v1/messages/m")).json()
+    explained = (await api.get("/v1/messages/m?explain=true")).json()["explain"]
+    assert explained == explained | {"waitsFor": "owner", "since": None, "until": None, "owner": None}
+    assert "has no owner" in explained["text"]
+    assert assert_refused(await api.get("/v1/messages/m?explain=perhaps"))["field"] == "explain"
 
 
 async def test_the_call_that_made_a_message_may_be_repeated_after_it_got_another_due(api: httpx2.AsyncClient) -> None:

@@ -174,6 +174,14 @@ def test_reschedule_moves_the_due(cli: Cli, given: Given) -> None:
     assert found.due == parse_instant("2033-01-01T00:00:00Z")
 
 
+def test_get_explains_what_a_message_waits_for(cli: Cli, given: Given) -> None:
+    given.scheduled("a")
+    rows = dict(cli("get", "a", "--explain").rows)
+    assert rows["waits for"].startswith("due: it is due at ")
+    assert json.loads(cli("get", "a", "--explain", "--json").out)["explain"]["waitsFor"] == "due"
+    assert "waits for" not in dict(cli("get", "a").rows)
+
+
 def test_deliver_now_says_what_is_due_by_then(cli: Cli, given: Given) -> None:
     for id in ("a", "b"):
         given.scheduled(id, keys=(id,))

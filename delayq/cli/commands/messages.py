@@ -81,7 +81,8 @@ def reschedule(
         say(_UNKNOWN.format(id=id) + ".")
         return 1
     if outcome.due is None or outcome.queue is None:
-        raise BadUse(f"{id} {_WHY.get(outcome.result, outcome.result)}")
+        why = _WHY.get(outcome.result, outcome.result)
+        raise BadUse(f"{id} {why if outcome.reason is None else f'is held: {outcome.reason}'}")
     if json:
         Output().json(scheduled_out(Scheduled(id=id, queue=outcome.queue, due=outcome.due)))
     else:
@@ -126,20 +127,24 @@ def deliver_now(
 
 def get(
     id: Annotated[str, typer.Argument(metavar="ID", help="The message.")],
+    explain: Annotated[bool, option("--explain", help="Say what it waits for, too.")] = False,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Print what is known of a message."""
     with connect(redis_url) as client:
         found = client.get(id)
+        explained = client.explain(found) if explain and found is not None else None
     if found is None:
         say(_UNKNOWN.format(id=id) + ".")
         return 1
-    answer = state_out(found)
+    answer = state_out(found, explained)
     if json:
         Output().json(answer)
         return 0
-    cells: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(answer, message=None))
+    cells: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(answer, message=None, explain=UNSET))
+    if explained is not None:
+        cells["waits for"] = f"{explained.waits_for or '-'}: {explained.text}"
     if answer.message is not None:
         cells |= _message_cells(answer.message)
     Output().fields((name, _cell(value)) for name, value in cells.items() if value is not None)

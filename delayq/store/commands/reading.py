@@ -27,6 +27,7 @@ __all__ = [
     "get",
     "is_held",
     "parked_names",
+    "place_in",
     "read_reason",
     "read_record",
     "stats",
@@ -155,6 +156,11 @@ def is_held(keys: QueueKeys, topic: str, id: str, generation: bytes) -> Command[
     """Whether a message of one queue is parked because its topic is paused or limited."""
     ticket = id.encode() + b"\0" + generation
     return plain("ZSCORE", keys.parked(HELD_SET + topic), ticket, read=lambda reply: reply is not None)
+
+
+def place_in(key: str, ticket: bytes) -> Command[int | None]:
+    """How many tickets stand before this one in a sorted set; None if it does not stand there."""
+    return plain("ZRANK", key, ticket, read=lambda reply: reply, key=key)
 
 
 def count_parked(keys: QueueKeys, name: str) -> Command[int]:

@@ -2,20 +2,25 @@
 -- KEYS: state queue pool attempts final dead reasons
 -- ARGV: now, window of final, then the ids
 -- Returns: {now, watermark or '', then of each: '' (not found) | 'moved' (ask the next layout) | {how it ended: 'delivered', 'cancelled', 'removed_in_flight' or 'discarded', when}
---          | {record, 'pending' | 'parked' | 'dead', due or '', attempts or '', reason or ''}}
+--          | {record, 'pending' | 'held' | 'parked' | 'dead', due or '', attempts or '', reason or ''}}: of a paused topic one
+--          that was pulled and is surely not sent is held, whether it has been set aside or not
 -- @flags no-writes
 -- @include clock record final glob life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local final, dead, reasons = KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])
-local answer = { digits(now), redis.call('HGET', state, 'watermark') or '' }
+local _, paused, watermark = floor_of_certainty(state, now)
+local answer = { digits(now), watermark < 0 and '' or digits(watermark) }
 for i = 3, #ARGV do
   local id = ARGV[i]
   local record = redis.call('HGET', pool, id)
   if record then
     local place, due = place_of(queue, dead, id, ticket_of(id, record))
-    answer[i] = { record, place, due and digits(due) or '', redis.call('HGET', attempts, id) or '',
-      place == 'dead' and redis.call('HGET', reasons, id) or '' }
+    local tried = redis.call('HGET', attempts, id)
+    if paused and not tried and place ~= 'dead' and (due or -1) <= watermark and untouched(record, due, math.huge, paused) then
+      place, due = 'held', nil
+    end
+    answer[i] = { record, place, due and digits(due) or '', tried or '', place == 'dead' and redis.call('HGET', reasons, id) or '' }
   else
     local how, at = ending(redis.call('ZSCORE', final, id), earlier(state, now), tonumber(ARGV[2]))
     answer[i] = how and { ENDS[how], digits(at) } or ''

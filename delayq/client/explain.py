@@ -1,0 +1,252 @@
+"""Why a message has not been delivered yet: what it waits for, by what Redis has of it, by the policies, and by what live
+workers say in their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from delayq.client.plan import Context, Plan
+from delayq.codec import CorruptRecord
+from delayq.message import State
+from delayq.nodes import NodeLine, RouteLine, owners_of, read_nodes
+from delayq.patterns import compiled
+from delayq.policies import Pause, Policies
+from delayq.store import commands
+from delayq.store.commands import HELD_SET, Found
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import queue_keys
+from delayq.times import format_instant
+
+__all__ = ["NO_ROUTE", "OF_ROUTE", "Explanation", "explain", "explain_parked", "held_by"]
+
+#: Names of parked sets that wait for a route's target; that of messages which no route takes.
+OF_ROUTE: Final = "t:"
+NO_ROUTE: Final = "*"
+WAITS: Final = "its target has no room for it yet, or messages of its ordering key go first"
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a message waits for, in a word and in a sentence. Times are Unix ms.
+
+    `waits_for` is 'due', 'attempt', 'owner', 'pull', 'answer', 'pause', 'limit', 'key', 'target', 'route', 'return' or
+    'redrive'; None once it has ended. `since` is since when it waits for that, `until` when that is over by itself, and
+    `owner` the node that delivers from its queue, each as far as anybody knows.
+    """
+
+    waits_for: str | None
+    text: str
+    since: int | None = None
+    until: int | None = None
+    owner: str | None = None
+
+
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known beside the message. `ranks` are its places in the parked sets in which it may stand, by their kind."""
+
+    nodes: Mapping[str, NodeLine]
+    owner: str | None
+    route: str | None
+    circuit: RouteLine | None
+    pause: Pause | None
+    rate: float | None
+    max_attempts: int | None
+    ranks: Mapping[str, int | None]
+    before: int | None  # in the queue
+
+
+def explain(context: Context, found: Found) -> Plan[Explanation]:
+    """Why a message that was looked at has not been delivered yet, or how it ended; raises StoreError."""
+    if found.record is None:
+        return _ended(found)
+    try:
+        topic, ordering_key = found.record.topic, found.record.ordering_key
+    except (CorruptRecord, UnicodeDecodeError):
+        return Explanation(waits_for=None, text="its record is damaged: it becomes a dead letter when it is due")
+    keys = queue_keys(found.queue)
+    told = yield [commands.redis_now(), commands.nodes(), commands.stored_epoch(keys), commands.policies()]
+    now, lines, epoch, stood = all_good(told)
+    nodes, policies = read_nodes(lines, now), Policies.read(stood)
+    owner = owners_of(nodes.values(), {found.queue: epoch}).get(found.queue)
+    line = _route_of(topic, nodes[owner].routes) if owner is not None else None
+    own = context.routes.find(topic)
+    route = line.name if line is not None else own.name if own is not None else None
+    ticket = found.id.encode() + b"\0" + found.record.generation
+    sets = {
+        "h": f"{HELD_SET}{topic}",
+        "t": f"{OF_ROUTE}{route}",
+        "*": f"{OF_ROUTE}{NO_ROUTE}",
+        "k": f"k:{route}/{ordering_key}",
+    }
+    asked = [commands.place_in(keys.parked(name), ticket) for name in sets.values()]
+    *ranks, before = all_good((yield [*asked, commands.place_in(keys.queue, ticket)]))
+    policy, limit = policies.policy(topic), policies.limit(topic)
+    rates = [one.rate for one in (policy, limit) if one is not None and one.rate]
+    known = _Known(
+        nodes=nodes,
+        owner=owner,
+        route=route,
+        circuit=line,
+        pause=policies.pause(topic),
+        rate=min(rates, default=None),
+        max_attempts=found.record.max_attempts or (policy.max_attempts if policy is not None else None),
+        ranks=dict(zip(sets, ranks, strict=True)),
+        before=before,
+    )
+    return msgspec.structs.replace(_EACH[found.state](found, known), owner=owner)
+
+
+def held_by(pause: Pause | None) -> str:
+    """What holds a message."""
+    if pause is None:
+        return "a limit of its topic holds it"
+    until = f" until {format_instant(pause.until)}" if pause.until is not None else ""
+    reason = f": {pause.reason}" if pause.reason else ""
+    return f"its topic is paused by {pause.match} since {format_instant(pause.since)}{until}{reason}"
+
+
+def _of_pause(pause: Pause) -> Explanation:
+    return Explanation(waits_for="pause", text=f"it is held: {held_by(pause)}", since=pause.since, until=pause.until)
+
+
+def _no_owner(found: Found, known: _Known) -> Explanation:
+    last = max(
+        (line for line in known.nodes.values() if found.queue in line.queues), key=lambda line: line.seen, default=None
+    )
+    heard = f" since {last.node} was heard last, at {format_instant(last.seen)}" if last is not None else ""
+    text = f"its queue, {found.queue}, has no owner{heard}: nobody delivers from it"
+    return Explanation(waits_for="owner", text=text, since=last.seen if last is not None else None)
+
+
+def _and_then(text: str, known: _Known) -> str:
+    """With what will be in the way once it is due, if that is so still."""
+    if known.pause is not None:
+        return f"{text}, and is held then if {held_by(known.pause)} still"
+    if known.owner is None:
+        return f"{text}, and its queue has no owner now"
+    if known.circuit is not None and known.circuit.circuit is not None:
+        return f"{text}; the circuit of route {known.circuit.name} is open now: {known.circuit.circuit.reason}"
+    return text
+
+
+def _scheduled(found: Found, known: _Known) -> Explanation:
+    text = f"it is due at {_time(found.due)}"
+    return Explanation(waits_for="due", text=_and_then(text, known), until=found.due)
+
+
+def _retrying(found: Found, known: _Known) -> Explanation:
+    most = f" of {known.max_attempts}" if known.max_attempts is not None else ""
+    text = f"attempt {found.attempts + 1}{most} is at {_time(found.due)}"
+    return Explanation(waits_for="attempt", text=_and_then(text, known), until=found.due)
+
+
+def _due(found: Found, known: _Known) -> Explanation:
+    if known.owner is None:
+        return _no_owner(found, known)
+    if known.pause is not None:
+        return _of_pause(known.pause)
+    before = f", behind {known.before} others" if known.before else ""
+    text = f"it is due since {_time(found.due)}, and {known.owner} takes it in its turn{before}"
+    return Explanation(waits_for="pull", text=text, since=found.due)
+
+
+def _in_flight(found: Found, known: _Known) -> Explanation:
+    if known.owner is None:
+        return _no_owner(found, known)
+    text = f"{known.owner} has it since {_time(found.due)}: it is being sent, or waits for its turn"
+    return Explanation(waits_for="answer", text=text, since=found.due)
+
+
+def _held(found: Found, known: _Known) -> Explanation:
+    if known.pause is not None:
+        return _of_pause(known.pause)
+    if known.owner is None:
+        return _no_owner(found, known)
+    before = known.ranks["h"] or 0
+    if known.rate is not None:
+        text = f"it is held: the limit of its topic is {known.rate:g} messages a second, and {before} go before it"
+        return Explanation(waits_for="limit", text=text)
+    return Explanation(waits_for="return", text=f"what has held it is over, and it comes back behind {before} others")
+
+
+def _parked(found: Found, known: _Known) -> Explanation:
+    if known.owner is None:
+        return _no_owner(found, known)
+    if known.ranks["*"] is not None:
+        return Explanation(waits_for="route", text=f"no route of {known.owner} takes its topic")
+    if (before := known.ranks["k"]) is not None:
+        where = f"on the way to route {known.route}, behind {before} others that are set aside for it"
+        return Explanation(waits_for="key", text=f"messages of its ordering key go before it {where}")
+    line = known.circuit
+    if line is None or line.circuit is None:
+        return Explanation(waits_for="target", text=WAITS)
+    circuit = line.circuit
+    since, probe = format_instant(circuit.since), format_instant(circuit.probe)
+    why = circuit.reason or "no word why"
+    text = f"the target of route {line.name} takes nothing since {since}: {why}; it is tried next at {probe}"
+    return Explanation(waits_for="target", text=text, since=circuit.since, until=circuit.probe)
+
+
+def _dead(found: Found, _known: _Known) -> Explanation:
+    text = f"it is a dead letter since {_time(found.ended)}: {found.reason or 'no word why'}; redrive or discard it"
+    return Explanation(waits_for="redrive", text=text, since=found.ended)
+
+
+_EACH: Final = {
+    State.SCHEDULED: _scheduled,
+    State.RETRYING: _retrying,
+    State.DUE: _due,
+    State.IN_FLIGHT: _in_flight,
+    State.HELD: _held,
+    State.PARKED: _parked,
+    State.DEAD: _dead,
+}
+_ENDINGS: Final = {
+    State.DELIVERED: "it was delivered at",
+    State.CANCELLED: "it was cancelled, and never forwarded, at",
+    State.REMOVED_IN_FLIGHT: "it was cancelled when it may have been forwarded, at",
+    State.DISCARDED: "it was deleted as a dead letter at",
+}
+
+
+def _ended(found: Found) -> Explanation:
+    if found.state not in _ENDINGS:
+        return Explanation(waits_for=None, text="its record is damaged: it becomes a dead letter when it is due")
+    who = f", by {found.ended_by}" if found.ended_by else ""
+    return Explanation(waits_for=None, text=f"{_ENDINGS[found.state]} {_time(found.ended)}{who}", since=found.ended)
+
+
+def _time(ms: int | None) -> str:
+    return "an unknown time" if ms is None else format_instant(ms)
+
+
+def explain_parked(found: Iterable[Found | None]) -> Plan[dict[str, Found]]:
+    """Those that are parked, by id, with the reason and when their target is probed next, as their owner says."""
+    parked = [one for one in found if one is not None and one.state == State.PARKED]
+    if not parked:
+        return {}
+    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
+    nodes = read_nodes(lines, now)
+    return {one.id: _explained(one, nodes) for one in parked}
+
+
+def _explained(one: Found, lines: Mapping[str, NodeLine]) -> Found:
+    owners = [line for line in lines.values() if not line.stale and one.queue in line.queues]
+    if not owners:
+        return msgspec.structs.replace(one, reason="no live worker says that it owns its queue")
+    owner = max(owners, key=lambda line: line.queues[one.queue].epoch)
+    if not owner.routes or one.record is None:  # an older worker
+        return one
+    route = _route_of(one.record.topic, owner.routes)
+    if route is None:
+        return msgspec.structs.replace(one, reason=f"no route of {owner.node} takes its topic")
+    if route.circuit is None:
+        return msgspec.structs.replace(one, reason=WAITS)
+    reason = f"the circuit of route {route.name} is open: {route.circuit.reason}"
+    return msgspec.structs.replace(one, reason=reason, next_probe=route.circuit.probe)
+
+
+def _route_of(topic: str, table: Iterable[RouteLine]) -> RouteLine | None:
+    return next((route for route in table if compiled(route.match).match(topic)), None)

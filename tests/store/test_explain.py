@@ -1,0 +1,225 @@
+"""What explain says of a message in each state, and that it is what happens then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delayq import Client, Message
+from delayq.client.explain import Explanation
+from delayq.config import load_settings
+from delayq.nodes import LINE_AGE
+from delayq.store import commands
+from delayq.store.commands import Change
+from delayq.store.keys import Layout, QueueKeys, queue_keys
+from tests.support.queues import EPOCH, Taken, taken
+from tests.support.servers import ServerUnderTest
+
+HOUR = 3_600_000
+MAKER = "0000000001"
+
+
+class World:
+    """A client, and what a worker does by hand. `now` is the time of Redis as it began."""
+
+    def __init__(self, server: ServerUnderTest) -> None:
+        self.client = Client(settings=load_settings(redis_url=server.url))
+        self.run = self.client.store.run
+        self.now = self.run(commands.redis_now())
+        self.version = ""
+
+    def keys(self, id: str) -> QueueKeys:
+        return queue_keys(Layout(16).queue_of(id))
+
+    def add(self, id: str, after: int = -1_000, **more: Any) -> str:
+        return self.client.schedule(Message(topic="orders", expect_date=self.now + after, id=id, **more)).id
+
+    def owned(self, id: str, seen: int = 0, circuit: dict[str, Any] | None = None) -> None:
+        """By the line of a node."""
+        queue, route = self.keys(id).number, {"name": "kafka", "match": "ord*", "target": "kafka", "circuit": circuit}
+        line = {"seen": self.now + seen, "queues": {queue: {"epoch": EPOCH}}, "routes": [route]}
+        self.run(commands.claim(self.keys(id), EPOCH))
+        self.run(commands.publish_node("node-1", json.dumps(line).encode()))
+
+    def pull(self, id: str, now: int | str = "") -> dict[str, Taken]:
+        """By id what its queue hands out, in order."""
+        pulled = self.run(commands.pull(self.keys(id), EPOCH, offset=0, room=9, now=now, version=self.version))
+        return {one.id: one for one in taken(pulled)}
+
+    def park(self, id: str, name: str) -> None:
+        self.run(commands.park(self.keys(id), EPOCH, name, list(self.pull(id).values())))
+
+    def unpark(self, id: str, name: str, most: int = 9) -> list[str]:
+        """What comes back, and is pulled then."""
+        turn = self.client.store.run(commands.plain("HGET", self.keys(id).state, f"parked:{name}", read=bytes.decode))
+        self.run(commands.unpark(self.keys(id), EPOCH, name, turn, most))
+        return list(self.pull(id))
+
+    def put(self, id: str, field: str, value: str, *paused: str) -> None:
+        """A policy or a pause, brought to the queue of a message."""
+        made = self.run(commands.set_policies([Change(field, value)], maker=MAKER))
+        assert made is not None
+        self.version = made.version
+        self.run(commands.apply_policies(self.keys(id), made.version, paused))
+
+    def explained(self, id: str) -> Explanation:
+        found = self.client.get(id)
+        assert found is not None
+        return self.client.explain(found)
+
+    def state(self, id: str) -> str:
+        found = self.client.get(id)
+        assert found is not None
+        return found.state
+
+
+@pytest.fixture
+def world(valkey: ServerUnderTest) -> Iterator[World]:
+    made = World(valkey)
+    yield made
+    made.client.close()
+
+
+def test_one_that_waits_is_due_then_and_not_before(world: World) -> None:
+    world.add("a", after=HOUR)
+    world.owned("a")
+    told = world.explained("a")
+    assert (told.waits_for, told.owner, told.until) == ("due", "node-1", world.now + HOUR)
+    assert told.until is not None
+    assert list(world.pull("a", told.until - 1)) == []
+    assert list(world.pull("a", told.until)) == ["a"]
+
+
+def test_one_whose_queue_has_no_owner_goes_as_soon_as_it_has_one(world: World) -> None:
+    world.add("a")
+    assert world.explained("a").text.startswith("its queue, ")
+    world.owned("a", seen=-LINE_AGE - 1_000)
+    told = world.explained("a")
+    assert (told.waits_for, told.since, told.owner) == ("owner", world.now - LINE_AGE - 1_000, None)
+    assert "node-1 was heard last" in told.text
+    world.owned("a")
+    assert world.explained("a").waits_for == "pull"
+    assert list(world.pull("a")) == ["a"]
+
+
+def test_one_that_is_due_goes_in_its_turn_and_is_on_its_way_then(world: World) -> None:
+    for n, id in enumerate(("a.0000", "b.0000", "c.0000")):
+        world.add(id, after=n - 1_000)
+    world.owned("c.0000")
+    told = world.explained("c.0000")
+    found = world.client.get("c.0000")
+    assert found is not None
+    assert (told.waits_for, told.since) == ("pull", found.due)
+    assert "behind 2 others" in told.text
+    assert list(world.pull("c.0000")) == ["a.0000", "b.0000", "c.0000"]
+    assert world.explained("c.0000").waits_for == "answer"
+
+
+def test_one_that_was_tried_is_tried_then_again(world: World) -> None:
+    world.add("a", max_attempts=3)
+    world.owned("a")
+    world.run(commands.retry(world.keys("a"), EPOCH, [(world.pull("a")["a"], world.now + HOUR)]))
+    told = world.explained("a")
+    assert (told.waits_for, told.until) == ("attempt", world.now + HOUR)
+    assert told.text.startswith("attempt 2 of 3 is at ")
+    assert world.pull("a", world.now + HOUR)["a"].attempts == 1
+
+
+@pytest.mark.parametrize("open", [True, False], ids=["open", "closed"])
+def test_one_that_is_parked_comes_back_when_its_target_takes_something(world: World, open: bool) -> None:
+    world.add("a")
+    circuit = {"since": world.now - 5_000, "probe": world.now + 8_000, "reason": "refused"} if open else None
+    world.owned("a", circuit=circuit)
+    world.park("a", "t:kafka")
+    told = world.explained("a")
+    assert told.waits_for == "target"
+    assert (told.since, told.until) == ((world.now - 5_000, world.now + 8_000) if open else (None, None))
+    assert ("kafka takes nothing since " in told.text and ": refused; it is tried next at " in told.text) == open
+    assert world.unpark("a", "t:kafka") == ["a"]
+
+
+def test_one_behind_its_ordering_key_comes_back_behind_those_that_are_told(world: World) -> None:
+    first, second = world.add("a", ordering_key="k"), world.add("b", ordering_key="k")
+    world.owned(first)
+    world.park(first, "k:kafka/k")
+    told = world.explained(second)
+    assert told.waits_for == "key"
+    assert "behind 1 others" in told.text
+    assert world.unpark(second, "k:kafka/k", most=1) == [first]
+    assert world.unpark(second, "k:kafka/k", most=1) == [first, second]
+
+
+def test_one_that_no_route_takes_waits_for_a_route(world: World) -> None:
+    world.add("a")
+    world.owned("a")
+    world.park("a", "t:*")
+    assert world.explained("a").waits_for == "route"
+    assert world.unpark("a", "t:*") == ["a"]
+
+
+@pytest.mark.parametrize("aside", [True, False], ids=["set aside", "pulled alone"])
+def test_one_that_a_pause_holds_goes_once_it_is_resumed_and_is_surely_cancelled_until_then(
+    world: World, aside: bool
+) -> None:
+    until = world.now + HOUR
+    world.owned("a")
+    world.put("a", "pause:ord*", json.dumps({"reason": "down", "until": until}), "ord*")
+    world.add("a", after=60_000)
+    world.add("b.0000", after=HOUR)
+    pulled = world.pull("a", world.now + 60_000)
+    assert list(pulled) == ["a"]
+    if aside:
+        world.run(commands.park(world.keys("a"), EPOCH, "h:orders", list(pulled.values())))
+    assert world.state("a") == "held"
+    told = world.explained("a")
+    assert (told.waits_for, told.until) == ("pause", until)
+    assert "paused by ord* since " in told.text
+    assert told.text.endswith(": down")
+    assert "is held then if its topic is paused by ord*" in world.explained("b.0000").text
+    assert world.client.cancel("a").result == "cancelled"
+    world.put("b.0000", "policy:none", '{"match": "x"}', "ord*")
+    refused = world.client.deliver_now("b.0000")
+    assert (refused.result, refused.reason is not None and "paused by ord*" in refused.reason) == ("held", True)
+
+
+def test_what_is_set_aside_comes_back_when_its_pause_is_over_at_the_rate_of_its_limit(world: World) -> None:
+    world.add("a.0000", after=-2_000)
+    world.add("b.0000")
+    world.owned("b.0000")
+    world.park("b.0000", "h:orders")
+    told = world.explained("b.0000")
+    assert (told.waits_for, told.text) == ("return", "what has held it is over, and it comes back behind 1 others")
+    world.put("b.0000", "policy:slow", '{"match": "orders", "rate": 50}')
+    told = world.explained("b.0000")
+    assert (told.waits_for, "50 messages a second, and 1 go before it" in told.text) == ("limit", True)
+    assert world.client.reschedule("b.0000", delay_time=5).result == "held"
+    assert world.unpark("b.0000", "h:orders", most=1) == ["a.0000"]
+    assert world.unpark("b.0000", "h:orders", most=1) == ["a.0000", "b.0000"]
+
+
+def test_one_that_is_dead_is_redriven_and_of_one_that_has_ended_it_is_told_how(world: World) -> None:
+    for id in ("a", "b"):
+        world.add(id)
+        world.owned(id)
+        world.run(commands.bury(world.keys(id), EPOCH, [(world.pull(id)[id], 1, "no such table")]))
+    assert world.explained("a").waits_for == "redrive"
+    assert ": no such table; redrive or discard it" in world.explained("a").text
+    assert world.client.redrive(["a"]) == ["scheduled"]
+    world.owned("a")
+    world.run(commands.ack(world.keys("a"), EPOCH, [world.pull("a")["a"]]))
+    world.client.discard("b")
+    world.add("c", after=HOUR)
+    world.client.cancel("c")
+    world.add("d")
+    world.client.cancel("d")
+    texts = [world.explained(id).text.rpartition(" at ")[0] for id in "abcd"]
+    assert texts == [
+        "it was delivered",
+        "it was deleted as a dead letter",
+        "it was cancelled, and never forwarded,",
+        "it was cancelled when it may have been forwarded,",
+    ]
+    assert {world.explained(id).waits_for for id in "abcd"} == {None}
