@@ -254,12 +254,17 @@ class Policies:
         return self._of(topic)[2]
 
     def waits(self, held: Mapping[str, int]) -> dict[str, float]:
-        """How long (s) what a limit holds takes at its rate: of each bucket. What is paused does not wait for a limit."""
+        """How long (s) what a limit holds takes at its rate, of each bucket; infinite where no rate says so. What is paused does
+        not wait for a limit."""
         waits: dict[str, float] = {}
         for topic, count in held.items():
-            bucket = self.bucket(topic)
-            if bucket is not None and self.pause(topic) is None:
+            bucket, policy = self.bucket(topic), self.policy(topic)
+            if self.pause(topic) is not None:
+                continue
+            if bucket is not None:
                 waits[bucket.name] = waits.get(bucket.name, 0) + count / bucket.rate
+            elif policy is not None and policy.max_in_flight is not None:
+                waits[topic] = math.inf
         return waits
 
     def bucket(self, topic: str) -> Bucket | None:

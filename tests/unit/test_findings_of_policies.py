@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from delayq.client.findings.policies import LAG, LONG, check_pauses, check_versions
@@ -34,10 +36,11 @@ def test_what_a_limit_holds_waits_as_long_as_its_rate_takes() -> None:
         {"paused": Pause(match="paused")},
         {
             "sms": Policy(name="sms", match="sms.*", rate=50.0, per="policy"),
+            "hooks": Policy(name="hooks", match="hooks", max_in_flight=3),
             "mail": Policy(name="mail", match="mail", rate=2.0),
             "all": Policy(name="all", match="*", order=200),
         },
         {"news": Limit(match="news", rate=10.0)},
     )
-    held = {"sms.a": 100, "sms.b": 50, "mail": 9, "paused": 7, "news": 5, "other": 3}
-    assert policies.waits(held) == {"t:policy/sms": 3.0, "t:mail": 4.5, "t:limit/news": 0.5}
+    held = {"sms.a": 100, "sms.b": 50, "mail": 9, "paused": 7, "news": 5, "other": 3, "hooks": 1}
+    assert policies.waits(held) == {"t:policy/sms": 3.0, "t:mail": 4.5, "t:limit/news": 0.5, "hooks": inf}
