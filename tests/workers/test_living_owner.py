@@ -118,7 +118,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
         (31, 45),
     ),
     "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (0, 1, 2)),
-    "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (20, 58)),
+    "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (50, 96, 110)),
     "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (0, 1, 2)),
     "missing tickets that are not looked for": (InFlight, "misses", lambda self, place, start: False, (74, 131, 202)),
     "a message that is dropped and stays in its lane": (InFlight, "_drop", _forget_lanes, (0, 1, 2)),
@@ -150,7 +150,7 @@ SCRIPT_MUTANTS = (
         Mutant(
             "policies that go back", (("apply_policies", "if version <= stored then", "if version == stored then"),)
         ),
-        (84, 87, 124),
+        (191, 194, 270),
     ),
 )
 
