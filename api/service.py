@@ -110,6 +110,7 @@ class Service:
         self.readiness = Readiness(self.client, settings, self.clock)
         self.facts = Shared(self.client.facts, self.clock)
         self.dead_groups = Shared(self.client.dead_groups, self.clock)
+        self.policies = Shared(self.client.policies, self.clock)
         self._away_since: int | None = None
         self.door = Door(settings, self.clock)
         self.metrics.keys_stale = lambda: bool(self.door.stale)

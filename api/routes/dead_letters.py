@@ -12,6 +12,7 @@ from api.auth.caller import Caller
 from api.routes import for_caller
 from api.routes.batch_results import answer_results, ask_each, check_each
 from api.routes.by import by_hand, tell
+from api.routes.redacting import redacted
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import Problem
@@ -80,7 +81,9 @@ async def dead_letters(service: Service, request: Request) -> Answer:
             break
     if token is not None and not everything:
         token = service.door.seal(token)
-    return Answer(200, encode(DeadLettersOut([dead_letter_out(letter) for letter in letters], token)))
+    shown = [dead_letter_out(letter) for letter in letters]
+    await redacted(service, (one.message for one in shown))
+    return Answer(200, encode(DeadLettersOut(shown, token)))
 
 
 def _may_read(caller: Caller, letter: DeadLetter) -> bool:

@@ -13,6 +13,7 @@ from api.asgi import Answer, Request, encode
 from api.routes import for_caller
 from api.routes.batch_results import answer_results, ask_each, check_each
 from api.routes.by import by_application, by_hand, tell
+from api.routes.redacting import redacted
 from api.service import Operations, Service
 from api.wire import problems
 from api.wire.problems import Problem
@@ -73,8 +74,9 @@ async def get(service: Service, request: Request) -> Answer:
     found = await for_caller.get(service, request.caller, id)
     if found is None:
         raise _unknown(id)
-    explained = await service.client.explain(found) if wanted == "true" else None
-    return Answer(200, encode(state_out(found, explained)))
+    answer = state_out(found, await service.client.explain(found) if wanted == "true" else None)
+    await redacted(service, [answer.message])
+    return Answer(200, encode(answer))
 
 
 @OPERATIONS.add(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from api.asgi import Answer, Request, encode
 from api.routes import for_caller
+from api.routes.redacting import redacted
 from api.service import Operations, Service
 from api.wire.requests import KEY, LIMIT, MOST, duration_of, instant_of, limit_of
 from delayq import InvalidMessage
@@ -97,9 +98,12 @@ async def search(service: Service, request: Request) -> Answer:
             if name in given:
                 raise InvalidMessage(name, "with key all messages are told at once")
         found = await for_caller.find(service, request.caller, given["key"])
-        return Answer(200, encode(found_out(one for one in found if takes(wanted, one))))
-    page = await for_caller.search(service, request.caller, wanted, limit, given.get("pageToken"))
-    return Answer(200, encode(found_out(page.messages, page.looked, page.next_token)))
+        answer = found_out(one for one in found if takes(wanted, one))
+    else:
+        page = await for_caller.search(service, request.caller, wanted, limit, given.get("pageToken"))
+        answer = found_out(page.messages, page.looked, page.next_token)
+    await redacted(service, (one.message for one in answer.messages))
+    return Answer(200, encode(answer))
 
 
 _COUNTED: Final[dict[str, Any]] = {name: _FILTER[name] for name in ("topic", "tags", "state", "dueFrom", "dueTo")}

@@ -103,6 +103,26 @@ async def test_policies_are_put_listed_in_order_and_deleted(api: httpx2.AsyncCli
     assert_refused(await api.get("/v1/policies/first"), 404)
 
 
+async def test_what_a_policy_says_is_not_shown_of_bodies_is_shown_nowhere(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
+    secret = {"topic": "cards.eu", "body": {"card": "4111", "n": 1}, "keys": ["k"], "delayTime": 0}
+    await schedule(api, id="m", **secret)
+    await schedule(api, id="open", topic="orders", body={"card": "4111"}, keys=["k"])
+    worker.bury(await schedule(api, id="dead", **secret))
+    await put(api, "p", match="cards.*", rate=None, redact=["$.card"])
+    for path in (
+        "/v1/messages/m",
+        "/v1/messages?key=k&topic=cards.*",
+        "/v1/messages?topic=cards.*",
+        "/v1/dead-letters",
+    ):
+        text = (await api.get(path)).text
+        assert "[redacted]" in text
+        assert "4111" not in text
+    assert "4111" in (await api.get("/v1/messages/open")).text
+
+
 @pytest.mark.parametrize(("version", "status"), [("1", 200), ('"1"', 200), ("0", 412), ("7", 412), ("x", 400)])
 async def test_if_match_names_the_version_of_the_policies(api: httpx2.AsyncClient, version: str, status: int) -> None:
     await put(api)

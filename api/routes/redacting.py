@@ -1,0 +1,23 @@
+"""What policies say that nobody is shown of bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from api.service import Service
+from delayq.text.answers import MessageOut
+from delayq.text.redacting import redact
+
+__all__ = ["redacted"]
+
+
+async def redacted(service: Service, messages: Iterable[MessageOut | None]) -> None:
+    """Take it out of the messages that are to be shown; raises StoreError if the policies cannot be read."""
+    shown = [one for one in messages if one is not None]
+    if not shown:
+        return
+    policies = await service.policies.get()
+    for one in shown:
+        policy = policies.policy(one.topic)
+        if policy is not None and policy.redact:
+            redact(one, policy.redact)

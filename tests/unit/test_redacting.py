@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import base64
+
+import pytest
+from msgspec import Raw
+
+from delayq.text.answers import MessageOut
+from delayq.text.redacting import redact
+
+BODY = b'{"card":{"no":"4111","name":"x"},"items":[{"a":1,"b":2},{"a":0.10000000000000000001},7],"big":123456789012345678901234}'
+
+
+@pytest.mark.parametrize(
+    ("paths", "shown"),
+    [
+        (["$.nothing", "$.items[9]", "$.card[0]", "$.big.x"], BODY),
+        (["$.card"], BODY.replace(b'{"no":"4111","name":"x"}', b'"[redacted]"')),
+        (["$.card.no", "$.card.no.x"], BODY.replace(b'"4111"', b'"[redacted]"')),
+        (
+            ["$.items[*].a"],
+            BODY.replace(b'"a":1', b'"a":"[redacted]"').replace(b"0.10000000000000000001", b'"[redacted]"'),
+        ),
+        (
+            ["$.items[2]", "$.big"],
+            BODY.replace(b",7]", b',"[redacted]"]').replace(b"123456789012345678901234", b'"[redacted]"'),
+        ),
+    ],
+)
+def test_what_stands_at_the_paths_is_not_shown_and_all_else_as_it_came(paths: list[str], shown: bytes) -> None:
+    as_json, as_text = MessageOut("t", "", body=Raw(BODY)), MessageOut("t", "", body=BODY.decode())
+    as_bytes = MessageOut("t", "", body_base64=base64.b64encode(BODY).decode())
+    for one in (as_json, as_text, as_bytes):
+        redact(one, paths)
+    assert isinstance(as_json.body, Raw)
+    assert (bytes(as_json.body), as_text.body) == (shown, shown.decode())
+    assert as_bytes.body_base64 == base64.b64encode(shown).decode()
+
+
+@pytest.mark.parametrize("body", ["order 42", "", '{"card":', "{'card': 1}"])
+def test_what_is_no_json_is_shown_as_it_is(body: str) -> None:
+    message = MessageOut("t", "", body=body)
+    redact(message, ["$.card"])
+    assert message.body == body
+
+
+def test_what_is_nested_too_deep_to_be_read_is_not_shown_at_all() -> None:
+    message = MessageOut("t", "", body="[" * 100_000 + "]" * 100_000)
+    redact(message, ["$[0]"])
+    assert message.body == '"[redacted]"'
