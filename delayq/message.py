@@ -150,7 +150,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             type(window) is not int
             or self.expect_date is None
             or not 0 < window <= MAX_WINDOW
-            or self.expect_date + window > min(now + limits.horizon, MAX_DUE)
+            or self.expect_date + window > MAX_DUE
+            or self.expect_date + window - now > limits.horizon
         ):
             self._check_window(limits, now)
 

@@ -338,7 +338,7 @@ def _by_queue(call: _Call, given: Iterable[Encoded | InvalidMessage], outcomes: 
             batch = shared
             id = next(batch.made)
             if window is not None:
-                when += spread(id, window)
+                when += spread(id[:-5], window)  # without its suffix, which need not be looked for
                 body = due_head(when) + body
         else:
             queue = place(id) if one.kind.isupper() else place_new(id)

@@ -118,6 +118,7 @@ _uuid7 = uuid_utils.uuid7
 _b64 = binascii.b2a_base64
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _crc16 = binascii.crc_hqx
+_HEX: Final = "0123456789abcdef"
 _FIRST_8 = Struct(">Q").unpack_from
 
 
@@ -138,9 +139,8 @@ def spread(id: str, window: int) -> int:
 
     A suffix that chooses the queue is no part of it: an ordering key, or another layout, changes no due.
     """
-    own = id[:-5] if id[-5:-4] == "." and Layout.has_suffix(id) else id
-    (first,) = _FIRST_8(blake2b(own.encode()).digest())
-    place: int = first % window
+    own = id[:-5] if id[-5:-4] == "." and not id[-4:].strip(_HEX) else id
+    place: int = _FIRST_8(blake2b(own.encode()).digest())[0] % window
     return place
 
 
@@ -164,7 +164,7 @@ class Layout(msgspec.Struct, frozen=True):
     @staticmethod
     def has_suffix(id: str) -> bool:
         """Whether the id says its CRC itself, as one with an ordering key does."""
-        return id[-5:-4] == "." and not id[-4:].strip("0123456789abcdef")
+        return id[-5:-4] == "." and not id[-4:].strip(_HEX)
 
     @staticmethod
     def keyed_id(id: str, ordering_key: str) -> str:
