@@ -1,13 +1,17 @@
-"""Topics that are paused under load, while workers are killed or stand still: nothing of them arrives after the answer."""
+"""Topics that are paused under load, while workers are killed or stand still: nothing of them arrives after the answer. And
+limits, which all workers together keep to."""
 
 from __future__ import annotations
 
 import signal
+import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
+from delayq import Client, Message
 from testbed.zookeeper import ZooKeeperServer
 from tests.faults.house import House, house
 from tests.support.load import Load
@@ -35,6 +39,12 @@ def arrived(home: House, topic: str) -> int:
     """How many messages have arrived at the sink, or in a stream."""
     server = home.sink.server if topic.startswith("sink.") else home.server
     return int(server.admin.xlen(topic))
+
+
+def arrivals(home: House, topic: str, behind: int) -> list[int]:
+    """When each message arrived, but for the first ones, by the clock of the server that took it."""
+    server = home.sink.server if topic.startswith("sink.") else home.server
+    return [int(id.partition(b"-")[0]) for id, _ in server.admin.xrange(topic)][behind:]
 
 
 def pause(home: House, wait: str) -> dict[str, Any]:
@@ -108,3 +118,33 @@ def test_i3_what_an_api_had_begun_to_pause_when_it_was_killed_workers_bring_to_a
     assert resume(home) == 40
     home.wait_until_done()
     assert arrived(home, "s.p") == before + 40
+
+
+@pytest.mark.parametrize(("rate", "count"), [(400, 2_400), pytest.param(5_000, 1_000_000, id="a-million")])
+def test_i6_a_limit_is_kept_by_three_workers_one_of_which_is_killed(home: House, rate: int, count: int) -> None:
+    topics = ("sink.l", "s.l")
+    before = {topic: arrived(home, topic) for topic in topics}
+    policy = {"match": "*.l", "rate": rate, "per": "policy"}
+    assert home.http.put("/v1/policies/slow", json=policy, timeout=30).status_code == 200
+    due = int(time.time() * 1000) + 2_000 + count // 20
+    with Client(home.server.url) as client:
+        for start in range(0, count, 10_000):
+            some = range(start, min(start + 10_000, count))
+            client.schedule_many(
+                [Message(id=f"limited-{count}-{n}", topic=topics[n % 2], expect_date=due) for n in some]
+            )
+
+    def done() -> int:
+        return sum(arrived(home, topic) - before[topic] for topic in topics)
+
+    killed = home.service.workers[2]
+    eventually(lambda: done() > rate, "it has begun", seconds=300)
+    killed.kill()
+    eventually(lambda: done() >= count, "all have arrived", seconds=60 + 2 * count / rate)
+    killed.start()
+    times = sorted(at for topic in topics for at in arrivals(home, topic, before[topic]))
+    assert times[0] >= due
+    busiest = max(bisect_right(times, first + 1_000) - place for place, first in enumerate(times))
+    assert busiest <= 2 * rate, "in a second there are no more than the rate and one burst"
+    assert home.http.delete("/v1/policies/slow", timeout=30).status_code == 200
+    home.wait_until_done()

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partialmethod
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from delayq.routes import Route
 from delayq.store.commands import Change
 from delayq.targets import OK, Result
 from tests.workers.one_queue import GENERAL, OTHER, Hand, OneQueue
+from workers.node.leases import LeaseThread
+from workers.queue.grants import Ask, Leases
+from workers.queue.in_flight import InFlight
 
 Worlds = Callable[..., OneQueue]
 DOWN = Result.unavailable("down")
@@ -157,7 +163,8 @@ def test_streams_here_get_so_many_and_keys_keep_their_order(worlds: Worlds) -> N
     assert len(free) >= 20, "what is not limited and follows nothing goes on"
 
 
-def test_two_nodes_together_keep_to_the_rate(worlds: Worlds) -> None:
+def by_two_nodes(worlds: Worlds, mistake: str = "") -> bool:
+    """Whether one owner, and another after it, together keep to a rate."""
     world = worlds()
     hand = world.take_over()
     limit(world, rate=40, burst=20)
@@ -166,10 +173,37 @@ def test_two_nodes_together_keep_to_the_rate(worlds: Worlds) -> None:
     sent = live(hand, 1_000)
     other = world.take_over(node=2)
     other.book.current = hand.book.current
+    if mistake == "the node's clock":
+        other.leases._test_now = lambda: world.now + 10 * world.elapsed
     hand.leases.tick()
     sent += live(other, 1_000)
-    assert bounded([at for at, _ in sent], 40, 20)
     assert len(sent) >= 75
+    return bounded([at for at, _ in sent], 40, 20)
+
+
+def test_two_nodes_together_keep_to_the_rate(worlds: Worlds) -> None:
+    assert by_two_nodes(worlds)
+
+
+@pytest.mark.parametrize("mistake", ["the node's clock", "a bucket for each node", "sent without a grant"])
+def test_each_mistake_would_be_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    if mistake == "a bucket for each node":
+        tick = LeaseThread.tick
+
+        def of_its_own(self: LeaseThread) -> int:
+            for known in self._leases.known.values():
+                known.bucket = structs.replace(known.bucket, name=f"t:{id(self)}")
+            return tick(self)
+
+        monkeypatch.setattr(LeaseThread, "tick", of_its_own)
+        monkeypatch.setattr(Leases, "granted", partialmethod(_by_any_name, Leases.granted))
+    if mistake == "sent without a grant":
+        monkeypatch.setattr(InFlight, "_granted", lambda self, share, batch: batch)
+    assert not by_two_nodes(worlds, mistake)
+
+
+def _by_any_name(self: Leases, granted: Any, ask: Ask, *given: Any) -> None:
+    granted(self, structs.replace(ask, bucket=structs.replace(ask.bucket, name="t:g.t")), *given)
 
 
 def test_a_lease_that_is_lost_or_grows_old_is_lost(worlds: Worlds) -> None:
