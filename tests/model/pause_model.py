@@ -296,7 +296,7 @@ def faults(s: State, world: World) -> Iterator[Step]:
             nodes = put(s.nodes, n, replace(node, stage=""))
             yield f"{n} sets it aside for its target", replace(s, place="parked", nodes=nodes)
             if s.retries < MAX_RETRIES and s.now < LAST_TICK:
-                again = replace(s, due=s.now + 1, exposed=True, retries=s.retries + 1, nodes=nodes)
+                again = replace(s, due=s.now + 1, exposed=True, forced=False, retries=s.retries + 1, nodes=nodes)
                 yield f"{n} retries it", again
 
 

@@ -67,6 +67,7 @@ class Generation:
     attempts: int = 0
     was_exposed: bool = False  # an earlier generation of the same message may have been sent
     removed_at: int | None = None  # really elapsed ms when a cancel said `in_flight`
+    forced: int | None = None  # attempts when it was delivered by force, in spite of what is paused
 
 
 @dataclass

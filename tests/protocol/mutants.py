@@ -164,6 +164,11 @@ OF_PAUSES = (
         says="was sent, yet it was cancelled for certain",
     ),
     Mutant(
+        "force that outlives its attempt",
+        (("retry", "string.format('%.0f', tries + 1)", "'+0' .. string.format('%.0f', tries + 1)"),),
+        says="is sent after its topic was paused",
+    ),
+    Mutant(
         "a pull by any policies",
         (("pull", "if (known[8] or '') ~= ARGV[16] then", "if false then"),),
         says="after its topic was paused",

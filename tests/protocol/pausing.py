@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from delayq.policies import Policies
 from delayq.store import commands
 from delayq.store.commands import Change
-from tests.protocol.machine import IDS, Protocol
+from tests.protocol.machine import IDS, Generation, Protocol
 from tests.protocol.machine import made as made_as
 from tests.protocol.world import Owner
 from workers.sending.message import InFlightMessage
@@ -76,6 +76,34 @@ class Pausing(Protocol):
         untouched = not (generation.sent or generation.was_exposed or generation.failures)
         assert not untouched or generation.due <= min(marks), f"{id} was held all along, yet the cancel was not certain"
 
+    @rule(id=st.sampled_from(IDS), force=st.booleans())
+    def deliver_now(self, id: str, force: bool) -> None:
+        self.step += 1
+        model, topic = self.model, made_as(id, 0).topic
+        before, old = self.world.found([id])[id], model.live.get(id)
+        result, due = self.world.deliver_now(id, topic, force=force)
+        after = self.world.found([id])[id]
+        assert (result == "held") <= (bool(self.pauses) and not force), f"{id} is held by nothing"
+        if result != "scheduled" or old is None or before is None or after is None:
+            assert result != "scheduled" or old is not None, f"{id} was not pending and is to be delivered"
+            return
+        exposed = self.world.attempts(id) is not None
+        let_past = force and exposed and bool(self.pauses)
+        assert before.record is not None
+        assert after.record is not None
+        if before.record.generation == after.record.generation:
+            old.forced = after.attempts if let_past else old.forced
+            old.was_exposed = old.was_exposed or exposed
+            return
+        assert due is not None
+        touched = bool(old.sent or old.was_exposed or old.failures)
+        assert exposed or not touched, f"{id} was in flight before, and is not exposed any more"
+        new = Generation(id, due, self.step, failures=old.failures, was_exposed=exposed)
+        new.forced = after.attempts if let_past else None
+        if not touched:
+            model.cancelled_for_certain.append(old)
+        model.live[id] = new
+
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.world.owners)
@@ -96,13 +124,14 @@ class Pausing(Protocol):
 
     def was_submitted(self, owner: Owner, held: InFlightMessage) -> None:
         super().was_submitted(owner, held)
-        assert not self.paused(held.topic), f"{held.id} is sent after its topic was paused"
+        forced = self.held_by[id(held)].forced == held.attempts
+        assert forced or not self.paused(held.topic), f"{held.id} is sent after its topic was paused"
 
     def look_at_stream(self) -> None:
         before = {id: one for id, one in self.model.live.items() if not one.confirmed}
         super().look_at_stream()
         for id, generation in before.items():
-            if generation.confirmed and id[0] in "su":
+            if generation.confirmed and id[0] in "su" and generation.forced is None:
                 assert not self.paused(made_as(id, 0).topic), f"{id} is appended after its topic was paused"
 
     @invariant()

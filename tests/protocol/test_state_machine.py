@@ -254,7 +254,23 @@ def a_node_has_not_heard_of_a_pause(machine: Pausing) -> Iterable[Callable[[], o
     )
 
 
+def one_that_is_forced_fails(machine: Pausing) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.pause, "g.t"),
+        partial(machine.a_node_reads_the_policies, 0),
+        partial(machine.schedule, "a", 5, False),
+        partial(machine.deliver_now, "a", True),
+        *[partial(machine.tick, 0)] * 2,
+        partial(machine.send_ends, 0, 0, "unavailable"),
+        partial(machine.tick, 0),
+        partial(machine.time_passes, 20),
+        *[partial(machine.tick, 0)] * 2,
+    )
+
+
 OF_A_PAUSE = {
+    "force that outlives its attempt": one_that_is_forced_fails,
     "a mark of now alone": both_clocks_were_far_ahead_before_a_pause,
     "the latest mark": a_second_pause_begins_later,
     "a mark that outlives its pause": a_pause_is_over,

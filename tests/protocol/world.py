@@ -166,6 +166,11 @@ class World:
         self._pass_wakes()
         return answer
 
+    def deliver_now(self, id: str, topic: str, *, force: bool) -> tuple[str, int | None]:
+        answer = self.store.run(commands.deliver_now(self.keys, [id], force=force, held=[topic], now=self.now))
+        self._pass_wakes()
+        return answer[0]
+
     def redrive(self, id: str) -> str:
         answer = self.store.run(commands.redrive(self.keys, [id], now=self.now))
         self._pass_wakes()
@@ -174,6 +179,13 @@ class World:
     def found(self, ids: Sequence[str]) -> dict[str, Found | None]:
         answer = self.store.run(commands.get(self.keys, ids, now=self.now, retention=RETENTION))
         return dict(zip(ids, answer, strict=True))
+
+    def attempts(self, id: str) -> str | None:
+        """What stands of its attempts."""
+        tried: str | None = self.store.run(
+            commands.plain("HGET", self.keys.attempts, id, read=lambda one: one and one.decode())
+        )
+        return tried
 
     def stats(self) -> QueueStats:
         return self.store.run(commands.stats(self.keys, now=self.now))

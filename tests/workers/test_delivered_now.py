@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from delayq.store import commands
+from delayq.store.commands import Change
 from delayq.targets import OK, Result
 from tests.workers.one_queue import OneQueue
 
@@ -39,6 +40,21 @@ def test_by_force_one_of_a_paused_topic_goes_and_no_other_and_once(worlds: World
     world.pause()
     assert sorted(hand.run(5_000, lambda _: OK)) == ["a", "b"]
     assert world.stream("s.t") == ["sa", "sb"]
+
+
+def test_by_force_one_goes_that_a_limit_holds_and_no_other(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.change(Change("policy:p", '{"match": "?.t", "rate": 0.01, "burst": 1}'))
+    for n in range(6):
+        world.add(f"{n}", topic="s.t" if n % 2 else "g.t", at=n)
+    world.advance(10)
+    hand.run(200)
+    assert deliver(world, "4", "5") == ["held"] * 2
+    assert deliver(world, "4", "5", force=True) == ["scheduled"] * 2
+    hand.run(200)
+    assert (hand.sent[-1], world.stream("s.t")[-1]) == ("4", "5")
+    assert sum(world.aside().values()) >= 2
 
 
 def test_one_that_is_parked_goes_past_the_open_circuit_at_once(worlds: Worlds) -> None:

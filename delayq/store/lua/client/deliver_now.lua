@@ -46,7 +46,7 @@ local function deliver(id)
   elseif due and due <= now and not held then
     return { 'scheduled', digits(due) }
   end
-  if not due or not tried then
+  if not due or not tried or (byte(record, ORDERING_LENGTH) or 0) > 0 then -- a key is in the order of what is asked for
     generation = generation or generation_of(redis.call('HINCRBY', state, 'generation', 1))
     redis.call('ZREM', queue, ticket)
     record = moved(record, generation, now, true)
