@@ -220,7 +220,9 @@ class Life:
                     del self.alive[one.id]
                     self.removed[one.id] = self.world.elapsed, answer == "cancelled"
             elif self.world.reschedule(one.id, now + 30)[0] == "scheduled":
-                self.alive[one.id] = Known(one.id, one.key, one.route, now + 30, self.step, one.arrived, one.topic)
+                # What can be moved is not in a stream here, unless Redis went back in time.
+                arrived = one.arrived and one.route in self.hand.forwarders
+                self.alive[one.id] = Known(one.id, one.key, one.route, now + 30, self.step, arrived, one.topic)
 
     def somebody_pauses_or_resumes(self) -> None:
         """He may die before the queue has it: then nobody was told that it is so."""
