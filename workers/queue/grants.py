@@ -251,7 +251,7 @@ class Grants:
                 known.used -= count
                 known.spare.put_back(count, until)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """The job has ended; again is harmless."""
         with self._leases.lock:
             self._leases.jobs = [job for job in self._leases.jobs if job is not self]

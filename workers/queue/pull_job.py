@@ -179,7 +179,7 @@ class PullJob:
 
     def end(self) -> None:
         """Nobody moves it any more."""
-        self._grants.leave()
+        self._grants.close()
         self._ended.set()
 
     def join(self, timeout_ms: int) -> bool:
