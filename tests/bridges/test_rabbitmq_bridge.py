@@ -12,6 +12,7 @@ from delayq.embedded import EmbeddedServer
 from testbed.rabbitmq import RabbitMQ
 from tests.bridges.conftest import Bridges
 from tests.support.amqp import Amqp, amqp
+from tests.support.policies import put_policy
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
@@ -139,6 +140,22 @@ def test_while_redis_is_away_nothing_is_acknowledged_and_later_all_is_scheduled(
         assert "going on" in bridge.said()
         assert stopped(bridge)["refused"] == 0
     assert bridge.said().count("trying again") <= 3
+
+
+def test_what_a_policy_has_no_room_for_waits_in_the_queue(
+    rabbitmq: RabbitMQ, broker: Amqp, valkey: ServerUnderTest, bridges: Bridges
+) -> None:
+    queue = broker.queue()
+    with Client(valkey.url) as client:
+        put_policy(client, match="*", pending=5)
+        bridge = bridges(rabbitmq, queue, valkey.url, "--json")
+        for number in range(8):
+            broker.publish(queue, message_id=f"m{number}", headers={"x-delay": HOUR})
+        eventually(lambda: "may be waiting" in bridge.said(), "it says that there is no room")
+        eventually(lambda: (pending(client), unanswered(broker, queue)) == (5, 3), "the others wait")
+        put_policy(client, match="*", pending=50)
+        eventually(lambda: pending(client) == 8, "all are scheduled")
+        assert stopped(bridge)["refused"] == 0
 
 
 def test_replies_of_redis_that_are_lost_schedule_nothing_twice(
