@@ -20,7 +20,7 @@ from delayq.errors import InvalidMessage, NotReady, PoliciesChanged, StoreUnavai
 from delayq.message import check_topic
 from delayq.nodes import LINE_AGE, read_nodes
 from delayq.patterns import check_pattern, compiled, covers, overlap
-from delayq.policies import MAKER, Limit, Pause, Policies, Policy, check_policy_name, number_of
+from delayq.policies import MAKER, Bucket, Limit, Pause, Policies, Policy, check_policy_name, number_of
 from delayq.store import commands
 from delayq.store.commands import ANY, REST, Census, Change, PoliciesSet, QueueStats
 from delayq.store.connect.exchange import all_good
@@ -106,6 +106,7 @@ class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True):
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     """A topic: the route that takes it, and what holds for it. `held` counts at most the messages that are set aside for it.
 
+    `bucket` is what its messages are spent from if its rate is limited, and `last_second` how many were in the last second.
     `counts` are its messages by their states, as they were at `as_of` (Unix ms) by the census; None: nobody knows yet. While
     it is paused `arriving` are the nodes from which messages of it may come yet.
     """
@@ -114,10 +115,11 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     route: str | None
     pause: Pause | None
     policy: Policy | None
-    limit: Limit | None
+    bucket: Bucket | None
     held: int
     counts: dict[str, int] | None
     as_of: int | None
+    last_second: int | None = None
     arriving: tuple[Arriving, ...] = ()
 
 
@@ -249,9 +251,13 @@ def topic(context: Context, name: str, patience: int) -> Plan[TopicState]:
     held = yield from _held(queues.values(), lambda one: one == name)
     known = yield from censuses(queues, name)
     state = _state(context, stand, name, held, known)
-    if state.pause is None:
-        return state
-    return msgspec.structs.replace(state, arriving=tuple(_arriving(lines, now, name, stand.version, patience)))
+    if state.bucket is not None:
+        spent, now = all_good((yield [commands.spent(state.bucket.name), commands.redis_now()]))
+        state = msgspec.structs.replace(state, last_second=spent.last_second(now))
+    if state.pause is not None:
+        arriving = tuple(_arriving(lines, now, name, stand.version, patience))
+        state = msgspec.structs.replace(state, arriving=arriving)
+    return state
 
 
 def topics(context: Context) -> Plan[list[TopicState]]:
@@ -282,7 +288,7 @@ def _state(
         route=route.name if route is not None else None,
         pause=stand.pause(topic),
         policy=stand.policy(topic),
-        limit=stand.limit(topic),
+        bucket=stand.bucket(topic),
         held=held.get(topic, 0),
         counts=None if known is None else dict(sorted(counts.items())),
         as_of=min((one.began for one in known), default=None) if known else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Annotated
 
@@ -104,6 +105,15 @@ class ArrivingOut(msgspec.Struct, rename="camel"):
     in_flight: Annotated[int | None, Meta(description="null: it has not told")]
 
 
+class LimitOut(msgspec.Struct, rename="camel", omit_defaults=True):
+    """How many messages a second go out at most; how many wait for that, and how long that takes if no other comes."""
+
+    rate: float
+    held: int
+    wait_ms: int
+    last_second: Annotated[int | UnsetType, Meta(description="how many were let go in the last whole second")] = UNSET
+
+
 class TopicOut(msgspec.Struct, rename="camel", omit_defaults=True):
     """A topic, and what holds for it."""
 
@@ -114,9 +124,7 @@ class TopicOut(msgspec.Struct, rename="camel", omit_defaults=True):
     as_of: Time | UnsetType = UNSET
     pause: PauseOut | UnsetType = UNSET
     policy: PolicyOut | UnsetType = UNSET
-    rate: Annotated[float, Meta(description="messages a second after a pause, while something is held")] | UnsetType = (
-        UNSET
-    )
+    limit: LimitOut | UnsetType = UNSET
     arriving: Annotated[list[ArrivingOut], Meta(description="of a paused topic, where messages may come from yet")] = []
 
 
@@ -163,6 +171,13 @@ def policy_changed_out(one: PolicyChanged) -> PolicyChangedOut:
     return PolicyChangedOut(one.name, one.version, one.changed)
 
 
+def _limit_out(one: TopicState) -> LimitOut | UnsetType:
+    if one.bucket is None:
+        return UNSET
+    wait = math.ceil(one.held / one.bucket.rate * 1_000)
+    return LimitOut(one.bucket.rate, one.held, wait, UNSET if one.last_second is None else one.last_second)
+
+
 def topic_out(one: TopicState) -> TopicOut:
     """A topic as it is."""
     return TopicOut(
@@ -173,6 +188,6 @@ def topic_out(one: TopicState) -> TopicOut:
         UNSET if one.as_of is None else format_instant(one.as_of),
         UNSET if one.pause is None else pause_out(one.pause),
         UNSET if one.policy is None else policy_out(one.policy),
-        UNSET if one.limit is None else one.limit.rate,
+        _limit_out(one),
         [ArrivingOut(here.node, here.in_flight) for here in one.arriving],
     )

@@ -20,7 +20,7 @@ def test_topics_are_paused_and_resumed(cli: Cli, given: Given) -> None:
     assert json.loads(cli("topics", "other", "--json").out) == {"topic": "other", "route": "streams", "held": 0}
     resumed = cli("resume", "demo*", "--rate", "500")
     assert (resumed.code, dict(resumed.rows)["held"]) == (0, "1")
-    assert json.loads(cli("topics", "--json").out)["topics"][0]["rate"] == 500
+    assert json.loads(cli("topics", "--json").out)["topics"][0]["limit"] == {"rate": 500, "held": 1, "waitMs": 2}
     assert cli("resume", "other").code == 1
 
 

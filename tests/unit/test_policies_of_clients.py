@@ -85,9 +85,9 @@ def test_who_changed_something_is_written_down_where_something_was_changed(clien
 def test_a_rate_lasts_beside_no_pause(client: Client) -> None:
     client.pause("orders.*")
     assert client.resume("orders.*", rate=500).changed
-    limit = client.policies().limit("orders.eu")
-    assert limit is not None
-    assert limit.rate == 500
+    topic = client.topic("orders.eu")
+    assert topic.bucket is not None
+    assert (topic.bucket.rate, topic.last_second) == (500, 0)
     assert not client.resume("orders.*", rate=500).changed
     client.pause("orders.*")
     assert client.policies().limits == {}

@@ -10,7 +10,7 @@ import typer
 from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, connect, duration, moment, option
 from delayq.store import commands
 from delayq.text.output import Output, say
-from delayq.text.topics import PauseOut, TopicOut, TopicsOut, paused_out, resumed_out, topic_out
+from delayq.text.topics import LimitOut, PauseOut, TopicOut, TopicsOut, paused_out, resumed_out, topic_out
 
 __all__ = ["pause", "resume", "topics"]
 
@@ -104,6 +104,9 @@ def _pairs(one: TopicOut) -> Iterable[tuple[str, object]]:
             ("until", one.pause.until or None),
             ("reason", one.pause.reason or None),
         )
+    if isinstance(one.limit, LimitOut):
+        yield from (("messages/s at most", one.limit.rate), ("in the last second", one.limit.last_second))
+        yield "held for ms", one.limit.wait_ms
     if one.counts and one.as_of:
         yield from (*one.counts.items(), ("as of", one.as_of))
     for node in one.arriving:
