@@ -101,7 +101,7 @@ def explain(context: Context, found: Found) -> Plan[Explanation]:
 def held_by(pause: Pause | None) -> str:
     """What holds a message."""
     if pause is None:
-        return "a limit of its topic holds it"
+        return "a pause or a limit of its topic holds it"
     until = f" until {format_instant(pause.until)}" if pause.until is not None else ""
     reason = f": {pause.reason}" if pause.reason else ""
     return f"its topic is paused by {pause.match} since {format_instant(pause.since)}{until}{reason}"
@@ -147,8 +147,7 @@ def _due(found: Found, known: _Known) -> Explanation:
         return _no_owner(found, known)
     if known.pause is not None:
         return _of_pause(known.pause)
-    before = f", behind {known.before} others" if known.before else ""
-    text = f"it is due since {_time(found.due)}, and {known.owner} takes it in its turn{before}"
+    text = f"it is due since {_time(found.due)}, and {known.owner} takes it in its turn{_behind(known.before)}"
     return Explanation(waits_for="pull", text=text, since=found.due)
 
 
@@ -168,7 +167,7 @@ def _held(found: Found, known: _Known) -> Explanation:
     if known.rate is not None:
         text = f"it is held: the limit of its topic is {known.rate:g} messages a second, and {before} go before it"
         return Explanation(waits_for="limit", text=text)
-    return Explanation(waits_for="return", text=f"what has held it is over, and it comes back behind {before} others")
+    return Explanation(waits_for="return", text=f"what has held it is over, and it comes back{_behind(before)}")
 
 
 def _parked(found: Found, known: _Known) -> Explanation:
@@ -177,8 +176,8 @@ def _parked(found: Found, known: _Known) -> Explanation:
     if known.ranks["*"] is not None:
         return Explanation(waits_for="route", text=f"no route of {known.owner} takes its topic")
     if (before := known.ranks["k"]) is not None:
-        where = f"on the way to route {known.route}, behind {before} others that are set aside for it"
-        return Explanation(waits_for="key", text=f"messages of its ordering key go before it {where}")
+        text = f"on the way to route {known.route} others of its ordering key go before it: it is set aside{_behind(before)}"
+        return Explanation(waits_for="key", text=text)
     line = known.circuit
     if line is None or line.circuit is None:
         return Explanation(waits_for="target", text=WAITS)
@@ -216,6 +215,10 @@ def _ended(found: Found) -> Explanation:
         return Explanation(waits_for=None, text="its record is damaged: it becomes a dead letter when it is due")
     who = f", by {found.ended_by}" if found.ended_by else ""
     return Explanation(waits_for=None, text=f"{_ENDINGS[found.state]} {_time(found.ended)}{who}", since=found.ended)
+
+
+def _behind(others: int | None) -> str:
+    return f", behind {others} other{'s' if others > 1 else ''}" if others else ""
 
 
 def _time(ms: int | None) -> str:

@@ -120,6 +120,38 @@ def test_i3_what_an_api_had_begun_to_pause_when_it_was_killed_workers_bring_to_a
     assert arrived(home, "s.p") == before + 40
 
 
+def test_i7_what_is_cancelled_for_certain_while_it_is_held_never_arrives_and_all_else_does(home: House) -> None:
+    begun = int(time.time() * 1000)
+    ids = [f"held-{n}" for n in range(6_000)]
+    dues = {id: begun + 1_000 + n for n, id in enumerate(ids)}
+    killed = home.service.workers[2]
+    with Client(home.server.url) as client:
+        outcomes = client.schedule_many(
+            [Message(id=id, topic=PAUSED[n % 2], expect_date=dues[id]) for n, id in enumerate(ids)]
+        )
+        assert all(getattr(one, "created", False) for one in outcomes)
+        eventually(lambda: arrived_ids(home) & {*ids}, "some have arrived")
+        assert pause(home, "10s")["state"] == "paused"
+        paused_at = int(time.time() * 1000)
+        killed.kill()
+        eventually(lambda: time.time() * 1000 > dues[ids[-1]], "all are due")
+        results = {one.id: one.result for one in client.cancel_many(ids[::2])}
+    killed.start()
+    resume(home)
+    home.wait_until_done()
+    seen = arrived_ids(home)
+    certain = {id for id, result in results.items() if result == "cancelled"}
+    assert certain >= {id for id in results if dues[id] > paused_at}
+    assert not certain & seen, "cancelled for certain, and it has arrived"
+    assert {*ids} - results.keys() <= seen
+
+
+def arrived_ids(home: House) -> set[str]:
+    """The ids of what has arrived of the paused topics."""
+    servers = {topic: home.sink.server if topic.startswith("sink.") else home.server for topic in PAUSED}
+    return {entry[b"id"].decode() for topic, server in servers.items() for _, entry in server.admin.xrange(topic)}
+
+
 @pytest.mark.parametrize(("rate", "count"), [(400, 2_400), pytest.param(5_000, 1_000_000, id="a-million")])
 def test_i6_a_limit_is_kept_by_three_workers_one_of_which_is_killed(home: House, rate: int, count: int) -> None:
     topics = ("sink.l", "s.l")

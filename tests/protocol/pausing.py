@@ -134,6 +134,11 @@ class Pausing(Protocol):
             if generation.confirmed and id[0] in "su" and generation.forced is None:
                 assert not self.paused(made_as(id, 0).topic), f"{id} is appended after its topic was paused"
 
+    def wake_all(self) -> None:
+        super().wake_all()
+        for owner in self.world.owners:
+            owner.job.wake(None)
+
     @invariant()
     def whoever_sleeps_misses_nothing(self) -> None:
         version = self.world.store.run(commands.plain("HGET", self.world.keys.state, "policies", read=lambda one: one))

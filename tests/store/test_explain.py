@@ -147,7 +147,7 @@ def test_one_behind_its_ordering_key_comes_back_behind_those_that_are_told(world
     world.park(first, "k:kafka/k")
     told = world.explained(second)
     assert told.waits_for == "key"
-    assert "behind 1 others" in told.text
+    assert told.text.endswith(": it is set aside, behind 1 other")
     assert world.unpark(second, "k:kafka/k", most=1) == [first]
     assert world.unpark(second, "k:kafka/k", most=1) == [first, second]
 
@@ -191,7 +191,7 @@ def test_what_is_set_aside_comes_back_when_its_pause_is_over_at_the_rate_of_its_
     world.owned("b.0000")
     world.park("b.0000", "h:orders")
     told = world.explained("b.0000")
-    assert (told.waits_for, told.text) == ("return", "what has held it is over, and it comes back behind 1 others")
+    assert (told.waits_for, told.text) == ("return", "what has held it is over, and it comes back, behind 1 other")
     world.put("b.0000", "policy:slow", '{"match": "orders", "rate": 50}')
     told = world.explained("b.0000")
     assert (told.waits_for, "50 messages a second, and 1 go before it" in told.text) == ("limit", True)
