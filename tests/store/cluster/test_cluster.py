@@ -57,6 +57,23 @@ def test_what_is_wrong_and_who_changed_what_is_gathered_from_every_primary(
     assert client.dead_groups().complete
 
 
+def test_what_is_paused_is_held_on_every_primary_until_it_is_resumed(cluster: ClusterUnderTest) -> None:
+    target = MemoryTarget()
+    settings = settings_for(cluster.url, target, queues=QUEUES)
+
+    def arrived(topic: str) -> int:
+        return len({one.id for one in target.deliveries if one.topic == topic})
+
+    with RunningNode(settings), Client(settings=settings) as client:
+        assert client.pause("m.p", wait=20_000).state == "paused"
+        for topic in ("m.p", "m.t"):
+            client.schedule_many(Message(topic=topic, delay_time=0, id=f"{topic}-{n}") for n in range(50))
+        eventually(lambda: (client.topic("m.p").held, arrived("m.t")) == (50, 50), "others go on")
+        assert arrived("m.p") == 0
+        assert client.resume("m.p").held == 50
+        eventually(lambda: arrived("m.p") == 50, "all of it arrives")
+
+
 # -- what a client does --------------------------------------------------------------------------------------------------
 
 
