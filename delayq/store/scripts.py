@@ -49,7 +49,8 @@ def source(name: str) -> str:
     """The script with its includes in place."""
 
     def included(match: re.Match[str]) -> str:
-        return "\n".join((_FOLDER / "include" / f"{part}.lua").read_text() for part in match.group(1).split())
+        texts = ((_FOLDER / "include" / f"{part}.lua").read_text() for part in match.group(1).split())
+        return _INCLUDE.sub(included, "\n".join(texts))
 
     return _INCLUDE.sub(included, written(name))
 

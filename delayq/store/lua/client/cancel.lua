@@ -8,14 +8,13 @@
 -- @flags allow-oom
 -- @promise
 -- @empties
--- @include clock deadline record index rights final forget glob life closed
+-- @include clock deadline record index rights final forget life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local index, final, dead, audit = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local now = clock(ARGV[1])
 local window, most_final, entry = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local noted = entry ~= '' and {}
-local floor, paused = floor_of_certainty(state, now)
-local by_both = earlier(state, now)
+local floor, paused, _, by_both = floor_of_certainty(state, now)
 
 local function cancel(id)
   local record = redis.call('HGET', pool, id)

@@ -8,12 +8,12 @@
 --          'in_flight' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' | 'discarded' | 'not_found'} or {'moved'}: it
 --          is not here and the queue is closed
 -- @promise
--- @include clock deadline record rights generation wake final glob life closed moved
+-- @include clock deadline record rights generation wake final life closed moved
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now, by_force, audit, entry = clock(ARGV[1]), ARGV[4] == '1', KEYS[7], ARGV[5]
 local noted = entry ~= '' and {}
-local floor, paused, watermark = floor_of_certainty(state, now)
-local window, by_both = tonumber(ARGV[3]), earlier(state, now)
+local floor, paused, watermark, by_both = floor_of_certainty(state, now)
+local window = tonumber(ARGV[3])
 local sets = {}
 for i = 8, #KEYS do
   local topic = string.match(KEYS[i], ':parked:h:(.*)$')
@@ -32,7 +32,8 @@ local function deliver(id)
     return { place }
   end
   local topic = topic_of(record)
-  local held = paused and mark_of(paused, topic) < math.huge
+  mark_of = mark_of or paused and marks_of(paused)
+  local held = paused and mark_of(topic) < math.huge
   if not due and sets[topic] then
     held = held or redis.call('ZSCORE', sets[topic], ticket)
   end

@@ -6,7 +6,7 @@
 -- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' |
 --          'discarded' | 'not_found' | 'invalid'} or {'moved'}: the queue is closed and does not have it, ask the next layout
 -- @promise
--- @include clock deadline record rights generation wake final glob life closed moved
+-- @include clock deadline record rights generation wake final life closed moved
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local spec, audit, entry = ARGV[5], KEYS[7], ARGV[6]

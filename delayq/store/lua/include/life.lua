@@ -1,9 +1,9 @@
 -- The later of watermark and now, above which a due must lie for a cancel to be certain: below, it may be in flight. What is
--- paused, and the watermark.
+-- paused, the watermark, and the earlier of two clocks (see include/final).
 local function floor_of_certainty(state, now)
-  local known = redis.call('HMGET', state, 'watermark', 'paused')
+  local known = redis.call('HMGET', state, 'watermark', 'paused', 'ahead')
   local watermark = tonumber(known[1] or '') or -1
-  return math.max(watermark, now), known[2], watermark
+  return math.max(watermark, now), known[2], watermark, now - (tonumber(known[3] or '') or 0)
 end
 
 -- 'pending' with its due, or why not: 'dead', 'parked'.
@@ -15,31 +15,32 @@ local function place_of(queue, dead, id, ticket)
   return redis.call('ZSCORE', dead, id) and 'dead' or 'parked'
 end
 
-local marks, globs, found -- of topics, of patterns, and of topics that were asked for: made when one is
-
--- The lowest mark of the pauses that cover a topic; infinite if none does.
-local function mark_of(paused, topic)
-  if not marks then
-    marks, globs, found = {}, {}, {}
-    for mark, match in string.gmatch(paused, '(%d+) ([^\n]+)') do
-      if string.find(match, '[*?]') then
-        globs[#globs + 1] = { glob(match), tonumber(mark) }
-      else
-        marks[match] = tonumber(mark)
-      end
+-- What tells the lowest mark of the pauses that cover a topic; infinite if none does. It is made once a message asks for it:
+-- making functions takes time, in each call.
+local mark_of
+local function marks_of(paused)
+  -- @include glob
+  local marks, globs, found = {}, {}, {}
+  for mark, match in string.gmatch(paused, '(%d+) ([^\n]+)') do
+    if string.find(match, '[*?]') then
+      globs[#globs + 1] = { glob(match), tonumber(mark) }
+    else
+      marks[match] = tonumber(mark)
     end
   end
-  local lowest = found[topic]
-  if not lowest then
-    lowest = marks[topic] or math.huge
-    for _, one in ipairs(globs) do
-      if one[2] < lowest and matches(one[1], topic) then
-        lowest = one[2]
+  return function(topic)
+    local lowest = found[topic]
+    if not lowest then
+      lowest = marks[topic] or math.huge
+      for _, one in ipairs(globs) do
+        if one[2] < lowest and matches(one[1], topic) then
+          lowest = one[2]
+        end
       end
+      found[topic] = lowest
     end
-    found[topic] = lowest
+    return lowest
   end
-  return lowest
 end
 
 local function topic_of(record)
@@ -54,5 +55,6 @@ local function untouched(record, due, floor, paused)
   elseif not paused then
     return false
   end
-  return (tonumber(string.sub(record, ASKED, MARK - 1)) or -1) > mark_of(paused, topic_of(record))
+  mark_of = mark_of or marks_of(paused)
+  return (tonumber(string.sub(record, ASKED, MARK - 1)) or -1) > mark_of(topic_of(record))
 end

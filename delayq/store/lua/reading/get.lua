@@ -5,7 +5,7 @@
 --          | {record, 'pending' | 'held' | 'parked' | 'dead', due or '', attempts or '', reason or ''}}: of a paused topic one
 --          that was pulled and is surely not sent is held, whether it has been set aside or not
 -- @flags no-writes
--- @include clock record final glob life closed
+-- @include clock record final life closed
 local state, queue, pool, attempts = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local final, dead, reasons = KEYS[5], KEYS[6], KEYS[7]
 local now = clock(ARGV[1])
