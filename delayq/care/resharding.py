@@ -53,7 +53,8 @@ def reshard(
         layouts = (*layouts, following(layouts, queues)) if dry_run else _list(store, queues, entry)
     newest = layouts[-1]
     yield _own(store, newest, clock, dry_run=dry_run)
-    if not dry_run and (version := store.follow(bring(Layouts(layouts)))):
+    version = store.run(commands.policies()).get("version", "") if dry_run else store.follow(bring(Layouts(layouts)))
+    if version:
         # Whoever pauses a topic from now on finds the new queues listed; who did before, they have it now. So nothing of it is
         # handed out there, and while no queue is closed there is nothing in them.
         yield ReshardStep("policies", f"version {number_of(version)}, to all queues")

@@ -134,6 +134,7 @@ def test_queues_that_are_listed_meanwhile_have_it_too(client: Client) -> None:
 @pytest.mark.parametrize("when", ["", "list", "own", "policies", "close"])
 def test_what_is_paused_stays_so_in_new_queues_whenever_that_is(client: Client, when: str) -> None:
     client.put_policy(Policy(name="p", match="*", pending=9))
+    assert "policies" in [one.step for one in reshard(client.store, 3, SystemClock(), dry_run=True)]
     steps = reshard(client.store, 3, SystemClock())
     told = [next(one.step for one in steps)] if when else []
     while when and told[-1] != when:
