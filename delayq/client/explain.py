@@ -155,6 +155,8 @@ def _in_flight(found: Found, known: _Known) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
     text = f"{known.owner} has it since {_time(found.due)}: it is being sent, or waits for its turn"
+    if known.pause is not None:
+        text = f"{text}; if it is not being sent yet it is held, as {held_by(known.pause)}"
     return Explanation(waits_for="answer", text=text, since=found.due)
 
 
@@ -173,6 +175,13 @@ def _held(found: Found, known: _Known) -> Explanation:
 def _parked(found: Found, known: _Known) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
+    told = _set_aside(known)
+    if known.pause is None:
+        return told
+    return msgspec.structs.replace(told, text=f"{told.text}; when it comes back it is held, as {held_by(known.pause)}")
+
+
+def _set_aside(known: _Known) -> Explanation:
     if known.ranks["*"] is not None:
         return Explanation(waits_for="route", text=f"no route of {known.owner} takes its topic")
     if (before := known.ranks["k"]) is not None:

@@ -138,7 +138,10 @@ def test_one_that_is_parked_comes_back_when_its_target_takes_something(world: Wo
     assert told.waits_for == "target"
     assert (told.since, told.until) == ((world.now - 5_000, world.now + 8_000) if open else (None, None))
     assert ("kafka takes nothing since " in told.text and ": refused; it is tried next at " in told.text) == open
+    world.put("a", "pause:orders", "{}", "orders")
+    assert "; when it comes back it is held, as its topic is paused by orders since " in world.explained("a").text
     assert world.unpark("a", "t:kafka") == ["a"]
+    assert "; if it is not being sent yet it is held, as " in world.explained("a").text
 
 
 def test_one_behind_its_ordering_key_comes_back_behind_those_that_are_told(world: World) -> None:
