@@ -92,6 +92,18 @@ def test_a_pause_that_comes_behind_it_holds_what_was_let_past_a_circuit_alone(wo
     assert world.aside() == {"h:g.t": 1}
 
 
+def test_with_an_ordering_key_it_passes_what_has_another_one(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.t")
+    for n in range(4):
+        world.add(f"{n}", at=n, ordering_key="" if n == 0 else f"k{n}")
+    world.advance(10)
+    hand.settle()
+    assert deliver(world, "2", force=True) == ["scheduled"]
+    assert hand.run(3_000, lambda _: OK) == ["2"]
+
+
 def test_with_an_ordering_key_it_does_not_pass_its_elders(worlds: Worlds) -> None:
     world = worlds()
     hand = world.take_over()

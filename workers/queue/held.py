@@ -124,7 +124,7 @@ class HeldSets:
             if one.route != route or one.stream is not None or (head := self._parked.head(name)) is None:
                 continue
             span = one.lanes.get(lane)
-            behind = span is not None and span[0] < place and head <= span[1]
+            behind = span is not None and span[0] < place and head <= span[1] and not _is_alone(span, place)
             if behind or (not one.known and place > head):
                 one.awaited = True
                 return True
@@ -171,6 +171,11 @@ class HeldSets:
         one.upto = page.after
         if page.after is None:
             one.lanes, one.reading, one.known, one.read_at = one.reading, None, True, now
+
+
+def _is_alone(span: tuple[Head, Head], place: Head) -> bool:
+    """Whether a set holds nothing of a lane but the ticket that the same message had before it was delivered by force."""
+    return span[0] == span[1] and span[0][1][:-7] == place[1][:-7] != b""
 
 
 def _stretch(lanes: _Lanes, lane: str, place: Head) -> None:

@@ -102,7 +102,7 @@ def sort(
     if message.record.keyed:
         lane = lanes.name(message)
         for name in (of_route(route.name), lane, of_topic(message.topic)):
-            if parked.holds_up(name, message.place):
+            if parked.holds_up(name, message.place) and not (message.by_force and name == of_topic(message.topic)):
                 return Park(name)
         if lanes.full(message) or (held and held.holds_back(message)):
             return Park(lane)
