@@ -13,6 +13,7 @@ from benchmarks.harness import Scale, progress
 from benchmarks.measures import (
     controls_audit,
     controls_holding,
+    controls_limits,
     controls_reading,
     controls_scheduling,
     controls_search,
@@ -24,6 +25,7 @@ __all__ = ["PARTS", "run"]
 #: Each part: its figures and details.
 PARTS: Final[Mapping[str, Callable[[Scale], tuple[list[Figure], dict[str, Any]]]]] = {
     "holding": controls_holding.run,
+    "limits": controls_limits.run,
     "reading": controls_reading.run,
     "audit": controls_audit.run,
     "search": controls_search.run,

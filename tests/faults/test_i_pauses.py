@@ -152,8 +152,16 @@ def arrived_ids(home: House) -> set[str]:
     return {entry[b"id"].decode() for topic, server in servers.items() for _, entry in server.admin.xrange(topic)}
 
 
-@pytest.mark.parametrize(("rate", "count"), [(400, 2_400), pytest.param(5_000, 1_000_000, id="a-million")])
-def test_i6_a_limit_is_kept_by_three_workers_one_of_which_is_killed(home: House, rate: int, count: int) -> None:
+def test_i6_a_limit_is_kept_by_three_workers_one_of_which_is_killed(home: House) -> None:
+    keep_to(home, 400, 2_400)
+
+
+def test_i6_a_million_due_in_one_ms_go_by_a_limit(home: House) -> None:
+    keep_to(home, 5_000, 1_000_000)
+
+
+def keep_to(home: House, rate: int, count: int) -> None:
+    """Of two topics that share a rate so many messages fall due in one ms, and a worker is killed in the middle."""
     topics = ("sink.l", "s.l")
     before = {topic: arrived(home, topic) for topic in topics}
     policy = {"match": "*.l", "rate": rate, "per": "policy"}

@@ -26,7 +26,7 @@ STARTED: Final = frozenset({"kafka", "rabbitmq", "rocketmq", "spark"})
 #: and soak, whether the state machine fails as it should, and single tests that take ten seconds of CPU or half a minute.
 LONG: Final = (
     r"tests/backfill/test_(?!local)\w+\.py",
-    r"tests/faults/test_i_pauses\.py::test_i6_\w+\[a-million\]",
+    r"tests/faults/test_i_pauses\.py::test_i6_a_million",
     r"tests/benchmarks/test_steady_cost\.py::test_all_is_measured",
     r"tests/benchmarks/test_real_runs\.py::test_access_measures_",
     r"tests/bridges/test_rabbitmq_bridge\.py",

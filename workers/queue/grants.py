@@ -26,6 +26,9 @@ SHORTEST_LIFE: Final = 20
 EVERY: Final = 100
 SOONEST: Final = 50
 LONGEST_WAIT: Final = 1_000
+#: ms for which a bucket that had less than was wanted is asked for what is needed only; else so many more are there.
+SHORT: Final = 2_000
+AHEAD: Final = 1_000
 #: ms for which a job that says nothing more is believed.
 BELIEVED: Final = 3_000
 #: A job takes no more than this part of what is there for whoever pulls: all pull at the same moment.
@@ -62,6 +65,9 @@ class _Purse:
             self._leases.popleft()
         return sum(count for _, count in self._leases)
 
+    def lasting(self, at: int) -> int:
+        return sum(count for until, count in self._leases if until > at)
+
     def add(self, count: int, until: int) -> None:
         if count > 0:
             self._leases.append((until, count))
@@ -77,13 +83,18 @@ class _Purse:
         return self._leases[0][0] if self._leases else 0
 
     def take(self, most: int, now: int) -> int:
-        taken = min(most, self.count(now))
-        left = taken
+        return self.move(None, most, now)
+
+    def move(self, to: _Purse | None, most: int, now: int) -> int:
+        taken = left = max(0, min(most, self.count(now)))
         while left:
             until, count = self._leases.popleft()
-            if count > left:
-                self._leases.appendleft((until, count - left))
-            left -= min(left, count)
+            some = min(left, count)
+            if count > some:
+                self._leases.appendleft((until, count - some))
+            if to is not None:
+                to.add(some, until)
+            left -= some
         return taken
 
 
@@ -95,6 +106,7 @@ class _Known(msgspec.Struct):
     used: int = 0  # since it was asked for last
     asked_at: int = 0  # monotonic ms
     ask_at: int = 0  # not before
+    short_at: int = -SHORT  # it had less than was wanted
 
 
 class Leases:
@@ -117,7 +129,7 @@ class Leases:
 
     def asks(self, now: int) -> tuple[list[Ask], int | None]:
         """What to ask for now (monotonic ms), and when to come again; None: not before somebody hurries."""
-        found, again = [], None
+        found, again, woken = [], None, list[Grants]()
         with self.lock:
             for name, known in list(self.known.items()):
                 wants, passed = self._wants(name, now), now - known.asked_at
@@ -125,15 +137,22 @@ class Leases:
                     if not known.used and not wants:
                         del self.known[name]
                         continue
-                    # Twice what was used lately is there for what will come; it is used before it is lost.
-                    stock = known.spare.count(now) + sum(job.count(name, now) for job in self.jobs)
-                    ahead = 2 * known.used * EVERY // max(1, min(passed, EVERY))
+                    # Twice what was used lately is there for what will come; it is used before it is lost. From a bucket that
+                    # never had less than was wanted it may be lost, and nobody makes a detour for what is not there yet.
+                    short = now - known.short_at < SHORT
+                    stock = known.spare.lasting(now if short else now + EVERY)
+                    stock += sum(job.count(name, now) for job in self.jobs)
+                    used = known.used * EVERY // max(1, min(passed, EVERY))
+                    ahead = 2 * used if short else 16 * used + AHEAD
                     wanted = sum(want.count for _, want in wants) + ahead - stock
                     known.used, known.asked_at, known.ask_at = 0, now, now + SOONEST
                     if wanted > 0:
                         found.append(_ask(known.bucket, wanted))
+                    woken += self._share_out(known, now)
                 at = known.ask_at if wants else max(known.ask_at, known.asked_at + EVERY)
                 again = at if again is None else min(again, at)
+        for job in woken:
+            job.wake()
         return found, again
 
     def _wants(self, name: str, now: int) -> list[tuple[Grants, Want]]:
@@ -146,24 +165,27 @@ class Leases:
 
     def granted(self, ask: Ask, granted: Granted, asked_at: int) -> None:
         """What a bucket granted; it is good from when it was asked."""
-        name, until, count = ask.bucket.name, asked_at + ask.life, granted.count
-        woken = []
+        name, until = ask.bucket.name, asked_at + ask.life
         with self.lock:
             known = self.known.get(name)
             if known is None:
                 return
-            if count < ask.wanted:
+            if granted.count < ask.wanted:
+                known.short_at = asked_at
                 pause = EVERY if ask.life > SOONEST else SOONEST
                 known.ask_at = asked_at + max(pause, min(granted.wait, LONGEST_WAIT))
-            for job, want in self._wants(name, asked_at):
-                given = max(0, min(count, want.count - job.count(name, asked_at)))
-                job.purses.setdefault(name, _Purse()).add(given, until)
-                count -= given
-                if given:
-                    woken.append(job)
-            known.spare.add(count, until)
+            known.spare.add(granted.count, until)
+            woken = self._share_out(known, asked_at)
         for job in woken:
             job.wake()
+
+    def _share_out(self, known: _Known, now: int) -> list[Grants]:
+        """What is there goes to who wants it for messages that stand aside, the lowest first; who got any."""
+        name, woken = known.bucket.name, []
+        for job, want in self._wants(name, now):
+            if known.spare.move(job.purses.setdefault(name, _Purse()), want.count - job.count(name, now), now):
+                woken.append(job)
+        return woken
 
     def put_off(self, ask: Ask, asked_at: int) -> None:
         """Nobody knows what was granted."""
@@ -225,6 +247,12 @@ class Grants:
         known = self._leases.known.get(bucket.name)
         spare = -(-known.spare.count(now) // PART) if known is not None else 0
         return self.count(bucket.name, now) + spare
+
+    def spare(self, bucket: Bucket, now: int) -> bool:
+        """Whether there is something besides what is for messages that stand aside."""
+        with self._leases.lock:
+            known = self._leases.known.get(bucket.name)
+            return known is not None and known.spare.count(now) > 0
 
     def take(self, bucket: Bucket, most: int, now: int) -> int:
         """How many messages, of so many, may be handed out; they count as handed out."""

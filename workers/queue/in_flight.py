@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any
 
 from delayq.codec import CorruptRecord
-from delayq.policies import NO_POLICIES, Policies
+from delayq.policies import NO_POLICIES, Bucket, Policies
 from delayq.store.commands import Head, Now, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.cursor import Cursor
@@ -231,6 +231,7 @@ class InFlight:
             lanes=self._lanes,
             policies=self._policies,
             held=self.held,
+            spare=self._has_spare,
         )
         if way is Way.PULL_ANEW:
             self._drop(message)
@@ -247,6 +248,9 @@ class InFlight:
             self._settle(message, Park(share.aside))
             return None
         return share if not message.record.keyed or self._lanes.enter(message) else None
+
+    def _has_spare(self, bucket: Bucket) -> bool:
+        return self._grants.spare(bucket, self._tenure.clock.monotonic())
 
     def _passes(self, message: InFlightMessage, share: Share, gate: bool) -> bool:
         """Whether it may go to its target now, or wait for its turn in its lane."""

@@ -160,11 +160,12 @@ class Pulling:
             self._parked.ask()
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
         reserved: dict[str, _Reserved] = {}
+        monotonic = self._clock.monotonic()
 
         def reserve(topic: str, bucket: Bucket) -> int:
-            if fresh is not None and of_topic(topic) in self._parked:
+            if fresh is not None and of_topic(topic) in self._parked and not self._grants.spare(bucket, monotonic):
                 return 0  # what is granted is for the lowest
-            count, until = self._grants.reserve(bucket, self._look, self._clock.monotonic())
+            count, until = self._grants.reserve(bucket, self._look, monotonic)
             reserved[topic] = _Reserved(bucket, count, until)
             return count
 

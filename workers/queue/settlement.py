@@ -7,13 +7,13 @@ That is kept over an outage of Redis and told first when it is back; telling it 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 import msgspec
 
-from delayq.policies import NO_POLICY, Policies
+from delayq.policies import NO_POLICY, Bucket, Policies
 from delayq.routes import Route
 from delayq.store import commands
 from delayq.store.commands import AsPulled, Command, Now
@@ -73,6 +73,7 @@ def sort(
     lanes: Lanes,
     policies: Policies,
     held: HeldSets,
+    spare: Callable[[Bucket], bool],
 ) -> Way | Bury | Park:
     """Decide it by what is known: the routes that have a target, the topics whose streams take nothing (and why), what
     is parked or held, what is paused, and what else is in flight of the message's ordering key."""
@@ -96,8 +97,8 @@ def sort(
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
         return Park(of_route(route.name))
-    limited = policies.limited and not message.by_force and policies.bucket(message.topic) is not None
-    if limited and parked.holds_up(of_topic(message.topic), message.place):
+    bucket = policies.bucket(message.topic) if policies.limited and not message.by_force else None
+    if bucket and parked.holds_up(of_topic(message.topic), message.place) and not spare(bucket):
         return Park(of_topic(message.topic))  # what is granted is for the lowest
     if message.record.keyed:
         lane = lanes.name(message)

@@ -1,0 +1,90 @@
+"""Limits: what one costs that does not bind, and how near the rate comes where it does.
+
+A backlog of one topic drains into Redis Streams, and into a null target, with a limit that is far above and with none, in turns.
+Then three workers go by a limit, one of which is killed: the entries of the stream tell when each message went.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import ExitStack, closing
+from functools import partial
+from typing import Any, Final
+
+from benchmarks.harness import Scale, in_turns, pairs_of, sure
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
+from benchmarks.load.messages import TOPICS, make, spread
+from benchmarks.measures.drain import NULL_ROUTES, RATE, backlog
+from benchmarks.results import Figure, paired, single
+from benchmarks.running.processes import connect, server, worker
+from benchmarks.running.team import Team
+from delayq import Client
+from delayq.policies import Policy
+from testbed.zookeeper import ZooKeeperServer
+
+__all__ = ["run"]
+
+#: Messages a second that nothing here drains, and those that three workers go by.
+FAR: Final = 10_000_000.0
+BOUND: Final = 5_000.0
+WORKERS: Final = 3
+#: Seconds of the bound limit at the full scale.
+SECONDS: Final = 200
+
+
+def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
+    """Measure limits."""
+    figures: list[Figure] = []
+    for name, null in (("into Redis Streams", False), ("into a null target", True)):
+        measures = {
+            "limit": partial(_drain, backlog(scale), null=null),
+            "delayq": partial(_drain, backlog(scale), null=null, rate=FAR),
+        }
+        rounds = in_turns(f"controls, limits {name}", scale.runs, measures, swap=True, enough=sure(scale.runs))
+        text = f"drained {name} under a limit that does not bind, beside none"
+        figures.append(paired(text, RATE, pairs_of(rounds), goal=0.95))
+    mean, busiest = _bound(min(scale.messages, int(BOUND) * SECONDS))
+    return [
+        *figures,
+        single("under a limit, three workers, one killed: mean beside the rate", "of it", [mean], goal=0.97),
+        single("under a limit, the busiest second beside rate and burst", "of them", [busiest], goal=1.0),
+    ], {}
+
+
+def _drain(count: int, *, null: bool, rate: float | None = None) -> float:
+    module, routes = ("benchmarks.running.worker_with_null", NULL_ROUTES) if null else ("workers", "")
+    with (
+        server() as running,
+        worker(running.url, module, routes),
+        Client(running.url) as client,
+        closing(Watch(running.url)) as watch,
+    ):
+        if rate is not None:
+            client.put_policy(Policy(name="far", match="*", rate=rate))
+        moment = in_time(count)
+        with Client(running.url) as scheduling:  # it has read the policies as they are
+            schedule_ahead(scheduling, make(count, spread(moment, span_of(count))), moment)
+        sleep_until(moment - 5)
+        return count / (watch.pool_emptied if null else watch.streams_filled)(count, moment)
+
+
+def _bound(count: int) -> tuple[float, float]:
+    """The mean beside the rate, without the first burst; and the busiest second beside what is allowed."""
+    with ExitStack() as stack:
+        running = stack.enter_context(server())
+        team = stack.enter_context(Team(running.url, stack.enter_context(ZooKeeperServer()).hosts, WORKERS))
+        watch = stack.enter_context(closing(Watch(running.url)))
+        with Client(running.url) as client:
+            client.put_policy(Policy(name="slow", match="*", rate=BOUND, per="policy"))
+        moment = in_time(count)
+        with Client(running.url) as client:
+            schedule_ahead(client, make(count, spread(moment, 1)), moment)
+        sleep_until(moment + count / BOUND * 300)
+        team.kill(team.names[-1])
+        watch.streams_filled(count, moment)
+        redis = stack.enter_context(closing(connect(running.url)))
+        times = sorted(int(entry.partition(b"-")[0]) for topic in TOPICS for entry, _ in redis.xrange(topic))
+    later = bisect_right(times, times[0] + 100)
+    mean = (len(times) - later) / (times[-1] - times[0] - 100) * 1_000 / BOUND
+    busiest = max(bisect_right(times, first + 999) - place for place, first in enumerate(times))
+    return mean, busiest / (2 * BOUND)
