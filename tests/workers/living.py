@@ -203,6 +203,8 @@ class Life:
             self.redis_goes_back_in_time(self.snapshot)
         elif chance < 0.27:
             self.somebody_pauses_or_resumes()
+        if self.streams and dice.random() < 0.04:
+            self.the_stream_is_another(takes=dice.random() < 0.5)
         if dice.random() < 0.3:
             self.the_node_reads_the_policies()
         self.world.advance(dice.choice((0, 0, 1, 5, 20, 120, 1_100)))
@@ -235,12 +237,21 @@ class Life:
             kept = {match: one for match, one in self.promised.pauses.items() if match in paused}
             self.promised = Policies(pauses=kept)
 
+    def the_stream_is_another(self, *, takes: bool) -> None:
+        """It was deleted; unless it `takes` messages, one stands there whose ids have come to an end."""
+        self.check_stream()
+        self.appended = 0
+        self._plain("DEL", "all")
+        if not takes:
+            self._plain("XGROUP", "CREATE", "all", "g", "$", "MKSTREAM")
+            self._plain("XSETID", "all", f"{2**64 - 1}-{2**64 - 1}")
+
     def the_node_reads_the_policies(self) -> None:
         self.hand.book.current = Policies.read(self.store.run(commands.policies()))
         self.hand.job.wake(None)
 
     def schedule(self, key: str, topic: str, after: int) -> None:
-        id = f"m{self.step:03}-{self.dice.randrange(10**6):06}"
+        id = f"m{self.step:03}-{self.dice.randrange(10**9):09}"
         due = max(self.world.now, self.world.now + after)
         self.world.add(id, topic, due - START, ordering_key=key, body="x" * self.dice.choice((5, 5, 3_000)))
         self.alive[id] = Known(id, key, self.topics[topic], due, self.step, topic=topic)
@@ -420,6 +431,8 @@ class Life:
             self.faulty.arrive_late()
         self.targets = dict.fromkeys(self.targets, "well")
         self.world.pause(told=False)
+        if self.streams:
+            self.the_stream_is_another(takes=True)
         self.promised = NO_POLICIES
         self.the_node_reads_the_policies()
 

@@ -120,7 +120,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     "an offset that does not go back to what has left a set": (InFlight, "observe_set", _stay_where_it_is, (0, 1, 2)),
     "a set that is known by its answer alone": (InFlight, "observe_set", _believe_the_answer_alone, (50, 96, 110)),
     "parking without a note": (ParkedSets, "expect", lambda self, name, place: None, (0, 1, 2)),
-    "missing tickets that are not looked for": (InFlight, "misses", lambda self, place, start: False, (74, 131, 202)),
+    "missing tickets that are not looked for": (InFlight, "misses", lambda self, place, start: False, (81, 144, 212)),
     "a message that is dropped and stays in its lane": (InFlight, "_drop", _forget_lanes, (0, 1, 2)),
     "an offset that passes what was dropped": (InFlight, "_drop", _stay_before_what_was_dropped, (1, 2, 4)),
     "bytes that stay counted": (InFlight, "_forget", _leave_bytes_counted, (0, 1, 2)),
@@ -139,7 +139,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     ),
     "followers that wait for nothing held": (HeldSets, "holds_lane", lambda self, route, lane, place: False, (2, 4, 6)),
     "holding without a note of the lane": (HeldSets, "remember", lambda self, name, message: None, (2, 6, 13)),
-    "one incarnation for ever": (Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch), (50, 53, 7)),
+    "one incarnation for ever": (Incarnation, "go_on", lambda self: setattr(self, "name", self.epoch), (120, 152, 160)),
 }
 
 

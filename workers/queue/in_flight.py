@@ -38,7 +38,7 @@ from workers.queue.parked_sets import ParkedSets, of_topic
 from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
 from workers.queue.share import Share
 from workers.queue.tenure import Tenure
-from workers.queue.topics import Refusals
+from workers.queue.topics import Refusals, Stream, stream_of
 from workers.sending.forwarder import Report
 from workers.sending.message import InFlightMessage, Stage
 
@@ -193,7 +193,10 @@ class InFlight:
         keyed = not cursor.unread
         ready: dict[Share, list[InFlightMessage]] = {}
         gates: dict[Share, bool] = {}
-        refused = {**self._refusals.reasons, **pulled.refused}
+        refused = dict(self._refusals.reasons)
+        for refusing, error in pulled.refused.items():
+            if (route := self._tenure.routes.find(refusing)) is not None:
+                refused[stream_of(route, refusing)] = error
         for ticket, score, attempts, record in zip(
             pulled.tickets, pulled.scores, pulled.attempts, pulled.records, strict=True
         ):
@@ -219,7 +222,7 @@ class InFlight:
             self._send(share, batch)
 
     def _goes(
-        self, message: InFlightMessage, now: int, refused: Mapping[str, str], gates: dict[Share, bool]
+        self, message: InFlightMessage, now: int, refused: Mapping[Stream, str], gates: dict[Share, bool]
     ) -> Share | None:
         """The share in which it goes to its target now. It waits in its lane else, is to be settled, or was dropped."""
         way = sort(

@@ -107,7 +107,7 @@ class Pulling:
                 continue  # it cannot be asked now
             if reason := str(answer):
                 refusals.add(topic, reason, now)
-            elif topic in before:
+            else:
                 refusals.end(topic, now)
         self._topics.refuse(refusals.reasons)
         return before.keys() != refusals.reasons.keys()

@@ -238,16 +238,16 @@ class PullJob:
         self._hear()
         if self._pulse is not None:
             self.in_flight.observe_pauses(self._pulse.pauses)
-        if ending:
-            self.in_flight.stop_sending(fenced=self.fenced)
-        else:
-            self.in_flight.drop_backed_off()
-            self.in_flight.send_waiting(min(self.now(), self._clock.now()))
         policies = self._tenure.book.current
         if policies is not self._policies:
             self.in_flight.observe_policies(policies)
             self._topics.observe_policies(policies)
             self._policies = policies  # last: from now on its node says that it acts on them
+        if ending:
+            self.in_flight.stop_sending(fenced=self.fenced)
+        else:
+            self.in_flight.drop_backed_off()
+            self.in_flight.send_waiting(min(self.now(), self._clock.now()))
         now: Now = self._test_now() if self._test_now is not None else ""
         self._round = asked = _Round(self.in_flight.steps(now), [], [], [], {}, [])
         if not ending:

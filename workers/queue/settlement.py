@@ -68,14 +68,14 @@ def sort(
     now: int,
     *,
     targets: Container[str],
-    refused: Mapping[str, str],
+    refused: Mapping[tuple[str, str], str],
     parked: ParkedSets,
     lanes: Lanes,
     policies: Policies,
     held: HeldSets,
     spare: Callable[[Bucket], bool],
 ) -> Way | Bury | Park:
-    """Decide it by what is known: the routes that have a target, the topics whose streams take nothing (and why), what
+    """Decide it by what is known: the routes that have a target, the streams that take nothing (and why), what
     is parked or held, what is paused, and what else is in flight of the message's ordering key."""
     if policies.pauses and not message.by_force and policies.pause(message.topic) is not None:
         return Park(of_topic(message.topic))
@@ -89,7 +89,7 @@ def sort(
             head = held.streams(held).get(route.stream_of(message.topic))
             if head is not None and message.place >= head:  # the head itself: it has left the set, and nobody was told
                 return Park(of_topic(message.topic))
-        error = refused.get(message.topic)
+        error = refused.get((route.name, route.stream_of(message.topic)))
         if error is None and policies.bucket(message.topic) is not None:
             return Park(of_topic(message.topic))
         if error is None:

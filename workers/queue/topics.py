@@ -19,13 +19,21 @@ from delayq.targets.redis_stream.target import is_local
 from workers.queue.held import HeldSets
 from workers.queue.parked_sets import ParkedSets, of_route
 
-__all__ = ["MOST", "Refusals", "Topics"]
+__all__ = ["MOST", "Refusals", "Stream", "Topics", "stream_of"]
 
 #: Most topics that a pull is given; the first one told is the first one out.
 MOST = 256
 FIRST_PAUSE = 1_000  # ms until a stream that takes nothing is asked
 LONGEST_PAUSE = 30_000
 log = structlog.get_logger()
+
+#: A stream in this Redis, as messages come to it: the name of their route, and its own.
+Stream = tuple[str, str]
+
+
+def stream_of(route: Route, topic: str) -> Stream:
+    """The stream of a topic that goes by this route."""
+    return route.name, route.stream_of(topic)
 
 
 class Topics:
@@ -35,7 +43,8 @@ class Topics:
         self._routes = routes
         self.local = {route.name for route in routes.table if is_local(route, redis_url)}
         self._known: dict[str, Known] = {}
-        self._refused: frozenset[str] = frozenset()
+        self._streams: dict[str, Stream | None] = {}  # of the same topics
+        self._refused: frozenset[Stream] = frozenset()
         self._policies = NO_POLICIES
         self._as_list: list[Known] = []
         self._paused: set[str] = set()
@@ -86,13 +95,16 @@ class Topics:
             self._known.pop(topic, None)
             while len(self._known) >= MOST:
                 del self._known[next(iter(self._known))]
+            route = self._routes.find(topic)
+            self._streams[topic] = stream_of(route, topic) if route is not None else None
             self._known[topic] = self._find(topic)
+        self._streams = {topic: self._streams[topic] for topic in self._known}
         self._list()
 
-    def refuse(self, topics: Collection[str]) -> None:
-        """Tell pulls to return the messages of these topics, and only these: their streams take nothing."""
-        if self._refused != set(topics):
-            self._refused = frozenset(topics)
+    def refuse(self, streams: Collection[Stream]) -> None:
+        """Tell pulls to return the messages that go to these, and only these: they take nothing."""
+        if self._refused != set(streams):
+            self._refused = frozenset(streams)
             self._list()
 
     def observe_policies(self, policies: Policies) -> None:
@@ -115,7 +127,9 @@ class Topics:
         return Known(topic, route.stream_of(topic), route.max_length, route.per_queue)
 
     def _list(self) -> None:
-        self._as_list = [Known(topic) if topic in self._refused else one for topic, one in self._known.items()]
+        self._as_list = [
+            Known(topic) if self._streams[topic] in self._refused else one for topic, one in self._known.items()
+        ]
         self._paused = {topic for topic in self._known if self._policies.pause(topic) is not None}
         self._limited = {topic: bucket for topic in self._known if (bucket := self._policies.bucket(topic)) is not None}
 
@@ -123,53 +137,62 @@ class Topics:
 class _Refusal(msgspec.Struct):
     """Why a stream takes nothing (None: it takes messages again), and when to ask it (monotonic ms)."""
 
-    name: str  # of the set in which its route's messages are parked
+    topic: str  # one that goes to it
     reason: str | None
     ask_at: int
     pause: int
 
 
 class Refusals:
-    """Of one queue. A stream that refuses again soon after it was found well is asked at longer intervals."""
+    """Of one queue. All topics of a stream wait while it refuses, so that what has an ordering key stays in order.
+
+    A stream that refuses again soon after it was found well is asked at longer intervals.
+    """
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        self._topics: dict[str, _Refusal] = {}
+        self._streams: dict[Stream, _Refusal] = {}
         self._returning: set[str] = set()
 
     @property
-    def reasons(self) -> Mapping[str, str]:
-        """The topics, and why their streams take nothing."""
-        return {topic: one.reason for topic, one in list(self._topics.items()) if one.reason is not None}
+    def reasons(self) -> Mapping[Stream, str]:
+        """The streams that take nothing, and why."""
+        return {stream: one.reason for stream, one in list(self._streams.items()) if one.reason is not None}
 
     def add(self, topic: str, reason: str, now: int) -> None:
         """Its stream takes nothing."""
-        known = self._topics.get(topic)
+        stream = self._stream(topic)
+        known = self._streams.get(stream)
         pause = FIRST_PAUSE if known is None else min(LONGEST_PAUSE, 2 * known.pause)
         if known is None or known.reason is None:
             log.error("stream_refuses", topic=topic, error=reason)
+        self._streams[stream] = _Refusal(topic, reason, now + pause, pause)
+
+    def _stream(self, topic: str) -> Stream:
         route = self._routes.find(topic)
-        self._topics[topic] = _Refusal(of_route(route.name if route is not None else ""), reason, now + pause, pause)
+        return stream_of(route, topic) if route is not None else ("", topic)
 
     def to_ask(self, now: int) -> list[str]:
-        """The topics whose streams are to be asked now. What was found well for long is forgotten."""
-        for topic, one in list(self._topics.items()):
+        """A topic of each stream that is to be asked now. What was found well for long is forgotten."""
+        for stream, one in list(self._streams.items()):
             if one.reason is None and now >= one.ask_at:
-                del self._topics[topic]
-        return [topic for topic, one in self._topics.items() if one.reason is not None and now >= one.ask_at]
+                del self._streams[stream]
+        return [one.topic for one in self._streams.values() if one.reason is not None and now >= one.ask_at]
 
     def end(self, topic: str, now: int) -> None:
-        """Its stream takes messages again: what is parked for its route comes back."""
-        one = self._topics[topic]
+        """Its stream takes messages, perhaps again: then what is parked for its route comes back."""
+        stream = self._stream(topic)
+        one = self._streams.get(stream)
+        if one is None or one.reason is None:
+            return
         one.reason, one.ask_at = None, now + 2 * LONGEST_PAUSE
-        self._returning.add(one.name)
+        self._returning.add(of_route(stream[0]))
         log.warning("stream_takes", topic=topic)
 
     def keep_parked(self, name: str) -> bool:
         """Whether a stream refuses for which messages are parked in this set, and none of the set takes them again."""
-        return name not in self._returning and any(
-            one.reason is not None and one.name == name for one in self._topics.values()
-        )
+        refusing = any(one.reason is not None and of_route(route) == name for (route, _), one in self._streams.items())
+        return refusing and name not in self._returning
 
     def forget_returned(self, parked: ParkedSets) -> None:
         """Of sets that are not parked any more, all has come back."""

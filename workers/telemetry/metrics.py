@@ -124,7 +124,7 @@ def _of_node(node: Node) -> Iterator[Metric]:
     failing = sum(job.pulls_fail is not None for job in jobs) if node.redis_clock.answers else 0
     yield _gauge("delayq_failing_queues", "Queues of which nothing can be pulled, though Redis answers", failing)
     refusing = sum(len(job.refusals.reasons) for job in jobs)
-    yield _gauge("delayq_refusing_streams", "Topics whose stream in the same Redis takes nothing", refusing)
+    yield _gauge("delayq_refusing_streams", "Streams in the same Redis that take nothing", refusing)
     yield _gauge("delayq_clock_skew_seconds", "The clock of Redis minus this node's", node.skew.ms / 1000)
 
 
