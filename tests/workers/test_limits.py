@@ -81,7 +81,7 @@ def test_a_limit_that_does_not_bind_lets_what_comes_pass_without_a_detour(worlds
     sent = live(hand, 600)
     assert len(sent) == 240
     assert all(at <= int(id[:3]) * 10 + (60 if at < 200 else 0) for at, id in sent), "only the first ones waited"
-    live(hand, 500)
+    live(hand, 1_500)
     assert hand.leases.tick() > 1_000, "an idle limit asks nothing"
 
 
@@ -106,7 +106,7 @@ def test_all_topics_of_a_policy_share_its_rate_or_each_has_its_own(worlds: World
             world.add(f"g{n}", at=0)
             world.add(f"o{n}", topic="o.t", at=0)
         sent = live(hand, 1_000)
-        assert most * 0.8 <= len(sent) <= most
+        assert most * 0.7 <= len(sent) <= most
 
 
 def test_of_a_policy_and_a_limit_the_slower_counts_and_a_paused_topic_goes_not_at_all(worlds: Worlds) -> None:
@@ -118,7 +118,7 @@ def test_of_a_policy_and_a_limit_the_slower_counts_and_a_paused_topic_goes_not_a
         world.add(f"{n}", at=0)
     assert 15 <= len(live(hand, 1_000)) <= 20
     world.pause("g.*")
-    assert live(hand, 1_000) == []
+    assert live(hand, 1_500) == []
     assert hand.leases.tick() > 1_000, "nothing is wanted for it"
     world.pause()
     assert 15 <= len(live(hand, 1_000)) <= 20
@@ -167,7 +167,7 @@ def by_two_nodes(worlds: Worlds, mistake: str = "") -> bool:
     """Whether one owner, and another after it, together keep to a rate."""
     world = worlds()
     hand = world.take_over()
-    limit(world, rate=40, burst=20)
+    limit(world, rate=40, burst=40)
     for n in range(300):
         world.add(f"{n:03}", at=0)
     sent = live(hand, 1_000)
@@ -178,7 +178,7 @@ def by_two_nodes(worlds: Worlds, mistake: str = "") -> bool:
     hand.leases.tick()
     sent += live(other, 1_000)
     assert len(sent) >= 75
-    return bounded([at for at, _ in sent], 40, 20)
+    return bounded([at for at, _ in sent], 40, 40)
 
 
 def test_two_nodes_together_keep_to_the_rate(worlds: Worlds) -> None:

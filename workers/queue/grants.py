@@ -20,7 +20,7 @@ from delayq.store.commands import Granted, Head
 __all__ = ["Ask", "Grants", "Leases", "Want"]
 
 #: ms for which a grant is good, and at least is where the burst is small: what may be used so late is taken off the burst.
-LIFE: Final = 200
+LIFE: Final = 400
 SHORTEST_LIFE: Final = 20
 #: ms between two asks for a bucket that is used, between two at all, and the longest while it has nothing.
 EVERY: Final = 100
@@ -29,6 +29,8 @@ LONGEST_WAIT: Final = 1_000
 #: ms for which a bucket that had less than was wanted is asked for what is needed only; else so many more are there.
 SHORT: Final = 2_000
 AHEAD: Final = 1_000
+#: ms after which a bucket of which nothing is used or wanted is asked no more.
+IDLE: Final = 1_000
 #: ms for which a job that says nothing more is believed.
 BELIEVED: Final = 3_000
 #: A job takes no more than this part of what is there for whoever pulls: all pull at the same moment.
@@ -104,7 +106,9 @@ class _Known(msgspec.Struct):
     bucket: Bucket
     spare: _Purse
     used: int = 0  # since it was asked for last
-    asked_at: int = 0  # monotonic ms
+    used_at: int = 0  # monotonic ms
+    pace: int = 0  # lately, in EVERY
+    asked_at: int = 0
     ask_at: int = 0  # not before
     short_at: int = -SHORT  # it had less than was wanted
 
@@ -133,23 +137,26 @@ class Leases:
         with self.lock:
             for name, known in list(self.known.items()):
                 wants, passed = self._wants(name, now), now - known.asked_at
-                if now >= known.ask_at and (wants or passed >= EVERY):
-                    if not known.used and not wants:
+                short = now - known.short_at < SHORT
+                if now >= known.ask_at and (wants or not short or passed >= EVERY):
+                    if known.used or wants:
+                        known.used_at = now
+                    elif now - known.used_at >= IDLE:
                         del self.known[name]
                         continue
                     # Twice what was used lately is there for what will come; it is used before it is lost. From a bucket that
                     # never had less than was wanted it may be lost, and nobody makes a detour for what is not there yet.
-                    short = now - known.short_at < SHORT
                     stock = known.spare.lasting(now if short else now + EVERY)
                     stock += sum(job.count(name, now) for job in self.jobs)
                     used = known.used * EVERY // max(1, min(passed, EVERY))
-                    ahead = 2 * used if short else 16 * used + AHEAD
+                    known.pace = max(used, known.pace // 2)  # it may have had to wait for a moment
+                    ahead = 2 * used if short else 16 * known.pace + AHEAD
                     wanted = sum(want.count for _, want in wants) + ahead - stock
                     known.used, known.asked_at, known.ask_at = 0, now, now + SOONEST
                     if wanted > 0:
                         found.append(_ask(known.bucket, wanted))
                     woken += self._share_out(known, now)
-                at = known.ask_at if wants else max(known.ask_at, known.asked_at + EVERY)
+                at = known.ask_at if wants or not short else max(known.ask_at, known.asked_at + EVERY)
                 again = at if again is None else min(again, at)
         for job in woken:
             job.wake()
