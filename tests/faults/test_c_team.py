@@ -119,7 +119,9 @@ def test_c12_queues_whose_pull_thread_hangs_get_another_and_the_old_jobs_are_fen
     before, go_on = dict(of_one), threading.Event()
     first = min(before)
     pulls = before[first]._pulling.pulls
-    monkeypatch.setattr(before[first]._pulling, "pulls", lambda now, **how: pulls(now, **how) if go_on.wait(60) else [])
+    monkeypatch.setattr(
+        before[first]._pulling, "pulls", lambda *given, **how: pulls(*given, **how) if go_on.wait(60) else []
+    )
     try:
         eventually(
             lambda: len(pair.jobs) == 8 and all(pair.jobs[queue].epoch > job.epoch for queue, job in before.items()),
