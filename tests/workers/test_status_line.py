@@ -12,6 +12,7 @@ import pytest
 from delayq import Client, Message
 from delayq.config import load_settings
 from delayq.nodes import LATENESS, LONGEST_REASON, RECENT_STEP, OpenCircuit, Recent, RouteLine, read_nodes
+from delayq.policies import Pause, Policies
 from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
@@ -113,7 +114,12 @@ def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_
         job.version, job.held = "2", {"a": 2, "b": 1}
     assert told() == ("", {"a": 4, "b": 2}), "one of them acts on others yet"
     jobs[0].version, jobs[0].held = "1", {f"t{number}": 1 for number in range(MOST_TOPICS)}
+    hangs = cast(Forwarder, SimpleNamespace(given_up={"a": 3, "goes.on": 2}))
+    one._forwarders = {"hangs": hangs}
+    one._book.current = Policies(pauses={"a": Pause(match="a")})
     version, held = told()
+    assert held.pop("goes.on", 0) == 0, "it is not paused"
+    held["a"] -= 3
     assert (version, held["a"], held["*"], len(held)) == ("1", 4, 2, MOST_TOPICS + 1)
 
 

@@ -105,8 +105,10 @@ def test_a_send_that_hangs_is_given_up_as_unknown_and_its_late_answer_is_ignored
     desk = desks()
     desk.hang(["h"])
     assert desk.wait_for_reports(1) == {"h": ["unknown"]}
+    assert sum(desk.forwarder.given_up.values()) == 1
     desk.target.release()
     desk.target.wait_for_ids(["h"])
+    eventually(lambda: not desk.forwarder.given_up, "nothing of it may arrive any more")
     desk.submit("next")
     assert desk.wait_for_reports(2) == {"h": ["unknown"], "next": ["ok"]}
 

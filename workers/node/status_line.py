@@ -72,13 +72,13 @@ class StatusLine:
         """Say it, if it is time or something `changed`; raises StoreError."""
         now = self._clock.monotonic()
         version = min((job.version for job in ownership.running), default=self._book.current.version)
-        held = _sum(job.held for job in ownership.running)
+        held = _sum([*(job.held for job in ownership.running), *map(self._given_up, self._forwarders.values())])
         changed = changed or self._said != (version, held)
         if self._recent is not None:
             self._recent.tick(self._clock.now() + self._skew.ms)
         if not changed and self._published_at is not None and now - self._published_at < EVERY:
             return
-        self._published_at, self._said = now, (version, held)
+        self._published_at = now
         settings = self._settings
         line = msgspec.json.encode(
             {
@@ -101,9 +101,15 @@ class StatusLine:
             }
         )
         self._store.run(commands.publish_node(settings.node, line))
+        self._said = version, held
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY
             self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
+
+    def _given_up(self, forwarder: Forwarder) -> Mapping[str, int]:
+        """What of paused topics it may send yet, in threads that hang."""
+        pause = self._book.current.pause
+        return {topic: count for topic, count in forwarder.given_up.items() if pause(topic) is not None}
 
     def _route(self, route: Route) -> RouteLine:
         forwarder = self._forwarders.get(route.name)

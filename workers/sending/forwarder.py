@@ -6,8 +6,8 @@ A send that hangs beyond its time-out is given up as 'unknown' and its thread re
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,7 @@ class Forwarder:
         self._pending = 0  # accepted and not reported
         self._progress = clock.monotonic()
         self._sends: set[_Send] = set()
-        self._abandoned = 0
+        self._abandoned: set[_Send] = set()  # given up, and their threads have not come back
         self._stopping = False
         self._workers: list[threading.Thread] = []
 
@@ -200,7 +200,7 @@ class Forwarder:
     def _finish(self, send: _Send, results: Sequence[Result] | None) -> bool:
         with self._condition:
             if send.abandoned:
-                self._abandoned -= 1
+                self._abandoned.discard(send)
                 return not send.replaced
             self._sends.discard(send)
             self._done(send)
@@ -237,6 +237,13 @@ class Forwarder:
                 self.route.name, (message for group in send.groups for message in group.batch), results, took
             )
 
+    @property
+    def given_up(self) -> Mapping[str, int]:
+        """By topic, how many messages may arrive yet though their sends were given up; any thread may ask."""
+        with self._condition:
+            sends = list(self._abandoned)
+        return Counter(message.topic for send in sends for group in send.groups for message in group.batch)
+
     def give_up_hung(self) -> None:
         """Report sends that are far over their time-out as unknown and replace their threads."""
         now = self._clock.monotonic()
@@ -246,8 +253,8 @@ class Forwarder:
                 send.abandoned = True
                 self._sends.discard(send)
                 self._done(send)
-                self._abandoned += 1
-                if self._abandoned <= MOST_ABANDONED:
+                self._abandoned.add(send)
+                if len(self._abandoned) <= MOST_ABANDONED:
                     send.replaced = True
                     self._spawn()
             self._workers = [worker for worker in self._workers if worker.is_alive()]
