@@ -156,6 +156,7 @@ def test_i6_a_limit_is_kept_by_three_workers_one_of_which_is_killed(home: House)
     keep_to(home, 400, 2_400)
 
 
+@pytest.mark.timeout(900)
 def test_i6_a_million_due_in_one_ms_go_by_a_limit(home: House) -> None:
     keep_to(home, 5_000, 1_000_000)
 
