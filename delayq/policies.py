@@ -27,6 +27,7 @@ __all__ = [
     "Pause",
     "Policies",
     "Policy",
+    "Slots",
     "check_policy_name",
     "number_of",
 ]
@@ -48,6 +49,7 @@ _PATH: Final = re.compile(r"\$(?:\.[A-Za-z0-9_-]+|\[(?:\d{1,6}|\*)\])+")
 
 Ms = Annotated[int, msgspec.Meta(ge=0)]
 T = TypeVar("T")
+_Found = tuple["Pause | None", "Policy | None", "Limit | None", "Bucket | None", "Slots | None"]
 
 
 class _Set(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -187,6 +189,13 @@ class Bucket(msgspec.Struct, frozen=True):
     burst: int
 
 
+class Slots(msgspec.Struct, frozen=True):
+    """`most` messages sent at a time, of all that share the slots of this name."""
+
+    name: str
+    most: int
+
+
 class Policies:
     """All of them as they stood under one `version`; nothing here changes."""
 
@@ -207,9 +216,10 @@ class Policies:
         self._pauses = [(compiled(one.match), one) for one in self.by_age]
         self._policies = [(compiled(one.match), one) for one in self.in_order]
         self._limits = [(compiled(one.match), one) for one in self.limits.values()]
-        #: Whether the rate of anything is limited.
-        self.limited = bool(self.limits) or any(one.rate for one in self.policies.values())
-        self._known: dict[str, tuple[Pause | None, Policy | None, Limit | None, Bucket | None]] = {}
+        #: Whether anything takes slots; and whether anything is limited.
+        self.slotted = any(one.max_in_flight for one in self.policies.values())
+        self.limited = self.slotted or bool(self.limits) or any(one.rate for one in self.policies.values())
+        self._known: dict[str, _Found] = {}
 
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> Policies:
@@ -271,13 +281,17 @@ class Policies:
         """What the messages of a topic are spent from, if its rate is limited: where a policy and a limit are, the slower."""
         return self._of(topic)[3]
 
-    def _of(self, topic: str) -> tuple[Pause | None, Policy | None, Limit | None, Bucket | None]:
+    def slots(self, topic: str) -> Slots | None:
+        """What the messages of a topic take one of while they are sent, if only so many are at a time."""
+        return self._of(topic)[4]
+
+    def _of(self, topic: str) -> _Found:
         try:
             return self._known[topic]
         except KeyError:
             pass
         policy, limit = _first(self._policies, topic), _first(self._limits, topic)
-        found = _first(self._pauses, topic), policy, limit, _bucket(topic, policy, limit)
+        found = _first(self._pauses, topic), policy, limit, _bucket(topic, policy, limit), _slots(topic, policy)
         if len(self._known) >= REMEMBERED:  # topics come from outside
             self._known.clear()
         self._known[topic] = found
@@ -298,6 +312,12 @@ def _bucket(topic: str, policy: Policy | None, limit: Limit | None) -> Bucket | 
     if limit is not None and limit.rate:
         found.append(Bucket(f"t:limit/{limit.match}", limit.rate, math.ceil(limit.rate)))
     return min(found, key=lambda one: one.rate, default=None)
+
+
+def _slots(topic: str, policy: Policy | None) -> Slots | None:
+    if policy is None or policy.max_in_flight is None:
+        return None
+    return Slots(topic if policy.per == "topic" else f"policy/{policy.name}", policy.max_in_flight)
 
 
 def _first(known: list[tuple[re.Pattern[str], T]], topic: str) -> T | None:

@@ -52,6 +52,7 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     circuit: RouteLine | None
     pause: Pause | None
     rate: float | None
+    at_a_time: int | None
     max_attempts: int | None
     ranks: Mapping[str, int | None]
     before: int | None  # in the queue
@@ -91,6 +92,7 @@ def explain(context: Context, found: Found) -> Plan[Explanation]:
         circuit=line,
         pause=policies.pause(topic),
         rate=min(rates, default=None),
+        at_a_time=policy.max_in_flight if policy is not None else None,
         max_attempts=found.record.max_attempts or (policy.max_attempts if policy is not None else None),
         ranks=dict(zip(sets, ranks, strict=True)),
         before=before,
@@ -169,6 +171,9 @@ def _held(found: Found, known: _Known) -> Explanation:
     if known.rate is not None:
         text = f"it is held: the limit of its topic is {known.rate:g} messages a second, and {before} go before it"
         return Explanation(waits_for="limit", text=text)
+    if known.at_a_time is not None:
+        text = f"it is held: only so many messages of its topic or policy are sent at a time, {known.at_a_time}"
+        return Explanation(waits_for="limit", text=f"{text}, and {before} go before it")
     return Explanation(waits_for="return", text=f"what has held it is over, and it comes back{_behind(before)}")
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "rate_key",
     "read_layouts",
     "report_key",
+    "slots_key",
     "spread",
     "write_layouts",
 ]
@@ -100,6 +101,11 @@ def queue_keys(queue: int) -> QueueKeys:
 def rate_key(name: str) -> str:
     """The bucket of a rate: of a job, or of a limit, whose names begin with `t:`."""
     return f"delayq:rate:{name}"
+
+
+def slots_key(name: str) -> str:
+    """The slots of a limit of how many messages are sent at a time."""
+    return f"delayq:slots:{name}"
 
 
 def report_key(name: str) -> str:

@@ -11,7 +11,7 @@ from delayq import Client, Message
 from delayq.config import load_settings
 from delayq.store import scripts
 from delayq.store.commands import COUNTERS
-from delayq.store.keys import AUDIT, META, NODES, QueueKeys, rate_key, report_key
+from delayq.store.keys import AUDIT, META, NODES, QueueKeys, rate_key, report_key, slots_key
 from tests.docs.blocks import ROOT, blocks_of
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
@@ -26,7 +26,7 @@ def test_every_key_is_described() -> None:
     keys = QueueKeys("q")
     names = [str(getattr(keys, name)) for name in QueueKeys.__slots__ if name != "tag"]
     names += [keys.parked("t:<route>"), keys.parked("k:<route>/<ordering key>"), keys.stream("<topic>"), META, NODES]
-    names += [rate_key("<name>"), AUDIT, report_key("<name>")]
+    names += [rate_key("<name>"), slots_key("<name>"), AUDIT, report_key("<name>")]
     assert [name for name in names if f"| `{name}` |" not in TEXT] == []
 
 

@@ -188,7 +188,7 @@ def test_one_that_a_pause_holds_goes_once_it_is_resumed_and_is_surely_cancelled_
     assert (refused.result, refused.reason is not None and "paused by ord*" in refused.reason) == ("held", True)
 
 
-def test_what_is_set_aside_comes_back_when_its_pause_is_over_at_the_rate_of_its_limit(world: World) -> None:
+def test_what_is_set_aside_comes_back_when_its_pause_is_over_as_its_limit_says(world: World) -> None:
     world.add("a.0000", after=-2_000)
     world.add("b.0000")
     world.owned("b.0000")
@@ -198,6 +198,9 @@ def test_what_is_set_aside_comes_back_when_its_pause_is_over_at_the_rate_of_its_
     world.put("b.0000", "policy:slow", '{"match": "orders", "rate": 50}')
     told = world.explained("b.0000")
     assert (told.waits_for, "50 messages a second, and 1 go before it" in told.text) == ("limit", True)
+    world.put("b.0000", "policy:slow", '{"match": "orders", "maxInFlight": 8}')
+    told = world.explained("b.0000")
+    assert (told.waits_for, "are sent at a time, 8, and 1 go before it" in told.text) == ("limit", True)
     assert world.client.reschedule("b.0000", delay_time=5).result == "held"
     assert world.unpark("b.0000", "h:orders", most=1) == ["a.0000"]
     assert world.unpark("b.0000", "h:orders", most=1) == ["a.0000", "b.0000"]

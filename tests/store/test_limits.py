@@ -74,3 +74,36 @@ def test_a_higher_rate_counts_at_once_and_the_last_second_is_told(q: Queue) -> N
     assert q.run(commands.spend("x", 1_000, 10, 9, now=11_500)).count == 9
     spent = q.run(commands.spent("x"))
     assert [spent.last_second(now) for now in (11_999, 12_000, 12_999, 13_000)] == [6, 9, 9, 0]
+
+
+TAKES = st.lists(
+    st.tuples(st.integers(0, 900), st.integers(0, 5), st.integers(0, 3), st.booleans()), min_size=1, max_size=25
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(most=st.integers(1, 6), takes=TAKES)
+def test_no_more_slots_are_taken_than_there_are_and_none_is_lost(
+    q: Queue, most: int, takes: list[tuple[int, int, int, bool]]
+) -> None:
+    q.admin.delete("delayq:slots:x")
+    now, plain = 1_000_000, dict[str, int]()  # names, and when they expire
+    for call, (later, wanted, returned, twice) in enumerate(takes):
+        now += later
+        back = list(plain)[:returned]
+        plain = {name: expires for name, expires in plain.items() if name not in back and expires > now}
+        ask = commands.take_slots("x", most, 1_000, wanted, str(call), back, now=now)
+        taken = q.run(ask)
+        assert taken == min(wanted, most - len(plain))
+        assert not twice or q.run(ask) == taken
+        plain |= dict.fromkeys(commands.taken_slots(1_000, str(call), taken), now + 1_000)
+        assert {name.decode(): at for name, at in q.admin.zrange("delayq:slots:x", 0, -1, withscores=True)} == plain
+
+
+def test_a_clock_that_was_set_back_keeps_no_slot_for_longer_than_it_was_taken_for(q: Queue) -> None:
+    def take(now: int, life: int, call: str) -> int:
+        return q.run(commands.take_slots("x", 2, life, 1, call, now=now))
+
+    assert [take(900_000, 1_000, "a"), take(900_000, 500, "b"), take(10_000, 1_000, "c")] == [1, 1, 0]
+    assert [take(10_500, 1_000, "d"), take(10_999, 1_000, "e"), take(11_000, 1_000, "f")] == [1, 0, 1]
+    assert 0 < q.admin.pttl("delayq:slots:x") <= 1_000

@@ -351,6 +351,15 @@ CASES: dict[str, dict[str, Case]] = {
         )
     },
     "stats": {"ok": Case(after(ended, lambda q: commands.stats(q.keys, now=NOW)))},
+    "take_slots": {
+        "ok": Case(lambda q: commands.take_slots("x", 3, 60_000, 2, "first", ["other:1"], now=NOW)),
+        "too few": Case(
+            after(
+                lambda q: q.run(commands.take_slots("x", 3, 60_000, 2, "first", now=NOW)),
+                lambda q: commands.take_slots("x", 3, 60_000, 2, "second", now=NOW),
+            )
+        ),
+    },
     "takes": {
         "yes": Case(lambda q: commands.takes("orders")),
         "no": Case(

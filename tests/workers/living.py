@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from delayq.errors import StoreUnavailable
 from delayq.policies import NO_POLICIES, Pause, Policies
 from delayq.routes import Route, Routes
 from delayq.store import commands
-from delayq.store.commands import Command
+from delayq.store.commands import Change, Command
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import tick
@@ -141,6 +142,7 @@ class Life:
     store: Store
     seed: int
     streams: bool = False
+    slots: bool = False
     alive: dict[str, Known] = field(default_factory=dict)
     pulled_at: dict[int, int] = field(default_factory=dict)  # id of an InFlightMessage -> step
     keep: list[InFlightMessage] = field(default_factory=list)
@@ -170,6 +172,10 @@ class Life:
 
     def play(self) -> None:
         """Live, and come to an end."""
+        if self.slots:
+            policy = '{"match": "g*", "maxInFlight": 2, "per": "policy"}'
+            self.store.run(commands.set_policies([Change("policy:p", policy)], maker="0000000009", now=self.world.now))
+            self.the_node_reads_the_policies()
         try:
             for _ in range(STEPS):
                 self.step += 1
@@ -307,7 +313,17 @@ class Life:
                 while one.outbox and self.dice.random() < 0.7:
                     self.answer(one.route.name, self.dice.randrange(len(one.outbox)))
 
+    def ask_for_slots(self) -> None:
+        with suppress(Broken):  # as the thread does that asks
+            self.hand.leases.tick()
+        out = [batch[0].slot for _, batch in self.hand.forwarders["general"].outbox]
+        assert all(slot is not None for slot in out), "sent without a slot"
+        in_time = [slot for slot in out if slot is not None and slot.expires > self.world.elapsed]
+        assert len(in_time) <= 2, f"{len(in_time)} are sent at a time"
+
     def tick(self) -> float:
+        if self.slots:
+            self.ask_for_slots()
         before = {id(held) for held in self.hand.job.in_flight.messages.values()}
         sent = {name: len(one.on_submit) for name, one in self.hand.forwarders.items()}
         try:
@@ -448,7 +464,7 @@ class Life:
                     self.answer(one.route.name, 0)
                     answered = True
             if not answered:
-                self.world.advance(max(1, min(1_000, round(pause))))
+                self.world.advance(max(1, min(20 if self.slots else 1_000, round(pause))))
         dead = self.world.dead()
         for known in self.alive.values():
             assert known.arrived or known.id in dead, f"{known.id} is gone, though it was never forwarded"
@@ -466,9 +482,9 @@ class Life:
         return {id: (self.world.state_of(id), self.places().get(id)) for id in left[:5]}
 
 
-def live(url: str, seed: int, *, streams: bool = False) -> None:
-    """One life, with long lanes or short ones, and perhaps with topics that share a stream here; raises AssertionError if a
-    promise is broken.
+def live(url: str, seed: int, *, streams: bool = False, slots: bool = False) -> None:
+    """One life, with long lanes or short ones, and perhaps with topics that share a stream here, or of which only so many
+    messages are sent at a time; raises AssertionError if a promise is broken.
 
     Its logs are kept from being written: the many tracebacks of ticks that fail take longer than all that the life does.
     """
@@ -478,7 +494,7 @@ def live(url: str, seed: int, *, streams: bool = False) -> None:
     store = Store(url)
     try:
         with capture_logs():
-            Life(store, seed, streams).play()
+            Life(store, seed, streams, slots).play()
     finally:
         store.close()
         ordering.MOST, ordering.LOW = lengths

@@ -198,7 +198,7 @@ def test_each_mistake_would_be_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(LeaseThread, "tick", of_its_own)
         monkeypatch.setattr(Leases, "granted", partialmethod(_by_any_name, Leases.granted))
     if mistake == "sent without a grant":
-        monkeypatch.setattr(InFlight, "_granted", lambda self, share, batch: batch)
+        monkeypatch.setattr(InFlight, "_granted", lambda self, batch: batch)
     assert not by_two_nodes(worlds, mistake)
 
 

@@ -41,6 +41,12 @@ def test_everything_ends_and_in_order_also_in_a_stream_here_that_topics_share(
     live(valkey.url, seed, streams=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS // 2))
+def test_everything_ends_and_in_order_also_with_two_messages_sent_at_a_time(valkey: ServerUnderTest, seed: int) -> None:
+    live(valkey.url, seed, slots=True)
+
+
 # -- rules taken out -----------------------------------------------------------------------------------------------------
 
 _reset = InFlight.reset

@@ -1,19 +1,20 @@
-"""Asks the buckets of limited rates for what the pull jobs of this node could hand out: one thread, one packet each 100 ms, and
-nothing while nobody wants any."""
+"""Asks the buckets of limited rates, and for the slots of limits of what is sent at a time, for what the pull jobs of this node
+could hand out: one thread, one packet at a time, and nothing while nobody wants any."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from delayq.clock import Clock
 from delayq.store import commands
-from delayq.store.commands import Granted
+from delayq.store.commands import Command, Granted, Now
 from delayq.store.connect.store import Store
 from workers.queue.grants import Leases
+from workers.queue.slots import SlotAsk
 
 __all__ = ["LeaseThread"]
 
@@ -50,12 +51,17 @@ class LeaseThread:
             self._thread.start()
 
     def _run(self) -> None:
-        while not self._stopping:
+        while True:
+            stopping = self._stopping
+            if stopping:
+                self._leases.slots.close()  # and one packet more gives back what is there
             try:
                 wait = self.tick()
             except Exception:
                 log.exception("leases_failed")
                 wait = PAUSE
+            if stopping:
+                return
             with self._condition:
                 if not self._hurry and not self._stopping:
                     self._clock.wait(self._condition, wait)
@@ -64,18 +70,26 @@ class LeaseThread:
     def tick(self) -> int:
         """Ask what is to be asked now; for how many ms there is nothing to do."""
         began = self._clock.monotonic()
+        slots = self._leases.slots
         asks, again = self._leases.asks(began)
-        if asks:
+        takes, later = slots.asks(began)
+        if asks or takes:
             now = self._test_now() if self._test_now is not None else ""
-            answers = self._store.run_many(
-                [commands.spend(ask.bucket.name, ask.bucket.rate, ask.burst, ask.wanted, now=now) for ask in asks]
-            )
-            for ask, answer in zip(asks, answers, strict=True):
+            wanted: list[Command[Any]] = [_take(ask, now) for ask in takes]
+            wanted += [commands.spend(ask.bucket.name, ask.bucket.rate, ask.burst, ask.wanted, now=now) for ask in asks]
+            answers = self._store.run_many(wanted)
+            for ask, answer in zip(asks, answers[len(takes) :], strict=True):
                 if isinstance(answer, Granted):
                     self._leases.granted(ask, answer, began)
                 else:
                     self._leases.put_off(ask, began)
-        return LONGEST_WAIT if again is None else max(1, again - self._clock.monotonic())
+            for take, taken in zip(takes, answers[: len(takes)], strict=True):
+                if isinstance(taken, int):
+                    slots.taken(take, taken, began)
+                else:
+                    slots.put_off(take, began)
+        at = min((one for one in (again, later) if one is not None), default=None)
+        return LONGEST_WAIT if at is None else max(1, at - self._clock.monotonic())
 
     def stop(self) -> None:
         """End the thread; again is harmless."""
@@ -87,3 +101,8 @@ class LeaseThread:
         """Wait for the thread."""
         if self._thread is not None:
             self._thread.join(timeout_ms / 1000)
+
+
+def _take(ask: SlotAsk, now: Now) -> Command[int]:
+    given = [name for name, _ in ask.given]
+    return commands.take_slots(ask.slots.name, ask.slots.most, ask.life, ask.wanted, ask.call, given, now=now)

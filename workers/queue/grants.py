@@ -16,6 +16,7 @@ import msgspec
 
 from delayq.policies import Bucket
 from delayq.store.commands import Granted, Head
+from workers.queue.slots import JobSlots, SlotPool
 
 __all__ = ["Ask", "Grants", "Leases", "Want"]
 
@@ -121,6 +122,7 @@ class Leases:
         self.hurry = hurry
         self.known: dict[str, _Known] = {}
         self.jobs: list[Grants] = []
+        self.slots = SlotPool(hurry)
 
     def join(self, wake: Callable[[], None]) -> Grants:
         """A pull job takes part; it is woken when it may hand out more."""
@@ -211,6 +213,7 @@ class Grants:
 
     def __init__(self, leases: Leases, wake: Callable[[], None]) -> None:
         self.wake = wake
+        self.slots = JobSlots(leases.slots, wake)
         self._leases = leases
         self.purses: dict[str, _Purse] = {}
         self.wants: Mapping[str, Want] = {}
@@ -290,3 +293,4 @@ class Grants:
         """The job has ended; again is harmless."""
         with self._leases.lock:
             self._leases.jobs = [job for job in self._leases.jobs if job is not self]
+        self.slots.close()

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any
 
 from delayq.codec import CorruptRecord
-from delayq.policies import NO_POLICIES, Bucket, Policies
+from delayq.policies import NO_POLICIES, Policies
 from delayq.store.commands import Head, Now, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.cursor import Cursor
@@ -252,8 +252,12 @@ class InFlight:
             return None
         return share if not message.record.keyed or self._lanes.enter(message) else None
 
-    def _has_spare(self, bucket: Bucket) -> bool:
-        return self._grants.spare(bucket, self._tenure.clock.monotonic())
+    def _has_spare(self, topic: str) -> bool:
+        """Whether what limits a topic has something besides what is for messages that stand aside."""
+        bucket, slots, now = self._policies.bucket(topic), self._policies.slots(topic), self._tenure.clock.monotonic()
+        if slots is not None and not self._grants.slots.spare(slots, now):
+            return False
+        return bucket is None or self._grants.spare(bucket, now)
 
     def _passes(self, message: InFlightMessage, share: Share, gate: bool) -> bool:
         """Whether it may go to its target now, or wait for its turn in its lane."""
@@ -267,16 +271,52 @@ class InFlight:
     def _send(self, share: Share, batch: list[InFlightMessage]) -> None:
         for message in batch:
             message.stage = Stage.WAITING
-        going = share.admit(batch)
+        going = admitted = share.admit(batch)
+        if going and self._policies.slotted:
+            going = self._with_slots(share, going)
         if going and self._policies.limited:
-            going = self._granted(share, going)
+            going = self._granted(going)
+        if len(going) < len(admitted):
+            share.returned(len(admitted) - len(going))
         if going:
             for message in going:
                 message.stage = Stage.SENDING
             share.forwarder.submit(self._report, going, self._pauses)
+        if len(going) < len(admitted):  # last: should it fail, what goes has gone, and the others are pulled anew
+            gone = set(going)
+            for message in admitted:
+                if message not in gone:
+                    self._settle(message, Park(of_topic(message.topic)))
 
-    def _granted(self, share: Share, batch: list[InFlightMessage]) -> list[InFlightMessage]:
-        """Those of a batch, which found room, that may go by the limits of their topics; the others are set aside."""
+    def _with_slots(self, share: Share, batch: list[InFlightMessage]) -> list[InFlightMessage]:
+        """Those of a batch, which found room, that have a slot, or need none."""
+        found = [None if message.by_force else self._policies.slots(message.topic) for message in batch]
+        now, longest = self._tenure.clock.monotonic(), share.forwarder.longest
+        taken = {
+            slots.name: self._grants.slots.take(slots, count, longest, now)
+            for slots, count in Counter(slots for slots in found if slots is not None).items()
+        }
+        going = []
+        for message, slots in zip(batch, found, strict=True):
+            if slots is not None and not taken[slots.name]:
+                continue
+            if slots is not None:
+                message.slot = taken[slots.name].pop(0)
+            going.append(message)
+        return going
+
+    def _give_back(self, batch: Iterable[InFlightMessage]) -> None:
+        """The slots of messages that are not sent, or not any more."""
+        slots = []
+        for message in batch:
+            if message.slot is not None:
+                slots.append(message.slot)
+                message.slot = None
+        if slots:
+            self._grants.slots.give_back(slots, self._tenure.clock.monotonic())
+
+    def _granted(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
+        """Those of a batch, which found room, that may go by the rates of their topics."""
         buckets = [None if message.by_force else self._policies.bucket(message.topic) for message in batch]
         now = self._tenure.clock.monotonic()
         left = {
@@ -291,8 +331,7 @@ class InFlight:
                 left[bucket.name] -= 1
                 going.append(message)
             else:
-                share.returned(1)
-                self._settle(message, Park(of_topic(message.topic)))
+                self._give_back([message])
         return going
 
     def send_waiting(self, now: int) -> None:
@@ -345,6 +384,7 @@ class InFlight:
     def _returned(self, batch: Sequence[InFlightMessage]) -> Share:
         share = self._share_of(batch[0])
         share.returned(len(batch))
+        self._give_back(batch)
         for message in batch:
             self._leaving.pop(message.ticket, None)
             message.stage = Stage.PULLED  # so that it is pulled anew, should what follows fail

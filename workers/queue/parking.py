@@ -6,9 +6,9 @@ from __future__ import annotations
 import random
 from collections.abc import Container, Sequence
 
-from delayq.policies import Policies
+from delayq.policies import Policies, Slots
 from delayq.store import commands
-from delayq.store.commands import Command, LanesPage, Parked
+from delayq.store.commands import Command, Head, LanesPage, Parked
 from workers.queue.grants import Grants, Want
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route
@@ -111,9 +111,16 @@ class Parking:
         self.to_streams = self.returning = False
         wants: dict[str, Want] = {}
         granted: dict[str, int] = {}
+        slots_wanted: dict[Slots, tuple[int, Head]] = {}
+        slots_free: dict[str, int] = {}
+        longest = 0
         now = self._tenure.clock.monotonic()
         going = [name for name in self._held if policies.pause(name[2:]) is None]
-        limited = {name for name in going if policies.bucket(name[2:])} if policies.limited else set()
+        limited = (
+            {name for name in going if policies.bucket(name[2:]) or policies.slots(name[2:])}
+            if policies.limited
+            else set()
+        )
         first = self._held.streams(set(self._held).difference(going) | limited) if going else {}
         for name in going:
             head, stream = self._parked.head(name), self._held.stream(name)
@@ -124,8 +131,16 @@ class Parking:
             route = self._tenure.routes.find(name[2:])
             share = self._shares.get(of_route(route.name)) if route is not None else None
             bucket = policies.bucket(name[2:])
-            ramp = RAMP_TO if bucket is not None else self._ramp.get(name, RAMP_FROM)
+            slots = policies.slots(name[2:]) if share is not None else None
+            ramp = RAMP_TO if bucket is not None or slots is not None else self._ramp.get(name, RAMP_FROM)
             limit = ramp if share is None or share.broken else share.may_come_back(ramp)
+            if limit and slots is not None and share is not None:
+                count, lowest = slots_wanted.get(slots, (0, head))
+                slots_wanted[slots] = count + min(limit, self._parked.count(name)), min(lowest, head)
+                longest = max(longest, share.forwarder.longest)
+                if slots.name not in slots_free:
+                    slots_free[slots.name] = self._grants.slots.may_bring_back(slots, now)
+                limit = min(limit, slots_free[slots.name])
             if limit and bucket is not None:
                 _add(wants, Want(bucket, min(limit, self._parked.count(name)), head))
                 if bucket.name not in granted:
@@ -140,12 +155,15 @@ class Parking:
                 continue  # what came back and was not pulled yet takes room too
             self.to_streams = self.to_streams or stream is not None
             wanted[name] = limit, 0.0
+            if slots is not None:
+                slots_free[slots.name] -= limit
             if bucket is not None:
                 granted[bucket.name] -= limit
-            else:
+            elif slots is None:
                 self._ramp[name] = min(RAMP_TO, 2 * ramp)
             self._held.to_end(name)
         self._grants.want(wants.values(), now)
+        self._grants.slots.want(slots_wanted, longest, now)
 
     def read_lanes(self) -> list[tuple[_Name, Command[LanesPage]]]:
         """A page of the lanes of a held set, if any is to be read: behind a look at it, which tells what has left it."""

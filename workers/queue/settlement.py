@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from delayq.policies import NO_POLICY, Bucket, Policies
+from delayq.policies import NO_POLICY, Policies
 from delayq.routes import Route
 from delayq.store import commands
 from delayq.store.commands import AsPulled, Command, Now
@@ -73,7 +73,7 @@ def sort(
     lanes: Lanes,
     policies: Policies,
     held: HeldSets,
-    spare: Callable[[Bucket], bool],
+    spare: Callable[[str], bool],
 ) -> Way | Bury | Park:
     """Decide it by what is known: the routes that have a target, the streams that take nothing (and why), what
     is parked or held, what is paused, and what else is in flight of the message's ordering key."""
@@ -97,8 +97,8 @@ def sort(
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
         return Park(of_route(route.name))
-    bucket = policies.bucket(message.topic) if policies.limited and not message.by_force else None
-    if bucket and parked.holds_up(of_topic(message.topic), message.place) and not spare(bucket):
+    limited = policies.limited and not message.by_force
+    if limited and parked.holds_up(of_topic(message.topic), message.place) and not spare(message.topic):
         return Park(of_topic(message.topic))  # what is granted is for the lowest
     if message.record.keyed:
         lane = lanes.name(message)

@@ -109,6 +109,11 @@ class Forwarder:
         return self._clock.monotonic() - since if since is not None else 0
 
     @property
+    def longest(self) -> int:
+        """ms after which a send has been given up."""
+        return self.timeout + GRACE
+
+    @property
     def busy(self) -> bool:
         """Whether anything that it accepted is still without a result."""
         return self._pending > 0
@@ -167,7 +172,7 @@ class Forwarder:
         """Whether any of it is to be pulled anew first.
 
         It was pulled before this process stood still, and its queue may be another node's by now; or it has waited for
-        very long, is expired by now, or not due any more as the clock was set back.
+        very long, is expired by now, or not due any more as the clock was set back; or its slot may be another's before it ends.
         """
         if self._pulse is not None and any(group.pauses != self._pulse.pauses for group in send.groups):
             return True
@@ -176,8 +181,12 @@ class Forwarder:
             return False
         if any(since - group.since > OLDEST for group in send.groups):
             return True
-        now = self._clock.now()
-        return any(message.score > now or message.expired(now) for group in send.groups for message in group.batch)
+        now, ends = self._clock.now(), since + self.longest
+        return any(
+            message.score > now or message.expired(now) or (message.slot is not None and ends > message.slot.expires)
+            for group in send.groups
+            for message in group.batch
+        )
 
     def send(self, batch: Sequence[InFlightMessage]) -> Sequence[Result]:
         """Send a batch now; a result per message whatever happens."""
@@ -248,7 +257,7 @@ class Forwarder:
         """Report sends that are far over their time-out as unknown and replace their threads."""
         now = self._clock.monotonic()
         with self._condition:
-            hung = [send for send in self._sends if now - send.since > self.timeout + GRACE]
+            hung = [send for send in self._sends if now - send.since > self.longest]
             for send in hung:
                 send.abandoned = True
                 self._sends.discard(send)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+import msgspec
+
 from delayq.codec import Record
+from delayq.policies import Slots
 from delayq.routes import Route
 
-__all__ = ["LOOK_AGAIN", "InFlightMessage", "Stage"]
+__all__ = ["LOOK_AGAIN", "InFlightMessage", "Slot", "Stage"]
 
 #: ms after its pull for which a message may be sent without another look at what Redis has of it.
 LOOK_AGAIN = 500
@@ -24,6 +27,15 @@ class Stage(Enum):
     SETTLING = "settling"  # Redis has yet to be told that it is retried or buried
     PARKING = "parking"  # the same: that it is set aside; it takes nothing of its route's share any more
     BACKING_OFF = "backing off"  # with an ordering key: its failure was counted, and it keeps its place
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """One of the slots of this name. It can be handed out `until` then, and is taken until it `expires` (monotonic ms)."""
+
+    slots: Slots
+    name: str
+    until: int
+    expires: int
 
 
 class InFlightMessage:
@@ -44,6 +56,7 @@ class InFlightMessage:
         "route",
         "score",
         "size",
+        "slot",
         "stage",
         "ticket",
     )
@@ -61,6 +74,7 @@ class InFlightMessage:
         self.by_force = False  # and in spite of pauses and limits
         self.probe = False  # sent through an open circuit, to see whether it can be closed
         self.pause = 0  # ms for which it backs off once Redis has counted its failure
+        self.slot: Slot | None = None  # while it is sent, if only so many of its topic are at a time
         self.again_at = 0  # monotonic ms at which one that backs off is pulled anew
 
     @property

@@ -1,15 +1,20 @@
-"""Rates that many share: a bucket in Redis, which tells who may hand out how many messages now."""
+"""Limits that many share: a bucket in Redis, which tells who may hand out how many messages now, and slots, of which each
+message takes one while it is sent."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
 from delayq.store.commands.command import Command, Now, number, plain
-from delayq.store.keys import rate_key
+from delayq.store.keys import rate_key, slots_key
 
-__all__ = ["Granted", "Spent", "spend", "spent"]
+__all__ = ["MOST_SLOTS", "Granted", "Spent", "spend", "spent", "take_slots", "taken_slots"]
+
+#: No call takes or gives back more than so many slots.
+MOST_SLOTS: Final = 1_000
 
 
 class Granted(msgspec.Struct, frozen=True):
@@ -47,3 +52,18 @@ def spent(name: str) -> Command[Spent]:
         return Spent(*map(number, reply))
 
     return plain("HMGET", rate_key(name), "second", "spent", "before", read=read)
+
+
+def take_slots(
+    name: str, most: int, life: int, wanted: int, call: str, given: Sequence[str] = (), *, now: Now = ""
+) -> Command[int]:
+    """Give slots of this name back, of which there are `most`, and take others for `life` ms; how many were taken.
+
+    They are named as `taken_slots` says. `call` is never used for another one.
+    """
+    return Command("take_slots", (slots_key(name),), (now, most, life, wanted, f"{call}:{life}", *given), int)
+
+
+def taken_slots(life: int, call: str, count: int) -> list[str]:
+    """The names of so many slots that a call has taken."""
+    return [f"{call}:{life}:{place}" for place in range(1, count + 1)]
