@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.harness import Scale, in_turns, now, pairs_of, sure, wait_for
-from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until
 from benchmarks.load.messages import make, spread
 from benchmarks.load.producer import Plan
 from benchmarks.measures.burst import BEFORE_MS, DELAYS, OTHERS, TOPIC
@@ -35,7 +35,7 @@ ROUTES: Final = f'[{{"name":"null","match":"{TOPIC}","target":"null:"}},{{"name"
 MODULE: Final = "benchmarks.running.worker_with_null"
 #: Messages/s at which they are taken to go aside at least, and ms after a resume from which on its rate counts.
 SLOWEST: Final = 15_000
-RAMP_MS: Final = 3_000
+RAMP_MS: Final = 1_000
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     whole = [Pair(one.back_whole, drained) for one, drained in zip(pauses, drains, strict=True)]
     return [
         paired("held aside, beside draining", RATE, pairs_of(rounds), goal=0.5),
-        paired("resumed, from 3 s on, beside draining", RATE, back, goal=0.9),
+        paired("resumed, from 1 s on, beside draining", RATE, back, goal=0.9),
         paired("resumed, as a whole, beside draining", RATE, whole),
         paired("drained where others have a policy and a pause, beside none", RATE, unused, goal=0.98),
         single("others while messages go aside, p50", "ms", [one.consumer["p50"] for one in late]),
@@ -91,7 +91,7 @@ def _drain(count: int, *, other_policies: bool = False) -> float:
 def _schedule(url: str, count: int, due: int, by: int) -> None:
     """By a client that has read the policies as they are now."""
     with Client(url) as client:
-        schedule_ahead(client, make(count, spread(due, span_of(count)), topics=(TOPIC,)), by)
+        schedule_ahead(client, make(count, spread(due, 1), topics=(TOPIC,)), by)
 
 
 def _hold(count: int, pauses: list[Held]) -> Held:
