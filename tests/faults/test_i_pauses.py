@@ -76,20 +76,23 @@ def test_i1_under_load_nothing_of_a_paused_topic_arrives_after_the_answer_until_
 def test_i2_a_worker_that_is_killed_and_one_that_stands_still_across_the_pause_send_nothing_after_it(
     home: House,
 ) -> None:
+    paused = [f"{topic[:-1]}k.{topic[-1]}" for topic in PAUSED]
     killed, stands = home.service.workers[1:]
-    with Load(home.service.url, *TOPICS, batch=125, pause=0.1, latest=1_000) as load:
+    with Load(
+        home.service.url, *(f"{topic[:-1]}k.{topic[-1]}" for topic in TOPICS), batch=125, pause=0.1, latest=1_000
+    ) as load:
         load.wait_for(5_000)
         stands.signal(signal.SIGSTOP)
         killed.kill()
         asked = pause(home, "0")
         assert (asked["state"], asked["inFlight"]) == ("pausing", None), "nobody knows what those two may send yet"
         assert pause(home, "60s")["state"] == "paused"
-        before = {topic: arrived(home, topic) for topic in PAUSED}
+        before = {topic: arrived(home, topic) for topic in paused}
         stands.signal(signal.SIGCONT)
         killed.start()
         eventually(home.service.owned, "every worker owns queues", seconds=60)
         load.wait_for(5_000)
-    assert {topic: arrived(home, topic) for topic in PAUSED} == before
+    assert {topic: arrived(home, topic) for topic in paused} == before
     resume(home)
     home.expect(load, twice=2 * QUEUES * WINDOW)
     home.wait_until_done()
