@@ -28,6 +28,8 @@ __all__ = [
     "Due",
     "Ids",
     "Level",
+    "Limit",
+    "PageToken",
     "Reason",
     "RedisUrl",
     "Window",
@@ -55,6 +57,8 @@ RedisUrl = Annotated[
 ]
 AsJson = Annotated[bool, option("--json", help="Print JSON as the HTTP API answers it.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of messages.", show_default=False)]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")]
+PageToken = Annotated[str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")]
 Reason = Annotated[str, option("--reason", metavar="TEXT", help="Why, for the audit.")]
 Delay = Annotated[str | None, option("--delay", metavar="DURATION", help="From now: 30m, 1h30m, PT30M, or ms.")]
 At = Annotated[str | None, option("--at", metavar="TIME", help="RFC 3339 with its zone, or Unix ms.")]

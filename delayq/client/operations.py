@@ -23,7 +23,7 @@ from delayq.client.schedule import Scheduled
 from delayq.codec import CorruptRecord
 from delayq.config import Settings
 from delayq.errors import InvalidMessage, StoreError
-from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key, level_delay, tag_key, topic_key
+from delayq.message import MAX_DUE, Limits, Message, State, check_id, check_key, level_delay
 from delayq.nodes import NodeLine, read_nodes
 from delayq.policies import Policies
 from delayq.store import checks, commands
@@ -285,11 +285,6 @@ def find(context: Context, key: str) -> Plan[list[Found]]:
 def count(context: Context, key: str) -> Plan[int]:
     """How many messages carry a business key and have not ended; raises StoreError."""
     return sum((yield from every_queue(context, lambda keys: commands.count_key(keys, key))).values())
-
-
-def count_indexed(context: Context, topic: str, tags: str = "") -> Plan[int]:
-    """How many messages of a topic, and with these tags, have not ended: exact for those that a policy has indexed."""
-    return count(context, tag_key(topic, tags) if tags else topic_key(topic))
 
 
 def stats(context: Context) -> Plan[list[QueueStats]]:

@@ -13,6 +13,7 @@ from delayq.client import operations
 from delayq.client.by_policy import COUNT_EVERY
 from delayq.client.plan import Context
 from delayq.config import load_settings
+from delayq.message import tag_key, topic_key
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import Command
@@ -65,12 +66,8 @@ def test_a_client_that_does_not_know_them_yet_follows_them_with_this_very_call(c
     assert [one.asked for one in records] == [one.due for one in done]
     assert [one.expire_after for one in records] == [5_000, 5_000, 5_000, 5_000, 8, None]
     assert [one.keys for one in records] == [(), (), ("mine",), (), (), ()]
-    indexed = [("orders",), ("orders", "vip guest"), ("other",)]
-    assert [client.read(partial(operations.count_indexed, topic=of[0], tags="".join(of[1:]))) for of in indexed] == [
-        5,
-        1,
-        0,
-    ]
+    indexed = [topic_key("orders"), tag_key("orders", "vip guest"), topic_key("other")]
+    assert [client.read(partial(operations.count, key=key)) for key in indexed] == [5, 1, 0]
     put_policy(client)  # takes it away
     ids = [one.id for one in done]
     again = scheduled(client, [given for given, id in zip(MESSAGES, ids, strict=True) if given.id is not None])

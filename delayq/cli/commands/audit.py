@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
 from msgspec import UNSET
 
-from delayq.cli.options import AsJson, RedisUrl, connect, moment, option
+from delayq.cli.options import AsJson, Limit, PageToken, RedisUrl, connect, moment, option
 from delayq.store import commands
 from delayq.text.answers import AuditEntryOut, audit_out
 from delayq.text.output import Output, say
@@ -26,10 +25,8 @@ def audit(
         str | None, option("--since", metavar="TIME", help="Since then: a date, Unix ms, or '2h'.")
     ] = None,
     until: Annotated[str | None, option("--until", metavar="TIME", help="Before then.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")] = 100,
-    page_token: Annotated[
-        str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")
-    ] = None,
+    limit: Limit = 100,
+    page_token: PageToken = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:

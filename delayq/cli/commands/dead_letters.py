@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-import typer
-
-from delayq.cli.options import AsJson, BadUse, Ids, Reason, RedisUrl, by_me, connect, moment, option
+from delayq.cli.options import AsJson, BadUse, Ids, Limit, PageToken, Reason, RedisUrl, by_me, connect, moment, option
 from delayq.client.client import Client
 from delayq.errors import StoreError
 from delayq.store import commands
@@ -21,10 +19,8 @@ STEP = 25
 
 
 def list_(
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")] = 100,
-    page_token: Annotated[
-        str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")
-    ] = None,
+    limit: Limit = 100,
+    page_token: PageToken = None,
     newest: Annotated[bool, option("--newest", help="The newest first.")] = False,
     topic: Annotated[
         str, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")
@@ -77,7 +73,7 @@ def _row(letter: DeadLetterOut) -> Sequence[object]:
 
 
 def groups(
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")] = 100,
+    limit: Limit = 100,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:

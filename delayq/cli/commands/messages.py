@@ -46,19 +46,26 @@ def cancel(
     with connect(redis_url) as client:
         by = by_me(reason)
         outcomes = client.cancel_by_key(key, by=by) if key is not None else client.cancel_many(ids or (), by=by)
-    results = [one for one in outcomes if isinstance(one, Cancelled)]
+    return _print_each(outcomes, "cancelled", key, json=json)
+
+
+def _print_each(
+    outcomes: Sequence[Cancelled | Rescheduled | StoreError], wanted: str, key: str | None, *, json: bool
+) -> int:
+    """Print what became of messages, by ids or by a `key`; exit 1 unless all of them are as `wanted`."""
+    results = [one for one in outcomes if not isinstance(one, StoreError)]
     if json:
         Output().json({"results": [{"id": one.id, "result": one.result} for one in results]})
     else:
         for one in results:
             Output().line(one.id, one.result)
-    for one in outcomes:
-        if isinstance(one, StoreError):
-            raise one
+    for outcome in outcomes:
+        if isinstance(outcome, StoreError):
+            raise outcome
     if key is not None and not results:
         say(f"no message carries the key {key}.")
         return 1
-    return 0 if all(one.result == "cancelled" for one in results) else 1
+    return 0 if all(one.result == wanted for one in results) else 1
 
 
 def reschedule(
@@ -110,19 +117,7 @@ def deliver_now(
             outcomes = client.deliver_now_by_key(key, force=force, by=by)
         else:
             outcomes = client.deliver_now_many(ids or (), force=force, by=by)
-    results = [one for one in outcomes if isinstance(one, Rescheduled)]
-    if json:
-        Output().json({"results": [{"id": one.id, "result": one.result} for one in results]})
-    else:
-        for one in results:
-            Output().line(one.id, one.result)
-    for one in outcomes:
-        if isinstance(one, StoreError):
-            raise one
-    if key is not None and not results:
-        say(f"no message carries the key {key}.")
-        return 1
-    return 0 if all(one.result == "scheduled" for one in results) else 1
+    return _print_each(outcomes, "scheduled", key, json=json)
 
 
 def get(

@@ -7,7 +7,18 @@ from typing import Annotated, Any
 import typer
 
 from delayq.cli.commands.messages import print_found
-from delayq.cli.options import AsJson, BadUse, RedisUrl, connect, duration, moment, option, properties_of
+from delayq.cli.options import (
+    AsJson,
+    BadUse,
+    Limit,
+    PageToken,
+    RedisUrl,
+    connect,
+    duration,
+    moment,
+    option,
+    properties_of,
+)
 from delayq.client.search import check_filter, takes
 from delayq.errors import InvalidMessage
 from delayq.store import commands
@@ -39,10 +50,8 @@ def search(
     property: Annotated[str | None, option("--property", metavar="NAME=VALUE", help="With this property only.")] = None,
     id_prefix: Annotated[str, option("--id-prefix", metavar="TEXT", help="Whose id begins so.")] = "",
     key: Annotated[str | None, option("--key", metavar="KEY", help="That carry this business key.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1_000, help="Most to print.")] = 100,
-    page_token: Annotated[
-        str | None, option("--page-token", metavar="TOKEN", help="What the page before ended with.")
-    ] = None,
+    limit: Limit = 100,
+    page_token: PageToken = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
