@@ -38,7 +38,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name share its quota. `ids` is how all ids of its messages begin: no other key can give or ask for such.
     `rate` is requests a second, each message of a batch counting as one, `burst` how many of them may come at once;
     `pending` how many messages of this name may be waiting, or be dead letters. Without these there is no limit. With
-    `audit` its cancels and moves are written down, as those by hand are.
+    `audit` its cancels and moves are written down, as those by hand are. Without `console` nobody comes into the console
+    with it.
     """
 
     id: str
@@ -50,6 +51,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     burst: int | None = None
     pending: int | None = None
     audit: bool = False
+    console: bool = True
     created: str = ""
 
     def __repr__(self) -> str:

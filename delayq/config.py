@@ -211,6 +211,10 @@ class Settings(BaseSettings):
         default="",
         description="yes-without-keys: listen on an address that is not loopback, and let everybody do everything",
     )
+    console: Literal["yes", "read-only", "no"] = Field(
+        default="yes",
+        description="whether the HTTP API has a console under /console/, and whether that changes anything",
+    )
     worker_port: int = Field(
         default=0, ge=0, le=65_535, description="port of the worker's /metrics, /livez and /readyz; 0 = none"
     )

@@ -50,7 +50,8 @@ RESERVED: Final = "delayq:"
 #: Dues are stored as 13 digits: up to the year 2286.
 MAX_DUE: Final = 10**13 - 1
 
-_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+# URLs fold a segment that is one dot or two, so no path would lead there.
+_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,128}")
 _TOPIC = re.compile(r"(?!delayq:)[A-Za-z0-9._:-]{1,255}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
@@ -125,13 +126,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 _good_topics.add(self.topic)
         if self.id is not None:
             check_id(self.id)
+        when, last = self.expect_date, now + limits.horizon
         if (
-            self.expect_date is None
+            when is None
             or self.delay_time is not None
             or self.delay_level is not None
-            or type(self.expect_date) is not int
-            or not 0 <= self.expect_date <= now + limits.horizon
-            or self.expect_date > MAX_DUE
+            or type(when) is not int
+            or not 0 <= when <= last
+            or when > MAX_DUE
         ):
             self._check_due(limits, now)
         if self.tags != "":
@@ -148,10 +150,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             _check_int("expireAfter", self.expire_after, 1, limits.horizon)
         if (window := self.window) is not None and (
             type(window) is not int
-            or self.expect_date is None
+            or when is None
             or not 0 < window <= MAX_WINDOW
-            or self.expect_date + window > MAX_DUE
-            or self.expect_date + window - now > limits.horizon
+            or (end := when + window) > last
+            or end > MAX_DUE
         ):
             self._check_window(limits, now)
 
@@ -228,7 +230,7 @@ def level_delay(levels: Sequence[int], level: int | None) -> int:
 def check_id(value: object) -> str:
     """The id itself, or InvalidMessage."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise InvalidMessage("id", "1 to 128 characters of A-Z a-z 0-9 . _ : -")
+        raise InvalidMessage("id", "1 to 128 characters of A-Z a-z 0-9 . _ : -, not '.' or '..'")
     return value
 
 

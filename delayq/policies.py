@@ -44,7 +44,7 @@ MOST_STEPS: Final = 64
 MOST_PATHS: Final = 100
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")  # URLs fold a segment that is one dot or two
 _PATH: Final = re.compile(r"\$(?:\.[A-Za-z0-9_-]+|\[(?:\d{1,6}|\*)\])+")
 
 Ms = Annotated[int, msgspec.Meta(ge=0)]
@@ -172,7 +172,7 @@ class Policy(_Set, frozen=True, kw_only=True):
 def check_policy_name(value: object) -> str:
     """The name of a policy itself, or InvalidMessage."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise InvalidMessage("name", "1 to 64 characters of A-Z a-z 0-9 . _ -")
+        raise InvalidMessage("name", "1 to 64 characters of A-Z a-z 0-9 . _ -, not '.' or '..'")
     return value
 
 

@@ -1,7 +1,8 @@
 """A paused topic: how fast its due messages go aside, how late others are meanwhile, and how fast it all comes back.
 
 Messages of one topic fall due together while it is paused; other topics get 200 a second. When all stand aside the topic is
-resumed. Both rates are set beside draining as many into the same null target that were never paused, in turns.
+resumed. Both rates are set beside draining as many into the same null target that were never paused, in turns. By default 200,000
+messages; `--pending 1000000` makes it a million.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Held(msgspec.Struct, frozen=True):
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure pauses."""
-    count, pauses = backlog(scale), list[Held]()
+    count, pauses = scale.pending or backlog(scale), list[Held]()
     measures: dict[str, Callable[[], float]] = {
         "limit": partial(_drain, count),
         "set": partial(_drain, count, other_policies=True),

@@ -1,7 +1,8 @@
 """Limits: what one costs that does not bind, and how near the rate comes where it does.
 
-A backlog of one topic drains into Redis Streams, and into a null target, with a limit that is far above and with none, in turns.
-Then three workers go by a limit, one of which is killed: the entries of the stream tell when each message went.
+A backlog drains into Redis Streams, and into a null target, with a limit that is far above and with none, in turns; and into
+the null target with a `maxInFlight` that is. Then three workers go by a limit, one of which is killed: the entries of the stream
+tell when each message went. At last a worker sends few at a time to a target that takes a while for each.
 """
 
 from __future__ import annotations
@@ -15,59 +16,94 @@ from benchmarks.harness import Scale, in_turns, pairs_of, sure
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
 from benchmarks.load.messages import TOPICS, make, spread
 from benchmarks.measures.drain import NULL_ROUTES, RATE, backlog
-from benchmarks.results import Figure, paired, single
+from benchmarks.results import Figure, Pair, paired, single
 from benchmarks.running.processes import connect, server, worker
 from benchmarks.running.team import Team
 from delayq import Client
 from delayq.policies import Policy
+from delayq.routes import load_routes
 from testbed.zookeeper import ZooKeeperServer
 
 __all__ = ["run"]
 
-#: Messages a second that nothing here drains, and those that three workers go by.
-FAR: Final = 10_000_000.0
+MODULE: Final = "benchmarks.running.worker_with_null"
+#: Messages a second that nothing here drains, and as many at a time as there never are.
+FAR: Final = Policy(name="far", match="*", rate=10_000_000.0)
+MANY: Final = Policy(name="many", match="*", max_in_flight=1_000_000)
+#: Messages a second that three workers go by.
 BOUND: Final = 5_000.0
 WORKERS: Final = 3
 #: Seconds of the bound limit at the full scale.
 SECONDS: Final = 200
+#: So many are sent at a time, each for so many ms, for so many seconds.
+FEW: Final = 20
+LATENCY: Final = 50
+LONG: Final = 20
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure limits."""
     figures: list[Figure] = []
-    for name, null in (("into Redis Streams", False), ("into a null target", True)):
+    for name, null, policy in (
+        ("into Redis Streams under a rate", False, FAR),
+        ("into a null target under a rate", True, FAR),
+        ("into a null target under a maxInFlight", True, MANY),
+    ):
         measures = {
             "limit": partial(_drain, backlog(scale), null=null),
-            "delayq": partial(_drain, backlog(scale), null=null, rate=FAR),
+            "delayq": partial(_drain, backlog(scale), null=null, policy=policy),
         }
         rounds = in_turns(f"controls, limits {name}", scale.runs, measures, swap=True, enough=sure(scale.runs))
-        text = f"drained {name} under a limit that does not bind, beside none"
-        figures.append(paired(text, RATE, pairs_of(rounds), goal=0.95))
+        figures.append(paired(f"drained {name} that does not bind, beside none", RATE, pairs_of(rounds), goal=0.95))
     mean, busiest = _bound(min(scale.messages, int(BOUND) * SECONDS))
+    reckoned = FEW * 1_000 / LATENCY
+    rates = [_few_at_a_time(int(reckoned) * LONG) for _ in range(scale.runs)]
     return [
         *figures,
         single(
             "under a limit, three workers, one killed: mean beside the rate", "of it", [mean], goal=0.97, at_most=False
         ),
         single("under a limit, the busiest second beside rate and burst", "of them", [busiest], goal=1.0),
+        paired(
+            f"{FEW} at a time to a target that takes {LATENCY} ms, beside so many divided by that",
+            RATE,
+            [Pair(rate, reckoned) for rate in rates],
+            goal=0.9,
+        ),
     ], {}
 
 
-def _drain(count: int, *, null: bool, rate: float | None = None) -> float:
-    module, routes = ("benchmarks.running.worker_with_null", NULL_ROUTES) if null else ("workers", "")
+def _drain(count: int, *, null: bool, policy: Policy | None = None) -> float:
+    module, routes = (MODULE, NULL_ROUTES) if null else ("workers", "")
     with (
         server() as running,
         worker(running.url, module, routes),
-        Client(running.url) as client,
+        Client(running.url, routes=load_routes(routes)) as client,
         closing(Watch(running.url)) as watch,
     ):
-        if rate is not None:
-            client.put_policy(Policy(name="far", match="*", rate=rate))
+        if policy is not None:
+            client.put_policy(policy)
         moment = in_time(count)
         with Client(running.url) as scheduling:  # it has read the policies as they are
             schedule_ahead(scheduling, make(count, spread(moment, span_of(count))), moment)
         sleep_until(moment - 5)
         return count / (watch.pool_emptied if null else watch.streams_filled)(count, moment)
+
+
+def _few_at_a_time(count: int) -> float:
+    """Messages a second to a target that takes its time, of all topics together so many at a time."""
+    routes = NULL_ROUTES.replace("null:", f"null:{LATENCY}")
+    with (
+        server() as running,
+        worker(running.url, MODULE, routes, DELAYQ_FORWARDERS=str(2 * FEW)),
+        Client(running.url, routes=load_routes(routes)) as client,
+        closing(Watch(running.url)) as watch,
+    ):
+        client.put_policy(Policy(name="few", match="*", max_in_flight=FEW, per="policy"))
+        moment = in_time(count)
+        with Client(running.url) as scheduling:
+            schedule_ahead(scheduling, make(count, spread(moment, 1)), moment)
+        return count / watch.pool_emptied(count, moment)
 
 
 def _bound(count: int) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from benchmarks.harness import CpuMeter, Scale, progress
 from benchmarks.results import Figure, single
 from benchmarks.running.processes import server, worker
 
-__all__ = ["run"]
+__all__ = ["count_requests", "run"]
 
 
 def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
@@ -34,13 +34,14 @@ def _measure(seconds: float, number: int) -> tuple[dict[str, float], int]:
     with server(rewrites=True) as running, worker(running.url) as process:
         time.sleep(3)
         meter = CpuMeter(worker=process.pid, server=running.pid)
-        requests = _count_requests(running.url, seconds)
+        requests = count_requests(running.url, seconds)
         meter.end(1)
         process.check()
         return meter.seconds(), requests
 
 
-def _count_requests(url: str, seconds: float) -> int:
+def count_requests(url: str, seconds: float) -> int:
+    """What clients send to a server in so many seconds."""
     deadline = time.monotonic() + seconds
     requests = 0
     with redis.ConnectionPool.from_url(url, protocol=2) as pool:

@@ -148,9 +148,9 @@ def program(words: Sequence[str], settings: Mapping[str, str] | None = None, cwd
 
 
 @contextmanager
-def worker(url: str, module: str = "workers", routes: str = "") -> Iterator[Process]:
+def worker(url: str, module: str = "workers", routes: str = "", **settings: str) -> Iterator[Process]:
     """A worker node that has claimed all queues."""
-    settings = {"DELAYQ_REDIS_URL": url} | ({"DELAYQ_ROUTES": routes} if routes else {})
+    settings = {"DELAYQ_REDIS_URL": url, **settings} | ({"DELAYQ_ROUTES": routes} if routes else {})
     with python("-m", module, **settings) as process, closing(connect(url)) as connection:
 
         def claimed() -> bool:

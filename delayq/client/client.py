@@ -249,15 +249,17 @@ class Client:
         newest: bool = False,
         topic: str = "",
         reason: str = "",
+        group: str | None = None,
         since: int | None = None,
         until: int | None = None,
     ) -> DeadLetterPage:
         """A page of dead letters by the time of their death, the oldest first unless `newest`.
 
-        `topic` is a pattern with `*` and `?`, `reason` a part of the reason; they died from `since` on and before
-        `until` (Unix ms). With either of the first two a page may have fewer than `limit`, or none, and not be the last.
+        `topic` is a pattern with `*` and `?`, `reason` a part of the reason, `group` the reason of one of `dead_groups`; they
+        died from `since` on and before `until` (Unix ms). With one of the first three a page may have fewer than `limit`, or
+        none, and not be the last.
         """
-        wanted = Wanted(newest=newest, topic=topic, reason=reason, since=since, until=until)
+        wanted = Wanted(newest=newest, topic=topic, reason=reason, group=group, since=since, until=until)
         return self._run(dead_letters(self.reading(), limit, token, wanted))
 
     def redrive(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
@@ -266,7 +268,11 @@ class Client:
 
     def discard(self, id: str, *, by: By | None = None) -> bool:
         """Delete a dead letter for good; False if it is none."""
-        return self._run(operations.discard(self.context(), id, by=by))
+        return bool(single(self.discard_many((id,), by=by)) == "discarded")
+
+    def discard_many(self, ids: Sequence[str], *, by: By | None = None) -> list[Any]:
+        """Delete dead letters for good: 'discarded' or 'not_dead' of each (a StoreError where that is unknown)."""
+        return self._run(operations.discard(self.context(), ids, by=by))
 
     def nodes(self) -> dict[str, NodeLine]:
         """The nodes by name, as their lines tell of them."""

@@ -26,7 +26,6 @@ from delayq.store.keys import queue_keys
 __all__ = ["MOST_BUCKETS", "Counted", "Forecast", "censuses", "check_forecast", "count_messages", "forecast"]
 
 MOST_BUCKETS: Final = 500
-SHORTEST: Final = 1_000
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -58,8 +57,8 @@ def check_forecast(begin: int, end: int, step: int) -> None:
             raise InvalidMessage(field, "lies out of the times that a message can be due at")
     if end <= begin:
         raise InvalidMessage("to", "is not later than from")
-    if step < SHORTEST:
-        raise InvalidMessage("step", "is at least a second")
+    if step < 1:
+        raise InvalidMessage("step", "is at least a millisecond")
     if end - begin > step * MOST_BUCKETS:
         raise InvalidMessage("step", f"makes more than {MOST_BUCKETS} buckets; take a longer one")
 

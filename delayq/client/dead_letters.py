@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from delayq.client.dead_groups import reason_class
 from delayq.client.plan import Context, Plan
 from delayq.errors import InvalidMessage
 from delayq.message import check_id
@@ -42,24 +43,27 @@ class DeadLetterPage(msgspec.Struct, frozen=True):
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters, and in which order.
 
-    `topic` is a pattern with `*` and `?`; `reason` is a part of the reason, in whatever case; they died from `since` on
-    and before `until` (Unix ms).
+    `topic` is a pattern with `*` and `?`; `reason` is a part of the reason, in whatever case; `group` the whole class of it, as
+    `dead_groups` tells it; they died from `since` on and before `until` (Unix ms).
     """
 
     newest: bool = False
     topic: str = ""
     reason: str = ""
+    group: str | None = None
     since: int | None = None
     until: int | None = None
 
     @property
     def picky(self) -> bool:
         """Whether a letter has to be read to know whether it is wanted."""
-        return bool(self.topic or self.reason)
+        return bool(self.topic or self.reason) or self.group is not None
 
     def takes(self, letter: DeadLetter) -> bool:
         """Whether it has such a topic and reason. One whose record cannot be read has no topic."""
         if self.reason and self.reason.lower() not in letter.reason.lower():
+            return False
+        if self.group is not None and reason_class(letter.reason) != self.group:
             return False
         return not self.topic or _matches(self.topic, letter)
 

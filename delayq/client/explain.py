@@ -156,10 +156,19 @@ def _due(found: Found, known: _Known) -> Explanation:
 def _in_flight(found: Found, known: _Known) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
-    text = f"{known.owner} has it since {_time(found.due)}: it is being sent, or waits for its turn"
+    text = f"{known.owner} has it since {_time(found.due)}: it is being sent, or waits for {_turn(found)}"
     if known.pause is not None:
         text = f"{text}; if it is not being sent yet it is held, as {held_by(known.pause)}"
     return Explanation(waits_for="answer", text=text, since=found.due)
+
+
+def _turn(found: Found) -> str:
+    """What a message waits for that its worker has: there it also waits for what failed and goes before it."""
+    if found.record is None or not found.record.ordering_key:
+        return "its turn"
+    if found.attempts:
+        return f"attempt {found.attempts + 1}, and what follows it under its ordering key waits for it"
+    return "what goes before it under its ordering key, which may have failed and be tried again"
 
 
 def _held(found: Found, known: _Known) -> Explanation:

@@ -326,19 +326,21 @@ def _without_route(context: Context, ids: Sequence[str], topics: Topics | None) 
     return refused
 
 
-def discard(context: Context, id: str, topic: str | None = None, by: By | None = None) -> Plan[bool]:
-    """Delete a dead letter for good, with `topic` if that is its topic; False if it is and was none."""
+def discard(
+    context: Context, ids: Sequence[str], topics: Topics | None = None, by: By | None = None
+) -> Plan[list[str | StoreError]]:
+    """Delete dead letters for good: 'discarded' (now, or before), or 'not_dead' of each, in order."""
     entry = entry_of(by, "discard", context.retention)
-    check_id(id)
-    seen = None if topic is None else [topic]
+    for id in ids:
+        check_id(id)
 
-    def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[bool | None]]:
-        return commands.discard(keys, some, topics=seen, entry=entry, retention=context.retention)
+    def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[bool | None]]:
+        return commands.discard(keys, some, topics=_seen(topics, given), entry=entry, retention=context.retention)
 
-    results = yield from by_asked_id(
-        context, [id], ask, lambda removed: removed is None, lambda removed: removed is False
-    )
-    return bool(_one(list(results.values())))
+    results = yield from by_asked_id(context, ids, ask, lambda removed: removed is None, lambda removed: not removed)
+    return [
+        result if isinstance(result := results[id], StoreError) else "discarded" if result else "not_dead" for id in ids
+    ]
 
 
 def nodes(_context: Context) -> Plan[dict[str, NodeLine]]:

@@ -9,6 +9,7 @@ import msgspec
 
 from delayq.client.findings import Facts, Finding, findings
 from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, Recent
+from delayq.policies import Pause
 from delayq.telemetry.histogram import Histogram
 
 __all__ = ["Overview", "Traffic", "overview"]
@@ -36,7 +37,8 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """As it was at `now` (Unix ms). Counts are messages; None is what is not known.
 
-    `scheduled` are not due yet, or wait for another attempt; `parked` are without those that are held.
+    `scheduled` are not due yet, or wait for another attempt; `parked` are without those that are held. `pauses` are those in
+    force, the oldest first.
     """
 
     now: int
@@ -49,6 +51,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     head_lateness: int
     live: int
     stale: int
+    pauses: list[Pause]
     traffic: Traffic | None
 
 
@@ -66,6 +69,7 @@ def overview(facts: Facts) -> Overview:
         head_lateness=max((one.head_lateness for one in stats), default=0),
         live=len(facts.live),
         stale=len(facts.nodes) - len(facts.live),
+        pauses=[one for one in facts.policies.by_age if one.until is None or one.until > facts.now],
         traffic=_traffic(facts),
     )
 

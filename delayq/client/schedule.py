@@ -59,8 +59,8 @@ Outcome = Scheduled | DelayqError
 class Encoded(msgspec.Struct, frozen=True, gc=False):
     """A message, checked and encoded (behind `due_head`): what a script takes of it, whichever queue it goes to.
 
-    `id` is whole; it is None where the message brings neither id nor ordering key, so that any queue will do. With a `window`
-    `when` is then not yet spread, and stands not yet before the `body`.
+    `id` is whole; it is None where the message brings neither id nor ordering key, so that any queue will do. With a `window` it
+    is spread already, by what is then its `own` of the id: only the suffix, which chooses the queue, is put behind that later.
     """
 
     kind: str
@@ -68,6 +68,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
     body: bytes
     when: int  # ms
     window: int | None = None
+    own: str | None = None
 
 
 #: Where a message stands in the call, when it is due or after how long (ms), over which window (ms) that is spread.
@@ -105,7 +106,7 @@ _Outcomes = list[Any] | dict[int, Any]
 class _Batch:
     """Messages of one queue, for one script, which follow the policies of a version."""
 
-    __slots__ = ("bodies", "given", "ids", "kinds", "made", "places", "queue", "size", "version")
+    __slots__ = ("bodies", "given", "ids", "kinds", "made", "places", "queue", "size", "suffix", "version")
 
     def __init__(self, queue: int, version: str, suffix: str = "") -> None:
         self.queue = queue
@@ -115,6 +116,7 @@ class _Batch:
         self.bodies: list[bytes] = []
         self.places: list[_Place] = []
         self.size = 0
+        self.suffix = suffix
         self.made: Iterator[str] = ids_ending(suffix) if suffix else iter(())
         self.given: dict[
             int, _Left
@@ -205,6 +207,7 @@ def encode_all(
 ) -> Iterator[Encoded | InvalidMessage]:
     """Each message checked and encoded, or what is wrong with it; `now` (Unix ms) bounds dates."""
     at = "p" if refuse_past else "a"
+    made = ids_ending("")  # so that the due stands before the body from the first, and neither is made twice
     for message in messages:
         try:
             message.validate(limits, now)
@@ -225,7 +228,9 @@ def encode_all(
             if window is None:
                 yield Encoded(kind, id, encode(message, limits, due_head(when)), when)
             elif id is None:
-                yield Encoded(kind, None, encode(message, limits), when, window)
+                own = next(made)
+                when += spread(own, window)
+                yield Encoded(kind, None, encode(message, limits, due_head(when)), when, window, own)
             else:
                 when += spread(id, window)
                 yield Encoded(kind, id, encode(message, limits, due_head(when)), when, window)
@@ -336,10 +341,7 @@ def _by_queue(call: _Call, given: Iterable[Encoded | InvalidMessage], outcomes: 
                 suffix = Layout.random_suffix()
                 shared = _Batch(place_new(suffix), version, suffix)
             batch = shared
-            id = next(batch.made)
-            if window is not None:
-                when += spread(id[:-5], window)  # without its suffix, which need not be looked for
-                body = due_head(when) + body
+            id = next(batch.made) if one.own is None else one.own + batch.suffix
         else:
             queue = place(id) if one.kind.isupper() else place_new(id)
             found = by_queue.get(queue)

@@ -50,7 +50,7 @@ class EmbeddedServer:
     """One Valkey as a child process, for the first run and for tests.
 
     `data_dir` None is a temporary folder that `stop` removes; `port` 0 chooses a free one. After `kill`, or
-    when the server died, `start` brings it back on the same port with the same data. Not for several threads.
+    when the server died, `start` brings it back on the same port with all that it had written. Not for several threads.
 
     On Linux a server that was started from the main thread gets SIGTERM when this process dies, however it
     dies. Elsewhere it outlives a kill -9; the next start on the same folder stops it first.

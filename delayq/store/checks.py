@@ -183,7 +183,8 @@ def _where(server: ServerSettings) -> str:
 
 
 def refuse(server: ServerSettings) -> None:
-    """Raise ConfigError for a server that would lose messages, or scripts that a full one would stop.
+    """Raise ConfigError for a server that would lose messages, or scripts that a full one would stop; StoreUnavailable for one
+    that is not there yet.
 
     API, workers, clients and the command line alike ask this before they change anything.
     """
@@ -191,8 +192,14 @@ def refuse(server: ServerSettings) -> None:
         raise ConfigError(
             f"a full Redis would refuse {', '.join(stopped)}: the line '-- @flags allow-oom' is missing there"
         )
+    _wait_for_data(server)
     if server.policy not in (None, "noeviction") or server.aof is not True:
         raise ConfigError(f"this Redis cannot be trusted: {complaints(server)[0]}")
+
+
+def _wait_for_data(server: ServerSettings) -> None:
+    if server.loading:  # while it reads its append-only file it says that it has none
+        raise StoreUnavailable("Redis is loading its data")
 
 
 # -- DELAYQ_FSYNC=always -------------------------------------------------------------------------------------------------
@@ -209,6 +216,7 @@ def told(answers: list[Any]) -> ServerSettings:
     for answer in answers:
         if isinstance(answer, StoreUnavailable) or (answer is found and isinstance(answer, StoreError)):
             raise answer
+    _wait_for_data(found)
     if isinstance(good, StoreError):  # its user may not ask
         good = {}
     policy = more[0] if more and isinstance(more[0], str) else None

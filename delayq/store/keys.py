@@ -134,10 +134,12 @@ def new_id() -> str:
 
 
 def ids_ending(suffix: str) -> Iterator[str]:
-    """Up to 4,096 new ids that end in `suffix`, in order: one uuid7, two digits of whose random part count on."""
-    first = new_id()
-    head, tail = first[:19], first[21:] + suffix
-    return (head + pair + tail for pair in _PAIRS)
+    """New ids that end in `suffix`, in order, without end: 4,096 of a uuid7, two digits of whose random part count on."""
+    while True:
+        first = new_id()
+        head, tail = first[:19], first[21:] + suffix
+        for pair in _PAIRS:
+            yield head + pair + tail
 
 
 def spread(id: str, window: int) -> int:
@@ -145,9 +147,10 @@ def spread(id: str, window: int) -> int:
 
     A suffix that chooses the queue is no part of it: an ordering key, or another layout, changes no due.
     """
-    own = id[:-5] if id[-5:-4] == "." and not id[-4:].strip(_HEX) else id
-    place: int = _FIRST_8(blake2b(own.encode()).digest())[0] % window
-    return place
+    if id[-5:-4] == "." and not id[-4:].strip(_HEX):
+        id = id[:-5]
+    place: int = _FIRST_8(blake2b(id.encode()).digest())[0]
+    return place % window
 
 
 class Layout(msgspec.Struct, frozen=True):

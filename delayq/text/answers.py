@@ -19,15 +19,16 @@ from delayq.client.operations import RouteState
 from delayq.client.overview import Overview, Traffic
 from delayq.codec import BODY_JSON, Record
 from delayq.nodes import RECENT_STEP, NodeLine, owners_of
+from delayq.policies import Pause
 from delayq.store.commands import DeadLetter, Found, QueueStats
 from delayq.times import format_instant
 
 __all__ = [
     "AuditEntryOut", "AuditOut", "CountOut", "DeadGroupsOut", "DeadLetterOut", "DeadLettersOut", "FindingOut",
-    "ForecastOut", "FoundOut", "MessageOut", "Ms", "NodeOut", "NodesOut", "OverviewOut", "QueuesOut", "RouteOut",
+    "ForecastOut", "FoundOut", "MessageOut", "Ms", "NodeOut", "NodesOut", "OverviewOut", "PauseOut", "QueuesOut", "RouteOut",
     "RoutesOut", "ScheduledOut", "StateOut", "StatsOut", "StatusOut", "Time", "audit_out", "count_out", "dead_groups_out",
-    "dead_letter_out", "finding_out", "forecast_out", "found_out", "instant", "nodes_out", "overview_out", "queues_out",
-    "routes_out", "scheduled_out", "state_out", "stats_out", "status_out",
+    "dead_letter_out", "finding_out", "forecast_out", "found_out", "instant", "nodes_out", "overview_out", "pause_out",
+    "queues_out", "routes_out", "scheduled_out", "state_out", "stats_out", "status_out",
 ]  # fmt: skip
 
 Time = Annotated[str, Meta(description="RFC 3339 in UTC with ms", extra_json_schema={"format": "date-time"})]
@@ -204,6 +205,7 @@ class NodeOut(msgspec.Struct, rename="camel"):
     coordinator: Annotated[str | None, Meta(description="local or zookeeper")]
     handed_over: Annotated[Time | None, Meta(description="when it last gave a queue up to another node")]
     queues: list[NodeQueueOut]
+    complaints: Annotated[list[str], Meta(description="what keeps it from its work, such as its clock or ZooKeeper")]
 
 
 class NodesOut(msgspec.Struct):
@@ -291,6 +293,15 @@ class TrafficWholeOut(msgspec.Struct, rename="camel"):
     p99_ms: float | None
 
 
+class PauseOut(msgspec.Struct, omit_defaults=True):
+    """A pause that lasts."""
+
+    match: str
+    since: Time
+    until: Time | UnsetType = UNSET
+    reason: str = ""
+
+
 class OverviewOut(msgspec.Struct, rename="camel"):
     """Everything at a glance. `scheduled` are not due yet, or wait for another attempt; `parked` are without the held."""
 
@@ -304,6 +315,7 @@ class OverviewOut(msgspec.Struct, rename="camel"):
     head_lateness: Annotated[int, Meta(description="by how many ms the earliest message is overdue")]
     live_nodes: int
     stale_nodes: int
+    pauses: Annotated[list[PauseOut], Meta(description="in force, the oldest first")]
     traffic: TrafficOut | None
 
 
@@ -470,6 +482,7 @@ def nodes_out(nodes: Mapping[str, NodeLine]) -> NodesOut:
                 line.coordinator or None,
                 instant(line.handed_over),
                 [NodeQueueOut(queue, owned.epoch, instant(owned.since)) for queue, owned in line.queues.items()],
+                list(line.complaints),
             )
             for line in nodes.values()
         ]
@@ -526,6 +539,12 @@ def finding_out(finding: Finding) -> FindingOut:
     return FindingOut(finding.severity, finding.code, finding.runbook, finding.text, since, **known)
 
 
+def pause_out(one: Pause) -> PauseOut:
+    """A pause that lasts."""
+    until = UNSET if one.until is None else format_instant(one.until)
+    return PauseOut(one.match, format_instant(one.since), until, one.reason)
+
+
 def overview_out(overview: Overview) -> OverviewOut:
     """Everything at a glance."""
     now = format_instant(overview.now)
@@ -544,6 +563,7 @@ def overview_out(overview: Overview) -> OverviewOut:
         head_lateness=overview.head_lateness,
         live_nodes=overview.live,
         stale_nodes=overview.stale,
+        pauses=[pause_out(one) for one in overview.pauses],
         traffic=None if overview.traffic is None else _traffic_out(overview.traffic),
     )
 

@@ -34,16 +34,22 @@ def redact(message: MessageOut, paths: Iterable[str]) -> None:
 
 
 def _shown(text: bytes, paths: Sequence[Sequence[str]]) -> bytes:
-    """The text; without what stands at the paths, if it is JSON."""
+    """The text; without what stands at the paths, if it is JSON, or would be but for a character."""
     try:
-        value = json.loads(text, parse_int=_as_it_came, parse_float=_as_it_came, parse_constant=_as_it_came)
-        for path in paths:
-            value = _without(value, path)
-        return msgspec.json.encode(value)
+        known = text.decode(json.detect_encoding(text), "surrogateescape")
+        value = json.loads(
+            known, strict=False, parse_int=_as_it_came, parse_float=_as_it_came, parse_constant=_as_it_came
+        )
     except RecursionError:  # nested so deep that nobody can say what stands there
         return msgspec.json.encode(HIDDEN)
     except ValueError:
         return text
+    for path in paths:
+        value = _without(value, path)
+    try:
+        return msgspec.json.encode(value)
+    except (RecursionError, UnicodeEncodeError):  # half a pair of surrogates: JSON may name it, UTF-8 has none
+        return msgspec.json.encode(HIDDEN)
 
 
 def _as_it_came(number: str) -> Raw:

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
-from delayq.policies import Pause, Policies, Policy
-from delayq.text.answers import Time
+from delayq.policies import Policies, Policy
+from delayq.text.answers import PauseOut, Time, pause_out
 from delayq.times import format_instant
 
 __all__ = [
@@ -49,15 +49,6 @@ class ResumedOut(msgspec.Struct):
     version: Annotated[int, Meta(description="of the policies")]
     changed: Annotated[bool, Meta(description="whether this call ended it")]
     held: Annotated[int, Meta(description="messages that were held, at most: some may have been cancelled")]
-
-
-class PauseOut(msgspec.Struct, omit_defaults=True):
-    """A pause that lasts."""
-
-    match: str
-    since: Time
-    until: Time | UnsetType = UNSET
-    reason: str = ""
 
 
 class PolicyOut(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -133,6 +124,7 @@ class TopicsOut(msgspec.Struct, rename="camel"):
 
     topics: list[TopicOut]
     next_page_token: str | None
+    total: Annotated[int, Meta(description="how many topics fit, on all pages")]
 
 
 def paused_out(one: Paused) -> PausedOut:
@@ -143,12 +135,6 @@ def paused_out(one: Paused) -> PausedOut:
 def resumed_out(one: Resumed) -> ResumedOut:
     """What is paused no more."""
     return ResumedOut(one.match, one.version, one.changed, one.held)
-
-
-def pause_out(one: Pause) -> PauseOut:
-    """A pause that lasts."""
-    until = UNSET if one.until is None else format_instant(one.until)
-    return PauseOut(one.match, format_instant(one.since), until, one.reason)
 
 
 def policy_out(one: Policy) -> PolicyOut:

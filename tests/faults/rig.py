@@ -11,7 +11,7 @@ from delayq.embedded import EmbeddedServer
 from tests.faults.flow import drained, schedule
 from tests.support.load import Load
 from tests.support.sentinels import SentinelsUnderTest
-from tests.support.servers import ServerUnderTest
+from tests.support.servers import KEPT, ServerUnderTest
 from tests.support.service import Service
 from tests.support.sink import Sink, real_sink
 from tests.support.waiting import eventually
@@ -62,7 +62,7 @@ class Rig:
 def rig(folder: Path, *, extra: Sequence[str] = (), **settings: Any) -> Iterator[Rig]:
     """A rig whose service runs."""
     with ExitStack() as stack:
-        redis = stack.enter_context(EmbeddedServer(data_dir=folder / "valkey", extra=extra))
+        redis = stack.enter_context(EmbeddedServer(data_dir=folder / "valkey", extra=[*KEPT, *extra]))
         sink = stack.enter_context(real_sink())
         service = Service(folder, redis.url, **SETTINGS | {"routes": sink.routes} | settings)
         stack.enter_context(service)

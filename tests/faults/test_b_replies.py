@@ -21,6 +21,7 @@ from delayq.store.connect.store import Store
 from tests.faults.flow import refused
 from tests.faults.house import House, house
 from tests.support.proxy import FaultProxy
+from tests.support.servers import KEPT
 from tests.support.service import ROOT
 from tests.support.waiting import eventually
 
@@ -142,7 +143,7 @@ def test_b5_what_the_library_repeats_silently_by_default_is_repeated_here_once_a
 
 def test_b16_a_change_by_hand_and_its_entry_are_both_there_or_neither_is(tmp_path: Path) -> None:
     by = By(actor="night shift")
-    with EmbeddedServer(data_dir=tmp_path / "valkey") as server, FaultProxy(server.port) as proxy:
+    with EmbeddedServer(data_dir=tmp_path / "valkey", extra=KEPT) as server, FaultProxy(server.port) as proxy:
         settings = load_settings(redis_url=f"redis://127.0.0.1:{proxy.port}/0", redis_timeout=2_000)
         with Client(settings=settings) as client, ThreadPoolExecutor(4) as callers:
             client.schedule_many([Message(topic="t", id=f"m{n}", delay_time=3_600_000) for n in range(2_000)])

@@ -68,7 +68,7 @@ def told_before_the_body(port: int, head: str) -> tuple[int, str]:
     """Send the head of a request and nothing of its body; the status, and the rest of the answer."""
     with socket.create_connection((LOCALHOST, port), timeout=10) as connection:
         connection.sendall(
-            f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{head}\r\n\r\n".encode()
+            f"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{head}\r\n\r\n".encode()
         )
         answer = b""
         while b"too-large" not in answer and (data := connection.recv(65_536)):

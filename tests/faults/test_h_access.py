@@ -131,6 +131,42 @@ async def test_h14_pages_of_other_sites_get_nothing_done_and_no_answer_is_a_page
             assert answer.headers["referrer-policy"] == "no-referrer"
 
 
+async def test_h14_a_session_counts_for_the_console_alone(settings: Settings, keys: KeyFile) -> None:
+    """What a page of another site, a frame, or a link from elsewhere can send, the cookie being sent all the same."""
+    keys.add("boss")
+    own = {"sec-fetch-site": "same-origin"}
+    async with on_a_socket(settings) as api:
+        begun = await api.post("/console/session", json={"key": keys.texts["boss"], "path": "/"}, headers=own)
+        assert begun.status_code == 204
+        assert {"HttpOnly", "SameSite=Strict"} <= set(begun.headers["set-cookie"].split("; "))
+        assert api.cookies
+        for headers in (
+            {"sec-fetch-site": "cross-site"},
+            {"sec-fetch-site": "same-site"},
+            {"sec-fetch-site": "none"},
+            {},
+        ):
+            assert (await api.post("/v1/messages", json=MESSAGE, headers=headers)).status_code == 401
+            assert (await api.get("/v1/stats", headers=headers)).status_code == 401
+        assert (await api.get("/v1/stats", headers=own)).json()["counters"]["scheduled"] == 0
+        assert (
+            await api.post("/v1/messages", content="{}", headers=own | {"content-type": "text/plain"})
+        ).status_code == 415
+        page = await api.get("/console/")
+        assert page.headers["x-frame-options"] == "DENY"
+        assert "require-trusted-types-for 'script'; trusted-types 'none'" in page.headers["content-security-policy"]
+
+
+async def test_h17_a_strangers_name_that_leads_here_leads_to_nothing(settings: Settings) -> None:
+    async with on_a_socket(settings.replace(api_keys="")) as api:
+        for host in ("evil.example", "evil.example:8080", "localhost.evil.example"):
+            for path in ("/", "/console/", "/v1/overview", "/readyz", "/docs"):
+                assert (await api.get(path, headers={"host": host})).status_code == 421
+            given = {"host": host, "sec-fetch-site": "same-origin"}
+            assert (await api.post("/v1/messages", json=MESSAGE, headers=given)).status_code == 421
+        assert (await api.get("/v1/stats")).json()["counters"]["scheduled"] == 0
+
+
 async def test_h14_the_page_of_the_documentation_runs_its_own_script_and_no_other(settings: Settings) -> None:
     import base64
     import hashlib
@@ -145,8 +181,8 @@ async def test_h14_the_page_of_the_documentation_runs_its_own_script_and_no_othe
             assert f"'sha256-{digest}'" in policy
         assert "//" not in page.text  # no other host is named
         assert "http" not in policy
-        for source in re.findall(r'<(?:script|link) [^>]*(?:src|href)="(/[^"]+)"', page.text):
-            there = await api.get(source)
+        for source in re.findall(r'<(?:script|link) [^>]*(?:src|href)="(docs/[^"]+)"', page.text):
+            there = await api.get(f"/{source}")
             assert there.status_code == 200
             assert there.headers["content-type"].partition(";")[0] in ("text/javascript", "text/css")
             assert len(there.content) > 100_000

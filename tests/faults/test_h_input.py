@@ -34,15 +34,15 @@ def settings(valkey: ServerUnderTest) -> Settings:
     return load_settings(redis_url=valkey.url)
 
 
-HEAD = b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+HEAD = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 #: What each slow client sends at once; the rest of it comes a byte at a time and never ends.
 BEGINNINGS = {
     "nothing": (b"", b""),
     "a head": (b"GET /livez HTTP/1.1\r\nx-a: ", b"a"),
     "a body": (HEAD + b"content-length: 100000\r\n\r\n", b" "),
     "a body in chunks": (HEAD + b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
-    "a body that nobody waits for": (b"GET /livez HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n", b" "),
-    "a body that is refused": (b"POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n", b" "),
+    "a body that nobody waits for": (b"GET /livez HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n", b" "),
+    "a body that is refused": (b"POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n", b" "),
 }
 
 

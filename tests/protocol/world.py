@@ -96,6 +96,13 @@ class ManualForwarder(Forwarder):
         report(batch, [result])
         return batch[0]
 
+    def not_sent(self, batch: Sequence[InFlightMessage]) -> None:
+        """A batch has waited for too long, and is to be pulled anew."""
+        report = next(report for report, held in self.outbox if held[0] in batch)
+        self.outbox = [one for one in self.outbox if one[1][0] not in batch]
+        self._pending -= len(batch)
+        report(batch, None)
+
 
 @dataclass
 class Owner:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayq.store import commands
-from delayq.store.commands import Filter, Found
+from delayq.store.commands import Command, Filter, Found
 from tests.support.queues import Queue, row
 
 
@@ -92,3 +92,19 @@ def test_a_ticket_without_its_record_is_passed_over(q: Queue) -> None:
     q.given(row("a", at=20_000), row("b", at=20_000))
     q.admin.hdel(q.keys.pool, "a")
     assert ids(pages(q, 1)) == ["b"]
+
+
+def test_a_page_of_lanes_has_places_and_ordering_keys_and_nothing_else_of_the_messages(q: Queue) -> None:
+    q.given(
+        *(row(f"m-{n}", at=5_000, body="x" * 10_000, tags="t", ordering_key="é" * (n % 3)) for n in range(9)), now=4_000
+    )
+    taken = q.take(now=5_000)
+    q.park("h:orders", *taken)
+    q.admin.hset(q.keys.pool, taken[-1].id, taken[-1].ticket[-7:])  # and one is cut short
+    first = commands.read_lanes(q.keys, "h:orders", None, most=6)
+    sent = q.run(Command(first.script, first.keys, first.args, lambda reply: reply))
+    assert sum(len(one) for one in sent if isinstance(one, bytes)) < 500
+    page = q.run(first)
+    last = q.run(commands.read_lanes(q.keys, "h:orders", page.after))
+    wanted = [((5_000, one.ticket), "é" * (n % 3)) for n, one in enumerate(taken[:-1])]
+    assert (page.entries + last.entries, last.after) == ([*wanted, ((5_000, taken[-1].ticket), "")], None)

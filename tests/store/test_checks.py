@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from delayq.errors import ConfigError
+from delayq.errors import ConfigError, StoreUnavailable
 from delayq.store import checks
 from delayq.store.connect.store import Store
 from tests.support.servers import ServerUnderTest
@@ -97,7 +97,14 @@ def test_a_server_that_would_lose_messages_is_refused(changes: dict[str, object]
 
 
 def test_a_server_that_only_takes_nothing_now_is_not_refused() -> None:
-    checks.refuse(msgspec.structs.replace(GOOD, role="slave", loading=True))
+    checks.refuse(msgspec.structs.replace(GOOD, role="slave"))
+
+
+def test_a_server_that_loads_its_append_only_file_is_away_and_not_without_one() -> None:
+    loading = msgspec.structs.replace(GOOD, aof=False, loading=True)
+    for ask in (lambda: checks.told([loading, {}]), lambda: checks.refuse(loading)):
+        with pytest.raises(StoreUnavailable, match="loading"):
+            ask()
 
 
 def test_what_else_a_server_does_not_say_is_not_held_against_it() -> None:

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 
 from delayq.store.commands import Retention
 from tests.support.queues import Queue, ids, row
+from tests.support.servers import ServerUnderTest
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
 YEARS = 10**11
 WINDOW = Retention().window
+
+
+# -- what it says ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("micros", "milli", "micro"), [("0", "000", 0), ("7", "000", 7), ("12345", "012", 345), ("999999", "999", 999)]
+)
+def test_a_time_is_13_digits_and_the_micros_within_its_last(
+    server: ServerUnderTest, micros: str, milli: str, micro: int
+) -> None:
+    clock = (files("delayq.store") / "lua" / "include" / "clock.lua").read_text()
+    time = f"local redis = {{ call = function() return {{ '1800000000', '{micros}' }} end }}\n"
+    told = "local at, within = clock('')\nreturn { digits(at), digits(at + 1), digits(within) }"
+    found = [int(one) for one in server.admin.eval(f"{time}{clock}{told}", 0)]
+    assert found == [int("1800000000" + milli), int("1800000000" + milli) + 1, micro]
 
 
 # -- what is remembered --------------------------------------------------------------------------------------------------

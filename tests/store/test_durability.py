@@ -202,10 +202,10 @@ async def test_asyncio_waits_as_well(own_valkey: EmbeddedServer, replica: Embedd
 
 
 def test_always_waits_for_the_disk_where_the_server_can_say_so(
-    own_valkey: EmbeddedServer, client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     believe(monkeypatch)
-    with FaultProxy(own_valkey.port) as proxy:
+    with EmbeddedServer() as server, FaultProxy(server.port) as proxy:
         made = client(proxy.url, fsync="always")
         made.context()
         proxy.commands.clear()

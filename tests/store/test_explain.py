@@ -155,6 +155,16 @@ def test_one_behind_its_ordering_key_comes_back_behind_those_that_are_told(world
     assert world.unpark(second, "k:kafka/k", most=1) == [first, second]
 
 
+def test_one_that_its_worker_has_waits_for_what_failed_before_it(world: World) -> None:
+    first, second = world.add("a", ordering_key="k"), world.add("b", ordering_key="k")
+    world.owned(first)
+    taken = world.pull(first)
+    assert "waits for what goes before it under its ordering key" in world.explained(second).text
+    world.run(commands.retry(world.keys(first), EPOCH, [(taken[first], world.now - 1)]))
+    assert world.pull(first)[first].attempts == 1
+    assert "waits for attempt 2, and what follows it" in world.explained(first).text
+
+
 def test_one_that_no_route_takes_waits_for_a_route(world: World) -> None:
     world.add("a")
     world.owned("a")

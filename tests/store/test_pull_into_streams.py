@@ -7,7 +7,7 @@ import pytest
 from delayq.codec import CorruptRecord
 from delayq.errors import StoreError
 from delayq.store import scripts
-from delayq.store.commands import Known
+from delayq.store.commands import Bound, Known
 from tests.support.queues import Queue, State, ids, row, taken
 
 pytestmark = pytest.mark.one_server
@@ -102,6 +102,25 @@ def test_large_amounts_pass_in_chunks(q: Queue) -> None:
     assert [entry["id"] for entry in q.stream("orders")] == [f"m{number:03}" for number in range(500)]
     state = q.state()
     assert (state.queue, state.keys, len(state.final)) == ({}, {}, 500)
+
+
+@pytest.mark.parametrize(
+    ("at", "appended", "left"),
+    [(20_000, 3, {"b": 2}), (20_099, 3, {"b": 2}), (20_100, 1, {"b": 0}), (20_300, 0, {"b": 0})],
+)
+def test_what_was_granted_until_then_is_not_appended_later(
+    q: Queue, at: int, appended: int, left: dict[str, int]
+) -> None:
+    """As by a pull that stood in a Redis that stood still."""
+    q.given(*(row(id, at=20_000) for id in "abc"))
+    granted = Bound("orders", ((20_100, 4), (20_300, 1)), share="b")
+    pulled = q.pull(now=at, known=[ORDERS, GENERAL], bounds=[granted])
+    assert (pulled.appended, len(pulled.tickets), pulled.left) == (appended, 3 - appended, left)
+
+
+def test_of_no_grant_at_all_nothing_is_appended(q: Queue) -> None:
+    q.given(row("a", at=20_000))
+    assert q.pull(now=20_000, known=[ORDERS, GENERAL], bounds=[Bound("orders", (), share="b")]).appended == 0
 
 
 # -- topics that the pull was not told about -----------------------------------------------------------------------------

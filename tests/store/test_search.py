@@ -257,10 +257,11 @@ def test_counts_and_forecasts_are_those_of_the_list(
             by_sets = asked.due_from is not None or asked.due_to is not None
             by_sets |= len(states) == 1 and any(one.state == "held" for one in world.all.values())
             assert counted.exact == (not (aside and by_sets))
-    edges = client.forecast(FUTURE, FUTURE + 8_000, step * 1_000)
     dues = [one.due for one in world.all.values() if not one.place]
-    assert (edges.exact, edges.edges) == (True, [*range(FUTURE, FUTURE + 8_000, step * 1_000), FUTURE + 8_000])
-    assert edges.messages == [sum(a <= due < b for due in dues) for a, b in pairwise(edges.edges)]
+    for span, wide in ((8_000, step * 1_000), (8 * step, step)):
+        edges = client.forecast(FUTURE, FUTURE + span, wide)
+        assert (edges.exact, edges.edges) == (True, [*range(FUTURE, FUTURE + span, wide), FUTURE + span])
+        assert edges.messages == [sum(a <= due < b for due in dues) for a, b in pairwise(edges.edges)]
 
 
 def test_a_crowded_ms_is_paged_through(client: Client, valkey: ServerUnderTest, small: None) -> None:

@@ -23,6 +23,7 @@ from delayq.routes import Route
 from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.targets.redis_stream.target import is_local
+from tests.support.servers import KEPT
 from tests.support.service import Service
 from tests.support.waiting import eventually
 
@@ -31,7 +32,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
-    with EmbeddedServer(data_dir=tmp_path / "da ta") as running:
+    with EmbeddedServer(data_dir=tmp_path / "da ta", extra=KEPT) as running:
         yield running
 
 

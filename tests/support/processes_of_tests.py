@@ -1,7 +1,7 @@
 """Which tests are long, which run in the same process when they run in several, and which of them begin.
 
-A file's tests stay together, and those that share what takes long to start: a broker, a session of Spark, or the stack of
-docker-compose.yml.
+A file's tests stay together, and those that share what takes long to start: a broker, a session of Spark, the stack of
+docker-compose.yml, or the messages that the console shows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ _SPARK: Final = re.compile(r"tests/(spark/test_spark|backfill/test_(?!standalone
 #: Those on the stack of docker-compose.yml.
 _COMPOSE: Final = re.compile(r"tests/deploy/test_compose_\w+\.py")
 
+#: Those that look at the console by a browser.
+_CONSOLE: Final = re.compile(r"tests/console/test_\w+\.py")
+
 #: Fixtures that start what takes long. Who uses one is long.
-STARTED: Final = frozenset({"kafka", "rabbitmq", "rocketmq", "spark"})
+STARTED: Final = frozenset({"chromium", "kafka", "rabbitmq", "rocketmq", "spark"})
 #: What else is long: commands that start a Spark, its clusters, brokers of one's own, the image, the chart, the stack, chaos
 #: and soak, whether the state machine fails as it should, and single tests that take ten seconds of CPU or half a minute.
 LONG: Final = (
@@ -35,6 +38,7 @@ LONG: Final = (
     r"tests/docs/test_(kubernetes|migrating)\.py",
     r"tests/faults/test_d_limits\.py::test_d9_",
     r"tests/faults/test_i_pauses\.py::test_i2_",
+    r"tests/house/test_dev_up\.py::test_the_demo_has_",
     r"tests/house/test_own_rabbitmq\.py",
     r"tests/model/test_protocol_model\.py::test_without_fencing_",
     r"tests/protocol/test_state_machine\.py::test_the_state_machine_fails_",
@@ -54,6 +58,7 @@ BEGIN: Final = (
     "spark",
     "kafka",
     "rocketmq",
+    "console",
     "compose",
     "rabbitmq",
     "tests/house/test_dev_up.py",
@@ -82,9 +87,9 @@ def is_long(test: str, fixtures: Collection[str]) -> bool:
 
 
 def scope_of(test: str) -> str:
-    """'spark', 'compose', or the broker that a test of a target names, in its file or its parameters; else the test's file."""
+    """'spark', 'compose', 'console', the broker that a test of a target names in its file or parameters, or the test's file."""
     file = test.partition("::")[0]
-    for scope, files in {"spark": _SPARK, "compose": _COMPOSE}.items():
+    for scope, files in {"spark": _SPARK, "compose": _COMPOSE, "console": _CONSOLE}.items():
         if files.fullmatch(file):
             return scope
     found = _BROKER.search(test) if file.startswith("tests/targets/") else None

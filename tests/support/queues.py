@@ -18,6 +18,7 @@ from delayq.message import Limits, Message
 from delayq.store import commands
 from delayq.store.commands import (
     Answers,
+    Bound,
     Command,
     DeadLetter,
     Found,
@@ -310,6 +311,7 @@ class Queue:
         unlisted_general: bool = True,
         node_now: int | str = "",
         version: str = "",
+        bounds: Sequence[Bound] = (),
     ) -> Pulled:
         pulled = self.run(
             commands.pull(
@@ -328,6 +330,7 @@ class Queue:
                 now=self._at(now),
                 retention=self.retention,
                 version=version,
+                bounds=bounds,
             )
         )
         assert isinstance(pulled, Pulled), pulled

@@ -20,6 +20,9 @@ from delayq.embedded.processes import LOCALHOST
 
 REDIS_SERVER = shutil.which("redis-server")
 NO_REDIS = "no redis-server on PATH: install it (apt install redis-server)"
+#: What is written survives the process. With 'everysec' a kill in the middle of an fsync would lose what was answered
+#: meanwhile, because the server does not even write until the disk is done: that is row A2 of docs/faults.md.
+KEPT = ("--appendfsync", "no")
 
 
 class ServerUnderTest:

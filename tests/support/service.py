@@ -32,6 +32,7 @@ class OneProcess:
         self.environment: dict[str, str] = {}  # besides the settings
         self.log = log
         self._popen: subprocess.Popen[bytes] | None = None
+        self._said_before = 0  # bytes of the file when it was started
 
     @property
     def alive(self) -> bool:
@@ -55,6 +56,7 @@ class OneProcess:
             return
         clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
         given = {f"DELAYQ_{name.upper()}": value for name, value in self.settings.items()}
+        self._said_before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(
                 die_with_parent(self.command),
@@ -92,6 +94,11 @@ class OneProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             return self._popen.wait(10)
+
+    @property
+    def started(self) -> bool:
+        """Whether it has said so since it was started: from then on it ends in order when it is asked to."""
+        return self.log.exists() and b"_started" in self.log.read_bytes()[self._said_before :]
 
     def said(self) -> str:
         """All that it wrote."""

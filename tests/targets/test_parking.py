@@ -156,7 +156,10 @@ async def ask_api(settings: Settings, *paths: str) -> list[Any]:
     """What the API answers."""
     app = create_app(settings)
     transport = httpx2.ASGITransport(app=app)
-    async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://api") as api:
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as api,
+    ):
         return [(await api.get(path)).json() for path in paths]
 
 

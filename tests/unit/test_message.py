@@ -55,7 +55,7 @@ AWKWARD = [
 ]
 
 
-@pytest.mark.parametrize("value", [*AWKWARD, "x" * 129, 5, None, True, b"abc", ["a"]], ids=repr)
+@pytest.mark.parametrize("value", [*AWKWARD, ".", "..", "x" * 129, 5, None, True, b"abc", ["a"]], ids=repr)
 def test_a_wrong_id_is_refused(value: Any) -> None:
     with pytest.raises(InvalidMessage) as caught:
         check_id(value)
@@ -72,7 +72,7 @@ def test_a_wrong_topic_is_refused(value: Any) -> None:
     assert complaint(topic=value).field == "topic"
 
 
-@pytest.mark.parametrize("value", ["a", "A.b_c:d-e", "x" * 128, "0", "-", "..", "id.00ff"])
+@pytest.mark.parametrize("value", ["a", "A.b_c:d-e", "x" * 128, "0", "-", "...", ".a", "-.", "id.00ff"])
 def test_a_right_id_is_itself(value: str) -> None:
     assert check_id(value) == value
 
@@ -84,8 +84,9 @@ def test_a_right_topic_is_itself(value: str) -> None:
 
 @given(st.text())
 @example("a\n")
+@example("..")
 def test_any_text_is_an_id_exactly_if_all_its_characters_are_allowed(text: str) -> None:
-    allowed = bool(re.fullmatch(r"[A-Za-z0-9._:-]{1,128}\Z", text))
+    allowed = bool(re.fullmatch(r"[A-Za-z0-9._:-]{1,128}\Z", text)) and text not in (".", "..")
     try:
         check_id(text)
         assert allowed

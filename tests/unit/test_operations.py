@@ -251,7 +251,7 @@ def test_a_wrong_id_is_refused_before_anything_is_sent() -> None:
         operations.get(CONTEXT, ["not good"]),
         operations.redrive(CONTEXT, ["not good"]),
         operations.reschedule(CONTEXT, "not good", "r5"),
-        operations.discard(CONTEXT, "not good"),
+        operations.discard(CONTEXT, ["not good"]),
     ):
         with pytest.raises(InvalidMessage):
             server.run(plan)

@@ -12,7 +12,7 @@ from delayq.client.findings import Facts
 from delayq.client.overview import Overview, overview
 from delayq.config import Settings
 from delayq.nodes import LATENESS, RECENT_SLOTS, RECENT_STEP, NodeLine, Recent
-from delayq.policies import NO_POLICIES, Policies
+from delayq.policies import NO_POLICIES, Pause, Policies
 from delayq.routes import Routes
 from delayq.store.checks import ServerSettings
 from delayq.telemetry.histogram import Histogram
@@ -108,3 +108,12 @@ def test_a_node_tells_the_slots_that_are_over_whatever_its_clock_does(steps: Seq
 )
 def test_a_class_of_reasons_is_without_what_differs(reason: str, kind: str) -> None:
     assert reason_class(reason) == kind
+
+
+def test_a_pause_that_is_over_is_told_no_more() -> None:
+    pauses = {
+        match: Pause(match=match, since=NOW - since, until=until)
+        for match, since, until in (("over", 9, NOW), ("last", 1, None), ("first", 5, NOW + 1))
+    }
+    told = overview(facts_of(policies=Policies(pauses=pauses))).pauses
+    assert [one.match for one in told] == ["first", "last"]

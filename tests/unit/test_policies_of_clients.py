@@ -278,7 +278,7 @@ def test_a_policy_is_changed_only_under_the_version_that_was_seen(client: Client
         ("backoff", (0,), "between"), ("backoff", (1,) * 65, "at most 64"), ("expire_after", -1, "between"),
         ("pending", 0, "between"), ("index", ("body",), "topic"), ("index", ("tags", "tags"), "once"),
         ("redact", ("card",), "JSON path"), ("min_replicas", 101, "between"), ("fsync", "never", "always"),
-        ("match", "[a]", "characters"), ("name", "a b", "characters"), ("order", -1, "between"),
+        ("match", "[a]", "characters"), ("name", "a b", "characters"), ("name", "..", "characters"), ("order", -1, "between"),
         ("per", "topic", "says nothing"),
     ],
 )  # fmt: skip

@@ -48,3 +48,22 @@ def test_what_is_nested_too_deep_to_be_read_is_not_shown_at_all() -> None:
     message = MessageOut("t", "", body="[" * 100_000 + "]" * 100_000)
     redact(message, ["$[0]"])
     assert message.body == '"[redacted]"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rb'{"card":"4111","cut":"\ud83d"}',
+        rb'{"card":"4111","\udc00":1}',
+        b'{"card":"4111","line":"a\tb"}',
+        b'{"card":"4111","name":"Zo\xeb"}',
+        '{"card":"4111"}'.encode("utf-16"),
+    ],
+)
+def test_no_character_that_is_out_of_place_shows_what_is_not_to_be_shown(text: bytes) -> None:
+    message = MessageOut(topic="t", expect_date="", body_base64=base64.b64encode(text).decode())
+    redact(message, ["$.card"])
+    assert isinstance(message.body_base64, str)
+    shown = base64.b64decode(message.body_base64)
+    assert b"4111" not in shown.replace(b"\0", b"")
+    assert b"[redacted]" in shown

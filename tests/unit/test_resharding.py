@@ -158,7 +158,8 @@ class Reshards(RuleBasedStateMachine):
         if self.dead and which is not None:
             id = sorted(self.dead)[which % len(self.dead)]
         again = id in self.ended and self.ended[id][0] == "discarded"
-        assert self.ask(operations.discard(self.clients[client], id)) == (id in self.dead or again)
+        gone = ["discarded" if id in self.dead or again else "not_dead"]
+        assert self.ask(operations.discard(self.clients[client], [id])) == gone
         if id in self.dead:
             self.ended[id] = ("discarded", self.dead.pop(id)[1])
 

@@ -26,6 +26,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import tick
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
+from workers.queue.slots import Offer
 from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.message import LOOK_AGAIN, InFlightMessage, Stage
@@ -39,6 +40,17 @@ PAUSES = ("g.p", "*.t", "o.*", "*")
 ONE_STREAM = Route(name="one", match="s.*", stream="all")
 STREAM_TOPICS = {"s.t": "one", "s.p": "one", "s.q": "one"}
 STREAM_PAUSES = ("s.p", "s.*")
+#: What others bound topics to, one after the other; "" is nothing.
+LIMITS = (
+    "",
+    '{"match": "*", "rate": 100, "burst": 30, "per": "policy"}',
+    '{"match": "*", "rate": 300, "burst": 100}',
+    '{"match": "*.t", "rate": 50, "burst": 50}',
+    '{"match": "g*", "maxInFlight": 2, "per": "policy"}',
+    '{"match": "*", "maxInFlight": 3, "rate": 200, "burst": 100}',
+    '{"match": "*", "rate": 100000}',
+    '{"match": "g*", "maxInFlight": 1000}',
+)
 KEYS = ("", "a", "b", "c/1")
 STEPS = 150
 AWAY = StoreUnavailable("Redis is away, or its reply was lost")
@@ -143,6 +155,7 @@ class Life:
     seed: int
     streams: bool = False
     slots: bool = False
+    limits: bool = False
     alive: dict[str, Known] = field(default_factory=dict)
     pulled_at: dict[int, int] = field(default_factory=dict)  # id of an InFlightMessage -> step
     keep: list[InFlightMessage] = field(default_factory=list)
@@ -169,6 +182,7 @@ class Life:
         self.world.store = self.store
         self.targets = dict.fromkeys(("general", "other"), "well")
         self.arrived: list[str] = []
+        self.given: dict[str, int] = {}  # how much was given to each forwarder, up to the last look
 
     def play(self) -> None:
         """Live, and come to an end."""
@@ -209,6 +223,8 @@ class Life:
             self.redis_goes_back_in_time(self.snapshot)
         elif chance < 0.27:
             self.somebody_pauses_or_resumes()
+        if self.limits and dice.random() < 0.08:
+            self.somebody_limits(dice.choice(LIMITS))
         if self.streams and dice.random() < 0.04:
             self.the_stream_is_another(takes=dice.random() < 0.5)
         if dice.random() < 0.3:
@@ -242,6 +258,15 @@ class Life:
             self.world.set_policies(*paused)
             kept = {match: one for match, one in self.promised.pauses.items() if match in paused}
             self.promised = Policies(pauses=kept)
+
+    def somebody_limits(self, policy: str) -> None:
+        """He may die before the queue has it, as who pauses may."""
+        change = Change("policy:p", policy)
+        self.store.run(commands.set_policies([change], maker="0000000009", now=self.world.now))
+        if self.dice.random() < 0.7:
+            now = Policies.read(self.store.run(commands.policies()))
+            self.store.run(commands.apply_policies(self.world.keys, now.version, now.paused, now=self.world.now))
+            self.promised, self.promised_at = Policies(pauses=now.pauses), self.step
 
     def the_stream_is_another(self, *, takes: bool) -> None:
         """It was deleted; unless it `takes` messages, one stands there whose ids have come to an end."""
@@ -313,19 +338,23 @@ class Life:
                 while one.outbox and self.dice.random() < 0.7:
                     self.answer(one.route.name, self.dice.randrange(len(one.outbox)))
 
-    def ask_for_slots(self) -> None:
+    def ask_for_leases(self) -> None:
         with suppress(Broken):  # as the thread does that asks
             self.hand.leases.tick()
+        self.check_sent()
+        if self.slots:
+            self.check_slots()
+
+    def check_slots(self) -> None:
         out = [batch[0].slot for _, batch in self.hand.forwarders["general"].outbox]
         assert all(slot is not None for slot in out), "sent without a slot"
         in_time = [slot for slot in out if slot is not None and slot.expires > self.world.elapsed]
         assert len(in_time) <= 2, f"{len(in_time)} are sent at a time"
 
     def tick(self) -> float:
-        if self.slots:
-            self.ask_for_slots()
+        if self.slots or self.limits:
+            self.ask_for_leases()
         before = {id(held) for held in self.hand.job.in_flight.messages.values()}
-        sent = {name: len(one.on_submit) for name, one in self.hand.forwarders.items()}
         try:
             pause = tick(self.hand.job, self.faulty)  # type: ignore[arg-type]  # it is the owner's store
         except Exception:  # as its thread does
@@ -335,12 +364,7 @@ class Life:
             if id(held) not in before:
                 self.pulled_at[id(held)] = self.step
                 self.keep.append(held)
-        for name, one in self.hand.forwarders.items():
-            for held in one.on_submit[sent[name] :]:
-                self.keep.append(held)
-                self.check_pause(held)
-                self.check_cancel(held)
-                self.check_order(held)
+        self.check_sent()
         self.check_stream()
         self.check_books()
         return pause
@@ -365,8 +389,19 @@ class Life:
             if id in self.alive:
                 self.alive[id].arrived = True
         one.answer(index, results[target])
+        self.check_sent()  # its slot may have been passed on
 
     # -- what was promised -------------------------------------------------------------------------------------------
+
+    def check_sent(self) -> None:
+        """What was given to forwarders since the last look."""
+        for name, one in self.hand.forwarders.items():
+            for held in one.on_submit[self.given.get(name, 0) :]:
+                self.keep.append(held)
+                self.check_pause(held)
+                self.check_cancel(held)
+                self.check_order(held)
+            self.given[name] = len(one.on_submit)
 
     def check_cancel(self, held: InFlightMessage) -> None:
         assert held.score <= self.world.now, f"{held.id} is sent early"
@@ -418,6 +453,10 @@ class Life:
             sent.arrived = True
         self.appended = len(appended)
 
+    def offers(self) -> list[Offer]:
+        """What goes as soon as there is a slot."""
+        return [offer for known in self.hand.job._grants.slots._pool.known.values() for offer, _ in known.offers]
+
     def check_books(self) -> None:
         """What the owner counts and knows is what there is, in each share of the window, each lane, each parked set."""
         job, work = self.hand.job, self.hand.job.in_flight
@@ -428,7 +467,8 @@ class Life:
             taken = sum(message.size for message in own if message.stage is not Stage.PARKING)
             assert share.bytes == taken, f"bytes are left counted for {name}"
             unheard = sum(len(batch) for batch, _ in job._inbox if batch[0].route is share.forwarder.route)
-            assert share.sending == len(self.hand.forwarders[name].outbox) + unheard
+            offered = sum(one.forwarder is share.forwarder for one in self.offers())
+            assert share.sending == len(self.hand.forwarders[name].outbox) + unheard + offered
             waiting = [message for message in own if message.stage is Stage.WAITING]
             assert sorted(map(id, share.waiting)) == sorted(map(id, waiting)), (
                 "what waits for room is not all that waits"
@@ -464,7 +504,7 @@ class Life:
                     self.answer(one.route.name, 0)
                     answered = True
             if not answered:
-                self.world.advance(max(1, min(20 if self.slots else 1_000, round(pause))))
+                self.world.advance(max(1, min(20 if self.slots or self.limits else 1_000, round(pause))))
         dead = self.world.dead()
         for known in self.alive.values():
             assert known.arrived or known.id in dead, f"{known.id} is gone, though it was never forwarded"
@@ -482,9 +522,9 @@ class Life:
         return {id: (self.world.state_of(id), self.places().get(id)) for id in left[:5]}
 
 
-def live(url: str, seed: int, *, streams: bool = False, slots: bool = False) -> None:
-    """One life, with long lanes or short ones, and perhaps with topics that share a stream here, or of which only so many
-    messages are sent at a time; raises AssertionError if a promise is broken.
+def live(url: str, seed: int, *, streams: bool = False, slots: bool = False, limits: bool = False) -> None:
+    """One life, with long lanes or short ones, and perhaps with topics that share a stream here, of which only so many messages
+    are sent at a time, or whose limits change; raises AssertionError if a promise is broken.
 
     Its logs are kept from being written: the many tracebacks of ticks that fail take longer than all that the life does.
     """
@@ -494,7 +534,7 @@ def live(url: str, seed: int, *, streams: bool = False, slots: bool = False) -> 
     store = Store(url)
     try:
         with capture_logs():
-            Life(store, seed, streams, slots).play()
+            Life(store, seed, streams, slots, limits).play()
     finally:
         store.close()
         ordering.MOST, ordering.LOW = lengths

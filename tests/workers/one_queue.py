@@ -19,6 +19,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import RETENTION, START, ManualForwarder, NodeClock, World, tick
 from workers.node.leases import LeaseThread
 from workers.queue.census import Pace
+from workers.queue.grants import Leases
 from workers.queue.pull_job import PullJob
 from workers.queue.symptoms import History
 from workers.queue.tenure import Bounds, Incarnation, Tenure
@@ -75,14 +76,19 @@ class Hand:
         self.woken = True  # the world sets it; a test ticks when it likes
         self.pause = 0.0
         self.sent: list[str] = []
+        self._seen = dict.fromkeys(forwarders, 0)
 
     def tick(self, *, backlog: bool = True) -> float:
         """One tick; the pause that it wants."""
-        before = {name: len(one.on_submit) for name, one in self.forwarders.items()}
         self.pause = tick(self.job, self.store, backlog=backlog)
-        for name, one in self.forwarders.items():
-            self.sent += [held.id for held in one.on_submit[before[name] :]]
+        self._see()
         return self.pause
+
+    def _see(self) -> None:
+        """Note what forwarders were given: in a tick, or by a send that has ended."""
+        for name, one in self.forwarders.items():
+            self.sent += [held.id for held in one.on_submit[self._seen[name] :]]
+            self._seen[name] = len(one.on_submit)
 
     def settle(self) -> list[str]:
         """Tick until there is nothing to do; the ids that were given to forwarders meanwhile, in order."""
@@ -114,6 +120,7 @@ class Hand:
         for one in self.forwarders.values():
             if id in one.ids:
                 one.answer(one.ids.index(id), result)
+                self._see()
                 return
         raise AssertionError(f"{id} is not being sent")
 
@@ -150,8 +157,9 @@ class OneQueue(World):
         history: History | None = None,
         pulse: PauseDetector | None = None,
         census: bool = False,
+        leases: Leases | None = None,
     ) -> Hand:
-        """A new owner on this node. Owners on other nodes do not know of it."""
+        """A new owner on this node. Owners on other nodes do not know of it, unless they share their `leases`."""
         self.hands = [hand for hand in self.hands if hand.node != node]
         stored = self.store.run(commands.stored_epoch(self.keys))
         claimed = self.store.run(commands.claim(self.keys, next_epoch(stored, 0, node)))
@@ -170,6 +178,7 @@ class OneQueue(World):
             observer=observer,
             spans=spans,
             pace=Pace(clock) if census else None,
+            leases=leases if leases is not None else Leases(),
         )
         job = PullJob(tenure, claimed.parked, topics, pulse=pulse, history=history, test_now=lambda: self.now)
         self.jobs.append(job)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from delayq.routes import Route
+from delayq.store.commands import Change
 from delayq.targets import OK, Result
 from tests.workers.conftest import Worlds
 from tests.workers.one_queue import Hand, OneQueue
+from workers.queue.in_flight import InFlight
+from workers.queue.share import Share
 from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.circuit import PROBES
@@ -184,3 +187,89 @@ def test_a_full_target_opens_its_circuit_at_once_and_burns_nothing_however_often
 
         hand.run(31_000, answer)
     assert (world.records(), world.dead()) == ({}, {})
+
+
+# -- a target that breaks while its topics are limited ---------------------------------------------------------------------
+
+NEVER_BIND = ['"rate": 100000', '"maxInFlight": 1000', '"rate": 100000, "maxInFlight": 1000']
+BIND = ['"rate": 2, "burst": 2, "per": "policy"', '"maxInFlight": 1', '"rate": 2, "burst": 2, "maxInFlight": 1']
+
+
+def break_and_mend(worlds: Worlds, policy: str) -> list[int]:
+    """A target is down for 8 s. When it was asked after that, in ms, until 20 s have passed."""
+    world = worlds()
+    hand = world.take_over()
+    world.change(Change("policy:p", f'{{"match": "g.*", {policy}}}'))
+    for number in range(10):
+        world.add(f"m{number}", at=0)
+    times: list[int] = []
+    while world.elapsed < 28_000:
+        for _ in range(3):
+            hand.leases.tick()
+            times += [world.elapsed - 8_000 for _ in hand.run(0, lambda held: AWAY if world.elapsed < 8_000 else OK)]
+        world.advance(100)
+    return [time for time in times if time >= 0]
+
+
+@pytest.mark.parametrize("policy", NEVER_BIND + BIND)
+def test_a_target_that_is_well_again_is_found_so_and_gets_everything_also_where_its_topics_are_limited(
+    worlds: Worlds, policy: str
+) -> None:
+    times = break_and_mend(worlds, policy)
+    assert times[0] < 16_000
+    assert len(times) == 10
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_permit_is_used_up_by_what_is_sent_alone(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, forgotten: bool
+) -> None:
+    if forgotten:
+        monkeypatch.setattr(Share, "returns_permit", lambda self: None)
+    world = worlds()
+    hand = world.take_over()
+    for number in range(10):
+        world.add(f"m{number}", at=0)
+    hand.run(1_500, lambda held: AWAY)
+    assert hand.forwarders["general"].circuit.open
+    world.change(Change("policy:p", '{"match": "g.*", "rate": 5}'))
+    before = len(hand.sent)
+    while "h:g.t" not in world.aside():
+        hand.run(50)  # nobody asks the bucket
+    hand.settle()
+    assert len(hand.sent) == before
+    share = hand.job.in_flight.shares["general"]
+    assert share.may_come_back(10) == (0 if forgotten else PROBES)
+
+
+def test_what_is_limited_stays_where_it_is_while_its_target_is_broken(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.change(Change("policy:p", '{"match": "g.*", "rate": 2, "burst": 2}'))
+    for number in range(40):
+        world.add(f"m{number:02}", at=0)
+    while world.elapsed < 10_000:
+        for _ in range(3):
+            hand.leases.tick()
+            hand.run(0, lambda held: AWAY)
+        world.advance(100)
+    assert hand.forwarders["general"].circuit.open
+    assert world.aside()["h:g.t"] >= 30, "it moves on when it may be a probe"
+
+
+_send_waiting = InFlight.send_waiting
+
+
+def _park_probes_that_wait(self: InFlight, now: int) -> None:
+    for share in self.shares.values():
+        for message in share.waiting:
+            message.probe = message.probe and not share.broken
+    _send_waiting(self, now)
+
+
+def test_it_would_never_get_anything_if_probes_that_wait_were_parked_and_used_up_their_permits(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(InFlight, "send_waiting", _park_probes_that_wait)
+    monkeypatch.setattr(Share, "returns_permit", lambda self: None)
+    assert break_and_mend(worlds, NEVER_BIND[0]) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partialmethod
 from itertools import pairwise
@@ -10,13 +11,23 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from delayq import Client, Message
+from delayq.policies import Bucket
 from delayq.routes import Route
-from delayq.store.commands import Change
+from delayq.store import commands
+from delayq.store.commands import Bound, Change, Granted
+from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
+from delayq.testing import MemoryTarget
+from tests.support.nodes import RunningNode, settings_for
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
 from tests.workers.one_queue import GENERAL, OTHER, Hand, OneQueue
-from workers.node.leases import LeaseThread
-from workers.queue.grants import Ask, Leases
+from workers.queue import grants
+from workers.queue.grants import GOOD, SHORTEST_LIFE, Ask, Grants, Leases, Want, _Known, count_of
 from workers.queue.in_flight import InFlight
+from workers.queue.slots import PATIENCE
+from workers.queue.topics import Topics
 
 Worlds = Callable[..., OneQueue]
 DOWN = Result.unavailable("down")
@@ -83,6 +94,52 @@ def test_a_limit_that_does_not_bind_lets_what_comes_pass_without_a_detour(worlds
     assert all(at <= int(id[:3]) * 10 + (60 if at < 200 else 0) for at, id in sent), "only the first ones waited"
     live(hand, 1_500)
     assert hand.leases.tick() > 1_000, "an idle limit asks nothing"
+
+
+@pytest.mark.parametrize("policy", [{"rate": 100_000}, {"maxInFlight": 1_000}, {"rate": 100_000, "maxInFlight": 1_000}])
+def test_what_was_not_asked_for_yet_makes_messages_wait_in_memory_and_no_detour(worlds: Worlds, policy: Any) -> None:
+    world = worlds()
+    hand = world.take_over()
+    limit(world, **policy)
+    for n in range(250):
+        world.add(f"{n:03}", at=0)
+    hand.settle()
+    assert (hand.sent, world.aside()) == ([], {})
+    sent = []
+    for _ in range(20):
+        hand.leases.tick()
+        sent += hand.run(0, lambda _: OK)
+        world.advance(5)
+    assert sent == [f"{n:03}" for n in range(250)]
+    assert world.field("turns") is None, "nothing was ever set aside"
+
+
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("policy", [{"rate": 5, "burst": 5}, {"maxInFlight": 5}])
+def test_what_is_not_answered_or_is_too_little_holds_up_nothing_else(worlds: Worlds, away: bool, policy: Any) -> None:
+    world = worlds()
+    hand = world.take_over()
+    limit(world, **policy)
+    for n in range(40):
+        world.add(f"g{n:02}", at=0)
+        world.add(f"s{n:02}", topic="s.t", at=10)
+    for _ in range((PATIENCE + 30) // 10):
+        if not away:
+            hand.leases.tick()
+        hand.run(10)
+    assert len(world.stream("s.t")) == 40
+    assert sum(world.aside().values()) + len(hand.sent) == 40
+
+
+def test_streams_here_take_all_of_a_limit_that_does_not_bind_without_a_detour(worlds: Worlds) -> None:
+    world = worlds(table=(Route(name="all", match="*"),))
+    hand = world.take_over()
+    limit(world, "*", rate=100_000)
+    for n in range(1_000):
+        world.add(f"{n:04}", topic=f"s{n % 4}", at=n // 100)
+    live(hand, 100)
+    assert [len(world.stream(f"s{n}")) for n in range(4)] == [250] * 4
+    assert world.field("turns") is None, "nothing was ever set aside"
 
 
 def test_a_retry_needs_a_grant_too(worlds: Worlds) -> None:
@@ -163,6 +220,52 @@ def test_streams_here_get_so_many_and_keys_keep_their_order(worlds: Worlds) -> N
     assert len(free) >= 20, "what is not limited and follows nothing goes on"
 
 
+def to_the_end_at_the_rate(worlds: Worlds) -> bool:
+    """Whether messages of several streams here go out at the rate that these share, the last few as well."""
+    world = worlds(table=(Route(name="all", match="*"),))
+    hand = world.take_over()
+    topics = [f"s{n}" for n in range(8)]
+    limit(world, "*", rate=200, burst=100, per='"policy"')
+    for n in range(240):
+        world.add(f"{n:03}", topic=topics[n % 8 if n < 200 else 7], at=0)
+    live(hand, 1_200)
+    return sum(len(world.stream(topic)) for topic in topics) == 240
+
+
+def test_topics_that_share_a_rate_get_all_of_it_to_the_last_message(worlds: Worlds) -> None:
+    assert to_the_end_at_the_rate(worlds)
+
+
+def a_bound_for_each(*args: Any) -> list[Bound]:
+    """A planted mistake: the first topic takes what is reserved for all that share a rate."""
+    bounds: list[Bound] = bounds_of(*args)
+    firsts = {bound.share: bound.topic for bound in reversed(bounds)}
+    return [one if firsts[one.share] == one.topic else structs.replace(one, most=0, share="") for one in bounds]
+
+
+bounds_of = Topics.bounds
+
+
+def test_a_planted_mistake_wastes_what_was_granted(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Topics, "bounds", a_bound_for_each)
+    with pytest.raises(AssertionError):  # or what comes back is held again, without an end
+        assert to_the_end_at_the_rate(worlds)
+
+
+def test_a_pull_that_finds_nothing_gives_back_what_was_reserved_for_it(worlds: Worlds) -> None:
+    world = worlds(table=(Route(name="all", match="*"),))
+    hand = world.take_over()
+    limit(world, "*", rate=200, burst=100, per='"policy"')
+    world.add("a", topic="s", at=0)
+    live(hand, 100)
+    (known,) = hand.job._tenure.leases.known.values()
+    there = known.spare.count(hand.job._tenure.clock.monotonic())
+    for _ in range(3):
+        hand.job.wake(0)
+        hand.settle()
+    assert known.spare.count(hand.job._tenure.clock.monotonic()) == there > 0
+
+
 def by_two_nodes(worlds: Worlds, mistake: str = "") -> bool:
     """Whether one owner, and another after it, together keep to a rate."""
     world = worlds()
@@ -188,22 +291,25 @@ def test_two_nodes_together_keep_to_the_rate(worlds: Worlds) -> None:
 @pytest.mark.parametrize("mistake", ["the node's clock", "a bucket for each node", "sent without a grant"])
 def test_each_mistake_would_be_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     if mistake == "a bucket for each node":
-        tick = LeaseThread.tick
+        asks = Leases.asks
 
-        def of_its_own(self: LeaseThread) -> int:
-            for known in self._leases.known.values():
-                known.bucket = structs.replace(known.bucket, name=f"t:{id(self)}")
-            return tick(self)
+        def of_its_own(self: Leases, now: int) -> tuple[list[Ask], int | None]:
+            found, again = asks(self, now)
+            return [_of(ask, f"t:{id(self)}") for ask in found], again
 
-        monkeypatch.setattr(LeaseThread, "tick", of_its_own)
+        monkeypatch.setattr(Leases, "asks", of_its_own)
         monkeypatch.setattr(Leases, "granted", partialmethod(_by_any_name, Leases.granted))
     if mistake == "sent without a grant":
-        monkeypatch.setattr(InFlight, "_granted", lambda self, batch: batch)
+        monkeypatch.setattr(InFlight, "_granted", lambda self, batch: (batch, []))
     assert not by_two_nodes(worlds, mistake)
 
 
 def _by_any_name(self: Leases, granted: Any, ask: Ask, *given: Any) -> None:
-    granted(self, structs.replace(ask, bucket=structs.replace(ask.bucket, name="t:g.t")), *given)
+    granted(self, _of(ask, "t:g.t"), *given)
+
+
+def _of(ask: Ask, name: str) -> Ask:
+    return structs.replace(ask, bucket=structs.replace(ask.bucket, name=name))
 
 
 def test_a_lease_that_is_lost_or_grows_old_is_lost(worlds: Worlds) -> None:
@@ -214,7 +320,367 @@ def test_a_lease_that_is_lost_or_grows_old_is_lost(worlds: Worlds) -> None:
         world.add(f"{n:02}", at=0)
     hand.settle()
     hand.leases.tick()
-    world.advance(300)
+    assert hand.job._grants.count("t:g.t", world.elapsed) == 6
+    world.advance(450)
     hand.settle()
     assert hand.sent == []
     assert len(live(hand, 1_000)) >= 8
+
+
+def test_what_was_paused_while_there_was_no_worker_goes_at_the_rate_of_its_resume(valkey: ServerUnderTest) -> None:
+    target = MemoryTarget()
+    settings = settings_for(valkey.url, target)
+    with Client(settings=settings) as client:
+        client.pause("m.*", wait=0)
+        for n in range(200):
+            client.schedule(Message(topic="m.t", body=n, delay_time=0))
+        client.resume("m.*", rate=2)
+        with RunningNode(settings):
+            eventually(lambda: len(target.deliveries) >= 4, "the first ones went")
+            assert list(client.policies().limits) == ["m.*"]
+            assert len(target.deliveries) < 100
+
+
+def grants_after_an_end(worlds: Worlds) -> int:
+    """How many messages a queue sends in the 1.5 s after the job of another queue of its node, which had lower ones aside, began
+    to end: that still has a send which hangs."""
+    leases, made = Leases(), [worlds(), worlds()]
+    hands = []
+    for queue, world in enumerate(made):
+        world.keys = queue_keys(queue)
+        hands.append(world.take_over(node=queue + 1, leases=leases))
+    made[0].add("hangs", topic="o.t", at=0)
+    hands[0].settle()
+    limit(made[0], "g.*", rate=50, per='"policy"')
+    hands[1].book.current = policies = hands[0].book.current
+    made[1].store.run(commands.apply_policies(made[1].keys, policies.version, policies.paused, now=made[1].now))
+    for n in range(150):
+        made[0].add(f"low{n:03}", at=0)
+        made[1].add(f"{n:03}", at=1)
+    count = 0
+    while made[0].elapsed < 2_500:
+        if made[0].elapsed == 1_000:
+            hands[0].job.stop()
+            count = 0
+        for _ in range(3):
+            hands[0].leases.tick()
+            for hand in hands:
+                hand.settle()
+                for id in hand.forwarders["general"].ids:
+                    hand.answer(id)
+                    count += hand is hands[1]
+        for world in made:
+            world.advance(10)
+    return count
+
+
+def test_who_ends_while_a_send_hangs_leaves_the_grants_to_others(worlds: Worlds) -> None:
+    assert grants_after_an_end(worlds) >= 50
+
+
+def test_who_ends_and_says_nothing_would_keep_the_grants(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InFlight, "_wants_nothing", lambda self: None)
+    assert grants_after_an_end(worlds) < 30
+
+
+def test_a_thread_that_could_not_be_started_is_started_later(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    thread = worlds().take_over().leases
+    with monkeypatch.context() as planted:
+        planted.setattr(threading.Thread, "start", fails)
+        thread.hurry()
+        thread.start()
+    before = thread._thread
+    thread.stop()  # so that it does not wait
+    thread.start_if_hurried()
+    thread.join(10_000)
+    assert (before, thread._thread is None) == (None, False)
+
+
+def test_what_fails_just_before_it_is_sent_leaves_its_room_and_its_slot(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: Any) -> int:
+        raise MemoryError
+
+    world = worlds()
+    hand = world.take_over()
+    limit(world, rate=100_000, maxInFlight=2)
+    for n in range(4):
+        world.add(f"{n}", at=0)
+    hand.settle()
+    hand.leases.tick()
+    with monkeypatch.context() as planted:
+        planted.setattr(Grants, "take", fails)
+        with pytest.raises(MemoryError):
+            hand.settle()
+    hand.job.failed()
+    assert hand.job.in_flight.shares["general"].sending == 0
+    (known,) = hand.job._grants.slots._pool.known.values()
+    assert len(known.free) == 2
+    assert len(live(hand, 1_500)) == 4
+
+
+# -- trips and bursts ------------------------------------------------------------------------------------------------
+
+
+class Far:
+    """A Redis to which a trip takes so many ms."""
+
+    def __init__(self, world: OneQueue, trip: int) -> None:
+        self._world, self._store, self._trip = world, world.store, trip
+
+    def run_many(self, wanted: Any) -> Any:
+        self._world.advance(self._trip // 2)
+        answers = self._store.run_many(wanted)
+        self._world.advance(self._trip - self._trip // 2)
+        return answers
+
+
+def from_afar(worlds: Worlds, rate: int, burst: int, trip: int, ms: int = 3_000) -> list[int]:
+    """When each message was sent of more than may go, where one trip is made after the other."""
+    world = worlds()
+    hand = world.take_over()
+    limit(world, rate=rate, burst=burst)
+    count = min(240, int(rate * ms / 1_000) + burst + 10)
+    for n in range(count):
+        world.add(f"{n:03}", at=0)
+    far: Any = Far(world, trip)
+    hand.store = hand.leases._store = far
+    times: list[int] = []
+    while world.elapsed < ms and len(times) < count:
+        hand.leases.tick()
+        for _ in range(3):
+            before = len(hand.sent)
+            hand.tick()
+            times += [world.elapsed] * (len(hand.sent) - before)
+            hand.answer_all()
+        world.advance(5)
+    return times
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst", "trip"), [(50, 1, 0), (50, 1, 10), (50, 5, 10), (400, 10, 10), (100, 100, 10), (100, 100, 120)]
+)
+def test_a_small_burst_and_a_long_trip_leave_about_the_rate(worlds: Worlds, rate: int, burst: int, trip: int) -> None:
+    times = from_afar(worlds, rate, burst, trip)
+    assert len(times) >= 0.8 * rate * (times[-1] - times[0]) / 1_000
+    assert len(times) >= min(240, 0.8 * rate * 2)
+    assert bounded(times, rate, max(burst, 1 + rate * 15 // 100)), "a burst that is smaller counts as that"
+
+
+@pytest.mark.parametrize(
+    ("constant", "value", "case"),
+    [
+        ("SHORTEST_LIFE", 20, (50, 1, 10, 3_000)),
+        ("LONGEST_LIFE", 400, (100, 100, 200, 6_000)),
+    ],
+)
+def test_a_life_too_short_for_the_trips_or_too_small_a_bucket_would_be_seen(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, constant: str, value: int, case: tuple[int, int, int, int]
+) -> None:
+    before = len(from_afar(worlds, *case))
+    monkeypatch.setattr(grants, constant, value)
+    if constant == "SHORTEST_LIFE":
+        monkeypatch.setattr(grants, "LONGEST_LIFE", value)
+    assert len(from_afar(worlds, *case)) < before / 2
+
+
+def test_a_grant_lasts_as_long_as_messages_took_and_the_bucket_holds_less_by_as_much() -> None:
+    leases, bucket = Leases(), Bucket("t:x", 100, 100)
+    job, now, asked = leases.join(lambda: None), 0, list[Ask]()
+    while now < 100_000:
+        job.want([Want(bucket, 1, (0, b""))] if now < 20_000 or now % 1_000 < 600 else [], now)
+        found, _ = leases.asks(now)
+        for ask in found:
+            leases.granted(ask, Granted(ask.wanted if now < 20_000 else 0, 1), now)
+        asked += found
+        now += 50
+    lives = list(dict.fromkeys(ask.life for ask in asked))
+    assert lives[:3] == [400, 800, 1_600]
+    assert asked[-1].life < max(lives)
+    for before, ask in pairwise(asked):
+        if ask.life >= before.life:
+            assert ask.burst + ask.rate * ask.life / 1_000 <= 100
+    first = next(place for place, (one, two) in enumerate(pairwise(asked)) if two.life < one.life)
+    assert asked[first + 1].burst == asked[first].burst, "until what was asked for before has ended"
+
+
+def as_before(self: Any, wanted: int, now: int) -> Ask:
+    """The whole rate, however long grants are good."""
+    rate, burst = self.bucket.rate, self.bucket.burst
+    return Ask(self.bucket, wanted, rate, max(burst - rate * self.life / 1_000, 1 + rate * 50 / 1_000), self.life)
+
+
+@pytest.mark.parametrize("mistake", [False, True])
+@pytest.mark.parametrize(("rate", "burst"), [(5_000, 5_000), (100, 10), (50, 1)])
+def test_never_is_more_than_the_burst_granted_and_good_yet(
+    monkeypatch: pytest.MonkeyPatch, rate: int, burst: int, mistake: bool
+) -> None:
+    """Though trips take ever longer, until nothing comes back in time any more."""
+    if mistake:
+        monkeypatch.setattr(_Known, "ask", as_before)
+    leases, bucket, free, most, total = Leases(), Bucket("t:x", rate, burst), 0.0, 0, 0
+    good: list[tuple[int, int]] = []
+    job = leases.join(lambda: None)
+    for now in range(0, 60_000, 10):
+        job.want([Want(bucket, 100_000, (0, b""))], now)
+        for ask in leases.asks(now)[0]:
+            each = 1_000 / ask.rate
+            used = min(max(free - now, 0), ask.burst * each)
+            count = min(ask.wanted, int((ask.burst * each - used) / each + 1e-6))
+            free = now + used + count * each
+            leases.granted(ask, Granted(count, 1), now)
+            good.append((now + ask.life, count))
+            total += count
+        good = [(until, count) for until, count in good if until > now]
+        most = max(most, sum(count for _, count in good))
+    assert (most <= max(burst, 1 + rate * SHORTEST_LIFE / GOOD / 1_000)) is not mistake
+    assert total >= 60 / 6.4 * burst / 2, "it goes on, if slowly"
+
+
+def test_a_bucket_holds_less_by_what_is_good_longest_on_any_node() -> None:
+    leases, bucket = Leases(), Bucket("t:x", 100, 100)
+    job = leases.join(lambda: None)
+    job.want([Want(bucket, 1_000, (0, b""))], 0)
+    (first,), _ = leases.asks(0)
+    leases.granted(first, Granted(0, 1, 1_600), 0)
+    (second,), _ = leases.asks(1_000)
+    assert (first.life, second.life) == (400, 400)
+    assert first.burst + first.rate * 0.4 == pytest.approx(100)
+    assert second.burst + second.rate * 1.6 == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("rate", "burst", "trip"), [(100, 50, 150), (100, 100, 300), (50, 1, 60)])
+def test_trips_that_take_long_make_a_rate_slower_and_never_faster(
+    worlds: Worlds, rate: int, burst: int, trip: int
+) -> None:
+    times = from_afar(worlds, rate, burst, trip, 15_000)
+    assert bounded(times, rate, max(burst, 1 + rate * 15 // 100))
+    assert len(times) >= min(240, 0.1 * rate * (times[-1] - times[0]) / 1_000)
+
+
+def test_a_pull_that_stood_in_a_redis_that_stood_still_appends_by_no_grant_that_has_ended(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def appended() -> int:
+        world = worlds()
+        hand = world.take_over()
+        limit(world, match="s.t", rate=100, burst=100)
+        world.add("first", topic="s.t", at=0)
+        live(hand, 100)
+        for n in range(20):
+            world.add(f"{n:02}", topic="s.t", at=world.elapsed)
+        far: Any = Far(world, 4_000)
+        hand.store = far
+        hand.tick()
+        return len(world.stream("s.t")) - 1
+
+    def by_the_clock_of_redis(self: Far, wanted: Any) -> Any:
+        self._world.advance(self._trip)
+        then = [structs.replace(one, args=(one.args[0], self._world.now, *one.args[2:])) for one in wanted]
+        return self._store.run_many(then)
+
+    monkeypatch.setattr(Far, "run_many", by_the_clock_of_redis)
+
+    assert appended() == 0
+    until_ever = property(lambda self: self.most if isinstance(self.most, int) else sum(n for _, n in self.most))
+    monkeypatch.setattr(Bound, "written", until_ever)
+    assert appended() > 0, "it would be seen"
+
+
+def of_a_rate_that_was_lowered(worlds: Worlds) -> int:
+    world = worlds()
+    hand = world.take_over()
+    limit(world, rate=1_000, burst=1_000)
+    for n in range(60):
+        world.add(f"a{n:02}", at=n * 5)
+    live(hand, 300)
+    for n in range(60):
+        world.add(f"b{n:02}", at=310)
+    limit(world, rate=1, burst=1)
+    world.advance(10)
+    return len(live(hand, 1_000))
+
+
+def test_a_rate_that_was_lowered_counts_at_once(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of_a_rate_that_was_lowered(worlds) <= 2
+    monkeypatch.setattr(Grants, "_known", lambda self, bucket: self._leases.known.get(bucket.name))
+    monkeypatch.setattr(Grants, "_know", partialmethod(_keeping, Grants._know))
+    assert of_a_rate_that_was_lowered(worlds) > 20, "it would be seen"
+
+
+def _keeping(self: Grants, know: Any, bucket: Bucket, now: int) -> bool:
+    if (known := self._leases.known.get(bucket.name)) is not None:
+        known.bucket = bucket
+    return bool(know(self, bucket, now))
+
+
+def test_a_message_that_comes_alone_does_not_use_up_what_was_saved(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sent_of_those_behind() -> int:
+        world = worlds()
+        hand = world.take_over()
+        limit(world, rate=0.1, burst=50)
+        world.add("first", at=0)
+        for n in range(40):
+            world.add(f"{n:02}", at=2_000)
+        world.advance(1)
+        return len(live(hand, 2_500)) - 1
+
+    assert sent_of_those_behind() == 40
+    monkeypatch.setattr(grants, "int", lambda _: 1_000, raising=False)  # as many ahead at any rate
+    assert sent_of_those_behind() < 10, "it would be seen"
+
+
+def test_what_a_pull_gives_back_grows_no_younger_and_no_older() -> None:
+    leases, bucket = Leases(), Bucket("t:x", 100, 100)
+    job = leases.join(lambda: None)
+    job.want([Want(bucket, 3, (0, b""))], 0)
+    known = leases.known["t:x"]
+    known.spare.add([(400, 40), (750, 8)])
+    reserved = job.reserve(bucket, 48, 350)
+    assert count_of(reserved) == 6
+    job.give_back(bucket, 4, reserved)
+    assert [known.spare.lasting(now) for now in (350, 400, 750)] == [46, 8, 0]
+    reserved = job.take(bucket, 40, 350)
+    job.give_back(bucket, 5, reserved)
+    assert [known.spare.lasting(now) for now in (350, 400, 750)] == [11, 8, 0]
+
+
+def test_what_is_not_sent_while_its_grant_is_good_is_pulled_anew_and_needs_another(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    limit(world, rate=10, burst=10)
+    for n in range(20):
+        world.add(f"{n:02}", at=0)
+    hand.settle()
+    hand.leases.tick()
+    first = hand.settle()
+    batches = [batch for _, batch in hand.forwarders["general"].outbox]
+    assert {message.grant and message.grant.until for batch in batches for message in batch} == {400}
+    world.advance(401)
+    for batch in batches:
+        hand.forwarders["general"].not_sent(batch)
+    assert hand.settle() == []
+    sent = live(hand, 1_500)
+    assert bounded([at for at, _ in sent], 10, 10)
+    assert [id for _, id in sent][: len(first)] == first
+
+
+def test_grants_last_longer_only_where_messages_wait_for_long_and_again() -> None:
+    leases, bucket = Leases(), Bucket("t:x", 100, 100)
+    job = leases.join(lambda: None)
+    job.want([Want(bucket, 3, (0, b""))], 0)
+
+    def life(*late: tuple[int, int]) -> int:
+        for now, waited in late:
+            job.too_late(bucket, waited, now)
+        return leases.known["t:x"].life
+
+    assert life((1_000, 199), (2_000, 100), (3_000, 50)) == 400, "their grants were nearly over"
+    assert life((10_000, 7_000), (10_010, 7_000), (30_000, 7_000), (30_399, 7_000)) == 400, "the target stood still"
+    assert life((40_000, 600), (40_400, 600)) == 800

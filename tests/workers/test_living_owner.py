@@ -47,6 +47,12 @@ def test_everything_ends_and_in_order_also_with_two_messages_sent_at_a_time(valk
     live(valkey.url, seed, slots=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS // 2))
+def test_everything_ends_and_in_order_also_with_limits_that_change(valkey: ServerUnderTest, seed: int) -> None:
+    live(valkey.url, seed, streams=seed % 3 == 0, limits=True)
+
+
 # -- rules taken out -----------------------------------------------------------------------------------------------------
 
 _reset = InFlight.reset

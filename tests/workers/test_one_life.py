@@ -15,7 +15,18 @@ from workers.sending.message import InFlightMessage
 ROOM = Path(inspect.getfile(workers)).parent
 LIFE = Path(inspect.getfile(in_flight))
 #: What is moved by calling it, and by assigning it.
-VERBS = {"enter", "leave", "clear_from", "keep_acks_only", "admit", "crowded", "gate", "takes_probe", "probe_failed"}
+VERBS = {
+    "enter",
+    "leave",
+    "clear_from",
+    "keep_acks_only",
+    "admit",
+    "crowded",
+    "gate",
+    "takes_permit",
+    "returns_permit",
+    "probe_failed",
+}
 COUNTED = {"waiting", "waiting_since", "sending", "bytes"}
 FIELDS = {*InFlightMessage.__slots__, *COUNTED}
 

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from delayq.policies import NO_POLICIES, Policies
+from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import Change, Glance
 from delayq.store.connect.store import Store
 from delayq.store.keys import POLICIES
+from delayq.targets import OK, Result
 from delayq.testing import ManualClock
-from tests.workers.one_queue import OneQueue
+from tests.workers.one_queue import TABLE, OneQueue
 from workers.node.policies import PolicyWatch
 from workers.queue.pull_job import OUTDATED_WAIT
 from workers.queue.symptoms import History
@@ -80,7 +82,7 @@ class Watched:
     def __init__(self, store: Store) -> None:
         self.store, self.book, self.history, self.clock = store, Book(), History(), ManualClock()
         self.changes = 0
-        self.watch = PolicyWatch(store, self.book, self.history, self.clock, self._changed)
+        self.watch = PolicyWatch(store, self.book, self.history, self.clock, Routes(TABLE), self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -129,11 +131,17 @@ def test_a_pause_that_cannot_be_ended_stays_and_the_node_goes_on(node: Watched) 
     put(node.store, PAUSE)
     node.glance()
     away = Store("redis://127.0.0.1:1/0", timeout=0.1)
-    PolicyWatch(away, node.book, node.history, node.clock, node._changed).tick(None, 9_000)
+    PolicyWatch(away, node.book, node.history, node.clock, Routes(TABLE), node._changed).tick(None, 9_000)
     assert node.book.current.paused == ("other.*",)
     away.close()
     node.watch.tick(None, 9_000)
     assert not node.book.current.pauses
+
+
+def limits_after_a_look(node: Watched) -> list[str]:
+    node.clock.advance(2_000)
+    node.glance()
+    return sorted(read(node.store).limits)
 
 
 def test_a_limit_ends_when_no_queue_holds_anything_of_it(worlds: Worlds) -> None:
@@ -144,15 +152,60 @@ def test_a_limit_ends_when_no_queue_holds_anything_of_it(worlds: Worlds) -> None
     world.add("a")
     hand.settle()
     world.change(Change("pause:g.*", ""), Change("limit:g.*", '{"rate":1}'), Change("limit:o.*", '{"rate":1}'))
-    for held in (["g.*"], []):
-        for _ in range(2):
-            node.clock.advance(2_000)
-            node.glance()
-        assert list(read(node.store).limits) == held
-        hand.settle()
-        hand.leases.tick()
-        hand.settle()
+    world.add("later", topic="o.t", at=60_000)
+    assert limits_after_a_look(node) == ["g.*", "o.*"]
+    assert limits_after_a_look(node) == ["g.*"]
+    hand.settle()
+    hand.leases.tick()
+    hand.settle()
+    assert limits_after_a_look(node) == ["g.*"], "it is on its way"
+    hand.answer("a")
+    hand.settle()
+    assert limits_after_a_look(node) == []
     assert hand.sent == ["a"]
+
+
+def test_a_limit_lasts_while_what_was_paused_was_not_pulled_yet(worlds: Worlds) -> None:
+    world = worlds()
+    node = Watched(world.store)
+    node.watch.queues = [0, 1]
+    world.add("a")
+    world.change(Change("limit:g.*", '{"rate":1}'))
+    assert [limits_after_a_look(node) for _ in range(3)] == [["g.*"]] * 3, "there is no worker"
+    world.cancel("a")
+    assert limits_after_a_look(node) == []
+
+
+def test_a_limit_lasts_while_what_was_paused_is_parked_for_its_target(worlds: Worlds) -> None:
+    world = worlds()
+    hand, node = world.take_over(), Watched(world.store)
+    node.watch.queues = [0, 1]
+    for n in range(4):
+        world.add(f"{n}", at=n)
+    hand.run(2_000, lambda held: Result.unavailable("down"))
+    assert world.aside() == {"t:general": 4}
+    world.change(Change("limit:g.*", '{"rate":1}'), Change("limit:o.*", '{"rate":1}'))
+    assert limits_after_a_look(node) == ["g.*", "o.*"], "it was read just now"
+    assert [limits_after_a_look(node) for _ in range(3)] == [["g.*"]] * 3
+    for _ in range(400):
+        hand.leases.tick()
+        hand.run(0, lambda held: OK)
+        world.advance(100)
+    assert world.records() == {}
+    assert limits_after_a_look(node) == []
+
+
+def test_what_came_after_a_limit_and_is_parked_for_its_target_does_not_keep_it(worlds: Worlds) -> None:
+    world = worlds()
+    hand, node = world.take_over(), Watched(world.store)
+    node.watch.queues = [0]
+    node.store.run(commands.set_policies([Change("limit:g.*", '{"rate":1}')], maker="0000000007", now=world.now))
+    for n in range(4):
+        world.add(f"{n}", at=5)
+    hand.run(2_000, lambda held: Result.unavailable("down"))
+    assert world.aside() == {"t:general": 4}
+    assert limits_after_a_look(node) == ["g.*"], "it was read just now"
+    assert limits_after_a_look(node) == []
 
 
 def test_policies_that_fell_behind_a_queue_are_raised_above_it_and_say_so(node: Watched) -> None:

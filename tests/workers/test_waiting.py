@@ -8,13 +8,14 @@ import pytest
 
 from delayq.codec import encode
 from delayq.message import Limits, Message
+from delayq.policies import Bucket
 from delayq.routes import Route
 from delayq.targets import OK, Result
 from delayq.testing import START, ManualClock, MemoryTarget
 from tests.support.waiting import eventually
 from tests.workers.one_queue import Hand, OneQueue
 from workers.sending.forwarder import OLDEST, Forwarder
-from workers.sending.message import LOOK_AGAIN, InFlightMessage
+from workers.sending.message import LOOK_AGAIN, Grant, InFlightMessage
 
 HOUR = 3_600_000
 ROOM = 40  # of a forwarder that is moved by hand
@@ -194,10 +195,14 @@ class Desk:
         self.submit("busy")
         self.target.wait_for_hanging()
 
-    def submit(self, id: str, expire_after: int | None = None) -> None:
+    def submit(self, id: str, expire_after: int | None = None, granted_for: int | None = None) -> None:
         message = Message(topic="g.t", delay_time=1, expire_after=expire_after)
         record = b"0000000" + b"%013d" % START + b"0" + encode(message, Limits())
-        self.forwarder.submit(self._report, [InFlightMessage(id.encode() + b"\x000000000", START, 0, record)])
+        one = InFlightMessage(id.encode() + b"\x000000000", START, 0, record)
+        if granted_for is not None:
+            now = self.clock.monotonic()
+            one.grant = Grant(Bucket("t:g.t", 1, 1), now, now + granted_for)
+        self.forwarder.submit(self._report, [one])
 
     def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         self.reports |= {one.id: None if results is None else results[0].outcome for one in batch}
@@ -235,3 +240,16 @@ def test_one_that_has_waited_for_a_thread_is_sent_only_if_it_may_still_go(
     del desk.reports["busy"]
     assert desk.reports == told
     assert sorted(desk.target.ids) == sorted(["busy", *(id for id, outcome in told.items() if outcome)])
+
+
+@pytest.mark.parametrize(("waited", "told"), [(100, OK.outcome), (101, None)])
+def test_one_that_has_waited_for_a_thread_for_longer_than_its_grant_is_good_is_not_sent(
+    desk: Desk, waited: int, told: str | None
+) -> None:
+    desk.submit("limited", granted_for=100)
+    desk.submit("plain")
+    desk.clock.advance(waited)
+    desk.target.release()
+    eventually(lambda: len(desk.reports) == 3, "all are reported")
+    assert (desk.reports["limited"], desk.reports["plain"]) == (told, OK.outcome)
+    assert ("limited" in desk.target.ids) is (told is not None)

@@ -45,10 +45,22 @@ class LeaseThread:
             self._condition.notify()
 
     def start(self) -> None:
-        """Start the thread; again is harmless."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
-            self._thread.start()
+        """Start the thread; again is harmless, from any thread. Where it cannot be started now, the next call tries again."""
+        with self._condition:
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="leases", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # who hurries has other things to do
+                self._failed()
+            else:
+                self._thread = thread
+
+    def start_if_hurried(self) -> None:
+        """Start it if it could not be started when it was to hurry."""
+        if self._hurry:
+            self.start()
 
     def _run(self) -> None:
         while True:
@@ -58,7 +70,7 @@ class LeaseThread:
             try:
                 wait = self.tick()
             except Exception:
-                log.exception("leases_failed")
+                self._failed()
                 wait = PAUSE
             if stopping:
                 return
@@ -66,6 +78,10 @@ class LeaseThread:
                 if not self._hurry and not self._stopping:
                     self._clock.wait(self._condition, wait)
                 self._hurry = False
+
+    @staticmethod
+    def _failed() -> None:
+        log.exception("leases_failed")
 
     def tick(self) -> int:
         """Ask what is to be asked now; for how many ms there is nothing to do."""
@@ -76,7 +92,9 @@ class LeaseThread:
         if asks or takes:
             now = self._test_now() if self._test_now is not None else ""
             wanted: list[Command[Any]] = [_take(ask, now) for ask in takes]
-            wanted += [commands.spend(ask.bucket.name, ask.bucket.rate, ask.burst, ask.wanted, now=now) for ask in asks]
+            wanted += [
+                commands.spend(ask.bucket.name, ask.rate, ask.burst, ask.wanted, life=ask.life, now=now) for ask in asks
+            ]
             answers = self._store.run_many(wanted)
             for ask, answer in zip(asks, answers[len(takes) :], strict=True):
                 if isinstance(answer, Granted):

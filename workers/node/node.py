@@ -101,7 +101,7 @@ class Node:
         self._leases = Leases(self._hurry_leases)
         self._lease_thread = LeaseThread(self.store, self._leases, self._clock)
         self.history = History()
-        self.policies = PolicyWatch(self.store, self.book, self.history, self._clock, self._look_at_all)
+        self.policies = PolicyWatch(self.store, self.book, self.history, self._clock, self.routes, self._look_at_all)
         self.ready = False
         self.watch: Alarms | None = None
         self.ownership: Ownership | None = None
@@ -257,6 +257,7 @@ class Node:
         """Start and stop pull jobs as the coordinator says; look after what hangs. Survives every exception."""
         try:
             self._give_up_hung()
+            self._lease_thread.start_if_hurried()
             if (glance := self.redis_clock.tick()) is not None:
                 layouts.take(glance.layouts)
             self.policies.tick(glance, self._clock.now() + self.skew.ms)
@@ -302,8 +303,8 @@ class Node:
         return PullJob(tenure, claim.parked, topics, pulse=self._pulse, history=self.history)
 
     def _hurry_leases(self) -> None:
-        self._lease_thread.start()  # where nothing is limited there is none
         self._lease_thread.hurry()
+        self._lease_thread.start()  # where nothing is limited there is none
 
     def _look_at_all(self) -> None:
         for job in self.jobs.values():

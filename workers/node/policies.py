@@ -1,19 +1,20 @@
-"""Reads the policies when they have changed, ends pauses whose time is over and limits that hold nothing any more, and sees to
-it that no queue is ahead of them."""
+"""Reads the policies when they have changed, ends pauses whose time is over and limits behind which nothing is left of what was
+paused, and sees to it that no queue is ahead of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
 
 from delayq.clock import Clock
 from delayq.errors import StoreError
-from delayq.patterns import compiled
-from delayq.policies import MAKER, Policies, number_of
+from delayq.patterns import compiled, overlap
+from delayq.policies import MAKER, Limit, Policies, number_of
+from delayq.routes import Routes
 from delayq.store import commands
-from delayq.store.commands import HELD_SET, Change, Glance
+from delayq.store.commands import HELD_SET, Change, Glance, QueueStats
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from workers.queue.symptoms import History
@@ -21,7 +22,7 @@ from workers.queue.tenure import Book
 
 __all__ = ["PolicyWatch"]
 
-#: ms between two looks at what is held, while a limit lasts until nothing is.
+#: ms between two looks at whether a limit is over.
 LOOK_EVERY: Final = 2_000
 log = structlog.get_logger()
 
@@ -32,13 +33,16 @@ class PolicyWatch:
     What it does may be done twice, or by several nodes at once.
     """
 
-    def __init__(self, store: Store, book: Book, history: History, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, book: Book, history: History, clock: Clock, routes: Routes, changed: Callable[[], None]
+    ) -> None:
         self.queues: Sequence[int] = ()  # of all layouts
         self._clock = clock
         self._look_at = 0  # monotonic ms
         self._store = store
         self._book = book
         self._history = history
+        self._routes = routes
         self._changed = changed
 
     def tick(self, glance: Glance | None, now: int) -> None:
@@ -77,15 +81,49 @@ class PolicyWatch:
             self._changed()
 
     def _limits_over(self, current: Policies) -> list[Change]:
-        """The ends of limits under which no queue holds anything any more: they last no longer."""
+        """The ends of limits that hold nothing, and behind which nothing may come that was paused when they were set.
+
+        That is whatever was due by then and is still in its queue, as nobody may have pulled it while there were no workers, or
+        is parked for the target, or behind others of its ordering key.
+        """
         now = self._clock.monotonic()
         if not current.limits or now < self._look_at:
             return []
         self._look_at = now + LOOK_EVERY
-        names = self._store.run_all(commands.parked_names(queue_keys(queue)) for queue in self.queues)
-        held = {name.removeprefix(HELD_SET) for some in names for name in some if name.startswith(HELD_SET)}
-        return [
-            Change(f"limit:{match}", "", limit.stored)
-            for match, limit in current.limits.items()
-            if not any(compiled(match).match(topic) for topic in held)
-        ]
+        looks = [commands.stats(queue_keys(queue)) for queue in self.queues]
+        found = self._store.run_all(looks)
+        over = [limit for limit in current.limits.values() if not _lasts(limit, found)]
+        parked = {
+            (one.queue, name): {limit for limit in over if self._leads(name, limit)}
+            for one in found
+            for name in (one.parked_sets if over else ())
+        }
+        asked = [place for place, limits in parked.items() if limits]
+        dues = self._store.run_all(commands.lowest_due(queue_keys(queue).parked(name)) for queue, name in asked)
+        waiting = {
+            limit
+            for place, due in zip(asked, dues, strict=True)
+            for limit in parked[place]
+            if due is not None and due <= limit.since
+        }
+        over = [limit for limit in over if limit not in waiting]
+        if over:
+            again = self._store.run_all(looks)  # last: what has left a set meanwhile is in its queue
+            over = [limit for limit in over if not _lasts(limit, again)]
+        return [Change(limit.field, "", limit.stored) for limit in over]
+
+    def _leads(self, name: str, limit: Limit) -> bool:
+        """Whether what is parked under this name may be of a topic that is limited so."""
+        kind, _, rest = name.partition(":")
+        of_route = rest.partition("/")[0] if kind == "k" else rest
+        return any(route.name == of_route and overlap(route.match, limit.match) for route in self._routes.table)
+
+
+def _lasts(limit: Limit, found: Iterable[QueueStats]) -> bool:
+    """Whether a queue holds something of it, or has not come past what was due when it was set."""
+    covers = compiled(limit.match).match
+    return any(
+        (one.head_due is not None and one.head_due <= limit.since)
+        or any(covers(name.removeprefix(HELD_SET)) for name in one.parked_sets if name.startswith(HELD_SET))
+        for one in found
+    )

@@ -8,32 +8,45 @@ that is not used in time is lost: nothing is ever given back to a bucket.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from delayq.policies import Bucket
 from delayq.store.commands import Granted, Head
-from workers.queue.slots import JobSlots, SlotPool
+from workers.queue.slots import AT_ONCE, BELIEVED, PATIENCE, JobSlots, SlotPool
 
-__all__ = ["Ask", "Grants", "Leases", "Want"]
+__all__ = ["Ask", "Grants", "Lease", "Leases", "Want", "count_of"]
 
-#: ms for which a grant is good, and at least is where the burst is small: what may be used so late is taken off the burst.
+#: ms for which a grant is good, and at least is where the burst is small: what may be used so late is taken off the burst. A held
+#: message that was given one needs it until it has come back, by a trip or two more, and any until its send begins. Where that
+#: took longer twice within AGAIN ms, those after it are good for twice as long, and for half as long after CALM ms without.
 LIFE: Final = 400
-SHORTEST_LIFE: Final = 20
-#: ms between two asks for a bucket that is used, between two at all, and the longest while it has nothing.
+SHORTEST_LIFE: Final = 100
+LONGEST_LIFE: Final = 6_400
+AGAIN: Final = 5_000
+CALM: Final = 30_000
+#: ms that a grant has to be good for yet where a send is to begin by it: until a thread takes it.
+HASTE: Final = 20
+#: Grants end at so many moments of a life.
+STEPS: Final = 8
+#: At most this part of the burst is granted and good yet, and may be used at once. A burst counts as so much that this is what
+#: the rate makes in the shortest life: what the bucket held of less would run over between two asks.
+GOOD: Final = 2 / 3
+#: ms between two asks for a bucket that is used, between two at all, between those of one that runs over sooner, and the
+#: longest while it has nothing.
 EVERY: Final = 100
 SOONEST: Final = 50
+QUICKEST: Final = 10
 LONGEST_WAIT: Final = 1_000
 #: ms for which a bucket that had less than was wanted is asked for what is needed only; else so many more are there.
+#: (No more than the rate makes while they are good: a message that comes alone would cost a burst that was saved up.)
 SHORT: Final = 2_000
 AHEAD: Final = 1_000
 #: ms after which a bucket of which nothing is used or wanted is asked no more.
 IDLE: Final = 1_000
-#: ms for which a job that says nothing more is believed.
-BELIEVED: Final = 3_000
 #: A job takes no more than this part of what is there for whoever pulls: all pull at the same moment.
 PART: Final = 8
 
@@ -45,58 +58,86 @@ class Want(msgspec.Struct, frozen=True):
     count: int
     head: Head
 
+    def and_also(self, other: Want) -> Want:
+        """Both together."""
+        return Want(self.bucket, self.count + other.count, min(self.head, other.head))
+
 
 class Ask(msgspec.Struct, frozen=True):
-    """Ask a bucket for so many messages, of `burst` at most; they are good for `life` ms."""
+    """Ask a bucket for so many messages, of `burst` at most and `rate` a second; they are good for `life` ms."""
 
     bucket: Bucket
     wanted: int
-    burst: int
+    rate: float
+    burst: float
     life: int
+
+    @property
+    def pause(self) -> int:
+        """ms after which it has as much again as is worth another ask, at the soonest."""
+        return int(max(QUICKEST, min(EVERY, 500 * self.burst / self.rate)))
+
+
+#: Grants that are good until then (monotonic ms), and how many.
+Lease = tuple[int, int]
 
 
 class _Purse:
-    """Grants, the oldest first."""
+    """Grants, those that end first in front: asked for each bucket at each pull."""
 
-    __slots__ = ("_leases",)
+    __slots__ = ("_count", "_leases", "ended")
 
     def __init__(self) -> None:
-        self._leases = deque[tuple[int, int]]()  # good until (monotonic ms), how many
+        self._leases = deque[Lease]()
+        self._count = 0  # of all of them
+        self.ended = 0  # before anybody took them
 
     def count(self, now: int) -> int:
         while self._leases and self._leases[0][0] <= now:
-            self._leases.popleft()
-        return sum(count for _, count in self._leases)
+            _, count = self._leases.popleft()
+            self.ended += count
+            self._count -= count
+        return self._count
 
     def lasting(self, at: int) -> int:
         return sum(count for until, count in self._leases if until > at)
 
-    def add(self, count: int, until: int) -> None:
-        if count > 0:
-            self._leases.append((until, count))
+    def add(self, leases: Iterable[Lease]) -> None:
+        for until, count in leases:
+            if count > 0:
+                self._count += count
+                if self._leases and self._leases[-1][0] == until:
+                    count += self._leases.pop()[1]
+                self._leases.append((until, count))
 
-    def put_back(self, count: int, until: int) -> None:
-        """With the oldest, so that they do not become ever more."""
-        if self._leases:
-            oldest, there = self._leases.popleft()
-            count, until = count + there, min(until, oldest)
-        self._leases.appendleft((until, count))
+    def put_back(self, leases: Sequence[Lease], most: int) -> None:
+        """So many of these, which ended in this order, those that last longest. Each lasts as long as it did; those that end
+        together are one, so that they do not become ever more."""
+        for until, count in reversed(leases):
+            some = min(count, most)
+            most -= some
+            self._count += some
+            if not self._leases or until < self._leases[0][0]:
+                self._leases.appendleft((until, some))
+            elif until == self._leases[0][0]:
+                self._leases[0] = until, some + self._leases[0][1]
+            else:  # rare: those that were there ended first
+                counts = Counter({until: some})
+                for at, there in self._leases:
+                    counts[at] += there
+                self._leases = deque(sorted(counts.items()))
+            if not most:
+                return
 
-    def until(self) -> int:
-        return self._leases[0][0] if self._leases else 0
-
-    def take(self, most: int, now: int) -> int:
-        return self.move(None, most, now)
-
-    def move(self, to: _Purse | None, most: int, now: int) -> int:
-        taken = left = max(0, min(most, self.count(now)))
+    def take(self, most: int, now: int) -> list[Lease]:
+        left, taken = max(0, min(most, self.count(now))), list[Lease]()
+        self._count -= left
         while left:
             until, count = self._leases.popleft()
             some = min(left, count)
             if count > some:
                 self._leases.appendleft((until, count - some))
-            if to is not None:
-                to.add(some, until)
+            taken.append((until, some))
             left -= some
         return taken
 
@@ -106,12 +147,37 @@ class _Known(msgspec.Struct):
 
     bucket: Bucket
     spare: _Purse
+    life: int  # ms
+    others: int = 0  # ms for which grants are good, by any node
+    reserve: int = 0  # ms for which grants may be good that were asked for before it became shorter
+    reserved_until: int = 0  # monotonic ms
+    life_at: int = 0  # since when it is what it is
+    ended_at: int = -AGAIN - LONGEST_LIFE  # when some ended too early
     used: int = 0  # since it was asked for last
     used_at: int = 0  # monotonic ms
     pace: int = 0  # lately, in EVERY
     asked_at: int = 0
     ask_at: int = 0  # not before
     short_at: int = -SHORT  # it had less than was wanted
+    awaited_at: int | None = None  # since when messages in memory wait for its next answer
+
+    def ask(self, wanted: int, now: int) -> Ask:
+        """Never is more than the burst granted and not used: it holds less than that by what is good yet. Where grants have to
+        be good for long, fewer are granted a second, or it would hold next to nothing."""
+        bucket, life = self.bucket, max(self.life, self.others, self.reserve if now < self.reserved_until else 0)
+        burst = max(bucket.burst, 1 + bucket.rate * SHORTEST_LIFE / GOOD / 1_000)
+        good = min(bucket.rate * life / 1_000, GOOD * burst)
+        return Ask(bucket, wanted, 1_000 * good / life, max(1.0, burst - good), self.life)
+
+    def see_ended(self, ended: int, now: int) -> None:
+        """So many grants ended before those for whom they were meant had come back, or their sends had begun."""
+        if ended and (passed := now - self.ended_at) >= self.life:  # and not for the same reason as those before
+            self.ended_at = now
+            if passed < self.life + AGAIN:
+                self.life, self.life_at = min(LONGEST_LIFE, 2 * self.life), now
+        elif now - max(self.life_at, self.ended_at) >= CALM and self.life > (shortest := _life(self.bucket)):
+            self.reserve, self.reserved_until = self.life, now + self.life
+            self.life, self.life_at = max(shortest, self.life // 2), now
 
 
 class Leases:
@@ -152,11 +218,15 @@ class Leases:
                     stock += sum(job.count(name, now) for job in self.jobs)
                     used = known.used * EVERY // max(1, min(passed, EVERY))
                     known.pace = max(used, known.pace // 2)  # it may have had to wait for a moment
-                    ahead = 2 * used if short else 16 * known.pace + AHEAD
+                    soon = int(known.bucket.rate * known.life / 1_000)
+                    ahead = 2 * used if short else min(16 * known.pace + AHEAD, soon)
                     wanted = sum(want.count for _, want in wants) + ahead - stock
-                    known.used, known.asked_at, known.ask_at = 0, now, now + SOONEST
+                    wanting = {job for job, _ in wants}  # what nobody wants any more may end
+                    known.see_ended(sum([job.ended(name) * (job in wanting) for job in self.jobs]), now)
+                    ask = known.ask(wanted, now)
+                    known.used, known.asked_at, known.ask_at = 0, now, now + min(SOONEST, ask.pause)
                     if wanted > 0:
-                        found.append(_ask(known.bucket, wanted))
+                        found.append(ask)
                     woken += self._share_out(known, now)
                 at = known.ask_at if wants or not short else max(known.ask_at, known.asked_at + EVERY)
                 again = at if again is None else min(again, at)
@@ -166,46 +236,55 @@ class Leases:
 
     def _wants(self, name: str, now: int) -> list[tuple[Grants, Want]]:
         found = [
-            (job, want)
-            for job in self.jobs
-            if (want := job.wants.get(name)) is not None and now - job.said_at < BELIEVED
+            (job, want) for job in self.jobs if (want := job.wanted(name)) is not None and now - job.said_at < BELIEVED
         ]
         return sorted(found, key=lambda one: one[1].head)
 
     def granted(self, ask: Ask, granted: Granted, asked_at: int) -> None:
-        """What a bucket granted; it is good from when it was asked."""
+        """What a bucket granted; it is good from when it was asked, or a little less long: few of them end apart."""
         name, until = ask.bucket.name, asked_at + ask.life
+        until -= until % (ask.life // STEPS)
         with self.lock:
             known = self.known.get(name)
-            if known is None:
+            if known is None or known.bucket != ask.bucket:
                 return
+            known.others = granted.life
             if granted.count < ask.wanted:
                 known.short_at = asked_at
-                pause = EVERY if ask.life > SOONEST else SOONEST
-                known.ask_at = asked_at + max(pause, min(granted.wait, LONGEST_WAIT))
-            known.spare.add(granted.count, until)
-            woken = self._share_out(known, asked_at)
+                known.ask_at = asked_at + max(ask.pause, min(granted.wait, LONGEST_WAIT))
+            known.spare.add([(until, granted.count)])
+            woken = {*self._share_out(known, asked_at), *self._answered(known)}
         for job in woken:
             job.wake()
+
+    def _answered(self, known: _Known) -> list[Grants]:
+        """Who has waited for this answer."""
+        known.awaited_at = None
+        return [job for job in self.jobs if known.bucket.name in job.lacks]
 
     def _share_out(self, known: _Known, now: int) -> list[Grants]:
         """What is there goes to who wants it for messages that stand aside, the lowest first; who got any."""
         name, woken = known.bucket.name, []
         for job, want in self._wants(name, now):
-            if known.spare.move(job.purses.setdefault(name, _Purse()), want.count - job.count(name, now), now):
+            if leases := known.spare.take(want.count - job.count(name, now), now):
+                job.purses.setdefault(name, _Purse()).add(leases)
                 woken.append(job)
         return woken
 
     def put_off(self, ask: Ask, asked_at: int) -> None:
         """Nobody knows what was granted."""
         with self.lock:
-            if (known := self.known.get(ask.bucket.name)) is not None:
-                known.ask_at = asked_at + LONGEST_WAIT
+            if (known := self.known.get(ask.bucket.name)) is None:
+                return
+            known.ask_at, known.short_at = asked_at + LONGEST_WAIT, asked_at
+            woken = self._answered(known)
+        for job in woken:
+            job.wake()
 
 
-def _ask(bucket: Bucket, wanted: int) -> Ask:
-    life = int(max(SHORTEST_LIFE, min(LIFE, 500 * bucket.burst / bucket.rate)))
-    return Ask(bucket, wanted, max(1, int(bucket.burst - bucket.rate * life / 1_000)), life)
+def _life(bucket: Bucket) -> int:
+    """Half of what its burst takes at its rate, within bounds."""
+    return int(max(SHORTEST_LIFE, min(LIFE, 500 * bucket.burst / bucket.rate)))
 
 
 class Grants:
@@ -217,11 +296,25 @@ class Grants:
         self._leases = leases
         self.purses: dict[str, _Purse] = {}
         self.wants: Mapping[str, Want] = {}
+        self.lacks: dict[str, Want] = {}  # of what waits in memory
         self.said_at = 0
+
+    def wanted(self, name: str) -> Want | None:
+        """What it wants of a bucket, aside and in memory; under the lock."""
+        aside, lack = self.wants.get(name), self.lacks.get(name)
+        return aside.and_also(lack) if aside is not None and lack is not None else aside or lack
 
     def count(self, name: str, now: int) -> int:
         purse = self.purses.get(name)
         return purse.count(now) if purse is not None else 0
+
+    def ended(self, name: str) -> int:
+        """How many grants have ended that it was given and did not take, since this was asked last; under the lock."""
+        purse = self.purses.get(name)
+        if purse is None:
+            return 0
+        ended, purse.ended = purse.ended, 0
+        return ended
 
     def want(self, wants: Collection[Want], now: int) -> None:
         """Say what could go, of each bucket, in place of what was said before."""
@@ -231,22 +324,51 @@ class Grants:
         with leases.lock:
             before, self.wants, self.said_at = self.wants, {want.bucket.name: want for want in wants}, now
             hurry = not self.wants.keys() <= before.keys()
-            self.purses = {name: purse for name, purse in self.purses.items() if purse.count(now)}
+            self.purses = {name: purse for name, purse in self.purses.items() if purse.count(now) or purse.ended}
             for want in wants:
                 hurry = self._know(want.bucket, now) or hurry
         if hurry:
             leases.hurry()
 
+    def awaits(self, lack: Want, now: int) -> bool:
+        """Whether messages wait in memory that have no grant: until the bucket has been asked, unless it had too little lately,
+        or does not answer."""
+        leases, name = self._leases, lack.bucket.name
+        with leases.lock:
+            self._know(lack.bucket, now)
+            known = leases.known[name]
+            if now - known.short_at < SHORT:
+                return False
+            if known.awaited_at is None:
+                known.awaited_at, known.ask_at = now, min(known.ask_at, known.asked_at + AT_ONCE)
+            elif now - known.awaited_at > PATIENCE:
+                return False
+            self.lacks[name] = lack.and_also(self.lacks[name]) if name in self.lacks else lack
+            self.said_at = now
+        leases.hurry()
+        return True
+
+    def lacks_nothing(self) -> None:
+        """What waited in memory is tried once more."""
+        if self.lacks:
+            with self._leases.lock:
+                self.lacks = {}
+
     def _know(self, bucket: Bucket, now: int) -> bool:
         """Note that it is used; whether it is new, or another one by now."""
         known = self._leases.known.get(bucket.name)
-        if known is None:
-            self._leases.known[bucket.name] = _Known(bucket, _Purse())
-        elif known.bucket != bucket:
-            known.bucket, known.ask_at = bucket, now
-        else:
+        if known is not None and known.bucket == bucket:
             return False
+        # What the other one granted may be more than this one has: none of it is used any more.
+        self._leases.known[bucket.name] = _Known(bucket, _Purse(), _life(bucket), life_at=now)
+        for job in self._leases.jobs:
+            job.purses.pop(bucket.name, None)
         return True
+
+    def _known(self, bucket: Bucket) -> _Known | None:
+        """What is known of it, unless that is another one by now, or was."""
+        known = self._leases.known.get(bucket.name)
+        return known if known is not None and known.bucket == bucket else None
 
     def may_bring_back(self, bucket: Bucket, now: int) -> int:
         """How many messages of what stands aside may come back now."""
@@ -254,43 +376,61 @@ class Grants:
             return self._there(bucket, now)
 
     def _there(self, bucket: Bucket, now: int) -> int:
-        known = self._leases.known.get(bucket.name)
-        spare = -(-known.spare.count(now) // PART) if known is not None else 0
-        return self.count(bucket.name, now) + spare
+        known = self._known(bucket)
+        return self.count(bucket.name, now) + -(-known.spare.count(now) // PART) if known is not None else 0
 
     def spare(self, bucket: Bucket, now: int) -> bool:
         """Whether there is something besides what is for messages that stand aside."""
         with self._leases.lock:
-            known = self._leases.known.get(bucket.name)
+            known = self._known(bucket)
             return known is not None and known.spare.count(now) > 0
 
-    def take(self, bucket: Bucket, most: int, now: int) -> int:
-        """How many messages, of so many, may be handed out; they count as handed out."""
+    def take(self, bucket: Bucket, most: int, now: int) -> list[Lease]:
+        """Grants for so many messages at most, which may be handed out until these end; they count as handed out."""
         with self._leases.lock:
-            purse = self.purses.get(bucket.name)
-            taken = purse.take(most, now) if purse is not None else 0
-            if (known := self._leases.known.get(bucket.name)) is not None:
-                taken += known.spare.take(most - taken, now)
-                known.used += taken
-            return taken
+            return self._take(bucket, most, now + HASTE)
 
-    def reserve(self, bucket: Bucket, most: int, now: int) -> tuple[int, int]:
-        """Take what a pull may hand out of it, and until when it is good; the rest is to be given back."""
-        with self._leases.lock:
-            count = min(most, self._there(bucket, now))
-            known, purse = self._leases.known.get(bucket.name), self.purses.get(bucket.name)
-            until = max(purse.until() if purse is not None else 0, known.spare.until() if known is not None else 0)
-        return self.take(bucket, count, now), until
+    def _take(self, bucket: Bucket, most: int, now: int, part: int = 1) -> list[Lease]:
+        """Of its own first, then no more than one of so many parts of what is there for whoever pulls."""
+        if (known := self._known(bucket)) is None:
+            return []
+        purse = self.purses.get(bucket.name)
+        taken = purse.take(most, now) if purse is not None else []
+        taken += known.spare.take(min(most - count_of(taken), -(-known.spare.count(now) // part)), now)
+        known.used += count_of(taken)
+        return taken
 
-    def give_back(self, bucket: Bucket, count: int, until: int) -> None:
-        """A pull did not use so many, which are good until then."""
+    def reserve(self, bucket: Bucket, most: int, now: int) -> list[Lease]:
+        """Take what a pull may hand out of it, which is asked for each bucket at each pull; the rest is to be given back."""
         with self._leases.lock:
-            if count and (known := self._leases.known.get(bucket.name)) is not None:
-                known.used -= count
-                known.spare.put_back(count, until)
+            return self._take(bucket, most, now, PART)
+
+    def give_back(self, bucket: Bucket, count: int, reserved: Sequence[Lease]) -> None:
+        """A pull did not use so many of these: those that last longest."""
+        if not count:
+            return
+        with self._leases.lock:
+            if (known := self._known(bucket)) is None:
+                return
+            known.used -= count
+            known.spare.put_back(reserved, count)
+
+    def too_late(self, bucket: Bucket, waited: int, now: int) -> None:
+        """Messages had grants of it and were not sent before these ended.
+
+        They had waited for so many ms: new grants would hardly have been good for longer.
+        """
+        with self._leases.lock:
+            if (known := self._known(bucket)) is not None and waited >= known.life // 2:
+                known.see_ended(1, now)
 
     def close(self) -> None:
         """The job has ended; again is harmless."""
         with self._leases.lock:
             self._leases.jobs = [job for job in self._leases.jobs if job is not self]
         self.slots.close()
+
+
+def count_of(leases: Iterable[Lease]) -> int:
+    """How many grants these are."""
+    return sum([count for _, count in leases])

@@ -15,34 +15,38 @@
 Everything before the offset, a place in the queue, is in flight or gone. So a message that is dropped moves it back.
 A reset drops all but what is being sent or acked.
 
-All that changes here is changed by the methods of `InFlight`, in the thread of the queue's pull job. What decides is
-elsewhere: `sort` says where a pulled message goes, `judge` what becomes of one that was sent, a `Share` how many may go.
+All that changes here is changed by the methods of `InFlight`, in the thread of the queue's pull job; a slot in the thread that
+passes it on. What decides is elsewhere: `sort` says where a pulled message goes, `judge` what becomes of one that was sent,
+a `Share` how many may go.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from delayq.codec import CorruptRecord
-from delayq.policies import NO_POLICIES, Policies
+from delayq.policies import NO_POLICIES, Bucket, Policies, Slots
 from delayq.store.commands import Head, Now, Parked, Pulled
 from delayq.targets import Result
 from workers.queue.cursor import Cursor
-from workers.queue.grants import Grants
+from workers.queue.grants import Grants, Want, count_of
 from workers.queue.held import HeldSets
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets, of_topic
 from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
 from workers.queue.share import Share
+from workers.queue.slots import Offer
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Stream, stream_of
-from workers.sending.forwarder import Report
-from workers.sending.message import InFlightMessage, Stage
+from workers.sending.forwarder import Forwarder, Report
+from workers.sending.message import Grant, InFlightMessage, Slot, Stage
 
 __all__ = ["InFlight"]
+
+T = TypeVar("T")
 
 
 class InFlight:
@@ -219,7 +223,7 @@ class InFlight:
                 message.stage = Stage.WAITING  # from now on, so that none of its key sets off beside it
                 ready.setdefault(share, []).append(message)
         for share, batch in ready.items():
-            self._send(share, batch)
+            self._send(share, batch, now)
 
     def _goes(
         self, message: InFlightMessage, now: int, refused: Mapping[Stream, str], gates: dict[Share, bool]
@@ -235,6 +239,7 @@ class InFlight:
             policies=self._policies,
             held=self.held,
             spare=self._has_spare,
+            awaits=self._awaits_grant,
         )
         if way is Way.PULL_ANEW:
             self._drop(message)
@@ -252,6 +257,11 @@ class InFlight:
             return None
         return share if not message.record.keyed or self._lanes.enter(message) else None
 
+    def _awaits_grant(self, message: InFlightMessage) -> bool:
+        """Whether one that goes to a stream here is pulled anew as soon as its bucket has answered."""
+        bucket, now = self._policies.bucket(message.topic), self._tenure.clock.monotonic()
+        return bucket is not None and self._grants.awaits(Want(bucket, 1, message.place), now)
+
     def _has_spare(self, topic: str) -> bool:
         """Whether what limits a topic has something besides what is for messages that stand aside."""
         bucket, slots, now = self._policies.bucket(topic), self._policies.slots(topic), self._tenure.clock.monotonic()
@@ -263,80 +273,146 @@ class InFlight:
         """Whether it may go to its target now, or wait for its turn in its lane."""
         if gate:
             return not (message.record.keyed and share.full_of_lanes)
-        message.probe = message.probe or message.by_hand or share.takes_probe(message.id)
+        if not (message.probe or message.by_hand):
+            message.permitted = share.takes_permit()
+        message.probe = message.probe or message.by_hand or message.permitted or share.may_try(message.id)
         return message.probe
 
     # -- out: to the targets -----------------------------------------------------------------------------------------
 
-    def _send(self, share: Share, batch: list[InFlightMessage]) -> None:
+    def _send(self, share: Share, batch: list[InFlightMessage], now: int) -> None:
         for message in batch:
             message.stage = Stage.WAITING
         going = admitted = share.admit(batch)
+        waits: list[InFlightMessage] = []
+        offered = set[InFlightMessage]()
         if going and self._policies.slotted:
-            going = self._with_slots(share, going)
+            going, lacking = self._with_slots(share, going)
+            if lacking:
+                offered, waits = self._wait_for_slots(share, lacking, now)
         if going and self._policies.limited:
-            going = self._granted(going)
-        if len(going) < len(admitted):
-            share.returned(len(admitted) - len(going))
+            going, more = self._granted(going)
+            waits += more
+        if len(going) + len(offered) < len(admitted):
+            share.returned(0)  # what found room leaves it again
         if going:
             for message in going:
-                message.stage = Stage.SENDING
+                message.stage, message.permitted = Stage.SENDING, False
+            share.sends(len(going))
             share.forwarder.submit(self._report, going, self._pauses)
         if len(going) < len(admitted):  # last: should it fail, what goes has gone, and the others are pulled anew
-            gone = set(going)
+            share.wait(waits)
+            stay = {*going, *waits, *offered}
             for message in admitted:
-                if message not in gone:
+                if message not in stay:
                     self._settle(message, Park(of_topic(message.topic)))
 
-    def _with_slots(self, share: Share, batch: list[InFlightMessage]) -> list[InFlightMessage]:
-        """Those of a batch, which found room, that have a slot, or need none."""
-        found = [None if message.by_force else self._policies.slots(message.topic) for message in batch]
-        now, longest = self._tenure.clock.monotonic(), share.forwarder.longest
-        taken = {
-            slots.name: self._grants.slots.take(slots, count, longest, now)
-            for slots, count in Counter(slots for slots in found if slots is not None).items()
-        }
-        going = []
-        for message, slots in zip(batch, found, strict=True):
+    def _with_slots(
+        self, share: Share, batch: list[InFlightMessage]
+    ) -> tuple[list[InFlightMessage], dict[Slots, list[InFlightMessage]]]:
+        """Those of a batch, which found room, that have a slot, or need none, and those that lack one."""
+        slots_of, wanted = _limits(batch, self._policies.slots)
+        pool, now, longest = self._grants.slots, self._tenure.clock.monotonic(), share.forwarder.longest
+        taken = {slots.name: pool.take(slots, count, longest, now) for slots, count in wanted.items()}
+        going: list[InFlightMessage] = []
+        lacking: dict[Slots, list[InFlightMessage]] = {}
+        for message in batch:
+            slots = None if message.by_force else slots_of.get(message.topic)
             if slots is not None and not taken[slots.name]:
+                lacking.setdefault(slots, []).append(message)
                 continue
             if slots is not None:
-                message.slot = taken[slots.name].pop(0)
+                message.slot = taken[slots.name].pop()
             going.append(message)
-        return going
+        return going, lacking
+
+    def _wait_for_slots(
+        self, share: Share, lacking: Mapping[Slots, list[InFlightMessage]], now: int
+    ) -> tuple[set[InFlightMessage], list[InFlightMessage]]:
+        """Those that go as soon as a slot comes free, in whichever thread, so they count as sent from now on; and those that wait
+        until others were asked for."""
+        offered, waits = set[InFlightMessage](), list[InFlightMessage]()
+        pool, forwarder, monotonic = self._grants.slots, share.forwarder, self._tenure.clock.monotonic()
+        for slots, some in lacking.items():
+            offers = [
+                Offer(one, forwarder, self._pauses, monotonic + one.good_for(now), self._go)
+                for one in (some if not share.broken else ())
+                if self._policies.bucket(one.topic) is None  # a grant is taken when it goes
+            ]
+            for offer in offers[: pool.offer(slots, offers, monotonic)]:
+                offer.message.stage = Stage.SENDING
+                offered.add(offer.message)
+                share.sends(1)
+            left = [message for message in some if message not in offered]
+            if left and pool.awaits(slots, len(left), min(one.place for one in left), forwarder.longest, monotonic):
+                waits += left
+        return offered, waits
+
+    def _not_offered(self, which: Callable[[InFlightMessage], bool] = lambda _: True) -> Iterable[InFlightMessage]:
+        """Such messages that wait for a slot do so no more."""
+        taken_back = self._grants.slots.take_back(which)
+        for message in taken_back:
+            self._share_of(message).returned(int(message.stage is Stage.SENDING))
+            message.stage = Stage.PULLED  # all of them first: should what follows fail, they are pulled anew
+        return taken_back
+
+    def _go(self, forwarder: Forwarder, batch: Sequence[tuple[InFlightMessage, Slot]], pauses: int) -> None:
+        """There are slots for messages that were offered, in whichever thread."""
+        for message, slot in batch:
+            message.slot = slot
+        forwarder.submit(self._report, [message for message, _ in batch], pauses)
+
+    def ended(self, batch: Iterable[InFlightMessage]) -> None:
+        """The sends of these messages have ended: others go by their slots. In the thread that tells so, and before it does."""
+        if slots := _slots_of(batch):
+            self._grants.slots.pass_on(slots, self._tenure.clock.monotonic())
 
     def _give_back(self, batch: Iterable[InFlightMessage]) -> None:
-        """The slots of messages that are not sent, or not any more."""
-        slots = []
-        for message in batch:
-            if message.slot is not None:
-                slots.append(message.slot)
-                message.slot = None
-        if slots:
+        """The slots of messages that are not sent after all."""
+        if slots := _slots_of(batch):
             self._grants.slots.give_back(slots, self._tenure.clock.monotonic())
 
-    def _granted(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
-        """Those of a batch, which found room, that may go by the rates of their topics."""
-        buckets = [None if message.by_force else self._policies.bucket(message.topic) for message in batch]
+    def _granted(self, batch: list[InFlightMessage]) -> tuple[list[InFlightMessage], list[InFlightMessage]]:
+        """Those of a batch, which found room, that may go by the rates of their topics, and those that wait for a grant."""
+        buckets, wanted = _limits(batch, self._policies.bucket)
         now = self._tenure.clock.monotonic()
-        left = {
-            bucket.name: self._grants.take(bucket, count, now)
-            for bucket, count in Counter(bucket for bucket in buckets if bucket is not None).items()
+        taken = {bucket.name: self._grants.take(bucket, count, now) for bucket, count in wanted.items()}
+        left = {name: count_of(leases) for name, leases in taken.items()}
+        grants = {
+            bucket.name: Grant(bucket, now, min(until for until, _ in taken[bucket.name]))
+            for bucket in wanted
+            if taken[bucket.name]
         }
-        going = []
-        for message, bucket in zip(batch, buckets, strict=True):
-            if bucket is None:
+        going: list[InFlightMessage] = []
+        lacking: dict[Bucket, list[InFlightMessage]] = {}
+        for message in batch:
+            found = None if message.by_force else buckets.get(message.topic)
+            if found is None:
                 going.append(message)
-            elif left[bucket.name] > 0:
-                left[bucket.name] -= 1
+            elif left[found.name] > 0:
+                left[found.name] -= 1
+                message.grant = grants[found.name]
                 going.append(message)
             else:
-                self._give_back([message])
-        return going
+                lacking.setdefault(found, []).append(message)
+        waits: list[InFlightMessage] = []
+        for bucket, some in lacking.items():
+            self._give_back(some)
+            if self._grants.awaits(Want(bucket, len(some), min(message.place for message in some)), now):
+                waits += some
+        return going, waits
 
     def send_waiting(self, now: int) -> None:
-        """Send what waits for room, unless it has expired; park what waits at a forwarder that finishes nothing; drop what has
-        grown stale."""
+        """Send what waits for room, unless it has expired; park what waits at a forwarder that finishes nothing, or for a target
+        that is held for broken, but for probes of it; drop what has grown stale."""
+        self._grants.lacks_nothing()
+        self._grants.slots.lacks_nothing()
+        for message in self._not_offered(lambda one: one.stale(now) or one.expired(now) or self._share_of(one).broken):
+            share = self._share_of(message)
+            if message.stale(now):
+                self._drop(message)
+            else:
+                self._settle(message, Bury("expired") if message.expired(now) else Park(share.aside))
         for share in self._shares.values():
             if not share.waiting:
                 continue
@@ -349,11 +425,13 @@ class InFlight:
                     self._settle(message, Bury("expired"))
                 else:
                     fresh.append(message)
-            if fresh and not share.broken:
-                self._send(share, fresh)
-                fresh = []
+            broken = share.broken
+            goes = [message for message in fresh if message.probe or not broken]
+            fresh = [message for message in fresh if broken and not message.probe]
+            if goes:
+                self._send(share, goes, now)
                 if share.stuck:
-                    fresh, share.waiting = share.waiting, []
+                    fresh, share.waiting = fresh + share.waiting, []
             for message in fresh:
                 self._settle(message, Park(share.aside))
             if not share.waiting:
@@ -377,6 +455,9 @@ class InFlight:
     def not_sent(self, batch: Sequence[InFlightMessage]) -> None:
         """A batch was not sent after all: it stays in the queue, and whoever owns that pulls it anew."""
         self._returned(batch)
+        now = self._tenure.clock.monotonic()
+        for grant in {message.grant for message in batch if message.grant is not None and message.grant.until < now}:
+            self._grants.too_late(grant.bucket, now - grant.since, now)
         for message in batch:
             if self._has(message):
                 self._drop(message)
@@ -384,7 +465,6 @@ class InFlight:
     def _returned(self, batch: Sequence[InFlightMessage]) -> Share:
         share = self._share_of(batch[0])
         share.returned(len(batch))
-        self._give_back(batch)
         for message in batch:
             self._leaving.pop(message.ticket, None)
             message.stage = Stage.PULLED  # so that it is pulled anew, should what follows fail
@@ -492,10 +572,20 @@ class InFlight:
         """What is not being sent stays in the queue for the next owner; what was confirmed is acked."""
         if fenced:
             self._settlement.keep_acks_only()
+        self._wants_nothing()
+        self._not_offered()
         for share in self._shares.values():
             for message in share.waiting:
                 message.stage = Stage.PULLED
             share.waiting, share.waiting_since = [], None
+
+    def _wants_nothing(self) -> None:
+        """What was said to be wanted is for others: nobody here would send it. A job that goes on says it anew."""
+        now = self._tenure.clock.monotonic()
+        self._grants.lacks_nothing()
+        self._grants.slots.lacks_nothing()
+        self._grants.want((), now)
+        self._grants.slots.want({}, 0, now)
 
     def reset(self) -> None:
         """After an unexpected error: forget all that is not being sent or acked; it is pulled anew.
@@ -514,6 +604,8 @@ class InFlight:
     def observe_policies(self, policies: Policies) -> None:
         """What these pause is pulled anew, and set aside then, unless it is being sent or was."""
         self._policies = policies
+        for message in self._not_offered():  # what limits it may be another
+            self._drop(message)
         self._leaving = {}
         if not policies.pauses:
             return
@@ -556,7 +648,7 @@ class InFlight:
         elif following.expired(now):
             self._settle(following, Bury("expired"))
         elif self._passes(following, share, share.gate()):
-            self._send(share, [following])
+            self._send(share, [following], now)
         else:
             self._settle(following, Park(share.aside))
 
@@ -575,6 +667,11 @@ class InFlight:
         if self._has(message):
             del self._messages[message.ticket]
             self._size -= message.size
+            if message.permitted:
+                message.permitted = False
+                self._share_of(message).returns_permit()
+            if message.slot is not None and message.stage is not Stage.SENDING:
+                self._give_back([message])  # something failed just before it was sent
             if message.stage is not Stage.PARKING:
                 self._weigh(message, -message.size)
 
@@ -586,3 +683,23 @@ class InFlight:
         """Of a message that goes to a target."""
         assert message.route is not None
         return self._shares[message.route.name]
+
+
+def _slots_of(batch: Iterable[InFlightMessage]) -> list[Slot]:
+    """The slots that these messages have, and have no more."""
+    slots = []
+    for message in batch:
+        if message.slot is not None:
+            slots.append(message.slot)
+            message.slot = None
+    return slots
+
+
+def _limits(batch: Iterable[InFlightMessage], find: Callable[[str], T | None]) -> tuple[dict[str, T], Counter[T]]:
+    """What limits the topics of a batch, and how many messages each limits."""
+    topics = Counter(message.topic for message in batch if not message.by_force)
+    found = {topic: limit for topic in topics if (limit := find(topic)) is not None}
+    wanted = Counter[T]()
+    for topic, limit in found.items():
+        wanted[limit] += topics[topic]
+    return found, wanted

@@ -133,19 +133,24 @@ class Parking:
             bucket = policies.bucket(name[2:])
             slots = policies.slots(name[2:]) if share is not None else None
             ramp = RAMP_TO if bucket is not None or slots is not None else self._ramp.get(name, RAMP_FROM)
-            limit = ramp if share is None or share.broken else share.may_come_back(ramp)
+            # Of a broken target what is limited stays until it may be a probe, and the rest moves on to what is parked for it.
+            limit = ramp if share is None or (share.broken and not bucket and not slots) else share.may_come_back(ramp)
+            if limit and bucket is not None:
+                most = min(limit, self._parked.count(name), slots.most if slots is not None else limit)
+                want = Want(bucket, most, head)
+                wants[bucket.name] = want.and_also(wants[bucket.name]) if bucket.name in wants else want
+                if bucket.name not in granted:
+                    granted[bucket.name] = self._grants.may_bring_back(bucket, now)
+                limit = min(limit, granted[bucket.name])
+            # Last: a slot that waited for a grant would stand idle, and be missed by others.
             if limit and slots is not None and share is not None:
                 count, lowest = slots_wanted.get(slots, (0, head))
                 slots_wanted[slots] = count + min(limit, self._parked.count(name)), min(lowest, head)
                 longest = max(longest, share.forwarder.longest)
                 if slots.name not in slots_free:
-                    slots_free[slots.name] = self._grants.slots.may_bring_back(slots, now)
+                    offered = bucket is None and not share.broken  # else it would come back in vain, again and again
+                    slots_free[slots.name] = self._grants.slots.may_bring_back(slots, now, offered=offered)
                 limit = min(limit, slots_free[slots.name])
-            if limit and bucket is not None:
-                _add(wants, Want(bucket, min(limit, self._parked.count(name)), head))
-                if bucket.name not in granted:
-                    granted[bucket.name] = self._grants.may_bring_back(bucket, now)
-                limit = min(limit, granted[bucket.name])
             if not limit:
                 continue
             self.returning = not self._in_flight.waiting
@@ -194,9 +199,3 @@ class Parking:
             self._parked.look_again(name)  # some were cancelled, and there may be more of them
         elif not turn and name.startswith("k:") and self._in_flight.may_return_to_lane(name):
             self._parked.want(name)  # the turn had to be told first
-
-
-def _add(wants: dict[str, Want], want: Want) -> None:
-    if (other := wants.get(want.bucket.name)) is not None:
-        want = Want(want.bucket, want.count + other.count, min(want.head, other.head))
-    wants[want.bucket.name] = want

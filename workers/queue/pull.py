@@ -10,9 +10,9 @@ import msgspec
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.policies import Bucket
 from delayq.store import commands
-from delayq.store.commands import Command, Head, Now, Outdated, Pulled
+from delayq.store.commands import Command, Head, Most, Now, Outdated, Pulled
 from workers.queue.cursor import Cursor, Flood
-from workers.queue.grants import Grants
+from workers.queue.grants import Grants, Lease, count_of
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets, of_topic
 from workers.queue.tenure import Tenure
@@ -35,16 +35,15 @@ TRIP: Final = 2
 
 
 class _Reserved(msgspec.Struct, frozen=True):
-    """What a pull may append of a topic, and until when (monotonic ms) it may."""
+    """What a pull may append of all topics of a bucket."""
 
     bucket: Bucket
-    count: int
-    until: int
+    leases: Sequence[Lease]
 
 
 class Pull(msgspec.Struct, frozen=True):
-    """One pull, where it starts, the place of what is fresh if it goes on from there and not from the offset, and by topic
-    what was reserved for it."""
+    """One pull, where it starts, the place of what is fresh if it goes on from there and not from the offset, and by the
+    name of a bucket what was reserved for it."""
 
     start: Head
     fresh: Cursor | None
@@ -162,12 +161,15 @@ class Pulling:
         reserved: dict[str, _Reserved] = {}
         monotonic = self._clock.monotonic()
 
-        def reserve(topic: str, bucket: Bucket) -> int:
+        def reserve(topic: str, bucket: Bucket) -> Most:
             if fresh is not None and of_topic(topic) in self._parked and not self._grants.spare(bucket, monotonic):
                 return 0  # what is granted is for the lowest
-            count, until = self._grants.reserve(bucket, self._look, monotonic)
-            reserved[topic] = _Reserved(bucket, count, until)
-            return count
+            if (one := reserved.get(bucket.name)) is None:
+                one = _Reserved(bucket, self._grants.reserve(bucket, self._look, monotonic))
+                reserved[bucket.name] = one
+            if (offset := self._now_offset) is None:
+                return count_of(one.leases)
+            return [(until + offset, count) for until, count in one.leases]
 
         return Pull(
             start,
@@ -220,9 +222,8 @@ class Pulling:
         """Take what came, but for what this tick has `settled`."""
         observer, spans = self._tenure.observer, self._tenure.spans
         self._most_bytes = min(MOST_BYTES, self._most_bytes * 2)
-        for topic, left in pulled.left.items():
-            if (one := pull.reserved.get(topic)) is not None:
-                self._grants.give_back(one.bucket, left, one.until)
+        for name, one in pull.reserved.items():  # a pull that had nothing to look at names none
+            self._grants.give_back(one.bucket, pulled.left.get(name, count_of(one.leases)), one.leases)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
         for topic, error in pulled.refused.items():
@@ -261,12 +262,13 @@ class Pulling:
     def looks_at(self, *, at_once: bool) -> float:
         """When to look again, by the precise monotonic clock; 0 = at once.
 
-        While something waits for room nothing but fresh messages is pulled, and a report ends the wait.
+        While something waits for room nothing but fresh messages is pulled, and a report ends the wait. While something waits
+        for a grant, the answer does.
         """
         in_flight, now = self._in_flight, self._clock.precise()
-        waits = in_flight.waiting
+        waits = in_flight.waiting or bool(self._grants.lacks)
         soonest = now + 1 if waits else 0.0
-        worth = (self.in_backlog or in_flight.unread) and not (waits and self._flood.on)
+        worth = (self.in_backlog or in_flight.unread) and not self._grants.lacks and not (waits and self._flood.on)
         if at_once or in_flight.to_settle or worth:
             return soonest
         at = now + ROOM_WAIT if waits else self._pull_at(self._tenure.routes.slack)

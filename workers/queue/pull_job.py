@@ -142,6 +142,7 @@ class PullJob:
 
     def report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
         """A forwarder says what became of a batch."""
+        self.in_flight.ended(batch)  # first: what waits for a slot need not wait for this job
         with self._lock:
             self._inbox.append((batch, results))
             self._woken = True

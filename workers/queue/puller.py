@@ -23,7 +23,7 @@ from workers.queue.pull_job import PullJob
 __all__ = ["HUNG", "PACKET_TIMEOUT", "SLICES", "Puller", "Pullers"]
 
 #: How many backlogs are pulled from in a packet: what is fresh waits for no more than these.
-SLICES: Final = 4
+SLICES: Final = 2
 #: ms after which no wait for a packet begins any more; what was not answered by then was not heard.
 PACKET_TIMEOUT: Final = 8_000
 #: ms after which a packet under way counts as hung.

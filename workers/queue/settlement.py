@@ -74,6 +74,7 @@ def sort(
     policies: Policies,
     held: HeldSets,
     spare: Callable[[str], bool],
+    awaits: Callable[[InFlightMessage], bool],
 ) -> Way | Bury | Park:
     """Decide it by what is known: the routes that have a target, the streams that take nothing (and why), what
     is parked or held, what is paused, and what else is in flight of the message's ordering key."""
@@ -90,14 +91,14 @@ def sort(
             if head is not None and message.place >= head:  # the head itself: it has left the set, and nobody was told
                 return Park(of_topic(message.topic))
         error = refused.get((route.name, route.stream_of(message.topic)))
-        if error is None and policies.bucket(message.topic) is not None:
+        if error is None and policies.bucket(message.topic) is not None and not awaits(message):
             return Park(of_topic(message.topic))
         if error is None:
-            return Way.PULL_ANEW  # the pull did not know of the stream; the next one is told
+            return Way.PULL_ANEW  # the pull did not know of the stream, or had no grant; the next one is told, or has
         if error.startswith("WRONGTYPE"):
             return Bury(f"the key {route.stream_of(message.topic)} is not a stream")
         return Park(of_route(route.name))
-    limited = policies.limited and not message.by_force
+    limited = policies.limited and held and not message.by_force
     if limited and parked.holds_up(of_topic(message.topic), message.place) and not spare(message.topic):
         return Park(of_topic(message.topic))  # what is granted is for the lowest
     if message.record.keyed:

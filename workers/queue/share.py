@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets, of_route
+from workers.sending.circuit import PROBES
 from workers.sending.forwarder import STALL, Forwarder
 from workers.sending.message import InFlightMessage
 
@@ -32,7 +33,7 @@ class Share:
         self.waiting_since: int | None = None  # monotonic ms
         self._typical = 1  # bytes of a message, by the last that found no room
         self._crowd = 0  # bytes that were in flight beside messages that did not fit in
-        self._probes = 0  # that the circuit permits, and nobody has made yet
+        self._probes = 0  # that the circuit permits, and no message has yet
 
     # -- room --------------------------------------------------------------------------------------------------------
 
@@ -98,12 +99,20 @@ class Share:
         self._probes = 0
         return not self.stuck
 
-    def takes_probe(self, id: str) -> bool:
-        """Whether this message may go though others may not: to see whether the target, or the message, is at fault."""
-        if self._probes > 0:
-            self._probes -= 1
-            return True
+    def takes_permit(self) -> bool:
+        """Whether a message may go as one of the probes that the circuit permits."""
+        self._probes -= (permitted := self._probes > 0)
+        return permitted
+
+    def may_try(self, id: str) -> bool:
+        """Whether this message may go besides: to see whether the target, or the message, is at fault."""
         return self.forwarder.circuit.may_try(id)
+
+    def returns_permit(self) -> None:
+        """A message that had a permit is not sent after all, so another one may be. Else nobody would ever see that the target is
+        well, where each probe has to wait for something else than its target."""
+        if self.broken:
+            self._probes = min(PROBES, self._probes + 1)
 
     def probe_failed(self) -> None:
         """Let no more of the permitted probes go: the next pause has begun."""
@@ -112,7 +121,7 @@ class Share:
     # -- moved by the life of messages -------------------------------------------------------------------------------
 
     def admit(self, batch: list[InFlightMessage]) -> list[InFlightMessage]:
-        """Those of a batch that find room, which are sent now; the others wait, and behind others that wait, all do."""
+        """Those of a batch that find room, which may be sent now; the others wait, and behind others that wait, all do."""
         if self.waiting:
             self.waiting += batch
             return []
@@ -126,8 +135,17 @@ class Share:
                 self.waiting_since = self.forwarder.now()
             if fitting < len(batch):
                 self.crowded(self.waiting)
-        self.sending += room
         return batch[:room]
+
+    def sends(self, count: int) -> None:
+        """So many are being sent from now on."""
+        self.sending += count
+
+    def wait(self, batch: Sequence[InFlightMessage]) -> None:
+        """They found room, and lack something else for a moment: they wait in front of the others."""
+        self.waiting[:0] = batch
+        if batch and self.waiting_since is None:
+            self.waiting_since = self.forwarder.now()
 
     def crowded(self, batch: Sequence[InFlightMessage]) -> None:
         """These are in flight and too large for what is left: nothing parked need come back before a send has ended.

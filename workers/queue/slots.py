@@ -3,6 +3,10 @@ it is sent.
 
 Pull jobs say what they want, take slots and give them back, in their own threads; who asks Redis asks here for whom. A slot
 that was given back is handed out again for a short while, and goes back to Redis then, so that other nodes have a chance.
+
+Where there are too few, messages that will be next are offered: they wait in memory, as many as had slots lately. A slot that
+comes free goes to the lowest of them in the very thread that brings it; for a tick of a pull job, and a trip to Redis, it would
+stand idle. Until then the job may take its offer back.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import random
 import secrets
 import threading
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,9 +22,10 @@ import msgspec
 
 from delayq.policies import Slots
 from delayq.store.commands import MOST_SLOTS, Head, taken_slots
-from workers.sending.message import Slot
+from workers.sending.forwarder import Forwarder
+from workers.sending.message import InFlightMessage, Slot
 
-__all__ = ["JobSlots", "SlotAsk", "SlotPool"]
+__all__ = ["AT_ONCE", "BELIEVED", "PATIENCE", "JobSlots", "Offer", "SlotAsk", "SlotPool"]
 
 #: ms for which a slot is handed out, again and again; and for which it is taken besides the longest send: until a message
 #: goes that has been handed over, and until who looks for hung sends has given it up.
@@ -29,10 +35,21 @@ BESIDES: Final = 1_500
 #: error; and after which slots that nobody uses or wants are asked for no more.
 EVERY: Final = 50
 APART: Final = 40
+#: A node that has all slots of more than FEW gives one of LEFT of them back, and renews the others in the same call: all of them
+#: would stand idle each time else, for nobody.
+LEFT: Final = 4
+FEW: Final = 8
 AFTER_ERROR: Final = 1_000
 IDLE: Final = 1_000
 #: ms for which a job that says nothing more is believed.
 BELIEVED: Final = 3_000
+#: ms for which messages wait in memory for what has not been asked for yet, which is as long as for a target that finishes
+#: nothing; and after the last ask for what they wait for.
+PATIENCE: Final = 100
+AT_ONCE: Final = 5
+#: ms: as many messages are offered as slots came free in them, so each waits for about as long.
+LATELY: Final = 100
+_NEVER: Final = 2**62
 
 
 class SlotAsk(msgspec.Struct, frozen=True):
@@ -45,23 +62,100 @@ class SlotAsk(msgspec.Struct, frozen=True):
     given: Sequence[tuple[str, int]]  # names, and when each expires
 
 
+class Offer(msgspec.Struct, frozen=True, eq=False):
+    """A message that goes to its forwarder, by `go`, as soon as there is a slot for it, but not later than `until` (monotonic
+    ms)."""
+
+    message: InFlightMessage
+    forwarder: Forwarder
+    pauses: int
+    until: int
+    go: Callable[[Forwarder, Sequence[tuple[InFlightMessage, Slot]], int], None]
+
+    @property
+    def place(self) -> Head:
+        """Its message's."""
+        return self.message.place
+
+
+_Sends = list[tuple[Offer, list[tuple[InFlightMessage, Slot]]]]  # what goes together, as the first of it was offered
+
+
 class _Known(msgspec.Struct):
     """Slots that are in use."""
 
     slots: Slots
     life: int
-    free: list[Slot] = []
+    free: list[Slot] = []  # see `fresh`
+    ends: int = _NEVER  # the earliest moment at which one of them is not handed out any more
     given: list[tuple[str, int]] = []
     used: int = 0  # since they were asked for last
     used_at: int = 0  # monotonic ms
+    held: dict[str, int] = {}  # the names of all that this node has, and when each expires
     ask_at: int = 0  # not before
+    take_at: int = 0  # and others not before that
+    left: int | None = None  # by the last ask, after it took all that there was; None if it did not
+    alone: bool = False  # there are not few, and no other node had any
     short: bool = False  # there were fewer than were wanted
+    awaited_at: int | None = None  # since when messages in memory wait for the next answer
+    offers: list[tuple[Offer, JobSlots]] = []  # the lowest first
+    ends_from: int = 0  # monotonic ms, since when it is counted
+    ended: int = 0  # how many sends have
+    ended_before: int = 0  # in LATELY before that
 
-    def sweep(self, now: int) -> None:
-        """Give back what was not handed out in time, and forget what is free by itself."""
-        self.given += [(slot.name, slot.expires) for slot in self.free if slot.until <= now]
-        self.free = [slot for slot in self.free if slot.until > now]
-        self.given = [one for one in self.given if one[1] > now]
+    def end(self, count: int, now: int) -> None:
+        """So many sends have ended."""
+        if (passed := now - self.ends_from) >= LATELY:
+            self.ended_before, self.ended, self.ends_from = self.ended if passed < 2 * LATELY else 0, 0, now
+        self.ended += count
+
+    def room(self, now: int) -> int:
+        """How many messages more may be offered: none while there are enough slots, or where sends take long."""
+        self.end(0, now)
+        return max(0, max(self.ended, self.ended_before) - len(self.offers)) if self.short else 0
+
+    def open(self, now: int) -> int:
+        """For how many held messages there is something: a slot, or a place among the offers, which are filled up once half of
+        them have gone, as each that came back by itself would cost a trip."""
+        room = self.room(now)
+        return len(self.fresh(now)) + (room if room >= len(self.offers) else 0)
+
+    def match(self, now: int) -> tuple[_Sends, list[JobSlots]]:
+        """The offers for which there is a slot by now, and the jobs that have to take back what is too late, or has a target that
+        is held for broken."""
+        if not self.offers or not (free := self.fresh(now)):
+            return [], []
+        sends: _Sends = []
+        stay: list[tuple[Offer, JobSlots]] = []
+        late: list[JobSlots] = []
+        for offer, job in self.offers:
+            if offer.until <= now or offer.forwarder.circuit.open:
+                late.append(job)
+            elif (slot := _lasting(free, offer.forwarder.longest)) is not None:
+                self.used += 1
+                for first, batch in sends:
+                    if (first.go, first.forwarder, first.pauses) == (offer.go, offer.forwarder, offer.pauses):
+                        batch.append((offer.message, slot))
+                        break
+                else:
+                    sends.append((offer, [(offer.message, slot)]))
+                continue
+            stay.append((offer, job))
+        self.offers = stay
+        return sends, late
+
+    def add(self, slots: Sequence[Slot]) -> None:
+        """They can be handed out."""
+        self.free += slots
+        self.ends = min(self.ends, *(slot.until for slot in slots)) if slots else self.ends
+
+    def fresh(self, now: int) -> list[Slot]:
+        """Those that can be handed out; what was not in time is given back."""
+        if self.ends <= now:
+            self.given += [(slot.name, slot.expires) for slot in self.free if slot.until <= now]
+            free, self.free, self.ends = self.free, [], _NEVER
+            self.add([slot for slot in free if slot.until > now])
+        return self.free
 
 
 class SlotPool:
@@ -84,20 +178,22 @@ class SlotPool:
         found, again = [], None
         with self.lock:
             for name, known in list(self.known.items()):
-                known.sweep(now)
-                wants = sum(count for _, count in self.wants(name, now))
+                free = len(known.fresh(now))
+                known.given = [one for one in known.given if one[1] > now]  # else it is free by itself
+                known.held = {one: expires for one, expires in known.held.items() if expires > now}
+                wants = len(known.offers) + sum(count for _, count in self.wants(name, now))
                 if known.used or wants:
                     known.used_at = now
                 wanted = wants + (0 if known.short else known.used)
-                wanted = min(wanted, known.slots.most, MOST_SLOTS) - len(known.free)
+                wanted = min(wanted, known.slots.most, MOST_SLOTS) - free
                 wanted = 0 if self._closed else max(0, wanted)
                 if now >= known.ask_at and (wanted or known.given):
-                    found.append(self._ask(known, wanted, now))
-                    at = now + EVERY
+                    found += self._ask(known, wanted, now)
+                    at = known.ask_at
                 elif wanted or known.given:
                     at = known.ask_at
-                elif known.free:
-                    at = min(slot.until for slot in known.free)
+                elif free:
+                    at = known.ends
                 elif now - known.used_at >= IDLE:
                     del self.known[name]
                     continue
@@ -107,11 +203,30 @@ class SlotPool:
             self._comes_at = again
         return found, again
 
-    def _ask(self, known: _Known, wanted: int, now: int) -> SlotAsk:
+    def _ask(self, known: _Known, wanted: int, now: int) -> list[SlotAsk]:
         given, known.given = known.given[:MOST_SLOTS], known.given[MOST_SLOTS:]
         known.used, known.ask_at = 0, now + EVERY
-        if given and known.short:  # others wait for them, perhaps: they are not taken again in the same moment
-            wanted, known.ask_at = 0, now + random.randint(1, APART)
+        renewed: list[tuple[str, int]] = []
+        left: list[tuple[str, int]] = []
+        for one in given:
+            kept = not known.short or (known.alone and random.randrange(LEFT))
+            (renewed if kept else left).append(one)
+            known.held.pop(one[0], None)
+        if known.short:
+            # Others wait for what is left, perhaps: it is not taken again in the same moment. What was left before may be by now:
+            # as each send ends at a moment of its own, there would be hardly any at which nothing is given back.
+            if now < known.take_at:
+                wanted = min(wanted, len(renewed))
+                known.left = None
+            else:
+                known.left = len(left)
+                known.take_at = now + random.randint(1, APART) if left else now
+            if now < known.take_at:
+                known.ask_at = min(known.ask_at, known.take_at)
+        found = [self._named(known, wanted, renewed)] if wanted or renewed else []
+        return [*found, self._named(known, 0, left)] if left else found
+
+    def _named(self, known: _Known, wanted: int, given: Sequence[tuple[str, int]]) -> SlotAsk:
         self._calls += 1
         return SlotAsk(known.slots, known.life, wanted, f"{self._maker}:{self._calls}", given)
 
@@ -120,7 +235,7 @@ class SlotPool:
         found = [
             (want[1], place, want[0])
             for place, job in enumerate(self.jobs)
-            if now - job.said_at < BELIEVED and (want := job.wanted.get(name)) is not None
+            if now - job.said_at < BELIEVED and (want := job.wants(name)) is not None
         ]
         return [(self.jobs[place], count) for _, place, count in sorted(found)]
 
@@ -132,8 +247,13 @@ class SlotPool:
             if ask.wanted:
                 known.short = count < ask.wanted
             until, expires = asked_at + HANDED_OUT, asked_at + ask.life
-            known.free += [Slot(ask.slots, name, until, expires) for name in names]
-            woken = self._served(known, asked_at)
+            known.add([Slot(ask.slots, name, until, expires) for name in names])
+            known.held.update(dict.fromkeys(names, expires))
+            if ask.wanted and known.left is not None:
+                known.alone = len(known.held) + known.left >= known.slots.most > FEW
+            sends, late = known.match(asked_at)
+            woken = {*late, *self._served(known, asked_at), *self._answered(known)}
+        _hand_over(sends)
         for job in woken:
             job.wake()
 
@@ -143,7 +263,10 @@ class SlotPool:
         with self.lock:
             known = self._know(ask.slots.name, ask.slots, ask.life)
             known.given += [*ask.given, *((name, expires) for name in taken_slots(ask.life, ask.call, ask.wanted))]
-            known.ask_at = asked_at + AFTER_ERROR
+            known.ask_at, known.short = asked_at + AFTER_ERROR, True
+            woken = self._answered(known)
+        for job in woken:
+            job.wake()
 
     def close(self) -> None:
         """Take none any more; the next asks give back what is there."""
@@ -151,7 +274,7 @@ class SlotPool:
             self._closed = True
             for known in self.known.values():
                 known.free = [msgspec.structs.replace(slot, until=0) for slot in known.free]
-                known.ask_at = 0
+                known.ends = known.ask_at = 0
 
     # -- under the lock ----------------------------------------------------------------------------------------------
 
@@ -171,7 +294,7 @@ class SlotPool:
 
     def _served(self, known: _Known, now: int) -> list[JobSlots]:
         """The jobs for which something is there."""
-        found, left = [], sum(1 for slot in known.free if slot.until > now)
+        found, left = [], known.open(now)
         for job, count in self.wants(known.slots.name, now):
             if left <= 0:
                 break
@@ -179,33 +302,50 @@ class SlotPool:
             left -= count
         return found
 
-    def free_for(self, job: JobSlots | None, slots: Slots, now: int) -> int:
-        """How many are there for what this job holds, after those that hold something lower; None: for what nobody holds."""
+    def _answered(self, known: _Known) -> list[JobSlots]:
+        """The jobs that have waited for this answer."""
+        known.awaited_at = None
+        return [job for job in self.jobs if known.slots.name in job.lacks]
+
+    def free_for(self, job: JobSlots | None, slots: Slots, now: int, *, offered: bool = False) -> int:
+        """For how many messages that this job holds there is something, after those that hold something lower; None: for what
+        nobody holds. A place among the offers is something for what may be `offered` only."""
         known = self.known.get(slots.name)
         if known is None:
             return 0
-        left = sum(1 for slot in known.free if slot.until > now)
+        left = known.open(now) if offered else len(known.fresh(now))
         for other, count in self.wants(slots.name, now):
             if other is job:
                 break
             left -= count
         return max(0, left)
 
-    def put_back(self, slots: Iterable[Slot], now: int) -> tuple[list[JobSlots], bool]:
-        """They are handed out again, or go back to Redis; the jobs that may go on, and whether to hurry."""
-        freed, hurry = dict[str, _Known](), False
+    def put_back(self, slots: Iterable[Slot], now: int, *, ended: bool) -> tuple[_Sends, list[JobSlots], bool]:
+        """They are handed out again, or go back to Redis; what goes now, the jobs that may go on, and whether to hurry. `ended`
+        says whether they were used."""
+        by_name = dict[str, list[Slot]]()
         for slot in slots:
-            known = self._know(slot.slots.name, slot.slots, slot.expires - slot.until + HANDED_OUT)
-            if slot.until > now and not self._closed:
-                known.free.append(slot)
-                freed[slot.slots.name] = known
-                at = slot.until
-            else:
-                known.given.append((slot.name, slot.expires))
-                at = known.ask_at
+            by_name.setdefault(slot.slots.name, []).append(slot)
+        sends, woken, hurry = _Sends(), list[JobSlots](), False
+        for name, some in by_name.items():
+            known = self._know(name, some[0].slots, some[0].expires - some[0].until + HANDED_OUT)
+            if ended:
+                known.end(len(some), now)
+            good = [slot for slot in some if slot.until > now and not self._closed]
+            known.add(good)
+            at = known.ends
+            if len(good) < len(some):
+                known.given += [(slot.name, slot.expires) for slot in some if slot.until <= now or self._closed]
+                if known.alone:
+                    known.ask_at = min(known.ask_at, now + AT_ONCE)
+                at = min(at, known.ask_at)
             if self._comes_at is None or self._comes_at > at:
                 self._comes_at, hurry = at, True
-        return [job for known in freed.values() for job in self._served(known, now)], hurry
+            if good:
+                goes, late = known.match(now)
+                sends += goes
+                woken += [*late, *self._served(known, now)]
+        return sends, woken, hurry
 
 
 class JobSlots:
@@ -215,9 +355,37 @@ class JobSlots:
         self.wake = wake
         self._pool = pool
         self.wanted: Mapping[str, tuple[int, Head]] = {}
+        self.lacks: dict[str, tuple[int, Head]] = {}  # of what waits in memory
         self.said_at = 0
+        self._offers = False  # there may be some
         with pool.lock:
             pool.jobs.append(self)
+
+    def wants(self, name: str) -> tuple[int, Head] | None:
+        """How many it wants, for what is aside and in memory, and the lowest; under the lock."""
+        return _sum(self.wanted.get(name), self.lacks.get(name))
+
+    def awaits(self, slots: Slots, count: int, lowest: Head, longest: int, now: int) -> bool:
+        """Whether so many messages that have none wait in memory: until others were asked for, unless there were too few lately,
+        or nobody answers."""
+        with self._pool.lock:
+            known = self._pool.use(slots, longest + BESIDES, now)
+            if known.short:
+                return False
+            if known.awaited_at is None:
+                known.awaited_at, known.ask_at = now, min(known.ask_at, now + AT_ONCE)
+            elif now - known.awaited_at > PATIENCE:
+                return False
+            self.lacks[slots.name] = _sum(self.lacks.get(slots.name), (count, lowest)) or (count, lowest)
+            self.said_at = now
+        self._pool.hurry()
+        return True
+
+    def lacks_nothing(self) -> None:
+        """What waited in memory is tried once more."""
+        if self.lacks:
+            with self._pool.lock:
+                self.lacks = {}
 
     def want(self, wants: Mapping[Slots, tuple[int, Head]], longest: int, now: int) -> None:
         """Say how many messages are aside that could go, and the lowest, in place of what was said before; and how long a send
@@ -232,10 +400,10 @@ class JobSlots:
         if not self.wanted.keys() <= before.keys():
             self._pool.hurry()
 
-    def may_bring_back(self, slots: Slots, now: int) -> int:
-        """How many messages of what stands aside may come back now."""
+    def may_bring_back(self, slots: Slots, now: int, *, offered: bool = True) -> int:
+        """How many messages of what stands aside may come back now; whether they may be `offered`."""
         with self._pool.lock:
-            return self._pool.free_for(self, slots, now)
+            return self._pool.free_for(self, slots, now, offered=offered)
 
     def spare(self, slots: Slots, now: int) -> bool:
         """Whether there is something besides what is for messages that stand aside."""
@@ -246,23 +414,87 @@ class JobSlots:
         """At most so many of them, for sends that may take so long."""
         with self._pool.lock:
             known = self._pool.use(slots, longest + BESIDES, now)
-            good = [slot for slot in known.free if slot.until > now and slot.until + longest <= slot.expires]
-            taken = set(good[:most])
-            known.free = [slot for slot in known.free if slot not in taken]
+            free, taken, too_old = known.fresh(now), list[Slot](), list[Slot]()
+            while free and len(taken) < most:
+                slot = free.pop()
+                (taken if slot.until + longest <= slot.expires else too_old).append(slot)
+            free += too_old
             known.used += len(taken)
-            return good[:most]
+            return taken
 
     def give_back(self, slots: Sequence[Slot], now: int) -> None:
-        """They are not used any more."""
+        """They were not used after all."""
+        self._put_back(slots, now, ended=False)
+
+    def pass_on(self, slots: Sequence[Slot], now: int) -> None:
+        """The sends that had them have ended; from any thread."""
+        self._put_back(slots, now, ended=True)
+
+    def _put_back(self, slots: Sequence[Slot], now: int, *, ended: bool) -> None:
         with self._pool.lock:
-            woken, hurry = self._pool.put_back(slots, now)
+            sends, woken, hurry = self._pool.put_back(slots, now, ended=ended)
+        _hand_over(sends)
         for job in woken:
-            if job is not self:  # it is at it
+            if job is not self:  # it is at it, or told of what has ended
                 job.wake()
         if hurry:
             self._pool.hurry()
 
+    # -- offers ------------------------------------------------------------------------------------------------------
+
+    def offer(self, slots: Slots, offers: Sequence[Offer], now: int) -> int:
+        """How many of these messages, which have no slot, wait for the next ones, the first of them: each goes to its forwarder
+        and is reported on, or is taken back."""
+        with self._pool.lock:
+            known = self._pool.known.get(slots.name)
+            if known is None or not (room := known.room(now)):
+                return 0
+            self._offers = True
+            for offer in offers[:room]:
+                insort(known.offers, (offer, self), key=_place)
+            sends, _ = known.match(now)
+        _hand_over(sends)
+        return min(room, len(offers))
+
+    def take_back(self, which: Callable[[InFlightMessage], bool] = lambda _: True) -> list[InFlightMessage]:
+        """Such messages that were offered and have had no slot; they are offered no more."""
+        if not self._offers:
+            return []
+        found, left = list[InFlightMessage](), 0
+        with self._pool.lock:
+            for known in self._pool.known.values():
+                mine = [offer.message for offer, job in known.offers if job is self]
+                if taken := {message for message in mine if which(message)}:
+                    found += [message for message in mine if message in taken]
+                    known.offers = [one for one in known.offers if one[0].message not in taken]
+                left += len(mine) - len(taken)
+            self._offers = left > 0
+        return found
+
     def close(self) -> None:
         """The job has ended; again is harmless."""
+        self.take_back()
         with self._pool.lock:
             self._pool.jobs = [job for job in self._pool.jobs if job is not self]
+
+
+def _place(one: tuple[Offer, JobSlots]) -> Head:
+    return one[0].place
+
+
+def _lasting(free: list[Slot], longest: int) -> Slot | None:
+    """Take one for a send that may take so long."""
+    for at in range(len(free) - 1, -1, -1):
+        if free[at].until + longest <= free[at].expires:
+            return free.pop(at)
+    return None
+
+
+def _hand_over(sends: _Sends) -> None:
+    """Not under the lock: a forwarder has its own."""
+    for first, batch in sends:
+        first.go(first.forwarder, batch, first.pauses)
+
+
+def _sum(one: tuple[int, Head] | None, other: tuple[int, Head] | None) -> tuple[int, Head] | None:
+    return (one[0] + other[0], min(one[1], other[1])) if one is not None and other is not None else one or other

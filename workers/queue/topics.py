@@ -13,7 +13,7 @@ import structlog
 
 from delayq.policies import NO_POLICIES, Bucket, Policies
 from delayq.routes import Route, Routes
-from delayq.store.commands import Bound, Known
+from delayq.store.commands import Bound, Known, Most
 from delayq.store.keys import QueueKeys
 from delayq.targets.redis_stream.target import is_local
 from workers.queue.held import HeldSets
@@ -68,9 +68,9 @@ class Topics:
                 found[stream] = route.name
         return found
 
-    def bounds(self, held: HeldSets, reserve: Callable[[str, Bucket], int]) -> list[Bound]:
-        """What is not to be appended: what is paused; of what is limited what is beyond what is reserved for a topic; and from
-        where on messages with an ordering key, as they follow some that are held."""
+    def bounds(self, held: HeldSets, reserve: Callable[[str, Bucket], Most]) -> list[Bound]:
+        """What is not to be appended: what is paused; of what is limited what is beyond what is reserved of its bucket,
+        for all topics of that together; and from where on messages with an ordering key, as they follow some that are held."""
         firsts = held.streams(held) if held and self.local else {}
         if not (firsts or self._paused or self._limited):
             return []
@@ -80,13 +80,14 @@ class Topics:
             if route is None:
                 continue
             head, bucket = firsts.get(route.stream_of(one.topic)), self._limited.get(one.topic)
-            most = None
+            most: Most | None = None
+            share = ""
             if one.topic in self._paused:
                 most = 0
-            elif bucket is not None:
-                most = reserve(one.topic, bucket)
+            elif bucket is not None and (most := reserve(one.topic, bucket)):
+                share = bucket.name
             if head is not None or most is not None:
-                bounds.append(Bound(one.topic, most, head))
+                bounds.append(Bound(one.topic, most, head, share))
         return bounds
 
     def learn(self, topics: Iterable[str]) -> None:

@@ -172,11 +172,18 @@ class Forwarder:
         """Whether any of it is to be pulled anew first.
 
         It was pulled before this process stood still, and its queue may be another node's by now; or it has waited for
-        very long, is expired by now, or not due any more as the clock was set back; or its slot may be another's before it ends.
+        very long, is expired by now, or not due any more as the clock was set back; or its slot may be another's before it ends;
+        or it has waited for longer than its grant is good.
         """
         if self._pulse is not None and any(group.pauses != self._pulse.pauses for group in send.groups):
             return True
         since = send.since
+        if any(
+            message.grant is not None and since > message.grant.until
+            for group in send.groups
+            for message in group.batch
+        ):
+            return True
         if all(since - group.since <= LOOK_AGAIN for group in send.groups):
             return False
         if any(since - group.since > OLDEST for group in send.groups):

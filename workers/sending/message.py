@@ -8,10 +8,10 @@ from enum import Enum
 import msgspec
 
 from delayq.codec import Record
-from delayq.policies import Slots
+from delayq.policies import Bucket, Slots
 from delayq.routes import Route
 
-__all__ = ["LOOK_AGAIN", "InFlightMessage", "Slot", "Stage"]
+__all__ = ["LOOK_AGAIN", "Grant", "InFlightMessage", "Slot", "Stage"]
 
 #: ms after its pull for which a message may be sent without another look at what Redis has of it.
 LOOK_AGAIN = 500
@@ -38,6 +38,14 @@ class Slot(msgspec.Struct, frozen=True):
     expires: int
 
 
+class Grant(msgspec.Struct, frozen=True):
+    """Leave to send a message, of this bucket: taken `since` then, and its send may begin `until` then (monotonic ms)."""
+
+    bucket: Bucket
+    since: int
+    until: int
+
+
 class InFlightMessage:
     """A pulled message: a `Delivery` to targets, and `AsPulled` to the commands that settle it.
 
@@ -49,7 +57,9 @@ class InFlightMessage:
         "attempts",
         "by_force",
         "by_hand",
+        "grant",
         "pause",
+        "permitted",
         "probe",
         "pulled_at",
         "record",
@@ -73,8 +83,10 @@ class InFlightMessage:
         self.by_hand = False  # somebody had it delivered now: it goes past an open circuit, too
         self.by_force = False  # and in spite of pauses and limits
         self.probe = False  # sent through an open circuit, to see whether it can be closed
+        self.permitted = False  # as one of the probes that the circuit permits, and not sent yet
         self.pause = 0  # ms for which it backs off once Redis has counted its failure
         self.slot: Slot | None = None  # while it is sent, if only so many of its topic are at a time
+        self.grant: Grant | None = None  # by which it is sent, if its topic's rate is limited
         self.again_at = 0  # monotonic ms at which one that backs off is pulled anew
 
     @property
@@ -134,6 +146,12 @@ class InFlightMessage:
     def stale(self, now: int) -> bool:
         """Whether it is to be pulled anew before it is sent: it has waited, or a clock was set back since its pull."""
         return now < self.score or not 0 <= now - self.pulled_at <= LOOK_AGAIN
+
+    def good_for(self, now: int) -> int:
+        """ms for which it may be sent as it is, if no clock is set back."""
+        expires = self.record.expires_at
+        until = self.pulled_at + LOOK_AGAIN
+        return (until if expires is None else min(until, expires)) - now
 
     def expired(self, now: int) -> bool:
         """Whether it is too late to forward it."""

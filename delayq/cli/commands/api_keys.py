@@ -24,7 +24,7 @@ __all__ = ["list_", "new", "revoke"]
 File = Annotated[
     str | None, option("--file", metavar="FILE", help="The file of the keys; the one of DELAYQ_API_KEYS without.")
 ]
-COLUMNS: Final = ("id", "name", "scopes", "ids", "rate", "burst", "pending", "created", "audit")
+COLUMNS: Final = ("id", "name", "scopes", "ids", "rate", "burst", "pending", "created", "audit", "console")
 
 
 def _path(file: str | None) -> Path:
@@ -72,6 +72,7 @@ def new(
     burst: Annotated[int | None, option("--burst", metavar="N", help="Most of them at once; the rate without.")] = None,
     pending: Annotated[int | None, option("--pending", metavar="N", help="Most messages that wait.")] = None,
     audit: Annotated[bool, option("--audit", help="Write its cancels and moves down, as those by hand.")] = False,
+    no_console: Annotated[bool, option("--no-console", help="Nobody comes into the console with it.")] = False,
     file: File = None,
     json: AsJson = False,
 ) -> int:
@@ -82,7 +83,8 @@ def new(
     path = _path(file)
     scopes = _scopes(allow)
     created = format_instant(SystemClock().now())
-    text, key = make_key(name, scopes, ids=ids, rate=rate, burst=burst, pending=pending, audit=audit, created=created)
+    limits = {"ids": ids, "rate": rate, "burst": burst, "pending": pending}
+    text, key = make_key(name, scopes, audit=audit, console=not no_console, created=created, **limits)
     with _alone(path):
         write_keys(path, [*(load_keys(path) if path.exists() else ()), key])
     answer = {"id": key.id, "name": key.name, "key": text}
@@ -114,6 +116,7 @@ def _shown(key: ApiKey) -> dict[str, str | int | None]:
         "pending": key.pending,
         "created": key.created,
         "audit": key.audit or None,
+        "console": None if key.console else False,
     }
 
 

@@ -26,6 +26,9 @@ def list_(
         str, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")
     ] = "",
     reason: Annotated[str, option("--reason", metavar="TEXT", help="With this in their reason only.")] = "",
+    group: Annotated[
+        str | None, option("--group", metavar="REASON", help="Of this group only: its reason, as groups prints it.")
+    ] = None,
     since: Annotated[
         str | None, option("--since", metavar="TIME", help="Dead since then: a date, Unix ms, or how long ago ('2h').")
     ] = None,
@@ -45,6 +48,7 @@ def list_(
             "newest": newest,
             "topic": topic,
             "reason": reason,
+            "group": group,
             "since": moment("--since", since, now),
             "until": moment("--until", until, now),
         }
@@ -112,10 +116,7 @@ def redrive(
     results = _Results(json)
     with connect(redis_url) as client, results:
         for some in _all_ids(client) if every else iter([ids or []]):
-            for id, outcome in zip(some, client.redrive(some, by=by_me(reason)), strict=True):
-                if isinstance(outcome, StoreError):
-                    raise outcome
-                results.add(id, outcome)
+            results.take(some, client.redrive(some, by=by_me(reason)))
     if every and not results.all:
         say("there are no dead letters.")
     return 0 if all(result == "scheduled" for _, result in results.all) else 1
@@ -129,10 +130,13 @@ class _Results:
         self._json = json
         self._output = Output()
 
-    def add(self, id: str, result: str) -> None:
-        self.all.append((id, result))
-        if not self._json:
-            self._output.line(id, result)
+    def take(self, ids: Sequence[str], outcomes: Sequence[str | StoreError]) -> None:
+        for id, outcome in zip(ids, outcomes, strict=True):
+            if isinstance(outcome, StoreError):
+                raise outcome
+            self.all.append((id, outcome))
+            if not self._json:
+                self._output.line(id, outcome)
 
     def __enter__(self) -> None:
         pass
@@ -164,6 +168,5 @@ def discard(ids: Ids = None, reason: Reason = "", redis_url: RedisUrl = None, js
         raise BadUse("say which dead letters to delete, by their ids")
     results = _Results(json)
     with connect(redis_url) as client, results:
-        for id in ids:
-            results.add(id, "discarded" if client.discard(id, by=by_me(reason)) else "not_dead")
+        results.take(ids, client.discard_many(ids, by=by_me(reason)))
     return 0 if all(result == "discarded" for _, result in results.all) else 1

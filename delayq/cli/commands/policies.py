@@ -49,7 +49,9 @@ def put(
     match: Annotated[str, option("--match", metavar="MATCH", help="Which topics: a pattern with * and ?.")],
     order: Annotated[int, typer.Option("--order", metavar="N", help="Of several policies the first counts.")] = 100,
     rate: Annotated[float | None, option("--rate", metavar="N", help="Messages/s.")] = None,
-    burst: Annotated[int | None, option("--burst", metavar="N", help="How many at once.")] = None,
+    burst: Annotated[
+        int | None, option("--burst", metavar="N", help="How many at once; at least those of 0.15 s.")
+    ] = None,
     per: Annotated[
         str, typer.Option("--per", metavar="WHAT", help="Each topic has the rate, or the policy.")
     ] = "topic",

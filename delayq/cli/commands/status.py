@@ -54,6 +54,8 @@ def overview(redis_url: RedisUrl = None, json: AsJson = False) -> int:
 
 def me(json: AsJson = False) -> int:
     """Print who the command line is: what its changes are written down under."""
-    answer = {"name": who(), "scopes": {"*": list(SCOPES)}, "version": version("delayq"), "console": "no"}
+    answer = {
+        "name": who(), "scopes": {"*": list(SCOPES)}, "version": version("delayq"), "console": "no", "session": False,
+    }  # fmt: skip
     Output().answer(json, answer, [("name", answer["name"]), ("version", answer["version"])])
     return 0

@@ -9,8 +9,9 @@ import typer
 
 from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, connect, duration, moment, option
 from delayq.store import commands
+from delayq.text.answers import PauseOut
 from delayq.text.output import Output, say
-from delayq.text.topics import LimitOut, PauseOut, TopicOut, TopicsOut, paused_out, resumed_out, topic_out
+from delayq.text.topics import LimitOut, TopicOut, TopicsOut, paused_out, resumed_out, topic_out
 
 __all__ = ["pause", "resume", "topics"]
 
@@ -46,7 +47,10 @@ def pause(
 def resume(
     match: Match,
     rate: Annotated[
-        float | None, option("--rate", metavar="N", help="At most so many messages/s until nothing is held any more.")
+        float | None,
+        option(
+            "--rate", metavar="N", help="At most so many messages/s until nothing is held; slower policies count alone."
+        ),
     ] = None,
     reason: Reason = "",
     redis_url: RedisUrl = None,
@@ -78,7 +82,7 @@ def topics(
             return 0
         found = [topic_out(one) for one in client.topics()]
     if json:
-        Output().json(TopicsOut(found, None))
+        Output().json(TopicsOut(found, None, len(found)))
     elif found:
         rows = ((one.topic, one.route, one.held, _pause(one), _policy(one)) for one in found)
         Output().table(("topic", "route", "held", "paused by", "policy"), rows)

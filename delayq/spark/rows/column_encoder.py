@@ -34,6 +34,7 @@ SMALL: Final = 4_096
 #: From here on (2001) a due has all its digits.
 _OLD: Final = 10**12
 _ID: Final = r"\A[A-Za-z0-9._:-]{1,128}\z"
+_NO_ID: Final = r"\A\.{1,2}\z"  # of its own, as RE2 looks neither ahead nor back
 
 
 class Plain(NamedTuple):
@@ -68,6 +69,7 @@ def plain_rows(
     latest = min(now + context.limits.horizon, MAX_DUE) - window
     for test in (
         pc.match_substring_regex(ids, _ID),
+        pc.invert(pc.match_substring_regex(ids, _NO_ID)),
         pc.and_(pc.greater_equal(at, _OLD), pc.less_equal(at, latest)),
         pc.less_equal(pc.binary_length(payload), min(SMALL, context.limits.body)),
         *(columns[name].is_null() for name in RARE if name in columns),

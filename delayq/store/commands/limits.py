@@ -18,10 +18,12 @@ MOST_SLOTS: Final = 1_000
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """How many messages may go now, and in how many ms one more may, or all that were wanted."""
+    """How many messages may go now, and in how many ms one more may, or all that were wanted; `life` are the most ms for which
+    any of this bucket are good that were granted lately."""
 
     count: int
     wait: int
+    life: int = 0
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -36,12 +38,14 @@ class Spent(msgspec.Struct, frozen=True):
         return {0: self.before, 1: self.count}.get(now // 1000 - self.second, 0)
 
 
-def spend(name: str, rate: float, burst: int, wanted: int, *, whole: bool = False, now: Now = "") -> Command[Granted]:
+def spend(
+    name: str, rate: float, burst: float, wanted: int, *, whole: bool = False, life: int = 0, now: Now = ""
+) -> Command[Granted]:
     """Take what the bucket of this name has of the `wanted` messages: `burst` at most, and `rate` a second after that.
 
-    `whole`: all of them or none.
+    `whole`: all of them or none. `life`: the ms for which they are good, if who else asks has to know.
     """
-    args = (now, repr(rate), burst, wanted, "1" if whole else "")
+    args = (now, repr(rate), repr(burst), wanted, "1" if whole else "", life)
     return Command("spend", (rate_key(name),), args, lambda reply: Granted(*reply))
 
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from delayq.codec import CorruptRecord, Record
 from delayq.store.commands.command import RETENTION, Arg, Command, Now, Retention, number, plain, texts
 from delayq.store.keys import QueueKeys
 
@@ -19,6 +18,7 @@ __all__ = [
     "Head",
     "Known",
     "LanesPage",
+    "Most",
     "Outdated",
     "Parked",
     "Pulled",
@@ -76,8 +76,8 @@ class Pulled(msgspec.Struct, frozen=True, gc=False):
     lists belong together. `refused` has the topics whose stream takes nothing, with the error of Redis; their messages
     are among those returned. `let_past` has the tickets that go by somebody's hand, past a circuit, or (True) past pauses and
     limits, too. `parked` are the names of the parked sets (None: they were not asked for). `counted` is how
-    many messages were ever scheduled, forwarded and cancelled before this pull. `left` is by topic how many more might have
-    been appended, where a bound says how many.
+    many messages were ever scheduled, forwarded and cancelled before this pull. `left` is by share how many more might have
+    been appended, where it looked at any message.
     """
 
     now: int
@@ -194,13 +194,26 @@ class Known(msgspec.Struct, frozen=True):
         return self.stream if self.stream is None or not self.per_queue else keys.stream(self.stream)
 
 
+#: So many messages, or until each time (Unix ms) so many.
+Most = int | Sequence[tuple[int, int]]
+
+
 class Bound(msgspec.Struct, frozen=True):
-    """What of a topic that is a stream here a pull may append: `most` messages (None: all), and of those with an ordering
-    key only what stands before a place. It returns the others."""
+    """What of a topic that is a stream here a pull may append: `most` messages (None: all), or until each time (Unix ms by
+    the clock of its server) so many, and of those with an ordering key only what stands before a place. It returns the others.
+    Topics with the same `share` have `most` together."""
 
     topic: str
-    most: int | None = None
+    most: Most | None = None
     before: Head | None = None
+    share: str = ""
+
+    @property
+    def written(self) -> Arg:
+        """`most`, as the script reads it."""
+        if self.most is None:
+            return ""
+        return self.most if isinstance(self.most, int) else " ".join([f"{n}@{until}" for until, n in self.most]) or 0
 
 
 def pull(
@@ -243,7 +256,7 @@ def pull(
             place += 1
             args += (one.topic, place, one.max_length or "")
     for bound in bounds:
-        args += (bound.topic, "" if bound.most is None else bound.most, *(bound.before or ("", "")))
+        args += (bound.topic, bound.share, bound.written, *(bound.before or ("", "")))
     return Command(
         "pull",
         (
@@ -387,16 +400,13 @@ def read_lanes(keys: QueueKeys, name: str, after: Head | None, *, most: int = 50
     """A page of the messages parked under `name`, `most` of them: only where they stand, and of what ordering key they are."""
 
     def read(reply: list[Any]) -> LanesPage:
-        entries = []
-        for i in range(5, len(reply), 5):
-            try:
-                entries.append(((int(reply[i + 1]), reply[i]), Record(reply[i + 2]).ordering_key))
-            except (CorruptRecord, UnicodeDecodeError):
-                continue  # it is buried when it comes back
+        # Of one that is no text: the message is buried when it comes back.
+        keys = [key.decode(errors="replace") for key in reply[7::5]]
+        entries = [((int(due), ticket), key) for ticket, due, key in zip(reply[5::5], reply[6::5], keys, strict=True)]
         return LanesPage(entries, (int(reply[2]), reply[3]) if reply[2] else None)
 
     due, ticket = after if after is not None else (0, b"")
-    args: list[Arg] = ["", "parked", due, ticket, "", most, 4 * 1024 * 1024, most, "", "", "", "", "", ""]
+    args: list[Arg] = ["", "parked", due, ticket, "", most, 4 * 1024 * 1024, most, "", "", "", "", "", "", "1"]
     return Command("page", (keys.state, keys.parked(name), keys.pool, keys.attempts, keys.reasons), args, read)
 
 

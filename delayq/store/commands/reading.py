@@ -26,7 +26,7 @@ __all__ = [
     "found",
     "get",
     "is_held",
-    "parked_names",
+    "lowest_due",
     "place_in",
     "read_reason",
     "read_record",
@@ -168,13 +168,9 @@ def count_parked(keys: QueueKeys, name: str) -> Command[int]:
     return plain("ZCARD", keys.parked(name), read=int)
 
 
-def parked_names(keys: QueueKeys) -> Command[list[str]]:
-    """The names of the parked sets of one queue."""
-
-    def read(reply: list[bytes]) -> list[str]:
-        return [name.removeprefix("parked:") for name in texts(reply) if name.startswith("parked:")]
-
-    return plain("HKEYS", keys.state, read=read)
+def lowest_due(key: str) -> Command[int | None]:
+    """The earliest due in a sorted set of tickets; None if it is empty."""
+    return plain("ZRANGE", key, "0", "0", "WITHSCORES", read=lambda reply: int(reply[1]) if reply else None)
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,7 +105,7 @@ def page(
         (
             *(now, kind, due, ticket, "" if wanted.due_to is None else wanted.due_to),
             *(look, most_bytes, look if most is None else most),
-            *(states, wanted.prefix, wanted.tags, name, value, wanted.topic, *(wanted.among or ())),
+            *(states, wanted.prefix, wanted.tags, name, value, wanted.topic, "", *(wanted.among or ())),
         ),
         read,
     )

@@ -12,7 +12,7 @@
 --          'discarded' (it has ended so), 'invalid', 'past', 'moved' (the queue is closed: ask the next layout);
 --          or {now, version} and nothing is done, if the queue has later policies than those
 -- @promise
--- @include clock deadline record generation wake
+-- @include clock deadline offsets generation wake
 local state, queue, pool, index, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now = clock(ARGV[1])
 local soon = now + ARGV[4]
@@ -48,7 +48,7 @@ for i = 1, count do
   if not due or due < now or due >= 1e13 or known[1] or stored[i] or ends[i] or made[id] then
     -- It may not be new. What only such messages need is made here: making a function takes time, in each call.
     if not weigh then
-      -- @include properties content final
+      -- @include record properties content final
       local by_both, window = earlier(state, now), tonumber(ARGV[3])
 
       -- Whether a stored record was made by the same call: its content, and its first asked due unless it is relative.
@@ -116,9 +116,9 @@ for i = 1, count do
     records[n + 1], records[n + 2] = id, record
     tickets[n + 1], tickets[n + 2] = text, id .. behind_id
     n = n + 2
-    local ordering, _, high, low = byte(record, ORDERING_LENGTH, ORDERING_LENGTH + 3)
+    local topic, tags, ordering, options, high, low = byte(record, TOPIC_LENGTH, PROPERTIES_LENGTH - 1)
     if ordering > 0 and given then
-      -- @include index
+      -- @include asked
       members[m + 1], members[m + 2] = '0', asked_member(id)
       m = m + 2
       if ends[i] then
@@ -127,7 +127,8 @@ for i = 1, count do
       end
     end
     if high + low > 0 then
-      for key in string.gmatch(keys_of(record), '[^ ]+') do
+      local keys = FIELDS + topic + tags + ordering + options
+      for key in string.gmatch(sub(record, keys, keys + high * 256 + low - 1), '[^ ]+') do
         members[m + 1], members[m + 2] = '0', key .. '\0' .. id
         m = m + 2
       end

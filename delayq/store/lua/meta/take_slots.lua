@@ -22,17 +22,19 @@ for _, slot in ipairs(redis.call('ZRANGE', slots, '(' .. digits(now + life), '+i
     redis.call('ZADD', slots, digits(latest), slot)
   end
 end
-local taken, free = 0, most - redis.call('ZCARD', slots)
-while taken < wanted do
-  local slot = name .. ':' .. digits(taken + 1)
-  if not redis.call('ZSCORE', slots, slot) then -- else this call is repeated
-    if free <= 0 then
-      break
-    end
-    redis.call('ZADD', slots, digits(now + life), slot)
-    free = free - 1
-  end
+local names, new, free = {}, {}, most - redis.call('ZCARD', slots)
+for i = 1, wanted do
+  names[i] = name .. ':' .. digits(i)
+end
+local there, taken = wanted > 0 and redis.call('ZMSCORE', slots, unpack(names)) or {}, 0
+while taken < wanted and (there[taken + 1] or free > 0) do
   taken = taken + 1
+  if not there[taken] then -- else this call is repeated
+    new[#new + 1], new[#new + 2], free = digits(now + life), names[taken], free - 1
+  end
+end
+if #new > 0 then
+  redis.call('ZADD', slots, unpack(new))
 end
 local last = redis.call('ZRANGE', slots, -1, -1, 'WITHSCORES')[2]
 if last then

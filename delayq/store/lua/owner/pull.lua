@@ -6,15 +6,15 @@
 --       what an unlisted topic is ('general' or 'unknown'), window of final, most in final, '1' if traces are wanted,
 --       '1' if the names of the parked sets are, the version of the policies that the owner goes by, how many topics are
 --       known; topic, stream (its place behind the 8 keys, or '' for general), MAXLEN ('' = none) of each known topic;
---       of each that is bounded: topic, most to append ('' = all), due and ticket before which one with an ordering key
---       has to stand to be appended ('' '' = anywhere)
+--       of each that is bounded: topic, name of what it shares with others ('' = nothing), most to append of all that share
+--       it ('' = all; or 'N@TIME N@TIME ...', each good until then), due and ticket before which one with an ordering key has to stand to be appended ('' '' = anywhere)
 -- Returns: {'fenced', epoch} or {'policies', the version that the queue has}: it is another one, and nothing was done
 --          or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics,
 --          topic and error of each stream that takes nothing, whose messages are returned,
 --          id, topic, attempt and traceparent of each that was appended and has one, and the names of the parked
 --          sets, if that is wanted; the counters scheduled, forwarded and cancelled, as they were before this pull;
---          topic and how many more might have been appended of each of which not all may be}
+--          name and how many more might have been appended of each share}
 -- @flags allow-oom
 -- @empties
 -- @include clock record properties content sound index final forget fence
@@ -29,7 +29,7 @@ if (known[8] or '') ~= ARGV[16] then
   return { 'policies', known[8] or '' }
 end
 local now, micro = clock(ARGV[2])
-local ahead, watermark = 0, tonumber(known[2] or '') or -1
+local here, ahead, watermark = now, 0, tonumber(known[2] or '') or -1
 if ARGV[3] ~= '' and tonumber(ARGV[3]) < now then
   ahead = now - tonumber(ARGV[3])
   now, micro = tonumber(ARGV[3]), 0 -- the earlier of the two clocks: one that jumps ahead fires nothing early
@@ -83,7 +83,19 @@ for i = 1, due_count do
   ids[i] = sub(entries[i], 1, -9)
 end
 
-local streams, trims, bounds = {}, {}, nil
+-- How many may be appended yet: this pull may have stood in a server that stood still.
+local function good(most)
+  local count = tonumber(most)
+  if not count and most ~= '' then
+    count = 0
+    for some, by in string.gmatch(most, '(%d+)@(%d+)') do
+      count = count + (tonumber(by) > here and tonumber(some) or 0)
+    end
+  end
+  return count or math.huge
+end
+
+local streams, trims, bounds, shares = {}, {}, nil, {}
 if due_count > 0 then
   local last = 17 + 3 * tonumber(ARGV[17])
   for i = 18, last, 3 do
@@ -91,14 +103,19 @@ if due_count > 0 then
     streams[ARGV[i]] = place and KEYS[8 + place] or false
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
   end
-  for i = last + 1, #ARGV, 4 do
+  for i = last + 1, #ARGV, 5 do
     bounds = bounds or {}
-    bounds[ARGV[i]] = { tonumber(ARGV[i + 1]) or math.huge, tonumber(ARGV[i + 2]) or math.huge, ARGV[i + 3] }
+    local share = shares[ARGV[i + 1]] or { most = good(ARGV[i + 2]) }
+    if ARGV[i + 1] ~= '' then
+      shares[ARGV[i + 1]] = share
+    end
+    bounds[ARGV[i]] = { share, tonumber(ARGV[i + 3]) or math.huge, ARGV[i + 4] }
   end
 end
 -- Whether a message may be appended where topics are bounded: its own had its share, or the message has an ordering key and
 -- stands behind what is held, or behind what was not appended just now.
 local within
+local stopped = {} -- what waits: behind it nothing of its ordering key goes to the same stream
 if bounds then
   -- Whether one ticket comes before another, by bytes: `<` would go by the language of the server.
   local function before(one, other)
@@ -110,11 +127,10 @@ if bounds then
     end
     return #one < #other
   end
-  local stopped = {} -- what waits: behind it nothing of its ordering key goes to the same stream
   within = function(bound, stream, ticket, key, tried)
     local lane = key ~= '' and stream .. ' ' .. key
     local forced = tried and find(tried, '^%+0%d') -- it may go by somebody's hand
-    local stays = lane and stopped[lane] or bound and bound[1] < 1 and not forced
+    local stays = lane and stopped[lane] or bound and bound[1].most < 1 and not forced
     if lane and bound and bound[2] < math.huge then
       local score = tonumber(due_of[ticket] or redis.call('ZSCORE', queue, ticket))
       stays = stays or score > bound[2] or score == bound[2] and not before(ticket, bound[3])
@@ -194,9 +210,13 @@ for i = 1, due_count do
       full = true
       break
     end
-    if within and stream and not within(bounds[topic], stream, entries[i], sub(record, tags_end + 1, ordering_end),
-        attempts[at]) then
-      stream = false
+    if within and stream then
+      local bound = bounds[topic]
+      -- Mostly nothing stands in its way.
+      if (next(stopped) or bound and (bound[1].most < 1 or bound[2] < math.huge))
+        and not within(bound, stream, entries[i], sub(record, tags_end + 1, ordering_end), attempts[at]) then
+        stream = false
+      end
     end
     local due
     if fresh and topic_end and ordering_end > tags_end then
@@ -243,7 +263,10 @@ for i = 1, due_count do
           appended = appended + 1
           gone_ids[appended] = id
           if bounds and bounds[topic] then
-            bounds[topic][1] = math.max(0, bounds[topic][1] - 1) -- one that is forced needs none
+            local share = bounds[topic][1]
+            if share.most >= 1 then -- one that is forced needs none
+              share.most = share.most - 1
+            end
           end
           if trace then
             local n = #traces
@@ -397,10 +420,8 @@ if ARGV[15] == '1' then
   end
 end
 local left = {}
-for topic, bound in pairs(bounds or {}) do
-  if bound[1] < math.huge then
-    left[#left + 1], left[#left + 2] = topic, digits(bound[1])
-  end
+for name, share in pairs(shares) do
+  left[#left + 1], left[#left + 2] = name, digits(share.most)
 end
 return {
   'ok', now_text, micro, next_due, more and '1' or '0', start,

@@ -14,43 +14,56 @@ end
 local field = 'parked:' .. ARGV[2]
 local most, begin = tonumber(ARGV[4]), tonumber(ARGV[5])
 
-local function lives(ticket)
-  local id = string.sub(ticket, 1, -9)
-  local record = redis.call('HGET', pool, id)
-  return record and ticket_of(id, record) == ticket
+local TOGETHER = 20 -- records read by one command: bodies may be large
+
+-- Whether the messages of these tickets are there, in their order.
+local function living(tickets)
+  local found, ids = {}, {}
+  for i, ticket in ipairs(tickets) do
+    ids[i] = string.sub(ticket, 1, -9)
+  end
+  for begins = 1, #tickets, TOGETHER do
+    local ends = math.min(begins + TOGETHER - 1, #tickets)
+    local records = redis.call('HMGET', pool, unpack(ids, begins, ends))
+    for i = begins, ends do
+      local record = records[i - begins + 1]
+      found[i] = record and ticket_of(ids[i], record) == tickets[i]
+    end
+  end
+  return found
 end
 
 local function drop_cancelled()
-  local dropped = {}
+  local dropped = 0
   repeat
-    local looked = redis.call('ZRANGE', parked, #dropped, #dropped + 19)
-    local before = #dropped
-    for _, ticket in ipairs(looked) do
-      if lives(ticket) then
-        break
-      end
-      dropped[#dropped + 1] = ticket
+    local before = dropped
+    local looked = redis.call('ZRANGE', parked, dropped, dropped + TOGETHER - 1)
+    local found = living(looked)
+    while dropped - before < #looked and not found[dropped - before + 1] do
+      dropped = dropped + 1
     end
-  until #dropped < before + 20 or #dropped >= 500
-  if #dropped > 0 then
-    redis.call('ZREM', parked, unpack(dropped))
+  until dropped < before + TOGETHER or dropped >= 500
+  if dropped > 0 then
+    redis.call('ZREMRANGEBYRANK', parked, 0, dropped - 1)
   end
-  return #dropped
+  return dropped
 end
 
 local function move()
   local first = math.floor(math.max(0, redis.call('ZCARD', parked) - most) * begin)
   local entries = redis.call('ZRANGE', parked, first, first + most - 1, 'WITHSCORES')
-  local taken, back = {}, {}
+  local tickets, back = {}, {}
   for i = 1, #entries, 2 do
-    taken[#taken + 1] = entries[i]
-    if lives(entries[i]) then
-      back[#back + 1] = entries[i + 1]
-      back[#back + 1] = entries[i]
+    tickets[#tickets + 1] = entries[i]
+  end
+  for i, lives in ipairs(living(tickets)) do
+    if lives then
+      back[#back + 1] = entries[2 * i]
+      back[#back + 1] = tickets[i]
     end
   end
-  if #taken > 0 then
-    redis.call('ZREM', parked, unpack(taken))
+  if #tickets > 0 then
+    redis.call('ZREMRANGEBYRANK', parked, first, first + #tickets - 1)
   end
   if #back > 0 then
     redis.call('ZADD', queue, unpack(back))
@@ -61,7 +74,7 @@ local function move()
       end
     end
   end
-  return #taken
+  return #tickets
 end
 
 if redis.call('HGET', state, field) == ARGV[3] then
