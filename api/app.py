@@ -18,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 from api.asgi import Resource, answer_problem
 from api.auth.keys_file import refuse_open_door
 from api.routes import OPERATIONS, openapi
-from api.routes.pages import Pages
+from api.routes.console import SESSION, console_handlers, route_of
+from api.routes.pages import page_handlers
 from api.service import Service
 from api.wire import problems
 from api.wire.problems import Problem
@@ -63,11 +64,13 @@ class Application(FastAPI):
         )
         self.service = service
         resources: dict[str, Resource] = {}
-        for operation in OPERATIONS:
+        has_console = service.settings.console != "no"
+        for operation in (*OPERATIONS, *(SESSION if has_console else ())):
             resource = resources.setdefault(operation.path, Resource(operation.path, service.metrics, service.door))
             resource.add(operation.method, partial(operation.handle, service), open=operation.open)
-        for path, handle in Pages(openapi.TITLE, self.openapi()).handlers.items():
-            resources[path] = Resource(path, service.metrics, service.door)
+        pages = page_handlers(openapi.TITLE, self.openapi(), "console/" if has_console else "docs")
+        for path, handle in (pages | (console_handlers() if has_console else {})).items():
+            resources[path] = Resource(route_of(path), service.metrics, service.door)
             resources[path].add("GET", handle, open=True)
         # An id may end like a verb: that is a verb only where the method is the verb's.
         verbs = {path: one.methods for path, one in resources.items() if "}:" in path}

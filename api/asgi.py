@@ -23,12 +23,11 @@ __all__ = ["JSON", "Answer", "Handler", "Request", "Resource", "answer_problem",
 
 JSON: Final[Headers] = ((b"content-type", b"application/json"),)
 _PROBLEM: Final[Headers] = ((b"content-type", b"application/problem+json"),)
-#: On every answer: it is data, no page.
+#: On every answer.
 _SECURITY: Final[Headers] = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
 )
 
 #: How long the rest of a body may take that did not come with its head, in seconds.
@@ -116,13 +115,18 @@ encode = msgspec.json.Encoder().encode
 
 
 class Answer(Response):
-    """A response whose headers are bytes already, with those that every answer has."""
+    """A response whose headers are bytes already, with those that every answer has.
 
-    def __init__(self, status: int, body: bytes, headers: Headers = JSON) -> None:
+    `caching` says who may keep it. A body that is None is none at all, as 204 and 304 have it.
+    """
+
+    def __init__(self, status: int, body: bytes | None, headers: Headers = JSON, caching: bytes = b"no-store") -> None:
         self.status_code = status
-        self.body = body
+        self.body = body or b""
         self.background = None
-        self.raw_headers = [(b"content-length", b"%d" % len(body)), *headers, *_SECURITY]
+        self.raw_headers = [*headers, *_SECURITY, (b"cache-control", caching)]
+        if body is not None:
+            self.raw_headers.append((b"content-length", b"%d" % len(body)))
 
 
 def answer_problem(problem: Problem) -> Answer:
@@ -147,7 +151,7 @@ class Resource:
         """Serve a method, `open` to anybody; GET serves HEAD, too."""
         for one in (method, "HEAD") if method == "GET" else (method,):
             self._handlers[one] = handler
-            if open or self._door.open:
+            if open:
                 self._open.add(one)
 
     @property
@@ -164,7 +168,7 @@ class Resource:
                 allow = ", ".join(sorted(self._handlers)).encode()
                 detail = f"This path takes {allow.decode()}."
                 raise Problem("method-not-allowed", detail, headers=((b"allow", allow),))
-            caller = ANYBODY if method in self._open else self._door.enter(scope, self.path)
+            caller = self._door.guest(scope) if method in self._open else self._door.enter(scope, self.path)
             answer = await handler(Request(scope, receive, caller))
         except starlette.requests.ClientDisconnect:
             return  # it had not sent its whole request, and there is nobody to answer

@@ -7,30 +7,33 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from api.asgi import Answer, Request
+from api.asgi import Answer, Request, encode
 from api.auth.keys_file import Door
 from api.auth.quotas import Quotas
 from api.metrics import Metrics
 from delayq import AsyncClient, ConfigError, LayoutMismatch, Settings, StoreError
 from delayq.care.accounts import Accounts
 from delayq.client import operations
-from delayq.client.findings import Finding, away, findings
+from delayq.client.findings import Facts, Finding, away, findings
+from delayq.client.overview import overview
 from delayq.clock import Clock, SystemClock
 from delayq.store import checks, commands
 from delayq.store.commands import LAYOUT_VERSION
+from delayq.text.answers import overview_out, status_out
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Handle", "Operation", "Operations", "Readiness", "Service", "Shared"]
+__all__ = ["Handle", "Once", "Operation", "Operations", "Readiness", "Service", "Shared"]
 
 #: Searches at the same time.
 SEARCHES: Final = 2
 #: ms between two looks at whether all messages are accounted for, however often anybody asks.
 COUNT_EVERY: Final = 2_000
-#: ms for which an answer that costs is given to all who ask.
-SHARED: Final = 1_000
+#: ms for which an answer that costs is given to all who ask. The overview is some 23 requests to Redis.
+SHARED: Final = 1_250
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Readiness:
@@ -77,7 +80,7 @@ class Readiness:
 
 
 class Shared(Generic[T]):
-    """What many ask for: found out once for all who ask within a second."""
+    """What many ask for: found out once for all who ask within `SHARED`."""
 
     def __init__(self, find: Callable[[], Coroutine[Any, Any, T]], clock: Clock) -> None:
         self._find = find
@@ -86,11 +89,25 @@ class Shared(Generic[T]):
         self._began = 0
 
     async def get(self) -> T:
-        """As it was a second ago at most, or as it will be found by who is at it."""
+        """As it was `SHARED` ago at most, or as it will be found by who is at it."""
         now = self._clock.monotonic()
         if self._found is None or (self._found.done() and now - self._began >= SHARED):
             self._found, self._began = asyncio.create_task(self._find()), now
         return await asyncio.shield(self._found)
+
+
+class Once(Generic[T, U]):
+    """What is made of something, once as long as that is the same: for all who ask within a second."""
+
+    def __init__(self, make: Callable[[T], U]) -> None:
+        self._make = make
+        self._made: tuple[T, U] | None = None
+
+    def of(self, one: T) -> U:
+        """What is made of it, now or before."""
+        if self._made is None or self._made[0] is not one:
+            self._made = one, self._make(one)
+        return self._made[1]
 
 
 class Service:
@@ -111,6 +128,10 @@ class Service:
         self.facts = Shared(self.client.facts, self.clock)
         self.dead_groups = Shared(self.client.dead_groups, self.clock)
         self.policies = Shared(self.client.policies, self.clock)
+        self._findings = Once(findings)
+        #: As they are answered: many pages of the console may be open.
+        self.status = Once[list[Finding], bytes](lambda found: encode(status_out(found)))
+        self.overview = Once[Facts, bytes](lambda facts: encode(overview_out(overview(facts))))
         self._away_since: int | None = None
         self.door = Door(settings, self.clock)
         self.metrics.keys_stale = lambda: bool(self.door.stale)
@@ -128,7 +149,7 @@ class Service:
             self._away_since = self._away_since or self.clock.now()
             return away(error, self._away_since)
         self._away_since = None
-        return findings(facts)
+        return self._findings.of(facts)
 
     async def close(self) -> None:
         """Let what is on its way arrive, then close the connections."""

@@ -8,7 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from devtools import unasync
+from devtools import javascript, unasync
+from testbed.errors import ServerMissing
 
 ROOT = Path(__file__).resolve().parent.parent
 OPENAPI = ROOT / "docs" / "openapi.json"
@@ -47,7 +48,18 @@ def check(*, fix: bool) -> bool:
     began = time.monotonic()
     complaint = write_openapi() if fix else _openapi_differs()
     _print_result("docs/openapi.json is up to date", began, complaint)
-    return all(results) and not outdated and not complaint
+    return all(results) and not outdated and not complaint and _check_javascript()
+
+
+def _check_javascript() -> bool:
+    began = time.monotonic()
+    try:
+        complaint = javascript.wrong_types()
+    except ServerMissing as error:
+        print(f"skipped types of the console's JavaScript: {error}", flush=True)
+        return True
+    _print_result("types of the console's JavaScript", began, complaint)
+    return not complaint
 
 
 def write_openapi() -> str:

@@ -22,7 +22,7 @@ PARALLEL = ("-n", str(min(4, (os.cpu_count() or 1) + 2)), "--dist", "loadfile")
 MARKS = {"--fast": "not slow and not long", "--long": "long"}
 BENCHMARKS = (
     "schedule, http, access, drain, steady, lateness, burst, growth, memory, idle, failover, scale, targets, spark, "
-    "peers or all"
+    "peers, controls, console or all"
 )
 
 
@@ -43,12 +43,8 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
     if name == "up":
         options = up_options(rest)
         data = [] if options.data is None else ["--data", str(Path(cwd, options.data))]  # the last one counts
-        return {"services"} if options.redis_url else {"embedded", "services"}, [
-            "-m",
-            "devtools.up",
-            *rest,
-            *data,
-        ]
+        extras = {"services"} if options.redis_url else {"embedded", "services"}
+        return extras | ({"webhook"} if options.demo else set()), ["-m", "devtools.up", *rest, *data]
     if name == "test":
         return {"dev"}, ["-m", "pytest", "-ra", *PARALLEL, *_chosen(rest, cwd)]
     if name == "check" and rest in ([], ["--fix"]):
@@ -91,14 +87,24 @@ def up_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--zookeeper", action="store_true", help="start a ZooKeeper, which spreads the queues; needs Java"
     )
-    parser.add_argument("--demo", action="store_true", help="schedule a message each second, to look at")
+    parser.add_argument(
+        "--demo",
+        action="store_true",
+        help="let it live, to look at: a shop's topics, a target that is closed at times, a burst ahead, a pause, a limit, "
+        "dead letters; at most 50 messages a second, and all data are thrown away at the end",
+    )
     parser.add_argument("--json", action="store_true", help="show events as JSON also on a terminal, not in words")
     options = parser.parse_args(arguments)
     if options.data == "":
         parser.error("--data needs the name of a folder")
-    own_server = options.redis_port or options.data is not None or options.ephemeral
+    if options.demo and (options.data is not None or options.redis_url):
+        parser.error("--demo lives in a Valkey that is thrown away, so it does not go with --data or --redis-url")
+    if options.demo and os.environ.get("DELAYQ_ROUTES"):
+        parser.error("--demo has routes of its own, so it does not go with DELAYQ_ROUTES")
+    own_server = options.redis_port or options.data is not None or options.ephemeral or options.demo
     if options.ephemeral and options.data is not None:
         parser.error("--ephemeral keeps no data, so it does not go with --data")
+    options.ephemeral = options.ephemeral or options.demo
     if options.redis_url and own_server:
         parser.error("--redis-url starts no server, so it does not go with --redis-port, --data or --ephemeral")
     if options.redis_url is None and not own_server:

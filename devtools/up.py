@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.parse
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
@@ -21,8 +21,10 @@ from delayq.cli.started_server import noted
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import LOCALHOST, free_port, port_is_free
 from delayq.errors import MissingExtra
+from devtools.calls import get_status
 from devtools.commandline import API_PORT, REDIS_PORT, UsageError, up_options
-from devtools.demo import get_status, trickle
+from devtools.demo import live
+from devtools.endpoint import Endpoint
 from devtools.screen import Screen
 from devtools.supervise import GaveUp, Program, Stopped, Supervisor, Valkey, ZooKeeper
 from testbed.errors import ServerError, ServerMissing
@@ -67,13 +69,15 @@ def main() -> int:
 
 def run(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, stopped: threading.Event) -> NoReturn:
     """Start everything and watch it."""
-    with screen.doing("starting"):
-        up = _start(options, supervisor, screen)
-    with nullcontext(False) if options.redis_url else noted(up.redis_url) as found:
+    with ExitStack() as stack:
+        endpoint = stack.enter_context(Endpoint()) if options.demo else None
+        with screen.doing("starting"):
+            up = _start(options, supervisor, screen, endpoint)
+        found = not options.redis_url and stack.enter_context(noted(up.redis_url))
         Console(markup=False, emoji=False, highlight=False).print(_banner(up, options, found=found), soft_wrap=True)
         sys.stdout.flush()
         if options.demo:
-            threading.Thread(target=trickle, args=(up.api, stopped, screen), daemon=True).start()
+            threading.Thread(target=live, args=(up.api, stopped, screen), daemon=True).start()
         supervisor.wait_until(stopped.is_set)
     raise Stopped
 
@@ -87,7 +91,7 @@ class Up(NamedTuple):
     zookeeper: str
 
 
-def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen) -> Up:
+def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen, endpoint: Endpoint | None) -> Up:
     api_port = _port(options.api_port, API_PORT, "--api-port")
     redis_url, data = options.redis_url, None
     own_url = redis_url  # of the processes that are started here
@@ -103,6 +107,8 @@ def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen) 
         "DELAYQ_API_HOST": LOCALHOST,
         "DELAYQ_API_PORT": str(api_port),
     }
+    if endpoint is not None:
+        env["DELAYQ_ROUTES"] = endpoint.routes()
     if options.zookeeper:
         zookeeper = ZooKeeperServer(data_dir=data / "zookeeper" if data is not None and not options.ephemeral else None)
         supervisor.start(ZooKeeper(zookeeper))
@@ -112,11 +118,9 @@ def _start(options: argparse.Namespace, supervisor: Supervisor, screen: Screen) 
         command = [sys.executable, "-m", module]
         supervisor.start(Program(name, command, env=env, cwd=ROOT, patience=patience, screen=screen))
 
-    if options.workers == 1:
-        start("worker", "workers", env, WORKER_PATIENCE)
-    else:
-        for number in range(1, options.workers + 1):
-            start(f"worker {number}", "workers", {**env, "DELAYQ_NODE": f"worker-{number}"}, WORKER_PATIENCE)
+    for number in range(1, options.workers + 1):
+        name = "worker" if options.workers == 1 else f"worker {number}"
+        start(name, "workers", {**env, "DELAYQ_NODE": f"worker-{number}"}, WORKER_PATIENCE)
     start("API", "api", env, API_PATIENCE)
     api = f"http://{LOCALHOST}:{api_port}"
     if not supervisor.wait_until(lambda: get_status(f"{api}/readyz")[0] == 200, READY_SECONDS):
@@ -134,7 +138,9 @@ def _banner(up: Up, options: argparse.Namespace, *, found: bool) -> Text:
     else:
         redis = f"{up.redis_url} (embedded Valkey; its data stay in {up.data})"
     topics = "Redis Streams in that Redis, each named like its topic"
-    if os.environ.get("DELAYQ_ROUTES"):
+    if options.demo:
+        topics = "those of a shop, in that Redis and at webhooks of this process"
+    elif os.environ.get("DELAYQ_ROUTES"):
         topics = "where DELAYQ_ROUTES says; the lines below want hello to be a Redis Stream in that Redis"
     workers = (
         f"{options.workers}, queues spread by the ZooKeeper at {up.zookeeper}" if up.zookeeper else "1, with all queues"
@@ -148,6 +154,8 @@ def _banner(up: Up, options: argparse.Namespace, *, found: bool) -> Text:
         ("workers", workers),
         ("topics", topics),
     ]
+    if os.environ.get("DELAYQ_CONSOLE") != "no":
+        runs.insert(0, ("console", f"{up.api}/console/"))
     text = Text.assemble("\n", ("delayq is ready.", "bold green"), "\n\n")
     for name, what in runs:
         text.append(f"  {name:<7}  ", "bold").append(f"{what}\n")

@@ -21,7 +21,7 @@ from tests.support.processes_of_tests import Scheduling, is_long
 from tests.support.proxy import FaultProxy
 from tests.support.running import running
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
-from tests.support.servers import ServerUnderTest, fake_server, real_server
+from tests.support.servers import KEPT, ServerUnderTest, fake_server, real_server
 from tests.support.zookeeper import real_zookeeper
 
 # On a busy machine an example may take long, and the first of all in a fresh checkout does in any case, as tables of Unicode
@@ -144,7 +144,7 @@ def rocketmq() -> Iterator[RocketMQ]:
 @pytest.fixture
 def own_valkey(tmp_path: Path) -> Iterator[EmbeddedServer]:
     """An embedded Valkey with its append-only file, for one test alone, which may kill it and start it again."""
-    with EmbeddedServer(data_dir=tmp_path / "valkey") as running:
+    with EmbeddedServer(data_dir=tmp_path / "valkey", extra=KEPT) as running:
         yield running
 
 

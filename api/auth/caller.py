@@ -35,10 +35,18 @@ def _made(prefix: str) -> Iterator[str]:
 
 
 class Caller:
-    """Who asks, and what is theirs. `foreign` are the beginnings of ids that belong to others."""
+    """Who asks, and what is theirs. `foreign` are the beginnings of ids that belong to others; `session`: by a session."""
 
-    def __init__(self, key: ApiKey | None = None, foreign: tuple[str, ...] = (), bucket: Bucket | None = None) -> None:
+    def __init__(
+        self,
+        key: ApiKey | None = None,
+        foreign: tuple[str, ...] = (),
+        bucket: Bucket | None = None,
+        *,
+        session: bool = False,
+    ) -> None:
         self.key = key
+        self.session = session
         self.hash = key.hash if key is not None else ""
         self.bucket = bucket
         self._foreign = foreign
@@ -51,6 +59,10 @@ class Caller:
         self._known: dict[str, frozenset[str]] = {}
         self._made = _made(key.ids if key is not None else "")
         self.quota = key.pending if key is not None else None
+
+    def within_session(self, key: ApiKey) -> Caller:
+        """The same with the same rate, coming by a session, which may do what `key` may."""
+        return Caller(key, self._foreign, self.bucket, session=True)
 
     def on(self, topic: str) -> frozenset[str]:
         """What is allowed on a topic; nothing if it is not one of the caller's."""

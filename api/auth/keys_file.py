@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import ipaddress
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,19 +20,21 @@ import structlog
 
 from api.auth.caller import ANYBODY, Caller
 from api.auth.rates import Attempts, Bucket
-from api.wire.problems import Problem
+from api.auth.sessions import Cookie, Sessions, from_a_page
+from api.wire.problems import WRONG, Problem
 from delayq import ConfigError, InvalidMessage, Settings
 from delayq.api_keys import ApiKey, hash_of, id_of, load_keys
 from delayq.clock import Clock, SystemClock
 
-__all__ = ["Door", "refuse_open_door"]
+__all__ = ["Door", "names_loopback", "refuse_open_door"]
 
 #: How often the file is looked at, in seconds.
 LOOK_EVERY: Final = 1.0
 #: Headers remembered as right: a key may be written with more or less space.
 VERIFIED: Final = 10_000
-CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="delayq"'),)
-WRONG: Final = ((b"www-authenticate", b'Bearer realm="delayq", error="invalid_token"'),)
+#: Names remembered by which a request may call this service.
+NAMES: Final = 1_000
+_PORT: Final = re.compile(r":\d*$", re.ASCII)
 _NOBODY: Final = "sha256:" + "0" * 64  # what an id that no key has is compared with
 
 _NONCE: Final = 16
@@ -59,6 +62,11 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+def names_loopback(host: bytes) -> bool:
+    """Whether a request's Host is this machine by one of its own names."""
+    return _is_loopback(_PORT.sub("", host.decode("latin-1")).lower().removeprefix("[").removesuffix("]"))
+
+
 class Door:
     """Who a request is from; without a file of keys, anybody."""
 
@@ -67,11 +75,17 @@ class Door:
         self._redis_url = settings.redis_url
         self._secret = b""
         self._path = Path(settings.api_keys).expanduser() if settings.api_keys else None
+        self._console = settings.console
+        #: The names by which requests have called it, where it has to be one of loopback; None where any will do.
+        self._names: set[bytes] | None = None
+        if self._path is None and not settings.api_open and _is_loopback(settings.api_host):
+            self._names = set()
         self.attempts = Attempts()
         self._callers: dict[str, Caller] = {}
         # The keys, and by whole headers those that were found right under them: a look-up is cheaper than a hash, and
-        # tells no more, since each process hashes bytes in a way of its own.
-        self._verified: tuple[dict[str, Caller], dict[bytes, Caller]] = ({}, {})
+        # tells no more, since each process hashes bytes in a way of its own. And the sessions, all of the same file.
+        nobody = Sessions((), "", read_only=True)
+        self._verified: tuple[dict[str, Caller], dict[bytes, Caller], Sessions] = ({}, {}, nobody)
         self._seen: Any = None
         #: Why the file as it stands now is not in force; '' when it is.
         self.stale = ""
@@ -91,7 +105,7 @@ class Door:
             status = self._path.stat()
         except OSError as error:
             return error.errno
-        return status.st_ino, status.st_mtime_ns, status.st_size
+        return status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size
 
     def _take(self, keys: Sequence[ApiKey]) -> None:
         prefixes = {key.ids for key in keys if key.ids}
@@ -107,11 +121,13 @@ class Door:
         # Known to no holder of a key: it takes the hashes of the others, and where Redis is.
         parts = [self._redis_url, *sorted(key.hash for key in keys)]
         self._secret = hashlib.sha256("\n".join(parts).encode()).digest()
-        self._verified = (callers, {})  # a header that was right under other keys says nothing
+        may = callers.values() if self._console != "no" else ()
+        sessions = Sessions(may, self._redis_url, read_only=self._console == "read-only")
+        self._verified = (callers, {}, sessions)  # a header that was right under other keys says nothing
         self._callers = callers  # at once: the event loop may be in the middle of a request
 
     def look(self) -> None:
-        """Read the file again if it has changed; one that is broken leaves everything as it is, and is told of."""
+        """Read the file again if it has changed; one that is broken leaves all as it is, is told of, and tried again."""
         if self._path is None:
             return
         stamp = self._stamp()
@@ -120,9 +136,10 @@ class Door:
         try:
             keys = load_keys(self._path)
         except ConfigError as error:
-            self._seen = stamp
-            self.stale = str(error)
-            _log.error("keys_not_taken", reason=self.stale, keys=len(self._callers))
+            self._seen = None  # what kept it from being read may go without a change of the file
+            if self.stale != str(error):
+                self.stale = str(error)
+                _log.error("keys_not_taken", reason=self.stale, keys=len(self._callers))
             return
         self._seen = stamp
         self.stale = ""
@@ -157,29 +174,71 @@ class Door:
             raise InvalidMessage("pageToken", "is not a token that this API gave out to this key; start without one")
         return _mask(hidden, self._secret, nonce).decode()
 
+    def guest(self, scope: Any) -> Caller:
+        """Nobody who has to be known; raises Problem for who calls this machine by a stranger's name.
+
+        Where there are no keys, a page of elsewhere could come in by a name of its own that leads here (DNS rebinding).
+        """
+        if self._names is not None:
+            for name, value in scope["headers"]:
+                if name == b"host" and value not in self._names:
+                    self._take_name(value, self._names)
+        return ANYBODY
+
+    @staticmethod
+    def _take_name(host: bytes, names: set[bytes]) -> None:
+        if not names_loopback(host):
+            detail = (
+                "This API takes no keys, so it has to be called localhost or 127.0.0.1: set DELAYQ_API_KEYS, or "
+                "DELAYQ_API_OPEN=yes-without-keys if whoever reaches it may do everything."
+            )
+            raise Problem("misdirected", detail)
+        if len(names) >= NAMES:
+            names.clear()
+        names.add(host)
+
     def enter(self, scope: Any, path: str) -> Caller:
-        """Who a request is from; raises Problem for nobody, and for one who asks too often."""
-        if self._path is None:
-            return ANYBODY
+        """Who a request is from; raises Problem for nobody, for one who asks too often, and for what a page may not do."""
+        caller = self.guest(scope) if self._path is None else self._known(scope, path)
+        if self._console == "read-only" and scope["method"] not in ("GET", "HEAD") and from_a_page(scope["headers"]):
+            raise Problem("forbidden", "The console is read-only here (DELAYQ_CONSOLE): it changes nothing.")
+        return caller
+
+    def _known(self, scope: Any, path: str) -> Caller:
         found: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
-        if not found:
-            raise Problem("unauthorized", "Send a key: Authorization: Bearer dq_….", headers=CHALLENGE)
         if len(found) > 1:
             raise Problem("unauthorized", "Give one Authorization header.", headers=WRONG)
-        (given,) = found
-        callers, verified = self._verified
+        given = found[0] if found else b""
+        callers, verified, sessions = self._verified
         caller = verified.get(given)
+        # What is no Bearer is no key: a proxy that asks for a password of its own passes that on.
+        if caller is None and given[:6].lower() != b"bearer":
+            return self._paid(sessions.holder(scope["headers"], self._clock.now()))
         if caller is None or (self.attempts.locks_until and self._clock.monotonic() < self.attempts.locks_until):
             caller = self._verify(given, callers, scope, path)
             if len(verified) >= VERIFIED:
                 verified.clear()
             verified[given] = caller
+        return self._paid(caller)
+
+    def _paid(self, caller: Caller) -> Caller:
+        """The caller, if it does not ask too often."""
         bucket = caller.bucket
         if bucket is not None:
             if wait := bucket.wait(self._clock.monotonic()):
                 raise Problem("rate", f"This key may ask {bucket.rate:g} times a second.", retry_after=wait)
             bucket.take(1)
         return caller
+
+    def begin_session(self, key: str, scope: Any, path: str) -> Cookie:
+        """The cookie of a new session; raises Problem for a key as in a header."""
+        callers, _, sessions = self._verified
+        caller = self._paid(self._verify(b"Bearer " + key.encode(), callers, scope, path))
+        return sessions.begin(caller, self._clock.now())
+
+    def sessions_begun(self, scope: Any) -> list[Cookie]:
+        """The cookies in a request that are of sessions with these keys; not those of other installations."""
+        return self._verified[2].begun(scope["headers"])
 
     def _verify(self, given: bytes, callers: Mapping[str, Caller], scope: Any, path: str) -> Caller:
         text = given[7:].strip().decode("latin-1") if given[:7].lower() == b"bearer " else ""

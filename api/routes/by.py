@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import structlog
 
 from api.asgi import Request
+from api.auth.sessions import from_a_page
 from api.service import Service
 from api.wire.problems import Problem
 from delayq.client.audit import By
@@ -35,9 +36,10 @@ def by_hand(request: Request, reason: str | None = None) -> By:
 
 
 def by_application(request: Request, reason: str | None = None) -> By | None:
-    """Of what applications do all day: nobody, unless the key says that it is to be written down."""
+    """Of what applications do all day: nobody, unless the key says that it is to be written down. Pages are for people."""
     key = request.caller.key
-    return by_hand(request, reason) if key is not None and key.audit else None
+    written = (key is not None and key.audit) or from_a_page(request.scope["headers"])
+    return by_hand(request, reason) if written else None
 
 
 def _header(request: Request) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -10,15 +11,15 @@ import msgspec
 from api.asgi import Answer, Request, encode
 from api.auth.caller import Caller
 from api.routes import for_caller
-from api.routes.batch_results import answer_results, ask_each, check_each
+from api.routes.batch_results import TO_MANY, answer_ids, result_of, tells
 from api.routes.by import by_hand, tell
 from api.routes.redacting import redacted
 from api.service import Operations, Service
-from api.wire import problems
 from api.wire.problems import Problem
 from api.wire.requests import LIMIT, MOST, IdsIn, decode, instant_of, limit_of
-from api.wire.responses import EndedOut, ResultOut, ResultsOut
+from api.wire.responses import EndedOut
 from delayq import InvalidMessage, StoreError
+from delayq.client.audit import By
 from delayq.message import check_id
 from delayq.store.commands import DeadLetter
 from delayq.text.answers import DeadGroupsOut, DeadLettersOut, dead_groups_out, dead_letter_out
@@ -46,6 +47,7 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
         "order": {"schema": {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}},
         "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a pattern with * and ?"},
         "reason": {"schema": {"type": "string", "maxLength": 255}, "description": "a part of the reason, in any case"},
+        "group": {"schema": {"type": "string"}, "description": "the reason of one of /v1/dead-letters:groups, whole"},
         "since": {"schema": {"type": "string"}, "description": "died from then on: RFC 3339 with its zone, or Unix ms"},
         "until": {"schema": {"type": "string"}, "description": "died before: RFC 3339 with its zone, or Unix ms"},
     },
@@ -56,13 +58,14 @@ async def dead_letters(service: Service, request: Request) -> Answer:
     By the time of their death. A page of large messages, of few that are wanted, or for a key that sees few of them,
     may have fewer than `limit`, or none; the last page has no token. A token is for the same order and filters.
     """
-    given = request.query("limit", "pageToken", "order", "topic", "reason", "since", "until")
+    given = request.query("limit", "pageToken", "order", "topic", "reason", "group", "since", "until")
     limit = limit_of(given.get("limit"))
     token = given.get("pageToken")
     wanted: dict[str, Any] = {
         "newest": _newest(given.get("order", "oldest")),
         "topic": given.get("topic", ""),
         "reason": given.get("reason", ""),
+        "group": given.get("group"),
         "since": instant_of("since", given.get("since")),
         "until": instant_of("until", given.get("until")),
     }
@@ -118,33 +121,33 @@ async def dead_groups(service: Service, request: Request) -> Answer:
     return Answer(200, encode(dead_groups_out(found, limit)))
 
 
-@OPERATIONS.add(
-    "POST",
-    "/v1/dead-letters:redrive",
-    takes=IdsIn,
-    example={"ids": ["order-42"]},
-    gives={200: ResultsOut},
-    problems=(400, 408, 413, 415, 503, 507),
-)
+@OPERATIONS.add("POST", "/v1/dead-letters:redrive", takes=IdsIn, example={"ids": ["order-42"]}, **TO_MANY)
 async def redrive(service: Service, request: Request) -> Answer:
     """Put dead letters back, due now
 
     A result for each id, in order: `scheduled`, `not_dead`, `no_route`, or `corrupt`.
     """
+    return await _mend(service, request, for_caller.redrive, "redrive")
+
+
+@OPERATIONS.add("POST", "/v1/dead-letters:discard", takes=IdsIn, example={"ids": ["order-42"]}, **TO_MANY)
+async def discard_many(service: Service, request: Request) -> Answer:
+    """Delete dead letters for good by ids
+
+    A result for each id, in order: `discarded`, now or before, or `not_dead`.
+    """
+    return await _mend(service, request, for_caller.discard, "discard")
+
+
+Mend = Callable[[Service, Caller, By, Sequence[str]], Awaitable[Sequence[Any]]]
+_STATUS: Final = {"scheduled": 200, "discarded": 200}
+
+
+async def _mend(service: Service, request: Request, mend: Mend, action: str) -> Answer:
     given = decode(_ids, await request.json_text(service.settings.request_limit))
     by = by_hand(request, given.reason)
-    valid, refused = check_each("ids", given.ids, service.settings.batch_limit, check_id)
-    outcomes = await ask_each(partial(for_caller.redrive, service, request.caller, by), valid)
-    results = [refused.get(id) or _result(id, next(outcomes)) for id in given.ids]
-    tell(service, by, "redrive", [str(one.id) for one in results if one.result == "scheduled"])
-    return answer_results(results)
-
-
-def _result(id: str, outcome: str | Problem | StoreError) -> ResultOut:
-    if isinstance(outcome, (Problem, StoreError)):
-        problem = problems.problem_of(outcome).out
-        return ResultOut(status=problem.status, id=id, problem=problem)
-    return ResultOut(status=200 if outcome == "scheduled" else 409, id=id, result=outcome)
+    ask, told = partial(mend, service, request.caller, by), tells(service, by, action)
+    return await answer_ids(given.ids, service.settings.batch_limit, ask, told, partial(result_of, statuses=_STATUS))
 
 
 @OPERATIONS.add(
@@ -158,7 +161,10 @@ async def discard(service: Service, request: Request) -> Answer:
     request.query()
     id = check_id(request.path_params["id"])
     by = by_hand(request)
-    if not await for_caller.discard(service, request.caller, by, id):
+    (outcome,) = await for_caller.discard(service, request.caller, by, [id])
+    if isinstance(outcome, (Problem, StoreError)):
+        raise outcome
+    if outcome == "not_dead":
         raise Problem("not-found", "No dead letter has this id.", field="id", id=id)
     tell(service, by, "discard", [id])
-    return Answer(200, encode(EndedOut(id, "discarded")))
+    return Answer(200, encode(EndedOut(id, outcome)))

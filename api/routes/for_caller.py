@@ -39,6 +39,7 @@ __all__ = [
 Verdict = str | Problem | StoreError | None
 Outcome = Cancelled | Problem | StoreError
 Delivered = Rescheduled | Problem | StoreError
+Mended = str | Problem | StoreError
 
 
 def _verdict(caller: Caller, scope: Scope, found: Found | StoreError | None) -> Verdict:
@@ -119,11 +120,13 @@ async def forecast(service: Service, caller: Caller, begin: int, end: int, step:
 
 
 #: Does something to messages of these topics.
-Do = Callable[[Context, Sequence[str], dict[str, str]], Plan[list[Any]]]
+Do = Callable[[Context, Sequence[str], dict[str, str] | None], Plan[list[Any]]]
 
 
 def _to_each(caller: Caller, scope: Scope, do: Do, context: Context, ids: Sequence[str]) -> Plan[dict[str, Any]]:
     """What became of each id; None for what the caller does not see."""
+    if caller.everything(scope):
+        return dict(zip(ids, (yield from do(context, ids, None)), strict=True))
     verdicts = yield from _look(caller, scope, context, ids)
     topics = _allowed(verdicts)
     done = yield from do(context, list(topics), topics)
@@ -147,8 +150,6 @@ async def _to_all(service: Service, caller: Caller, scope: Scope, key: str, do: 
 
 async def cancel(service: Service, caller: Caller, by: By | None, ids: Sequence[str]) -> Sequence[Outcome]:
     """Cancel messages; in order, how it went."""
-    if caller.everything("cancel"):
-        return await service.client.cancel_many(ids, by=by)
     do = partial(operations.cancel, by=by)
     outcomes = await service.client.run(lambda context: _to_each(caller, "cancel", do, context, ids))
     return [outcome if (outcome := outcomes[id]) is not None else Cancelled(id, "not_found") for id in ids]
@@ -156,16 +157,12 @@ async def cancel(service: Service, caller: Caller, by: By | None, ids: Sequence[
 
 async def cancel_by_key(service: Service, caller: Caller, by: By | None, key: str) -> Sequence[Outcome]:
     """Cancel the messages with a business key that the caller sees; how each of them went."""
-    if caller.everything("cancel"):
-        return await service.client.cancel_by_key(key, by=by)
     return await _to_all(service, caller, "cancel", key, partial(operations.cancel, by=by))
 
 
 async def deliver_now(service: Service, caller: Caller, by: By, force: bool, ids: Sequence[str]) -> Sequence[Delivered]:
     """Have messages delivered now; in order, how it went. `force` takes 'admin'."""
     scope: Scope = "admin" if force else "cancel"
-    if caller.everything(scope):
-        return await service.client.deliver_now_many(ids, force=force, by=by)
     do = partial(operations.deliver_now, force=force, by=by)
     outcomes = await service.client.run(lambda context: _to_each(caller, scope, do, context, ids))
     return [outcome if (outcome := outcomes[id]) is not None else Rescheduled(id, "not_found") for id in ids]
@@ -174,8 +171,6 @@ async def deliver_now(service: Service, caller: Caller, by: By, force: bool, ids
 async def deliver_now_by_key(service: Service, caller: Caller, by: By, force: bool, key: str) -> Sequence[Delivered]:
     """The same for the messages with a business key that the caller sees."""
     scope: Scope = "admin" if force else "cancel"
-    if caller.everything(scope):
-        return await service.client.deliver_now_by_key(key, force=force, by=by)
     return await _to_all(service, caller, scope, key, partial(operations.deliver_now, force=force, by=by))
 
 
@@ -192,21 +187,16 @@ async def reschedule(
     return await service.client.run(lambda context: operations.reschedule(context, id, spec, topic, by))
 
 
-async def redrive(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[str | Problem | StoreError]:
+async def redrive(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:
     """Put dead letters back; in order, how it went."""
-    if caller.everything("admin"):
-        return await service.client.redrive(ids, by=by)
-    verdicts = await service.client.read(lambda context: _look(caller, "admin", context, ids))
-    topics = _allowed(verdicts)
-    redriven = await service.client.run(lambda context: operations.redrive(context, list(topics), topics, by))
-    results: dict[str, Any] = {id: "not_dead" if verdict is None else verdict for id, verdict in verdicts.items()}
-    results |= zip(topics, redriven, strict=True)
-    return [results[id] for id in ids]
+    return await _to_dead(service, caller, partial(operations.redrive, by=by), ids)
 
 
-async def discard(service: Service, caller: Caller, by: By, id: str) -> bool:
-    """Delete a dead letter for good; False if it is none."""
-    if caller.everything("admin"):
-        return await service.client.discard(id, by=by)
-    topic = await _topic(service, caller, "admin", id)
-    return topic is not None and await service.client.run(lambda context: operations.discard(context, id, topic, by))
+async def discard(service: Service, caller: Caller, by: By, ids: Sequence[str]) -> Sequence[Mended]:
+    """Delete dead letters for good; in order, how it went."""
+    return await _to_dead(service, caller, partial(operations.discard, by=by), ids)
+
+
+async def _to_dead(service: Service, caller: Caller, do: Do, ids: Sequence[str]) -> Sequence[Mended]:
+    outcomes = await service.client.run(lambda context: _to_each(caller, "admin", do, context, ids))
+    return ["not_dead" if outcomes[id] is None else outcomes[id] for id in ids]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,7 +11,18 @@ from msgspec import UNSET
 
 from api.asgi import Answer, Request, encode
 from api.routes import for_caller
-from api.routes.batch_results import answer_results, ask_each, check_each
+from api.routes.batch_results import (
+    CHANGED,
+    TO_MANY,
+    Result,
+    Told,
+    answer_ids,
+    answer_results,
+    ask_each,
+    check_each,
+    result_of,
+    tells,
+)
 from api.routes.by import by_application, by_hand, tell
 from api.routes.redacting import redacted
 from api.service import Operations, Service
@@ -96,10 +107,10 @@ async def cancel(service: Service, request: Request) -> Answer:
     by = by_application(request)
     (outcome,) = await ask_each(partial(for_caller.cancel, service, request.caller, by), [id])
     _count(service, outcome)
-    tell(service, by, "cancel", _changed([outcome]))
     if isinstance(outcome, (Problem, StoreError)):
         raise outcome
     result = outcome.result
+    tell(service, by, "cancel", [id] if STATUS[result] in CHANGED else [])
     if result == "not_found":
         raise _unknown(id)
     if STATUS[result] == 409:
@@ -124,19 +135,9 @@ async def cancel_many(service: Service, request: Request) -> Answer:
     by = by_application(request, given.reason)
     calls = [partial(one, service, request.caller, by) for one in (for_caller.cancel, for_caller.cancel_by_key)]
 
-    def told(outcomes: Iterable[Any]) -> None:
-        tell(service, by, "cancel", _changed(outcomes))
-
-    return await _to_many(service, given, calls[0], calls[1], told, partial(_cancelled, service))
-
-
-def _changed(outcomes: Iterable[Cancelled | Problem | StoreError]) -> list[str]:
-    """The ids that were cancelled, now or before."""
-    return [one.id for one in outcomes if isinstance(one, Cancelled) and one.result in ("cancelled", "in_flight")]
-
-
-Told = Callable[[Iterable[Any]], None]
-Result = Callable[[Any, str], ResultOut]
+    return await _to_many(
+        service, given, calls[0], calls[1], tells(service, by, "cancel"), partial(_cancelled, service)
+    )
 
 
 async def _to_many(
@@ -151,11 +152,7 @@ async def _to_many(
     if (given.ids is None) == (given.keys is None):
         raise InvalidMessage("ids", "give exactly one of ids and keys")
     if given.ids is not None:
-        valid, refused = check_each("ids", given.ids, service.settings.batch_limit, check_id)
-        outcomes = list(await ask_each(ask, valid))
-        told(outcomes)
-        rest = iter(outcomes)
-        return answer_results([refused.get(id) or result(next(rest), id) for id in given.ids])
+        return await answer_ids(given.ids, service.settings.batch_limit, ask, told, result)
     assert given.keys is not None
     _, refused = check_each("keys", given.keys, MOST_KEYS, lambda key: check_key(key, service.limits))
     results: list[ResultOut] = []
@@ -184,10 +181,10 @@ async def _of_key(
         outcomes = await by_key(key)
     except StoreError as error:
         return [], error
-    told(outcomes)
     away = next((outcome for outcome in outcomes if isinstance(outcome, StoreError)), None)
-    reached = [outcome for outcome in outcomes if not isinstance(outcome, StoreError)]
-    return [result(outcome, _id_of(outcome)) for outcome in reached], away
+    results = [result(outcome, _id_of(outcome)) for outcome in outcomes if not isinstance(outcome, StoreError)]
+    told(results)
+    return results, away
 
 
 def _id_of(outcome: Cancelled | Rescheduled | Problem) -> str:
@@ -197,10 +194,7 @@ def _id_of(outcome: Cancelled | Rescheduled | Problem) -> str:
 
 def _cancelled(service: Service, outcome: Cancelled | Problem | StoreError, id: str) -> ResultOut:
     _count(service, outcome)
-    if isinstance(outcome, Cancelled):
-        return ResultOut(status=STATUS[outcome.result], id=id, result=outcome.result)
-    problem = problems.problem_of(outcome).out
-    return ResultOut(status=problem.status, id=id, problem=problem)
+    return result_of(outcome.result if isinstance(outcome, Cancelled) else outcome, id, STATUS)
 
 
 def _count(service: Service, outcome: Cancelled | Problem | StoreError) -> None:
@@ -276,8 +270,7 @@ def _why_not(outcome: Rescheduled) -> str:
     "/v1/messages:deliverNow",
     takes=DeliverManyIn,
     example={"keys": ["order-42"]},
-    gives={200: ResultsOut},
-    problems=(400, 408, 413, 415, 503, 507),
+    **TO_MANY,
 )
 async def deliver_many_now(service: Service, request: Request) -> Answer:
     """Have messages delivered now by ids or by business keys
@@ -291,16 +284,9 @@ async def deliver_many_now(service: Service, request: Request) -> Answer:
         for one in (for_caller.deliver_now, for_caller.deliver_now_by_key)
     ]
 
-    def told(outcomes: Iterable[Any]) -> None:
-        done = [one.id for one in outcomes if isinstance(one, Rescheduled) and one.result == "scheduled"]
-        tell(service, by, "deliver_now", done)
-
-    return await _to_many(service, given, calls[0], calls[1], told, _delivered)
+    return await _to_many(service, given, calls[0], calls[1], tells(service, by, "deliver_now"), _delivered)
 
 
 def _delivered(outcome: Rescheduled | Problem | StoreError, id: str) -> ResultOut:
-    if isinstance(outcome, Rescheduled):
-        status = {"scheduled": 200, "not_found": 404}.get(outcome.result, 409)
-        return ResultOut(status=status, id=id, result=outcome.result)
-    problem = problems.problem_of(outcome).out
-    return ResultOut(status=problem.status, id=id, problem=problem)
+    statuses = {"scheduled": 200, "not_found": 404}
+    return result_of(outcome.result if isinstance(outcome, Rescheduled) else outcome, id, statuses)

@@ -81,8 +81,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
 
 
 _PATHS: Final = {
-    "id": "^[A-Za-z0-9._:-]{1,128}$",
-    "name": "^[A-Za-z0-9._-]{1,64}$",
+    "id": r"^(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}$",
+    "name": r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$",
     "topic": "^(?!delayq:)[A-Za-z0-9._:-]{1,255}$",
 }
 

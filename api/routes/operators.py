@@ -14,7 +14,6 @@ from api.service import Operations, Service
 from api.wire.problems import Problem
 from api.wire.responses import HealthOut, MeOut
 from delayq.api_keys import SCOPES
-from delayq.client.overview import overview as make_overview
 from delayq.text.answers import (
     FindingOut,
     NodesOut,
@@ -24,7 +23,6 @@ from delayq.text.answers import (
     StatsOut,
     StatusOut,
     nodes_out,
-    overview_out,
     queues_out,
     routes_out,
     stats_out,
@@ -85,7 +83,7 @@ async def status(service: Service, request: Request) -> Answer:
     """
     request.caller.need_everywhere("read")
     request.query()
-    return Answer(200, encode(status_out(await service.findings())))
+    return Answer(200, service.status.of(await service.findings()))
 
 
 @OPERATIONS.add("GET", "/v1/overview", gives={200: OverviewOut}, problems=(400, 503))
@@ -97,16 +95,16 @@ async def overview(service: Service, request: Request) -> Answer:
     """
     request.caller.need_everywhere("read")
     request.query()
-    return Answer(200, encode(overview_out(make_overview(await service.facts.get()))))
+    return Answer(200, service.overview.of(await service.facts.get()))
 
 
 @OPERATIONS.add("GET", "/v1/me", gives={200: MeOut}, problems=(400, 503))
 async def me(service: Service, request: Request) -> Answer:
     """Who asks, and what it may do"""
     request.query()
-    key = request.caller.key
-    scopes = {"*": list(SCOPES)} if key is None else key.scopes
-    return Answer(200, encode(MeOut(None if key is None else key.name, scopes, version("delayq"))))
+    caller, console = request.caller, service.settings.console
+    name, scopes = (None, {"*": list(SCOPES)}) if caller.key is None else (caller.key.name, caller.key.scopes)
+    return Answer(200, encode(MeOut(name, scopes, version("delayq"), console, caller.session)))
 
 
 @OPERATIONS.add("GET", "/livez", gives={200: HealthOut}, open=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from api.service import Operations, Service
 from api.wire.requests import PauseIn, ResumeIn, decode, duration, instant
 from delayq import InvalidMessage
 from delayq.message import check_topic
+from delayq.patterns import check_pattern, compiled
 from delayq.text.topics import PausedOut, ResumedOut, TopicOut, TopicsOut, paused_out, resumed_out, topic_out
 
 __all__ = ["OPERATIONS"]
@@ -97,6 +99,8 @@ async def resume(service: Service, request: Request) -> Answer:
     gives={200: TopicsOut},
     problems=(400, 503),
     query={
+        "match": {"schema": {"type": "string"}, "description": "those that this pattern covers, with * and ?"},
+        "paused": {"schema": {"type": "string", "enum": ["yes", "no"]}, "description": "whether a pause covers them"},
         "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
         "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
     },
@@ -104,19 +108,28 @@ async def resume(service: Service, request: Request) -> Answer:
 async def topics(service: Service, request: Request) -> Answer:
     """Look at topics
 
-    Those of which something is held, and those that a pause or a policy names, by name.
+    Those that have messages by the census, of which something is held, or that a pause or a policy names, by name; `total` is how
+    many fit.
     """
-    given = request.query("limit", "pageToken")
+    given = request.query("match", "paused", "limit", "pageToken")
     limit = given.get("limit", str(LIMIT))
     if not (limit.isascii() and limit.isdigit() and len(limit) < 9 and 1 <= int(limit) <= MOST):
         raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
+    if given.get("paused", "yes") not in ("yes", "no"):
+        raise InvalidMessage("paused", "is 'yes' or 'no'")
+    match = compiled(check_pattern(given.get("match", "*"))).match
     behind = check_topic(given["pageToken"], "pageToken") if "pageToken" in given else ""
     found = [
-        one for one in await service.client.topics() if one.topic > behind and "read" in request.caller.on(one.topic)
+        one
+        for one in await service.client.topics()
+        if match(one.topic)
+        and ("paused" not in given or (one.pause is not None) is (given["paused"] == "yes"))
+        and "read" in request.caller.on(one.topic)
     ]
-    page = found[: int(limit)]
-    token = page[-1].topic if len(found) > len(page) else None
-    return Answer(200, encode(TopicsOut([topic_out(one) for one in page], token)))
+    begin = bisect_right(found, behind, key=lambda one: one.topic)
+    page = found[begin : begin + int(limit)]
+    token = page[-1].topic if len(found) > begin + len(page) else None
+    return Answer(200, encode(TopicsOut([topic_out(one) for one in page], token, len(found))))
 
 
 @OPERATIONS.add("GET", "/v1/topics/{topic}", gives={200: TopicOut}, problems=(400, 503))

@@ -23,7 +23,7 @@ from delayq import (
 )
 from delayq.text.answers import FindingOut
 
-__all__ = ["KINDS", "RETRY_AFTER", "Headers", "Problem", "ProblemOut", "problem_of"]
+__all__ = ["CHALLENGE", "KINDS", "RETRY_AFTER", "WRONG", "Headers", "Problem", "ProblemOut", "problem_of"]
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -39,6 +39,7 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "changed": (412, "It has been changed meanwhile"),
     "too-large": (413, "Too large"),
     "unsupported": (415, "The body is in a form that is not taken"),
+    "misdirected": (421, "Not meant for this service"),
     "rate": (429, "Too many requests of this key"),
     "quota": (429, "Too many messages of this key are waiting"),
     "pending": (429, "Too many messages of this topic are waiting"),
@@ -51,6 +52,9 @@ KINDS: Final[dict[str, tuple[int, str]]] = {
     "full": (507, "The store is full"),
 }
 
+#: With 401: that a key is missing, or that it is wrong.
+CHALLENGE: Final[Headers] = ((b"www-authenticate", b'Bearer realm="delayq"'),)
+WRONG: Final[Headers] = ((b"www-authenticate", b'Bearer realm="delayq", error="invalid_token"'),)
 #: Seconds after which to try again: when messages end is not known.
 RETRY_AFTER: Final = 5
 _AWAY: Final = {False: "Redis is away, or its reply was lost", True: "Redis is away, or takes nothing now"}

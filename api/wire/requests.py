@@ -29,6 +29,7 @@ __all__ = [
     "MessageIn",
     "PartsIn",
     "PatchIn",
+    "SessionIn",
     "decode",
     "due_of",
     "duration_of",
@@ -38,7 +39,7 @@ __all__ = [
     "message_of",
 ]
 
-_ID: Final = {"pattern": "^[A-Za-z0-9._:-]{1,128}$"}
+_ID: Final = {"pattern": "^(?!\\.{1,2}$)[A-Za-z0-9._:-]{1,128}$"}
 _TEXT: Final = {"pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]*$", "maxLength": 255}
 KEY: Final = {"minLength": 1, "maxLength": 255, "pattern": "^[^\\s\\u0000-\\u001f\\u007f-\\u009f]+$"}
 #: What a page of a list has without `limit`, and with the highest one.
@@ -195,7 +196,11 @@ class PolicyIn(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
         None
     )
     burst: Annotated[
-        int | None, Meta(description="how many at once; those of a second without", extra_json_schema={"minimum": 1})
+        int | None,
+        Meta(
+            description="how many at once; those of a second without, of 0.15 s at least",
+            extra_json_schema={"minimum": 1},
+        ),
     ] = None
     max_in_flight: Annotated[
         int | None,
@@ -251,6 +256,13 @@ class DeliverManyIn(CancelIn, forbid_unknown_fields=True):
     """What to deliver: ids, or business keys; one of the two; null means not given."""
 
     force: Annotated[bool, Meta(description="also what a pause or a limit holds; takes 'admin'")] = False
+
+
+class SessionIn(msgspec.Struct, forbid_unknown_fields=True):
+    """A key, and the path under which the browser sees this API."""
+
+    key: str
+    path: str
 
 
 _text = msgspec.json.Decoder(str)

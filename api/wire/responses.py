@@ -66,7 +66,8 @@ class MeOut(msgspec.Struct):
     name: str | None
     scopes: dict[str, list[Scope]]
     version: str
-    console: Annotated[str, Meta(description="whether this API has a console: not yet")] = "no"
+    console: Annotated[str, Meta(description="whether this API has a console: yes, read-only or no")]
+    session: Annotated[bool, Meta(description="whether a session of the console stands for the key")]
 
 
 class HealthOut(msgspec.Struct, omit_defaults=True):

@@ -38,7 +38,10 @@ async def in_process(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     """The application, spoken to over ASGI."""
     app = create_app(settings)
     transport = httpx2.ASGITransport(app=app)
-    async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://api") as api:
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as api,
+    ):
         yield api
 
 

@@ -118,6 +118,51 @@ async def test_a_deleted_dead_letter_is_gone(api: httpx2.AsyncClient, worker: Wo
     assert (await api.get("/v1/dead-letters")).json()["deadLetters"] == []
 
 
+async def test_many_are_deleted_at_once_and_each_is_told_of(api: httpx2.AsyncClient, worker: Worker) -> None:
+    await bury(api, worker, "a", "b", "c")
+    await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000, "id": "alive"})
+    given = {"ids": ["b", "alive", "unknown", "no id", "a", "b"], "reason": "of no use"}
+    for _ in range(2):  # the same again, as after a lost answer
+        results = (await api.post("/v1/dead-letters:discard", json=given)).json()["results"]
+        told = [one.get("result") for one in results]
+        assert told == ["discarded", "not_dead", "not_dead", None, "discarded", "discarded"]
+        assert [one["status"] for one in results] == [200, 409, 409, 400, 200, 200]
+    assert [one["id"] for one in (await api.get("/v1/dead-letters")).json()["deadLetters"]] == ["c"]
+    entries = (await api.get("/v1/audit?action=discard")).json()["entries"]
+    assert sorted(one["id"] for entry in entries for one in entry["messages"]) == ["a", "b"]
+    assert {entry["reason"] for entry in entries} == {"of no use"}
+
+
+async def test_a_group_is_listed_by_the_reason_that_it_is_told_by(api: httpx2.AsyncClient, worker: Worker) -> None:
+    reasons = {
+        "a": "order 20270131 is gone", "b": "order 99999 is gone", "c": "order 7 is gone", "d": "order 12345 is gone!",
+        "e": "order 12345 is gone",
+    }  # fmt: skip
+    for id, reason in reasons.items():
+        await api.post("/v1/messages", json={"topic": "news" if id == "e" else "orders", "delayTime": 0, "id": id})
+        worker.bury(id, reason)
+    groups = (await api.get("/v1/dead-letters:groups")).json()["groups"]
+    listed = {}
+    for group in groups:
+        params = {"group": group["reason"], "topic": group["topic"], "limit": "1"}
+        found = []
+        for _ in range(20):
+            page = (await api.get("/v1/dead-letters", params=params)).json()
+            found += [one["id"] for one in page["deadLetters"]]
+            if page["nextPageToken"] is None:
+                break
+            params["pageToken"] = page["nextPageToken"]
+        assert len(found) == group["count"]
+        listed[group["topic"], group["reason"]] = sorted(found)
+    assert listed == {
+        ("orders", "order # is gone"): ["a", "b"],
+        ("orders", "order 7 is gone"): ["c"],
+        ("orders", "order # is gone!"): ["d"],
+        ("news", "order # is gone"): ["e"],
+    }
+    assert (await api.get("/v1/dead-letters", params={"group": ""})).json()["deadLetters"] == []
+
+
 async def test_a_live_message_is_no_dead_letter(api: httpx2.AsyncClient) -> None:
     await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000, "id": "alive"})
     assert (await api.delete("/v1/dead-letters/alive")).status_code == 404

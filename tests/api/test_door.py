@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,57 @@ def test_a_broken_file_leaves_the_keys_as_they_were_and_says_so(keys: KeyFile, c
     keys.path.write_bytes(good + b"\n")
     one.look()
     assert one.stale == ""
+
+
+@pytest.mark.parametrize("reason", [errno.EACCES, errno.EMFILE, errno.EIO])
+def test_a_file_that_could_not_be_read_for_a_while_is_taken_once_it_can(
+    keys: KeyFile, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    """Nothing of the file itself tells that it can be read again."""
+    shop, one = keys.texts["shop"], door(keys)
+    keys.add("press")
+    keys.remove("shop")
+
+    def refuse(_path: Path) -> bytes:
+        raise OSError(reason, os.strerror(reason))
+
+    with capture_logs() as lines, monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        one.look()
+        one.look()
+    assert [line["event"] for line in lines] == ["keys_not_taken"]
+    assert kind(one, shop) == "in"
+    assert os.strerror(reason) in one.stale
+    one.look()
+    assert (kind(one, shop), kind(one, keys.texts["press"]), one.stale) == ("unauthorized", "in", "")
+
+
+def test_a_file_that_was_away_for_a_while_and_is_the_same_is_stale_no_more(
+    keys: KeyFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = door(keys)
+
+    def refuse(_path: Path) -> os.stat_result:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", refuse)
+        patch.setattr(Path, "read_bytes", refuse)
+        one.look()
+    assert one.stale
+    one.look()
+    assert one.stale == ""
+
+
+def test_what_is_written_in_place_is_a_change_though_size_and_time_stay(keys: KeyFile) -> None:
+    """So rsync --times --inplace and the like may leave it."""
+    one, before = door(keys), keys.path.stat()
+    shop = keys.texts["shop"]
+    keys.path.write_bytes(keys.path.read_bytes().replace(keys.keys[0].hash.encode(), b"sha256:" + b"0" * 64))
+    os.utime(keys.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert keys.path.stat().st_size == before.st_size
+    one.look()
+    assert kind(one, shop) == "unauthorized"
 
 
 async def test_a_running_api_sees_the_change_by_itself(

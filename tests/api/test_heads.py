@@ -28,14 +28,14 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
 async def test_a_head_that_is_too_large_is_refused(small: httpx2.AsyncClient, name: bytes, count: int) -> None:
     size = 2 * api.server.HEAD_BYTES
     headers = (name + b": " + b"a" * (size // count) + b"\r\n") * count
-    answer = await talk(small, b"GET /livez HTTP/1.1\r\nhost: x\r\n" + headers + b"\r\n")
+    answer = await talk(small, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n" + headers + b"\r\n")
     assert answer.startswith("HTTP/1.1 431 ")
     assert "application/problem+json" in answer
 
 
 async def test_a_head_without_an_end_is_refused_while_it_comes(small: httpx2.AsyncClient) -> None:
     reader, writer = await connect(small)
-    writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-large: ")
+    writer.write(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx-large: ")
     for _ in range(2 * api.server.HEAD_BYTES // 1_000):
         writer.write(b"a" * 1_000)
     assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
@@ -64,7 +64,7 @@ async def test_large_bodies_after_a_small_head_are_no_large_head(settings: Setti
 
 
 async def test_what_is_no_http_is_refused(small: httpx2.AsyncClient) -> None:
-    for sent in (b"\x16\x03\x01 hello\r\n\r\n", b"GET /livez HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n"):
+    for sent in (b"\x16\x03\x01 hello\r\n\r\n", b"GET /livez HTTP/1.1\r\nhost: localhost\r\nbad header\r\n\r\n"):
         answer = await talk(small, sent)
         assert answer.startswith("HTTP/1.1 400 ")
         assert "application/problem+json" in answer
@@ -73,7 +73,7 @@ async def test_what_is_no_http_is_refused(small: httpx2.AsyncClient) -> None:
 async def test_a_large_head_is_refused_also_behind_another_request(small: httpx2.AsyncClient) -> None:
     reader, writer = await connect(small)
     for size, status in ((10, b"200"), (20_000, b"200"), (40_000, b"431")):
-        writer.write(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-large: " + b"a" * size + b"\r\n\r\n")
+        writer.write(b"GET /livez HTTP/1.1\r\nhost: localhost\r\nx-large: " + b"a" * size + b"\r\n\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 " + status)
         if status == b"200":
@@ -85,7 +85,8 @@ async def test_a_large_head_is_refused_also_behind_another_request(small: httpx2
 async def test_pipelined_requests_are_answered_in_order(small: httpx2.AsyncClient) -> None:
     reader, writer = await connect(small)
     writer.write(
-        b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n" * 2 + b"GET /nope HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2
+        + b"GET /nope HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
     text = (await reader.read()).decode()
     assert re.findall(r"HTTP/1.1 (\d+)", text) == ["200", "200", "404"]

@@ -46,7 +46,7 @@ async def test_a_body_at_its_limit_is_taken_and_one_byte_more_is_not(small: http
 
 async def test_who_waits_for_100_continue_is_told_before_sending(small: httpx2.AsyncClient) -> None:
     head = (
-        "POST /v1/messages HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n"
+        "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
         f"content-type: application/json\r\ncontent-length: {LIMIT + 1}\r\n\r\n"
     )
     assert (await talk(small, head.encode())).startswith("HTTP/1.1 413 ")
@@ -89,7 +89,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
     small: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api.asgi, "BODY_SECONDS", 0.05)
-    head = "POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+    head = "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
     answer = await talk(small, head.encode())
     assert answer.startswith("HTTP/1.1 408 ")
     assert "connection: close" in answer
@@ -98,7 +98,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
 async def test_a_client_that_goes_away_half_way_leaves_nothing(small: httpx2.AsyncClient) -> None:
     _, writer = await connect(small)
     writer.write(
-        b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
+        b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
     )
     await writer.drain()
     writer.close()

@@ -47,8 +47,9 @@ async def test_a_node_tells_since_when_it_owns_what_and_when_it_gave_a_queue_up(
     api: httpx2.AsyncClient, worker: Worker
 ) -> None:
     queues = {"11": {"epoch": EPOCH, "since": 2_000_000_000_000}, "3": {"epoch": EPOCH}}
-    publish(worker, LINE | {"queues": queues, "handed_over": 2_000_000_000_001})
+    publish(worker, LINE | {"queues": queues, "handed_over": 2_000_000_000_001, "complaints": ["queue 3 is stuck"]})
     (node,) = await nodes(api)
+    assert node["complaints"] == ["queue 3 is stuck"]
     assert node["handedOver"] == "2033-05-18T03:33:20.001Z"
     assert node["queues"] == [
         {"queue": 3, "epoch": EPOCH, "since": None},
@@ -61,7 +62,7 @@ async def test_an_older_worker_is_shown_with_what_it_says(api: httpx2.AsyncClien
     (node,) = await nodes(api)
     assert (node["node"], node["since"], node["stale"]) == ("old", "2033-05-18T03:33:20.000Z", False)
     assert [node[name] for name in ("address", "version", "coordinator", "handedOver")] == [None] * 4
-    assert node["queues"] == [{"queue": 3, "epoch": EPOCH, "since": None}]
+    assert (node["queues"], node["complaints"]) == ([{"queue": 3, "epoch": EPOCH, "since": None}], [])
 
 
 async def test_a_node_that_has_not_written_for_15_seconds_is_stale_and_owns_nothing(

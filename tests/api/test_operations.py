@@ -83,12 +83,6 @@ async def test_metrics_count_what_became_of_messages_and_requests(api: httpx2.As
     assert found["delayq_api_waiting{}"] == 0
 
 
-async def test_the_address_alone_leads_to_the_documentation(api: httpx2.AsyncClient) -> None:
-    assert api.follow_redirects is False
-    answer = await api.get("/")
-    assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
-
-
 async def test_the_documentation_is_there(api: httpx2.AsyncClient) -> None:
     assert "swagger" in (await api.get("/docs")).text
     document = (await api.get("/openapi.json")).json()

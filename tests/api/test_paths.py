@@ -60,6 +60,8 @@ async def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes
         ("/v1/forecast?step=1s", "step"),
         ("/v1/forecast?step=often", "step"),
         ("/v1/forecast?topic=%5B", "topic"),
+        ("/v1/topics?match=%5B", "match"),
+        ("/v1/topics?paused=maybe", "paused"),
         ("/v1/messages?key=", "key"),
         ("/v1/messages?key=a%20b", "key"),
         ("/v1/messages?key=a%0d%0ab", "key"),

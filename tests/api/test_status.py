@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from api.app import Application
+from api.routes.openapi import VERSION
 from api.service import SHARED
 from delayq.config import Settings
 from delayq.embedded.processes import LOCALHOST, free_port
@@ -101,6 +102,34 @@ async def test_the_overview_counts_what_there_is(api: httpx2.AsyncClient, worker
     assert found["held"]["asOf"] == found["now"]
     assert (found["traffic"], found["liveNodes"]) == (None, 0)
     assert found["findings"] == (await api.get("/v1/status")).json()["findings"]
+    assert found["pauses"] == []
+
+
+async def test_the_overview_has_the_pauses_that_are_in_force(api: httpx2.AsyncClient, worker: Worker) -> None:
+    for match, reason in (("sms.*", "down"), ("mail", "")):
+        given = {"match": match, "reason": reason, "until": "2030-01-01T00:00:00Z"}
+        assert (await api.post("/v1/topics:pause?wait=0", json=given)).status_code == 200
+    told = (await api.get("/v1/overview")).json()["pauses"]
+    assert told == (await api.get("/v1/policies")).json()["pauses"]
+    assert [(one["match"], one.get("reason"), one["until"]) for one in told] == [
+        ("sms.*", "down", "2030-01-01T00:00:00.000Z"),
+        ("mail", None, "2030-01-01T00:00:00.000Z"),
+    ]
+
+
+async def test_an_answer_that_many_ask_for_is_made_once(
+    api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = app_of(api).service
+    for path, one in (("/v1/overview", service.overview), ("/v1/status", service.status)):
+        made: list[object] = []
+        make: Any = one._make
+        monkeypatch.setattr(one, "_make", lambda of, make=make, made=made: made.append(of) or make(of))
+        answers = [(await api.get(path)).content for _ in range(10)]
+        assert (len(set(answers)), len(made)) == (1, 1)
+        service.facts._began -= SHARED
+        await api.get(path)
+        assert len(made) == 2
 
 
 async def test_dead_letters_are_grouped_for_those_who_may_read_them(
@@ -124,13 +153,10 @@ async def test_dead_letters_are_grouped_for_those_who_may_read_them(
 
 async def test_who_asks_is_told_what_it_may(settings: Settings, tmp_path: Path, api: httpx2.AsyncClient) -> None:
     mine = (await api.get("/v1/me")).json()
-    assert (mine["name"], mine["scopes"], mine["console"]) == (
-        None,
-        {"*": ["schedule", "cancel", "read", "admin"]},
-        "no",
-    )
+    everything = {"*": ["schedule", "cancel", "read", "admin"]}
+    assert mine == {"name": None, "scopes": everything, "version": VERSION, "console": "yes", "session": False}
     keys = KeyFile(tmp_path / "keys.yaml")
     shop = keys.add("shop", {"orders": ["read"]})
     async with in_process(keys.settings(settings)) as guarded:
         mine = (await guarded.get("/v1/me", headers=shop)).json()
-        assert (mine["name"], mine["scopes"]) == ("shop", {"orders": ["read"]})
+        assert (mine["name"], mine["scopes"], mine["session"]) == ("shop", {"orders": ["read"]}, False)

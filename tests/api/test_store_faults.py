@@ -34,6 +34,7 @@ AWAY = [
     ("GET", "/v1/stats", None),
     ("GET", "/v1/dead-letters", None),
     ("POST", "/v1/dead-letters:redrive", {"ids": ["a"]}),
+    ("POST", "/v1/dead-letters:discard", {"ids": ["a"]}),
     ("DELETE", "/v1/dead-letters/a", None),
     ("GET", "/readyz", None),
 ]

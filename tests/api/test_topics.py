@@ -53,7 +53,25 @@ async def test_what_is_held_is_listed_page_by_page(api: httpx2.AsyncClient, work
     last = (await api.get(f"/v1/topics?limit=2&pageToken={first['nextPageToken']}")).json()
     assert [one["topic"] for one in (*first["topics"], *last["topics"])] == ["a", "b", "c"]
     assert (first["topics"][0]["held"], last["nextPageToken"]) == (1, None)
+    assert (first["total"], last["total"]) == (3, 3)
     assert "counts" not in first["topics"][0]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("match=a.*", ["a.1", "a.2"]), ("match=?.1", ["a.1", "b.1"]), ("paused=yes", ["a.1", "a.2"]), ("paused=no", ["b.1"]),
+        ("match=*.1&paused=yes", ["a.1"]), ("match=c", []),
+    ],
+)  # fmt: skip
+async def test_topics_are_listed_by_a_pattern_and_whether_they_are_paused(
+    api: httpx2.AsyncClient, worker: Worker, query: str, names: list[str]
+) -> None:
+    for name in ("a.1", "a.2", "b.1"):
+        worker.park(await schedule(api, topic=name, id=name, delayTime=0), f"h:{name}")
+    await api.post("/v1/topics:pause?wait=0", json={"match": "a.*"})
+    found = (await api.get(f"/v1/topics?{query}")).json()
+    assert ([one["topic"] for one in found["topics"]], found["total"]) == (names, len(names))
 
 
 async def test_a_topic_has_the_figures_of_the_census_with_their_age(api: httpx2.AsyncClient, worker: Worker) -> None:

@@ -25,7 +25,7 @@ from delayq.store.keys import report_key
 from tests.support.spark import HOSTS, environment, standalone
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(480)
 
 PARTS: Final = 6
 PART_ROWS: Final = 2_000
@@ -64,7 +64,7 @@ def test_every_message_is_there_once_though_an_executor_was_killed_and_a_task_ra
             job = subprocess.Popen(command, env=env, stdout=out, stderr=err)
         slowed: list[int] = []
         try:
-            eventually(lambda: len(_at_work(client)) == 2 or job.poll() is not None, "a task on each host", 120)
+            eventually(lambda: len(_at_work(client)) == 2 or job.poll() is not None, "a task on each host", 300)
             # One host comes to a stand in the middle of its task, the other loses its executor in the middle of its own.
             slowed = _processes(tmp_path / "spark" / HOSTS[0], "pyspark.daemon")
             for pid in slowed:

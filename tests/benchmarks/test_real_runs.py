@@ -11,7 +11,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale
 from benchmarks.load import feeder
 from benchmarks.load.messages import DAY, QUEUES, make, spread
-from benchmarks.measures import access, controls, controls_audit, controls_reading, drain, memory, schedule
+from benchmarks.measures import access, console, controls, controls_audit, controls_reading, drain, memory, schedule
 from benchmarks.results import LEFT_OUT
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server
@@ -90,3 +90,13 @@ def test_controls_measure_a_part_or_all(monkeypatch: pytest.MonkeyPatch) -> None
     assert [figure.goal for figure in figures] == [0.85, 1.18]
     with pytest.raises(BenchmarkError, match="the parts of controls are"):
         controls.run(Scale(True, part="none"))
+
+
+def test_console_measures_pages_where_there_is_a_browser_and_tabs_and_files_everywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(console, "MESSAGES", FEW)
+    monkeypatch.setattr(console, "SECONDS", 2.0)
+    figures, details = console.run(Scale(True))
+    assert [figure.goal for figure in figures][-3:] == [2, 20, 60]
+    assert len(figures) == (3 if LEFT_OUT in details else 7)

@@ -20,6 +20,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from testbed.zookeeper import ZooKeeperServer
 from tests.chaos.options import Options
 from tests.chaos.relays import Relays
+from tests.support.servers import KEPT
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
 
@@ -30,9 +31,6 @@ STREAMS = tuple(f"stream.{number}" for number in range(4))
 GENERAL = tuple(f"general.{number}" for number in range(4))
 WINDOW = 2_000
 STOP_SECONDS = 40.0
-# What is written survives the process. With 'everysec' a kill in the middle of an fsync would lose what was answered
-# meanwhile, because the server does not even write until the disk is done: that is row A2 of docs/faults.md.
-_KEPT = ("--appendfsync", "no")
 
 
 class Stack:
@@ -42,7 +40,7 @@ class Stack:
         folder = self.folder = options.folder
         self.options = options
         binary = Path(options.redis) if options.redis else None
-        self.redis = EmbeddedServer(data_dir=folder / "redis", binary=binary, extra=_KEPT)
+        self.redis = EmbeddedServer(data_dir=folder / "redis", binary=binary, extra=KEPT)
         self.target = EmbeddedServer(data_dir=folder / "target", appendonly=False)
         self._own_zookeeper = zookeeper is None
         if zookeeper is None and options.zookeepers:
@@ -194,7 +192,9 @@ class Stack:
         eventually(self.owned, "every queue has an owner", seconds=60)
 
     def stop(self) -> list[str]:
-        """Stop workers and APIs in order; the names of those that did not end as they should."""
+        """Stop workers and APIs in order; the names of those that did not end as they should. The last to be healed may not have
+        begun to listen to signals."""
+        eventually(lambda: all(one.started or not one.alive for one in self.processes), "all have started", seconds=60)
         for one in self.processes:
             one.signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS

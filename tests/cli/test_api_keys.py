@@ -36,8 +36,17 @@ def test_a_new_key_is_shown_once_and_only_its_hash_is_kept(cli: Cli, file: Path)
     assert text.split("_", 2)[2] not in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     listed = cli("api-keys", "list")
-    assert listed.rows == [[key.id, "shop", "orders.*=schedule,read *=read", "-", "5", "-", "-", key.created, "-"]]
+    assert listed.rows == [[key.id, "shop", "orders.*=schedule,read *=read", "-", "5", "-", "-", key.created, "-", "-"]]
     assert key.hash not in cli("api-keys", "list", "--json").out
+
+
+def test_a_key_may_be_none_for_the_console(cli: Cli, file: Path) -> None:
+    cli("api-keys", "new", "shop", "--allow", "*=read", "--no-console")
+    assert "console" in file.read_text()
+    (key,) = load_keys(file)
+    assert not key.console
+    (listed,) = json.loads(cli("api-keys", "list", "--json").out)["keys"]
+    assert listed["console"] is False
 
 
 def test_a_key_is_revoked_by_its_id_and_the_others_stay(cli: Cli, file: Path) -> None:

@@ -20,7 +20,7 @@ def answer(given: Given, path: str) -> Any:
         transport = httpx2.ASGITransport(app=app)
         async with (
             app.router.lifespan_context(app),
-            httpx2.AsyncClient(transport=transport, base_url="http://api") as api,
+            httpx2.AsyncClient(transport=transport, base_url="http://localhost") as api,
         ):
             return (await api.get(path)).json()
 

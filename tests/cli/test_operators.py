@@ -51,6 +51,13 @@ def test_dead_letters_are_listed_with_their_reasons(cli: Cli, given: Given) -> N
     assert died.endswith("Z")
 
 
+def test_dead_letters_of_a_group_are_listed_by_the_reason_that_groups_print(cli: Cli, given: Given) -> None:
+    for id, reason in (("a", "order 10001 is gone"), ("b", "order 20002 is gone"), ("c", "answered 404")):
+        given.dead_letter(id, reason)
+    group = cli("dead-letters", "groups").rows[0][4]
+    assert sorted(row[0] for row in cli("dead-letters", "list", "--group", group).rows) == ["a", "b"]
+
+
 def test_dead_letters_come_in_pages(cli: Cli, given: Given) -> None:
     ids = [f"id-{number}" for number in range(60)]
     for id in ids:

@@ -56,6 +56,7 @@ def test_the_notes_name_the_url_and_what_there_is(chart: Path, name: str) -> Non
     assert len(named) == 3
     assert named <= there
     assert "helm test dq -n shop" in notes
+    assert "http://127.0.0.1:8080/console/" in notes
 
 
 def test_the_notes_say_what_a_caller_needs(chart: Path) -> None:

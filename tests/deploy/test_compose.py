@@ -168,7 +168,7 @@ def test_no_variable_of_this_machine_is_another_thing_in_a_container() -> None:
     handed_on = set(re.findall(r"\$\{(DELAYQ_\w+)", COMPOSE.read_text())) & {
         variable(name) for name in Settings.model_fields
     }
-    assert handed_on == {"DELAYQ_LOG_LEVEL"}
+    assert handed_on == {"DELAYQ_CONSOLE", "DELAYQ_LOG_LEVEL"}
 
 
 def test_what_is_mounted_is_there() -> None:

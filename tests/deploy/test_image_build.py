@@ -85,7 +85,9 @@ def test_it_adds_its_own_files_and_nothing_that_it_was_built_with(box: Box, adde
     elsewhere = {path for path in added if not path.startswith(("app/", "usr/local/bin/", "usr/local/lib/python3"))}
     assert elsewhere <= USERS  # so no package of Debian's, no cache, no sources
     mine = {path for path in added if path.startswith("app/") and not path.endswith(".pyc")}
-    assert mine == {f"app/{file.relative_to(ROOT)}" for name in SERVICES for file in (ROOT / name).rglob("*.py")}
+    files = [file for name in SERVICES for file in (ROOT / name).rglob("*.py")]
+    files += [file for file in (ROOT / "api" / "console").rglob("*") if file.is_file()]
+    assert mine == {f"app/{file.relative_to(ROOT)}" for file in files}
     assert "delayq:x:10001:10001::/tmp:/usr/sbin/nologin" in (box.root / "etc/passwd").read_text().splitlines()
 
 

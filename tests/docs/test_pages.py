@@ -24,6 +24,15 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+def test_the_pictures_of_the_readme_are_there_and_small() -> None:
+    names = re.findall(r'(?:src|srcset)="([^"]+)"', (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(names) == 2
+    for name in names:
+        picture = (ROOT / name).read_bytes()
+        assert picture.startswith(b"\x89PNG") and int.from_bytes(picture[16:20]) == 1440
+        assert len(picture) <= 150_000
+
+
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
 def test_a_decision_says_what_why_and_what_it_costs(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

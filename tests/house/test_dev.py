@@ -33,6 +33,8 @@ def dev(*arguments: str, cwd: Path = ROOT, **env: str) -> subprocess.CompletedPr
         ("up extra", "unrecognized arguments: extra"),
         ("up --ephemeral --data d", "--ephemeral keeps no data"),
         ("up --redis-url redis://h --data d", "--redis-url starts no server"),
+        ("up --demo --data d", "--demo lives in a Valkey that is thrown away"),
+        ("up --demo --redis-url redis://h", "--demo lives in a Valkey that is thrown away"),
         ("up --redis-url http://h", "a Redis URL begins with redis://"),
         ("up --data=", "--data needs the name of a folder"),
         ("check everything", "check takes --fix"),
@@ -154,6 +156,13 @@ def test_up_with_a_server_of_ones_own_needs_no_embedded_one(monkeypatch: pytest.
     monkeypatch.setenv("DELAYQ_REDIS_URL", "redis://h")
     assert commandline.plan(["up"], "/")[0] == {"services"}
     assert commandline.plan(["up", "--ephemeral"], "/")[0] == {"embedded", "services"}
+    assert commandline.plan(["up", "--demo"], "/")[0] == {"embedded", "services", "webhook"}
+
+
+def test_the_demo_has_routes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYQ_ROUTES", "routes.json")
+    with pytest.raises(commandline.UsageError, match="has routes of its own"):
+        commandline.plan(["up", "--demo"], "/")
 
 
 class Checkout:

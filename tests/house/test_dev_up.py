@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,13 @@ class Up:
             identity: str = json.load(answer)["id"]
             return identity
 
+    def ask(self, path: str) -> Any:
+        """What the API answers."""
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            f"http://127.0.0.1:{self.api_port}{path}", timeout=10
+        ) as answer:
+            return json.load(answer)
+
     def arrived(self) -> list[str]:
         """The ids of what the topic's stream has, also while the server is coming back."""
         with redis.Redis(port=self.redis_port, decode_responses=True) as client:
@@ -102,10 +109,7 @@ class Up:
 
     def queues_by_node(self) -> dict[str, list[int]]:
         """The queues of the live nodes, as the API tells."""
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            f"http://127.0.0.1:{self.api_port}/v1/nodes", timeout=10
-        ) as answer:
-            nodes = json.load(answer)["nodes"]
+        nodes = self.ask("/v1/nodes")["nodes"]
         return {node["node"]: [one["queue"] for one in node["queues"]] for node in nodes if not node["stale"]}
 
     def wait_for(self, identity: str) -> None:
@@ -127,6 +131,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 def test_a_message_arrives_on_time_and_ctrl_c_stops_everything(up: Up) -> None:
     up.start()
     assert f"http://127.0.0.1:{up.api_port}/docs" in up.text()
+    assert f"http://127.0.0.1:{up.api_port}/console/" in up.text()
     assert str(up.data) in up.text()
     began = time.time()
     identity = up.schedule("hello", "1s")
@@ -294,10 +299,36 @@ def test_ephemeral_data_are_gone_at_the_end(up: Up) -> None:
     assert not folder.exists()
 
 
-def test_the_demo_schedules_messages(up: Up) -> None:
-    up.start("--ephemeral", "--demo")
-    with redis.Redis(port=up.redis_port) as client:
-        eventually(lambda: client.xlen("demo") >= 2, f"demo messages arrive\n{up.text()}", 40)
+@pytest.mark.timeout(300)
+def test_the_demo_has_all_that_there_is_to_see(up: Up) -> None:
+    up.start("--demo")
+    soon = f"/v1/forecast?step=1m&to={int((time.time() + 20 * 60) * 1000)}"
+    by_hand = {"pause", "resume", "put_policy", "redrive", "deliver_now"}
+
+    def bank() -> Any:
+        return next(one for one in up.ask("/v1/routes")["routes"] if one["name"] == "bank")
+
+    def newsletter() -> Any:
+        return up.ask("/v1/topics/newsletter.weekly")
+
+    def orders() -> Any:
+        return up.ask("/v1/messages?topic=orders.*&tags=web")["messages"]
+
+    looks: dict[str, Callable[[], object]] = {
+        "of a paused topic messages are held": lambda: newsletter().get("pause") and newsletter()["held"],
+        "a target takes nothing": lambda: bank()["parked"] and "closed for maintenance" in json.dumps(bank()),
+        "a burst is ahead": lambda: max(one["messages"] for one in up.ask(soon)["buckets"]) >= 20_000,
+        "dead letters are of several groups": lambda: len(up.ask("/v1/dead-letters:groups")["groups"]) >= 2,
+        "a message is tried again": lambda: up.ask("/v1/messages?topic=labels.*&state=retrying")["messages"],
+        "messages have keys and tags": lambda: any(one["message"]["keys"] for one in orders()),
+        "orders are paid": lambda: up.ask("/v1/stats")["counters"]["cancelled"],
+        "a topic is held to its limit": lambda: up.ask("/v1/topics/sms.code")["held"],
+        "operators do something": lambda: by_hand <= {one["action"] for one in up.ask("/v1/audit")["entries"]},
+        "the census knows the topics": lambda: sum("counts" in one for one in up.ask("/v1/topics")["topics"]) >= 8,
+        "the target takes what was parked": lambda: bank()["parked"] == 0,
+    }
+    for what, look in looks.items():
+        eventually(look, f"{what}\n{up.text()}", 120)
 
 
 @pytest.mark.parametrize("option", ["--api-port", "--redis-port"])

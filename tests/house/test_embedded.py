@@ -17,6 +17,7 @@ from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import free_port, port_is_free
 from delayq.errors import MissingExtra
 from tests.house.processes import ROOT, is_running, needs_proc
+from tests.support.servers import KEPT
 from tests.support.waiting import eventually
 
 REDIS_SERVER = shutil.which("redis-server")
@@ -74,7 +75,7 @@ def start_in_a_process_and_kill_that(data_dir: Path, where: str) -> tuple[int, i
 
 @binaries
 def test_what_was_written_survives_a_kill_and_comes_back_on_the_same_port(tmp_path: Path, binary: Path | None) -> None:
-    with EmbeddedServer(data_dir=tmp_path, binary=binary) as server:
+    with EmbeddedServer(data_dir=tmp_path, binary=binary, extra=KEPT) as server:
         port = server.port
         with connect(server) as client:
             client.set("kept", "yes")

@@ -28,6 +28,7 @@ def test_it_keeps_its_messages_over_a_kill_and_leaves_nothing_behind(tmp_path: P
         with amqp(server) as one:
             queue = one.queue()
             one.publish(queue, message_id="kept")
+        server.control("eval", "mnesia:sync_log().")  # that there is the queue it writes down a moment later
         server.kill()
         assert server.pid is None and port_is_free(port)
         with pytest.raises(ServerError, match="does not run"):

@@ -22,10 +22,11 @@ from tests.support.service import ROOT
         ("tests/backfill/test_standalone.py::test_a", "tests/backfill/test_standalone.py"),
         ("tests/deploy/test_compose_runs.py::test_a", "compose"),
         ("tests/deploy/test_compose_brokers.py::test_a", "compose"),
+        ("tests/console/test_pages.py::test_a", "console"),
         ("tests/deploy/test_compose.py::test_a", "tests/deploy/test_compose.py"),
     ],
 )  # fmt: skip
-def test_a_broker_a_spark_and_a_stack_are_shared(test: str, scope: str) -> None:
+def test_a_broker_a_spark_a_stack_and_what_the_console_shows_are_shared(test: str, scope: str) -> None:
     assert scope_of(test) == scope
 
 
@@ -39,7 +40,7 @@ def test_what_takes_longest_begins_and_the_rest_keeps_its_order() -> None:
 
 
 def test_what_is_listed_as_to_begin_is_there() -> None:
-    shared = {"compose", "kafka", "rabbitmq", "rocketmq", "spark"}
+    shared = {"compose", "console", "kafka", "rabbitmq", "rocketmq", "spark"}
     assert [scope for scope in BEGIN if scope not in shared and not (ROOT / scope).is_file()] == []
 
 
@@ -48,6 +49,7 @@ def test_what_is_listed_as_to_begin_is_there() -> None:
     [
         ("tests/chaos/test_commandline.py::test_a", (), True),
         ("tests/chaos/test_checker.py::test_a", (), False),
+        ("tests/console/test_pages.py::test_a", ("pages", "chromium"), True),
         ("tests/deploy/test_chart_notes.py::test_a", (), True),
         ("tests/house/test_brokers.py::test_a_real_kafka_goes_on", (), True),
         ("tests/house/test_brokers.py::test_up_starts_all", ("tmp_path",), False),
@@ -57,7 +59,7 @@ def test_what_is_listed_as_to_begin_is_there() -> None:
         ("tests/targets/test_kafka_target.py::test_a", ("valkey",), False),
     ],
 )  # fmt: skip
-def test_real_brokers_spark_chart_and_chaos_are_long(test: str, fixtures: tuple[str, ...], long: bool) -> None:
+def test_real_brokers_browsers_spark_chart_and_chaos_are_long(test: str, fixtures: tuple[str, ...], long: bool) -> None:
     assert is_long(test, fixtures) is long
 
 

@@ -31,7 +31,9 @@ TYPES: Final = {
 }  # fmt: skip
 #: Of each column what is plain, and what is not.
 VALUES: Final[dict[str, Any]] = {
-    "id": some.sampled_from(["a", "b.00ff", "x" * 128, "é", "", "two words", "end\n", "x" * 129, None]),
+    "id": some.sampled_from(
+        ["a", "b.00ff", ".", "..", "...", "x" * 128, "é", "", "two words", "end\n", "x" * 129, None]
+    ),
     "topic": some.sampled_from(["t", "u", "a b", "", "delayq:x", None]),
     "tags": some.sampled_from(["red", "é", "a\nb", "x" * 256, "", None]),
     "body": some.sampled_from(["", "é", "x" * 100, "é" * 51, None]),

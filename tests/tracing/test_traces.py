@@ -72,7 +72,10 @@ async def post(settings: Settings, spans: Recorded, path: str, body: Any, **head
     """A request to an API that makes spans."""
     app = create_app(settings, spans.provider)
     transport = httpx2.ASGITransport(app=app)
-    async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://api") as api:
+    async with (
+        app.router.lifespan_context(app),
+        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as api,
+    ):
         answer: httpx2.Response = await api.request("POST" if body else "GET", path, json=body or None, headers=headers)
         return answer
 

@@ -1,0 +1,259 @@
+// What is burying: dead letters by topic and reason, and one by one; put back or deleted, some or a whole group.
+
+import { html, useEffect, useRef, useState } from "../vendor/standalone.module.js";
+import { Bulk } from "../parts/bulk.js";
+import { Refresh, useAsked, useHold, usePages, useRefresh } from "../parts/lists.js";
+import { may, mayEverywhere } from "../parts/live.js";
+import { Freshness } from "../parts/notices.js";
+import { count, UNKNOWN } from "../parts/numbers.js";
+import { filled, go, href } from "../parts/router.js";
+import { ask } from "../parts/server.js";
+import { More, Table } from "../parts/table.js";
+import { t } from "../parts/texts.js";
+import { Age, ms, Time, TimeField } from "../parts/times.js";
+
+const FILTER = ["topic", "group", "reason", "since", "until", "order"];
+
+/** Letters put back or deleted a second, unless told: a target that has just come back is not to be run over. */
+const RATE = 200;
+
+/** The API counts groups once a second at most: so many ms after a change it tells of it. */
+const COUNTED_EVERY = 1_100;
+
+/** Letters of a group that are asked for at a time. */
+const PAGE = 200;
+
+const PATHS = { redrive: "v1/dead-letters:redrive", discard: "v1/dead-letters:discard" };
+
+/** @typedef {{ topic: string | null, reason: string, count: number, firstTime: string, lastTime: string, examples: string[] }} Group */
+
+/** @param {string | null | undefined} topic null: of letters that cannot be read */
+function mayAdmin(topic) {
+  return typeof topic === "string" ? may("admin", topic) : mayEverywhere("admin");
+}
+
+/** @param {{ rest: string[], query: Record<string, string> }} props */
+export function DeadLetters({ query }) {
+  const filter = Object.fromEntries(FILTER.filter((name) => query[name] || (name === "group" && query.group === "")).map((name) => [name, query[name]]));
+  const [changes, setChanges] = useState(0);
+  const changed = () => setChanges(changes + 1);
+  return html`<h1 tabindex="-1">${t("page.dead-letters")}</h1>
+    <${Groups} filter=${filter} changes=${changes} changed=${changed} />
+    <h2>${t("dead.letters")}</h2>
+    <${Filter} filter=${filter} />
+    <${Letters} key=${JSON.stringify(filter)} filter=${filter} changes=${changes} changed=${changed} />`;
+}
+
+/** @typedef {{ filter: Record<string, string>, changes: number, changed: () => void }} Part  of the page, which changes what the other shows */
+
+/** @param {Part} props */
+function Groups({ filter, changes, changed }) {
+  const [every, choose] = useRefresh();
+  const { data, problem, at, loading, again } = useAsked("v1/dead-letters:groups", {}, every);
+  useEffect(() => {
+    if (changes === 0) return undefined;
+    const timer = setTimeout(again, COUNTED_EVERY);
+    return () => clearTimeout(timer);
+  }, [changes]);
+  const [doing, setDoing] = useState(/** @type {{ what: string, group: Group } | null} */ (null));
+  const shown = (/** @type {Group} */ one) => filter.group === one.reason && (filter.topic ?? null) === one.topic;
+  const name = (/** @type {Group} */ one) => `${one.topic ?? t("dead.unreadable")}: ${one.reason}`;
+  const button = (/** @type {string} */ what, /** @type {Group} */ group) => html`<button
+    type="button"
+    class="small"
+    onClick=${() => setDoing({ what, group })}
+  >
+    ${t(`message.${what}`)} …<span class="hidden"> ${name(group)}</span>
+  </button>`;
+  const columns = [
+    { name: "topic", title: t("message.topic"), cell: (/** @type {Group} */ one) => one.topic ?? html`<em>${t("dead.unreadable")}</em>` },
+    {
+      name: "reason",
+      title: t("message.reason"),
+      cell: (/** @type {Group} */ one) =>
+        html`<a href=${href(["dead-letters"], { topic: one.topic, group: one.reason })} aria-current=${shown(one) ? "true" : undefined}
+          >${one.reason || UNKNOWN}</a
+        >`,
+    },
+    { name: "count", title: t("dead.count"), number: true, cell: (/** @type {Group} */ one) => count(one.count) },
+    { name: "first", title: t("dead.first"), cell: (/** @type {Group} */ one) => html`<${Time} at=${one.firstTime} />` },
+    { name: "last", title: t("dead.last"), cell: (/** @type {Group} */ one) => html`<${Age} at=${one.lastTime} />` },
+    {
+      name: "examples",
+      title: t("dead.examples"),
+      cell: (/** @type {Group} */ one) => one.examples.map((id) => html`<a key=${id} class="id" href=${href(["messages", id])}>${id}</a> `),
+    },
+    {
+      name: "actions",
+      title: t("dead.actions"),
+      cell: (/** @type {Group} */ one) =>
+        mayAdmin(one.topic) && html`<span class="row-actions">${button("redrive", one)} ${button("discard", one)}</span>`,
+    },
+  ];
+  return html`<div class="heading">
+      <p>
+        <${Freshness} at=${at} problem=${problem} />
+        ${data && data.looked > 0 && html` · ${t(data.complete ? "dead.complete" : "dead.newest", { count: count(data.looked) })}`}
+      </p>
+      <${Refresh} every=${every} choose=${choose} again=${again} loading=${loading} />
+    </div>
+    ${
+      data !== null &&
+      html`<${Table}
+        caption=${t("dead.groups")}
+        columns=${columns}
+        rows=${data.groups}
+        id=${(/** @type {Group} */ one) => JSON.stringify([one.topic, one.reason])}
+        open=${(/** @type {Group} */ one) => href(["dead-letters"], { topic: one.topic, group: one.reason })}
+        tone=${(/** @type {Group} */ one) => (shown(one) ? "shown" : "")}
+        empty=${t(data.complete ? "dead.none" : "dead.no_groups")}
+      />`
+    }
+    ${
+      doing !== null &&
+      html`<${Bulk}
+        title=${t(`dead.${doing.what}_group`, { count: count(doing.group.count) })}
+        verb=${t(`message.${doing.what}`)}
+        action=${doing.what}
+        total=${doing.group.count}
+        path=${PATHS[/** @type {keyof typeof PATHS} */ (doing.what)]}
+        danger=${doing.what === "discard"}
+        rate=${RATE}
+        text=${html`<strong>${name(doing.group)}</strong><br />${t(`message.${doing.what}_text`)} ${t("dead.group_text")}`}
+        pages=${() => idsOf(doing.group)}
+        close=${() => {
+          setDoing(null);
+          changed();
+        }}
+      />`
+    }`;
+}
+
+/**
+ * The ids of a group, of the letters that were counted: what dies meanwhile, maybe again, is no part of it. The group is always
+ * asked for, also where its letters have no reason: without it, that would be all letters of the topic.
+ * @param {Group} group
+ */
+async function* idsOf({ topic, reason, firstTime, lastTime }) {
+  const query = { topic, group: reason, since: firstTime, until: Number(ms(lastTime)) + 1, limit: PAGE };
+  for (let pageToken = null; ; ) {
+    const { deadLetters, nextPageToken } = await ask("GET", "v1/dead-letters", { query: { ...query, pageToken } });
+    yield deadLetters
+      .filter((/** @type {any} */ one) => (one.message?.topic ?? null) === topic)
+      .map((/** @type {any} */ one) => one.id);
+    if (nextPageToken === null) return;
+    pageToken = nextPageToken;
+  }
+}
+
+/** @param {{ filter: Record<string, string> }} props */
+function Filter({ filter }) {
+  const [draft, setDraft] = useState(filter);
+  const told = JSON.stringify(filter);
+  useEffect(() => setDraft(filter), [told]);
+  const set = (/** @type {string} */ name, /** @type {string} */ value) => setDraft((before) => ({ ...before, [name]: value }));
+  const field = (/** @type {string} */ name, /** @type {string} */ hint = "") => html`<label
+    >${t(`dead.${name}`)}
+    <input
+      value=${draft[name] ?? ""}
+      placeholder=${hint}
+      autocomplete="off"
+      spellcheck=${false}
+      onInput=${(/** @type {any} */ e) => set(name, e.target.value)}
+  /></label>`;
+  const submit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    const wanted = filled({ ...draft, topic: draft.topic?.trim(), order: draft.order === "newest" ? "" : draft.order });
+    // A group without a reason is one, too; but who empties the field of another wants no group.
+    go(["dead-letters"], draft.group === "" && filter.group === "" ? { ...wanted, group: "" } : wanted);
+  };
+  return html`<form class="card" onSubmit=${submit}>
+    <div class="filters">
+      ${field("topic", "orders.*")} ${field("reason")} ${draft.group !== undefined && field("group", UNKNOWN)}
+      <${TimeField} label=${t("dead.since")} at=${draft.since} set=${(/** @type {string} */ one) => set("since", one)} />
+      <${TimeField} label=${t("dead.until")} at=${draft.until} set=${(/** @type {string} */ one) => set("until", one)} />
+      <label
+        >${t("dead.order")}
+        <select value=${draft.order ?? "newest"} onChange=${(/** @type {any} */ e) => set("order", e.target.value)}>
+          ${["newest", "oldest"].map(
+            (one) => html`<option value=${one} selected=${one === (draft.order ?? "newest")}>${t(`dead.${one}_first`)}</option>`,
+          )}
+        </select></label
+      >
+    </div>
+    <div class="actions">
+      <button type="submit" class="primary">${t("messages.search")}</button>
+      <a href=${href(["dead-letters"])}>${t("messages.clear")}</a>
+    </div>
+  </form>`;
+}
+
+/** @param {Part} props */
+function Letters({ filter, changes, changed }) {
+  const [chosen, setChosen] = useState(/** @type {Set<string>} */ (new Set()));
+  const [doing, setDoing] = useState("");
+  useHold(chosen.size > 0);
+  const { rows, next, loading, data, problem, at, again } = usePages("v1/dead-letters", { order: "newest", ...filter }, (answer) => answer.deadLetters);
+  const first = useRef(changes);
+  useEffect(() => {
+    if (changes !== first.current) again();
+  }, [changes]);
+  const selected = rows.filter((one) => chosen.has(one.id));
+  const acts = may("admin");
+  const allowed = selected.filter((one) => mayAdmin(one.message?.topic));
+  const columns = [
+    { name: "id", title: t("messages.id"), cell: (/** @type {any} */ one) => html`<a class="id" href=${href(["messages", one.id])}>${one.id}</a>` },
+    { name: "topic", title: t("message.topic"), cell: (/** @type {any} */ one) => one.message?.topic ?? html`<em>${t("dead.unreadable")}</em>` },
+    { name: "died", title: t("dead.died"), cell: (/** @type {any} */ one) => html`<${Time} at=${one.deadTime} exact />` },
+    { name: "attempts", title: t("messages.attempts"), number: true, cell: (/** @type {any} */ one) => count(one.attempts) },
+    { name: "reason", title: t("message.reason"), cell: (/** @type {any} */ one) => one.reason },
+  ];
+  return html`<div class="heading">
+      <p><${Freshness} at=${at} problem=${problem} /></p>
+      <button type="button" onClick=${again} aria-busy=${loading ? "true" : "false"}>${t("refresh.now")}</button>
+    </div>
+    ${
+      acts &&
+      html`<div class="actions">
+        ${["redrive", "discard"].map(
+          (what) => html`<button type="button" key=${what} disabled=${allowed.length === 0} onClick=${() => setDoing(what)}>
+            ${t(`dead.${what}_selected`, { count: count(allowed.length) })}
+          </button>`,
+        )}
+      </div>`
+    }
+    ${
+      data !== null &&
+      html`<${Table}
+        caption=${t("dead.letters")}
+        hideCaption
+        columns=${columns}
+        rows=${rows}
+        id=${(/** @type {any} */ one) => one.id}
+        open=${(/** @type {any} */ one) => href(["messages", one.id])}
+        chosen=${acts ? chosen : undefined}
+        choose=${setChosen}
+        empty=${t(next === null ? "dead.none_such" : "messages.none_yet")}
+      />`
+    }
+    <${More} next=${next} loading=${loading} />
+    ${
+      doing !== "" &&
+      html`<${Bulk}
+        title=${t(`dead.${doing}_selected`, { count: count(allowed.length) })}
+        verb=${t(`message.${doing}`)}
+        action=${doing}
+        total=${allowed.length}
+        path=${PATHS[/** @type {keyof typeof PATHS} */ (doing)]}
+        danger=${doing === "discard"}
+        rate=${RATE}
+        text=${t(`message.${doing}_text`)}
+        pages=${() => [allowed.map((one) => one.id)]}
+        close=${() => {
+          setDoing("");
+          setChosen(new Set());
+          changed();
+        }}
+      />`
+    }`;
+}

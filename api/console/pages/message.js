@@ -1,0 +1,406 @@
+// One message: why it has not been delivered, what became of it and what will, and what may be done to it.
+
+import { html, useEffect, useMemo, useRef, useState } from "../vendor/standalone.module.js";
+import { Body, member } from "../parts/body.js";
+import { outcomeOf } from "../parts/bulk.js";
+import { Act, focusHeading } from "../parts/dialog.js";
+import { Refresh, together, useAsked, usePages, useRefresh } from "../parts/lists.js";
+import { may, mayEverywhere, serverNow } from "../parts/live.js";
+import { Copy, Freshness, PauseText, State, Trouble } from "../parts/notices.js";
+import { count, duration, rate, UNKNOWN } from "../parts/numbers.js";
+import { href } from "../parts/router.js";
+import { ask, askText, at } from "../parts/server.js";
+import { More } from "../parts/table.js";
+import { t } from "../parts/texts.js";
+import { Age, ms, Time, TimeField, timeText } from "../parts/times.js";
+
+/** States in which a message may still be forwarded. */
+const ALIVE = ["scheduled", "due", "in_flight", "retrying", "parked", "held"];
+
+/**
+ * The answer, and its text, in which numbers have all their digits.
+ * @type {typeof ask}
+ */
+async function askBoth(method, path, asked) {
+  const text = await askText(method, path, asked);
+  return { ...JSON.parse(text), text };
+}
+
+/** @param {{ rest: string[], query: Record<string, string> }} props */
+export function Message({ rest }) {
+  const id = rest.join("/");
+  const [every, choose] = useRefresh();
+  const asked = useAsked(at`v1/messages/${id}`, { explain: true }, every, askBoth);
+  const { data, problem } = asked;
+  const known = data ?? { id, message: null };
+  const audit = usePages("v1/audit", { id: known.id }, (answer) => answer.entries);
+  const topic = data?.message?.topic;
+  const reads = topic !== undefined && may("read", topic);
+  const about = useAsked(reads ? at`v1/topics/${topic}` : null, {}, every);
+  const routes = useAsked(reads && mayEverywhere("read") ? "v1/routes" : null, {}, every);
+  const fresh = together([asked, about, routes]);
+  const gone = problem !== null && problem.status === 404;
+  const refresh = () => {
+    for (const one of [asked, about, routes, audit]) one.again();
+  };
+  return html`<div class="named">
+      <h1 tabindex="-1"><span class="id">${known.id}</span></h1>
+      <${Copy} text=${known.id} />
+    </div>
+    <div class="heading">
+      ${!gone && html`<${Freshness} at=${fresh.at} problem=${fresh.problem} />`}
+      <${Refresh} every=${every} choose=${choose} again=${refresh} loading=${fresh.loading} />
+    </div>
+    ${
+      gone
+        ? html`<${Trouble} problem=${problem} />
+            <${Unknown} id=${id} entries=${audit.rows} />`
+        : data !== null && html`<${Known} told=${data} audit=${audit} reads=${reads} about=${about} routes=${routes.data} again=${refresh} />`
+    }`;
+}
+
+/**
+ * Nobody knows the id any more: what the audit has of it is all there is.
+ * @param {{ id: string, entries: any[] }} props
+ */
+function Unknown({ id, entries }) {
+  return html`<p><a href=${href(["messages"], { find: id })}>${t("message.find")}</a></p>
+    ${entries.length > 0 && html`<h2>${t("message.timeline")}</h2>
+      <ol class="timeline">${entries.map(ofAudit).reverse().map(event)}</ol>`}`;
+}
+
+/**
+ * @param {{
+ *   told: any, audit: any, reads: boolean, about: import("../parts/lists.js").Asked, routes: any, again: () => void,
+ * }} props `reads`: its topic may be looked at; `about` tells of that
+ */
+function Known({ told, audit, reads, about: { data: about }, routes, again }) {
+  const route = routes?.routes.find((/** @type {any} */ one) => one.name === about?.route);
+  const explain = told.explain;
+  return html`<p class=${`why ${told.state}`}>
+      <${State} state=${told.state} />
+      ${explain && html`<span>${explain.text}</span>`}
+    </p>
+    <${Actions} told=${told} about=${about} again=${again} />
+    <div class="cards">
+      <section class="card">
+        <h2>${t("message.timeline")}</h2>
+        <ol class="timeline">${eventsOf(told, audit.rows).map(event)}</ol>
+        <${More} next=${audit.next} loading=${audit.loading} />
+        <${Trouble} problem=${audit.problem} />
+      </section>
+      <section class="card">
+        <h2>${t("message.facts")}</h2>
+        <dl class="facts"><${Facts} told=${told} /></dl>
+      </section>
+      ${
+        reads &&
+        html`<section class="card">
+          <h2>${t("message.way")}</h2>
+          ${about && html`<dl class="facts"><${Way} about=${about} route=${route} /></dl>`}
+        </section>`
+      }
+      ${told.message !== null && html`<${Content} text=${told.text} message=${told.message} />`}
+    </div>`;
+}
+
+/**
+ * @typedef {{ at: number | null, text: any, kind: string }} Event  `at` Unix ms; `kind` past, now or next
+ */
+
+/** @param {Event} one */
+function event({ at: then, text, kind }) {
+  return html`<li class=${kind} aria-current=${kind === "now" ? "step" : undefined}>
+    <span class="when"
+      >${
+        kind === "now"
+          ? t("message.now")
+          : then === null
+            ? UNKNOWN
+            : html`<${Time} at=${then} exact /> <span class="age"><${Age} at=${then} /></span>`
+      }</span
+    >
+    <span>${text}</span>
+  </li>`;
+}
+
+/** @param {any} entry of the audit @returns {Event} */
+function ofAudit(entry) {
+  const what = t("message.did", { action: t(`audit.action_${entry.action}`), actor: entry.actor });
+  return { at: ms(entry.time), kind: "past", text: entry.reason ? `${what}: ${entry.reason}` : what };
+}
+
+/**
+ * What happened, what is, and what will be, as far as the API knows.
+ * @param {any} told
+ * @param {any[]} entries
+ * @returns {Event[]}
+ */
+function eventsOf(told, entries) {
+  const { state, message, explain } = told;
+  const now = serverNow();
+  const asked = ms(message?.expectDate);
+  const ended = ms(told.endedTime);
+  const due = ms(told.dueTime);
+  const since = ms(explain?.since);
+  const until = ms(explain?.until);
+  /** @type {(Event | false)[]} */
+  const dated = [
+    ...entries.map(ofAudit),
+    asked !== null && { at: asked, kind: "", text: t("message.asked") },
+    ended !== null && { at: ended, kind: "past", text: t(`message.ended.${state}`) },
+    // Since when it waits is told of what it waits for: a pause or a circuit may be older than the wait.
+    since !== null && since !== asked && ended === null && { at: since, kind: "past", text: t(`message.since.${explain.waitsFor}`) },
+    state === "retrying" && due !== null && { at: due, kind: "next", text: t("message.attempt", { n: told.attempts + 1 }) },
+    state === "scheduled" && due !== null && due !== asked && { at: due, kind: "next", text: t("message.due") },
+    // What a node told of its next probe may be over by now, and how that went it tells with its next line.
+    until !== null && until !== due && until > now && { at: until, kind: "next", text: t(`message.until.${explain.waitsFor}`) },
+    ALIVE.includes(state) &&
+      asked !== null &&
+      message.expireAfter !== undefined && { at: asked + message.expireAfter, kind: "next", text: t("message.expires") },
+  ];
+  const known = /** @type {Event[]} */ (dated.filter(Boolean)).map((one) => ({ ...one, kind: one.at !== null && one.at > now ? "next" : "past" }));
+  known.sort((a, b) => Number(a.at) - Number(b.at));
+  const past = known.filter((one) => one.kind === "past");
+  const next = known.filter((one) => one.kind === "next");
+  // When they failed nobody keeps; with the last one it died.
+  if (told.attempts > 0) past.splice(ended === null ? past.length : -1, 0, { at: null, kind: "past", text: attempts(told) });
+  const middle = ALIVE.includes(state) ? [{ at: now, kind: "now", text: html`<${State} state=${state} />` }] : [];
+  return [...past, ...middle, ...next];
+}
+
+/** @param {any} told */
+function attempts({ attempts: n, reason, state }) {
+  const text = t("message.failed", { count: n });
+  return reason && state === "dead" ? `${text}: ${reason}` : text;
+}
+
+/** @param {{ told: any }} props */
+function Facts({ told }) {
+  const { message, explain } = told;
+  return html`<dt>${t("message.queue")}</dt>
+    <dd><a href=${href(["queues"], { queue: told.queue })}>${count(told.queue)}</a></dd>
+    <dt>${t("message.owner")}</dt>
+    <dd>${explain?.owner ?? UNKNOWN}</dd>
+    <dt>${t("message.attempts")}</dt>
+    <dd>${count(told.attempts)}${message?.maxAttempts !== undefined && ` / ${count(message.maxAttempts)}`}</dd>
+    ${
+      message !== null &&
+      html`<dt>${t("message.topic")}</dt>
+        <dd>
+          <a href=${href(["topics", message.topic])}>${message.topic}</a>${" "}
+          (<a href=${href(["messages"], { topic: message.topic })}>${t("message.others")}</a>)
+        </dd>
+        ${
+          message.keys &&
+          html`<dt>${t("message.keys")}</dt>
+            <dd>
+              ${message.keys.map((/** @type {string} */ key) => html`<a key=${key} href=${href(["messages"], { key })}>${key}</a> `)}
+            </dd>`
+        }
+        ${
+          message.tags &&
+          html`<dt>${t("message.tags")}</dt>
+            <dd><a href=${href(["messages"], { topic: message.topic, tags: message.tags })}>${message.tags}</a></dd>`
+        }
+        ${message.orderingKey && html`<dt>${t("message.ordering_key")}</dt><dd>${message.orderingKey}</dd>`}
+        ${message.expireAfter !== undefined && html`<dt>${t("message.expire_after")}</dt><dd>${duration(message.expireAfter)}</dd>`}
+        ${Object.entries(message.properties ?? {}).map(
+          ([name, value]) =>
+            html`<dt key=${name}><span class="hidden">${t("message.property")} </span><code>${name}</code></dt>
+              <dd><a href=${href(["messages"], { topic: message.topic, property: `${name}:${value}` })}>${value}</a></dd>`,
+        )}`
+    }`;
+}
+
+/**
+ * The way to its target: the route of its topic, what stands in it, and the policy that counts.
+ * @param {{ about: any, route: any }} props
+ */
+function Way({ about, route }) {
+  const { pause, policy, limit } = about;
+  return html`<dt>${t("message.route")}</dt>
+    <dd>${about.route ?? t("message.no_route")}</dd>
+    ${
+      route &&
+      html`<dt>${t("message.target")}</dt>
+        <dd>${route.target ?? UNKNOWN}</dd>
+        <dt>${t("message.circuit")}</dt>
+        <dd>
+          ${route.circuit === null ? UNKNOWN : t(`message.circuit.${route.circuit}`)}
+          ${route.since && html` ${t("pauses.since")} <${Time} at=${route.since} />`}${route.reason && html`: <bdi>${route.reason}</bdi>`}
+        </dd>
+        ${route.nextProbeTime && html`<dt>${t("message.probe")}</dt><dd><${Time} at=${route.nextProbeTime} /> <${Age} at=${route.nextProbeTime} /></dd>`}
+        <dt>${t("message.parked")}</dt>
+        <dd>${count(route.parked)}</dd>`
+    }
+    ${
+      pause &&
+      html`<dt>${t("pauses.paused")}</dt>
+        <dd>
+          <a href=${href(["topics"], { match: pause.match })}>${pause.match}</a> <${PauseText} pause=${pause} />
+        </dd>`
+    }
+    ${limit && html`<dt>${t("message.limit")}</dt><dd>${t("message.a_second", { rate: rate(limit.rate) })}, ${t("message.held", { count: count(limit.held) })}</dd>`}
+    ${
+      policy &&
+      html`<dt>${t("message.policy")}</dt>
+        <dd>${policy.name} (<code>${policy.match}</code>): ${policyText(policy)}</dd>`
+    }`;
+}
+
+/** @param {any} policy @returns {string} what it says of a message, by the names of the API's fields */
+function policyText({ rate: aSecond, maxInFlight, maxAttempts, backoff, expireAfter, window }) {
+  const times = (/** @type {number[]} */ all) => all.map(duration).join(", ");
+  return [
+    aSecond !== undefined && t("message.a_second", { rate: rate(aSecond) }),
+    maxInFlight !== undefined && `maxInFlight ${count(maxInFlight)}`,
+    maxAttempts !== undefined && `maxAttempts ${count(maxAttempts)}`,
+    backoff?.length && `backoff ${times(backoff)}`,
+    expireAfter !== undefined && `expireAfter ${duration(expireAfter)}`,
+    window !== undefined && `window ${duration(window)}`,
+  ]
+    .filter(Boolean)
+    .join("; ");
+}
+
+/**
+ * The body, digit by digit as it came.
+ * @param {{ text: string, message: any }} props
+ */
+function Content({ text, message }) {
+  const body = useMemo(() => bodyOf(text, message), [text]);
+  return html`<section class="card whole">
+    <div class="heading">
+      <h2>${t("message.body")}</h2>
+      ${body !== null && html`<span>${t(`message.${body.kind}`, { count: count(body.size) })} <${Copy} text=${body.text} label=${t("message.body")} /></span>`}
+    </div>
+    ${body === null ? html`<p class="empty">${t("message.no_body")}</p>` : html`<${Body} text=${body.text} json=${body.json} />`}
+    ${body?.base64 && html`<h3>${t("message.base64")}</h3><${Body} text=${body.base64} json=${false} />`}
+  </section>`;
+}
+
+/**
+ * @param {string} text
+ * @param {any} message
+ * @returns {{ kind: string, text: string, size: number, json: boolean, base64?: string } | null}
+ */
+function bodyOf(text, message) {
+  const base64 = message.bodyBase64;
+  if (base64 !== undefined) {
+    const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
+    try {
+      const decoded = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+      return { kind: "bytes_text", text: decoded, size: bytes.length, json: isJson(decoded), base64 };
+    } catch {
+      return { kind: "bytes", text: base64, size: bytes.length, json: false };
+    }
+  }
+  const raw = member(text, ["message", "body"]);
+  if (raw === undefined) return null;
+  if (!raw.startsWith('"')) return { kind: "json", text: raw, size: raw.length, json: true };
+  const told = JSON.parse(raw);
+  return { kind: "text", text: told, size: told.length, json: isJson(told) };
+}
+
+/** @param {string} text */
+function isJson(text) {
+  if (!/^\s*[{[]/.test(text)) return false;
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** @param {{ told: any, about: any, again: () => void }} props */
+function Actions({ told, about, again }) {
+  const [doing, setDoing] = useState("");
+  const { id, state, message } = told;
+  const before = useRef(state);
+  useEffect(() => {
+    // The button that was pressed may be gone with the state that offered it.
+    if (before.current !== state && document.activeElement === document.body) focusHeading();
+    before.current = state;
+  });
+  if (message === null) return null;
+  const { topic } = message;
+  const cancels = may("cancel", topic);
+  const admin = may("admin", topic);
+  const held = state === "held" || Boolean(about?.pause);
+  const offered = [
+    cancels && ALIVE.includes(state) && "cancel",
+    cancels && ["scheduled", "held"].includes(state) && "move",
+    (state === "held" ? admin : cancels) && ["scheduled", "retrying", "parked", "held"].includes(state) && "deliver",
+    admin && state === "dead" && "redrive",
+    admin && state === "dead" && "discard",
+  ].filter((one) => typeof one === "string");
+  if (offered.length === 0 && doing === "") return null;
+  const done = () => {
+    setDoing("");
+    again();
+  };
+  const toOne = (/** @type {string} */ path) => async (/** @type {string} */ reason) =>
+    outcomeOf(doing, await ask("POST", path, { body: { ids: [id], ...(reason && { reason }) } }));
+  const dialog = { title: t("message.title", { action: t(`message.${doing}`), id }), verb: t(`message.${doing}`), close: done };
+  const dialogs = {
+    cancel: () => html`<${Act} ...${dialog} danger text=${t(`message.cancel.${state}`)} run=${toOne("v1/messages:cancel")} />`,
+    redrive: () => html`<${Act} ...${dialog} text=${t("message.redrive_text")} run=${toOne("v1/dead-letters:redrive")} />`,
+    discard: () => html`<${Act} ...${dialog} danger text=${t("message.discard_text")} run=${toOne("v1/dead-letters:discard")} />`,
+    move: () => html`<${Move} dialog=${dialog} told=${told} />`,
+    deliver: () => html`<${Deliver} dialog=${dialog} told=${told} force=${admin && held} />`,
+  };
+  return html`<div class="actions">
+    ${offered.map((one) => html`<button type="button" key=${one} onClick=${() => setDoing(one)}>${t(`message.${one}`)} …</button>`)}
+    ${doing !== "" && dialogs[/** @type {keyof typeof dialogs} */ (doing)]()}
+  </div>`;
+}
+
+/** What the API says of a message that has another due now. @param {any} answer */
+function scheduled(answer) {
+  return html`<p><code>${answer.state}</code>: ${t("message.due_now", { time: timeText(answer.dueTime, true) })}</p>`;
+}
+
+/** @param {{ dialog: any, told: any }} props */
+function Move({ dialog, told }) {
+  const [by, setBy] = useState("expectDate");
+  const [date, setDate] = useState(/** @type {string} */ (told.dueTime ?? told.message.expectDate));
+  const [delay, setDelay] = useState("");
+  const given = by === "expectDate" ? { expectDate: date } : { delayTime: delay.trim() };
+  const choice = (/** @type {string} */ one) => html`<label class="check"
+    ><input type="radio" name="by" value=${one} checked=${by === one} onChange=${() => setBy(one)} />${t(`message.${one}`)}</label
+  >`;
+  const run = async (/** @type {string} */ reason) =>
+    scheduled(await ask("PATCH", at`v1/messages/${told.id}`, { body: { ...given, ...(reason && { reason }) } }));
+  return html`<${Act} ...${dialog} text=${t(`message.move.${told.state}`)} run=${run}>
+    <fieldset>
+      <legend>${t("message.to")}</legend>
+      ${choice("expectDate")} ${choice("delayTime")}
+    </fieldset>
+    ${
+      by === "expectDate"
+        ? html`<${TimeField} label=${t("message.expectDate")} at=${date} set=${setDate} required />`
+        : html`<label
+            >${t("message.delay_hint")}
+            <input required autocomplete="off" value=${delay} onInput=${(/** @type {any} */ e) => setDelay(e.target.value)}
+          /></label>`
+    }
+    <p>${t("message.sends")} <code>${JSON.stringify(given)}</code></p>
+  <//>`;
+}
+
+/** @param {{ dialog: any, told: any, force: boolean }} props */
+function Deliver({ dialog, told, force }) {
+  const [forced, setForced] = useState(force && told.state === "held");
+  const run = async (/** @type {string} */ reason) =>
+    scheduled(await ask("POST", at`v1/messages/${told.id}:deliverNow`, { body: { force: forced, ...(reason && { reason }) } }));
+  return html`<${Act} ...${dialog} text=${t(`message.deliver.${told.state}`)} run=${run}>
+    ${
+      force &&
+      html`<label class="check"
+        ><input type="checkbox" checked=${forced} onChange=${(/** @type {any} */ e) => setForced(e.target.checked)} />${t("message.force")}</label
+      >`
+    }
+  <//>`;
+}

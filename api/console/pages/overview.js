@@ -1,0 +1,90 @@
+// What is late and why, how much there is of what, and how it went in the last ten minutes.
+
+import { html } from "../vendor/standalone.module.js";
+import { Chart } from "../parts/chart.js";
+import { DUE, Wrong } from "../parts/findings.js";
+import { live } from "../parts/live.js";
+import { Figure, Freshness } from "../parts/notices.js";
+import { duration, LATE, rate, VERY_LATE } from "../parts/numbers.js";
+import { href } from "../parts/router.js";
+import { useStore } from "../parts/store.js";
+import { t } from "../parts/texts.js";
+import { ms } from "../parts/times.js";
+
+/** @typedef {{ begin: string, stepMs: number, complete: boolean, forwarded: (number | null)[], p50Ms: (number | null)[], p99Ms: (number | null)[], whole: { forwarded: number, p50Ms: number | null, p99Ms: number | null } }} Traffic */
+
+export function Overview() {
+  const { data, at, problem } = useStore(live);
+  return html`<div class="heading">
+      <h1 tabindex="-1">${t("page.overview")}</h1>
+      ${at > 0 && !problem && html`<${Freshness} at=${at} problem=${null} />`}
+    </div>
+    <section>
+      <h2 id="wrong">${t("overview.wrong")}</h2>
+      <${Wrong} codes=${null} />
+    </section>
+    ${data && html`<${Figures} data=${data} old=${problem !== null} /><${LastMinutes} traffic=${data.traffic} />`}`;
+}
+
+/** How much there is of what; each leads to its list. @param {{ data: any, old: boolean }} props `old`: the API does not tell any more */
+function Figures({ data, old }) {
+  const messages = (/** @type {string} */ state) => href(["messages"], { state });
+  const { headLateness: late, liveNodes, staleNodes, traffic } = data;
+  const now = lastTold(traffic);
+  return html`<section>
+    <h2 id="figures">${t("overview.now")}</h2>
+    <dl class=${old ? "figures old" : "figures"}>
+      <${Figure} name=${t("overview.scheduled")} value=${data.scheduled.count} asOf=${data.scheduled.asOf} link=${messages("scheduled,retrying")} />
+      <${Figure} name=${t("overview.due")} value=${data.due.count} asOf=${data.due.asOf} link=${messages(DUE)} />
+      <${Figure} name=${t("overview.held")} value=${data.held.count} asOf=${data.held.asOf} link=${messages("held")} tone=${data.held.count ? "warn" : ""} />
+      <${Figure} name=${t("overview.parked")} value=${data.parked.count} asOf=${data.parked.asOf} link=${messages("parked")} tone=${data.parked.count ? "warn" : ""} />
+      <${Figure} name=${t("overview.dead")} value=${data.dead.count} asOf=${data.dead.asOf} link=${href(["dead-letters"])} tone=${data.dead.count ? "bad" : ""} />
+      <${Figure} name=${t("overview.late")} value=${late} text=${duration(late)} asOf=${data.now} link=${messages(DUE)} tone=${late >= VERY_LATE ? "bad" : late >= LATE ? "warn" : ""} />
+      <${Figure} name=${t("overview.live")} value=${liveNodes} asOf=${data.now} link=${href(["queues"], { see: "nodes" })} tone=${liveNodes === 0 ? "bad" : ""} />
+      <${Figure} name=${t("overview.stale")} value=${staleNodes} asOf=${data.now} link=${href(["queues"], { see: "nodes" })} tone=${staleNodes ? "warn" : ""} />
+      <${Figure} name=${t("overview.rate")} value=${now?.rate ?? null} text=${rate(now?.rate)} asOf=${now?.at} />
+    </dl>
+  </section>`;
+}
+
+/**
+ * What went out a second when it was told last, and at the end of which slot.
+ * @param {Traffic | null} traffic
+ */
+function lastTold(traffic) {
+  const i = traffic === null ? -1 : traffic.forwarded.findLastIndex((one) => one !== null);
+  if (traffic === null || i < 0) return null;
+  const end = (ms(traffic.begin) ?? 0) + (i + 1) * traffic.stepMs;
+  return { rate: traffic.forwarded[i], at: new Date(end).toISOString() };
+}
+
+/** @param {{ traffic: Traffic | null }} props */
+function LastMinutes({ traffic }) {
+  if (traffic === null) {
+    return html`<section><h2 id="traffic">${t("overview.traffic")}</h2><p class="empty">${t("overview.untold")}</p></section>`;
+  }
+  const { begin, stepMs, whole } = traffic;
+  const times = traffic.forwarded.map((_, i) => (ms(begin) ?? 0) + i * stepMs);
+  return html`<section>
+    <h2 id="traffic">${t("overview.traffic")}</h2>
+    <p>${t("overview.whole", { rate: rate(whole.forwarded), p50: duration(whole.p50Ms), p99: duration(whole.p99Ms) })}</p>
+    ${!traffic.complete && html`<p class="caution">${t("overview.incomplete")}</p>`}
+    <div class="cards">
+      <div class="card">
+        <${Chart} name=${t("overview.forwarded")} times=${times} height=${200} series=${[{ name: t("overview.rate"), values: traffic.forwarded, text: rate }]} />
+      </div>
+      <div class="card">
+        <${Chart}
+          name=${t("overview.lateness")}
+          times=${times}
+          log=${true}
+          height=${200}
+          series=${[
+            { name: "p50", values: traffic.p50Ms, text: duration },
+            { name: "p99", values: traffic.p99Ms, text: duration, tone: "warn" },
+          ]}
+        />
+      </div>
+    </div>
+  </section>`;
+}

@@ -1,0 +1,123 @@
+// One topic: where it goes, what holds for it, how much of it waits, and what stops it.
+
+import { html, useState } from "../vendor/standalone.module.js";
+import { Refresh, useAsked, useRefresh } from "../parts/lists.js";
+import { may } from "../parts/live.js";
+import { Figure, Freshness } from "../parts/notices.js";
+import { count, duration, rate, UNKNOWN } from "../parts/numbers.js";
+import { Pause, Resume } from "../parts/pausing.js";
+import { Said } from "../parts/policies.js";
+import { href } from "../parts/router.js";
+import { at } from "../parts/server.js";
+import { t } from "../parts/texts.js";
+import { Age, Time } from "../parts/times.js";
+
+const STATES = ["scheduled", "due", "in_flight", "retrying", "parked", "held", "dead"];
+
+/** @param {{ rest: string[], query: Record<string, string> }} props */
+export function Topic({ rest: [topic] }) {
+  const [every, choose] = useRefresh();
+  const asked = useAsked(at`v1/topics/${topic}`, {}, every);
+  const [dialog, setDialog] = useState(/** @type {any} */ (null));
+  const close = () => {
+    setDialog(null);
+    asked.again();
+  };
+  const one = asked.data;
+  return html`<div class="heading">
+      <h1 tabindex="-1"><span class="id">${topic}</span></h1>
+      <${Refresh} every=${every} choose=${choose} again=${asked.again} loading=${asked.loading} />
+    </div>
+    <p><${Freshness} at=${asked.at} problem=${asked.problem} /></p>
+    <p class="actions">
+      <a href=${href(["messages"], { topic })}>${t("page.messages")}</a>
+      <a href=${href(["timeline"], { topic })}>${t("page.timeline")}</a>
+      <a href=${href(["dead-letters"], { topic })}>${t("page.dead-letters")}</a>
+      <a href=${href(["audit"], { topic })}>${t("page.audit")}</a>
+      ${one && !one.pause && may("admin", topic) && html`<button type="button" onClick=${() => setDialog(html`<${Pause} match=${topic} close=${close} />`)}>${t("pausing.pause")}…</button>`}
+      ${
+        one?.pause &&
+        may("admin", one.pause.match) &&
+        html`<button type="button" onClick=${() => setDialog(html`<${Resume} match=${one.pause.match} close=${close} />`)}>${t("pausing.resume")}…</button>`
+      }
+    </p>
+    ${one && html`<${Counts} one=${one} /><div class="cards"><${Goes} one=${one} /><${Stopped} one=${one} /><${Limited} limit=${one.limit} /><${Policy} policy=${one.policy} /></div>`}
+    ${dialog}`;
+}
+
+/** @param {{ one: any }} props */
+function Counts({ one }) {
+  const { topic, counts, asOf } = one;
+  // What is held is known now, like all else here; the others by the last count.
+  const known = (/** @type {string} */ state) => (state === "held" ? one.held : counts ? (counts[state] ?? 0) : null);
+  return html`<h2>${t("topic.messages")}</h2>
+    ${!counts && html`<p class="empty">${t("topics.not_counted")}</p>`}
+    <dl class="figures">
+      ${STATES.map(
+        (state) =>
+          html`<${Figure}
+            key=${state}
+            name=${t(`state.${state}`)}
+            value=${known(state)}
+            asOf=${state === "held" ? undefined : asOf}
+            tone=${counts?.[state] && state === "dead" ? "bad" : ""}
+            link=${state === "dead" ? href(["dead-letters"], { topic }) : href(["messages"], { topic, state })}
+          />`,
+      )}
+    </dl>`;
+}
+
+/** @param {{ title: string, facts: [string, any][], children?: any }} props */
+function Card({ title, facts, children }) {
+  return html`<section class="card">
+    <h2>${title}</h2>
+    <dl class="facts">${facts.map(([name, text]) => [html`<dt key=${name}>${name}</dt>`, html`<dd>${text}</dd>`])}</dl>
+    ${children}
+  </section>`;
+}
+
+/** @param {{ one: any }} props */
+function Goes({ one }) {
+  const route = one.route === null ? html`<span class="caution">${t("topics.no_route")}</span>` : html`<a href=${href(["queues"])}>${one.route}</a>`;
+  return html`<${Card} title=${t("topic.goes")} facts=${[
+    [t("topics.route"), route],
+    [t("topic.aside"), html`${count(one.held)} <small>${t("topic.at_most")}</small>`],
+  ]} />`;
+}
+
+/** @param {{ one: any }} props */
+function Stopped({ one: { topic, pause, arriving = [] } }) {
+  if (!pause) return html`<${Card} title=${t("topics.pause")} facts=${[]}><p>${t("topic.not_paused")}</p><//>`;
+  const coming = arriving.map((/** @type {any} */ node) => html`<li key=${node.node}>${node.node}: ${node.inFlight === null ? t("topic.not_told") : t("topic.may_arrive", { count: node.inFlight })}</li>`);
+  return html`<${Card} title=${t("topics.pause")} facts=${[
+    [t("topic.stands"), html`<span class="state held">${t(coming.length ? "topic.pausing" : "topic.paused")}</span>`],
+    [t("policy.match"), pause.match === topic ? html`<code>${pause.match}</code>` : html`<a href=${href(["topics"], { match: pause.match })}><code>${pause.match}</code></a>`],
+    [t("topics.since"), html`<${Time} at=${pause.since} /> (<${Age} at=${pause.since} />)`],
+    [t("topics.until"), pause.until ? html`<${Time} at=${pause.until} />` : t("pausing.until_resumed")],
+    [t("topics.reason"), pause.reason ? html`<bdi>${pause.reason}</bdi>` : UNKNOWN],
+  ]}>
+    ${coming.length > 0 && html`<h3>${t("topic.arriving")}</h3><ul>${coming}</ul>`}
+  <//>`;
+}
+
+/** @param {{ limit: any }} props */
+function Limited({ limit }) {
+  if (!limit) return html`<${Card} title=${t("topics.limit")} facts=${[]}><p>${t("topic.no_limit")}</p><//>`;
+  return html`<${Card} title=${t("topics.limit")} facts=${[
+    [t("topic.rate"), t("topics.limit_rate", { rate: rate(limit.rate) })],
+    [t("topic.last_second"), count(limit.lastSecond)],
+    [t("topic.waiting"), count(limit.held)],
+    [t("topic.wait"), duration(limit.waitMs)],
+  ]} />`;
+}
+
+/** @param {{ policy: any }} props */
+function Policy({ policy }) {
+  if (!policy) return html`<${Card} title=${t("topics.policy")} facts=${[]}><p>${t("topic.no_policy")}</p><//>`;
+  return html`<${Card} title=${t("topics.policy")} facts=${[
+    [t("policy.name"), policy.name],
+    [t("policy.match"), html`<a href=${href(["topics"], { match: policy.match })}><code>${policy.match}</code></a>`],
+    [t("policy.order"), count(policy.order)],
+    [t("topics.since"), html`<${Time} at=${policy.since} />`],
+  ]}><h3>${t("policies.said")}</h3><${Said} policy=${policy} /><//>`;
+}

@@ -1,0 +1,35 @@
+// Single keys, which nothing on the page needs and which are off wherever one types.
+
+import { useEffect, useRef } from "../vendor/standalone.module.js";
+
+/** @param {EventTarget | null} target */
+function types(target) {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+}
+
+/**
+ * What single keys do while the component is there; `"g o"` is o behind g.
+ * @param {Record<string, () => unknown>} meanings
+ */
+export function useKeys(meanings) {
+  const current = useRef(meanings);
+  current.current = meanings;
+  useEffect(() => {
+    let before = "";
+    let at = 0;
+    const heard = (/** @type {KeyboardEvent} */ event) => {
+      const checkbox = event.target instanceof HTMLInputElement && event.target.type === "checkbox";
+      if (event.ctrlKey || event.metaKey || event.altKey || (types(event.target) && !checkbox)) return;
+      if (document.querySelector("dialog[open]")) return;
+      const two = performance.now() - at < 1_500 ? `${before} ${event.key}` : "";
+      before = event.key;
+      at = performance.now();
+      const act = current.current[two] ?? (two.startsWith("g ") ? undefined : current.current[event.key]);
+      if (act === undefined) return;
+      event.preventDefault();
+      act();
+    };
+    addEventListener("keydown", heard);
+    return () => removeEventListener("keydown", heard);
+  }, []);
+}

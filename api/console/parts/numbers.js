@@ -1,0 +1,90 @@
+// Numbers and durations in the language of the reader. What is not known is no zero.
+
+import { language } from "./texts.js";
+
+export const UNKNOWN = "–";
+
+/** From so many ms on something is late, and very late. */
+export const LATE = 1_000;
+export const VERY_LATE = 15_000;
+
+/** @type {Map<string, Intl.NumberFormat>} */
+const made = new Map();
+
+/**
+ * @param {Intl.NumberFormatOptions} options
+ * @returns {Intl.NumberFormat}
+ */
+function formatter(options) {
+  const key = language.get() + JSON.stringify(options);
+  let one = made.get(key);
+  if (one === undefined) made.set(key, (one = new Intl.NumberFormat(language.get(), options)));
+  return one;
+}
+
+/**
+ * A whole number.
+ * @param {number | null | undefined} n
+ */
+export function count(n) {
+  return n === null || n === undefined ? UNKNOWN : formatter({ maximumFractionDigits: 0 }).format(n);
+}
+
+/**
+ * A number in short, for axes: 1.2M.
+ * @param {number} n
+ */
+export function compact(n) {
+  return formatter({ notation: "compact", maximumFractionDigits: 1 }).format(n);
+}
+
+/**
+ * A number of things a second, which may be less than one, but is no zero then.
+ * @param {number | null | undefined} n
+ */
+export function rate(n) {
+  if (n === null || n === undefined) return UNKNOWN;
+  const text = formatter({ maximumFractionDigits: n < 10 ? 2 : 0 });
+  return n > 0 && n < 0.01 ? `< ${text.format(0.01)}` : text.format(n);
+}
+
+/** @type {[number, string][]} */
+const UNITS = [
+  [86_400_000, "day"],
+  [3_600_000, "hour"],
+  [60_000, "minute"],
+  [1_000, "second"],
+  [1, "millisecond"],
+];
+
+/**
+ * A duration by its two largest units: 1 h 5 min; below ten seconds to the ms, and below ten ms to a tenth.
+ * @param {number | null | undefined} ms
+ */
+export function duration(ms) {
+  if (ms === null || ms === undefined) return UNKNOWN;
+  const sign = ms < 0 ? "−" : "";
+  if (Math.abs(ms) < 10) return sign + unit(Math.abs(ms), "millisecond", 1);
+  let left = Math.abs(Math.round(ms));
+  if (left < 1_000) return sign + unit(left, "millisecond");
+  if (left < 10_000) return sign + unit(left / 1_000, "second", 3);
+  left = Math.round(left / 1_000) * 1_000;
+  const parts = [];
+  for (const [size, name] of UNITS) {
+    const n = Math.floor(left / size);
+    if (n > 0) parts.push(unit(n, name));
+    else if (parts.length) break;
+    left -= n * size;
+    if (parts.length === 2) break;
+  }
+  return sign + parts.join(" ");
+}
+
+/**
+ * @param {number} n
+ * @param {string} name
+ * @param {number} [digits]
+ */
+function unit(n, name, digits = 0) {
+  return formatter({ style: "unit", unit: name, unitDisplay: "short", maximumFractionDigits: digits }).format(n);
+}

@@ -1,0 +1,179 @@
+// Pausing topics and resuming them, one or all that a pattern covers.
+
+import { html, useEffect, useState } from "../vendor/standalone.module.js";
+import { Act } from "./dialog.js";
+import { useAsked } from "./lists.js";
+import { look, may, serverNow } from "./live.js";
+import { Trouble } from "./notices.js";
+import { count, duration } from "./numbers.js";
+import { ask, at, Problem } from "./server.js";
+import { t } from "./texts.js";
+import { Time, TimeField } from "./times.js";
+
+const PATTERN = /^[A-Za-z0-9._:*?-]{1,255}$/;
+const MINUTE = 60_000; // ms
+
+/** How long a pause lasts that ends by itself. */
+const LENGTHS = [15 * MINUTE, 60 * MINUTE, 4 * 60 * MINUTE, 24 * 60 * MINUTE];
+
+/** ms from one look at a pause to the next, while something may arrive yet. */
+const AGAIN = 1_000;
+
+/** ms for which the pause of a pattern is waited for until nothing may arrive any more. */
+const PATIENCE = 5_000;
+
+/**
+ * How many topics that are known here a pattern covers. `confirm` is what has to be typed where that is more than one, `blocked`
+ * that nobody knows yet.
+ * @param {string} match
+ */
+export function useCovered(match) {
+  const [asked, setAsked] = useState(match);
+  useEffect(() => {
+    const timer = setTimeout(() => setAsked(match), 300); // not for each letter
+    return () => clearTimeout(timer);
+  }, [match]);
+  const wild = /[*?]/.test(match);
+  const { data, problem } = useAsked(wild && PATTERN.test(asked) ? "v1/topics" : null, { match: asked, limit: 1 });
+  const topics = !wild ? 1 : asked === match ? (data?.total ?? null) : null;
+  return { topics, problem, confirm: topics !== null && topics > 1 ? topics : undefined, blocked: topics === null };
+}
+
+/**
+ * What a pattern covers, in words.
+ * @param {{ match: string, covered: ReturnType<typeof useCovered> }} props
+ */
+export function Covered({ match, covered }) {
+  if (!/[*?]/.test(match)) return null;
+  const text = covered.topics === null ? t("pausing.counting") : t("pausing.covers", { match, count: count(covered.topics) });
+  return html`<p>${text}</p>
+    <${Trouble} problem=${covered.problem} />`;
+}
+
+/**
+ * Pause a topic, or with `open` whatever pattern is typed.
+ * @param {{ match: string, open?: boolean, close: () => void }} props
+ */
+export function Pause({ match: first, open = false, close }) {
+  const [match, setMatch] = useState(first);
+  const [length, setLength] = useState("");
+  const [end, setEnd] = useState("");
+  const covered = useCovered(match);
+  const run = async (/** @type {string} */ reason) => {
+    const until = length === "at" ? end : length ? new Date(serverNow() + Number(length)).toISOString() : null;
+    const body = { match, reason: reason || null, until };
+    // What may arrive yet of a pattern is told by this answer alone.
+    const told = await ask("POST", "v1/topics:pause", { query: { wait: /[*?]/.test(match) ? PATIENCE : undefined }, body });
+    void look();
+    return html`<${Pausing} first=${told} />`;
+  };
+  return html`<${Act}
+    title=${open ? t("pausing.pause_some") : t("pausing.pause_one", { match })}
+    verb=${t("pausing.pause")}
+    text=${t("pausing.means")}
+    close=${close}
+    run=${run}
+    danger=${true}
+    confirm=${covered.confirm}
+    blocked=${covered.blocked}
+  >
+    ${
+      open &&
+      html`<label
+        >${t("pausing.match")}
+        <input value=${match} required maxlength="255" autocapitalize="off" spellcheck="false" onInput=${(/** @type {any} */ e) => setMatch(e.target.value.trim())} />
+      </label>`
+    }
+    <${Covered} match=${match} covered=${covered} />
+    <label
+      >${t("pausing.until")}
+      <select value=${length} onChange=${(/** @type {any} */ e) => setLength(e.target.value)}>
+        <option value="">${t("pausing.until_resumed")}</option>
+        ${LENGTHS.map((one) => html`<option key=${one} value=${String(one)}>${t("pausing.for", { duration: duration(one) })}</option>`)}
+        <option value="at">${t("pausing.until_time")}</option>
+      </select>
+    </label>
+    ${length === "at" && html`<${TimeField} label=${t("pausing.time")} at=${end} set=${setEnd} required=${true} />`}
+  <//>`;
+}
+
+/**
+ * How a pause stands now, or that it is over. It is only read: what somebody has resumed since is not to be paused anew.
+ * @param {any} told as it stood before
+ * @param {AbortSignal} signal
+ * @returns {Promise<any>}
+ */
+async function standing(told, signal) {
+  const { match, since } = told;
+  const { pauses } = await ask("GET", "v1/policies", { signal });
+  const lasts = pauses.find((/** @type {any} */ one) => one.match === match);
+  if (lasts === undefined) return { ...told, over: "resumed" };
+  if (lasts.since !== since) return { ...told, over: "changed" };
+  if (/[*?]/.test(match)) return { ...told };
+  const { pause, arriving = [] } = await ask("GET", at`v1/topics/${match}`, { signal });
+  if (pause === undefined) return { ...told, over: "resumed" };
+  const counts = arriving.map((/** @type {any} */ one) => one.inFlight);
+  const inFlight = counts.includes(null) ? null : counts.reduce((/** @type {number} */ sum, /** @type {number} */ n) => sum + n, 0);
+  return { ...told, inFlight, state: inFlight === 0 ? "paused" : "pausing" };
+}
+
+/**
+ * How a pause stands, looked at until nothing may arrive any more.
+ * @param {{ first: any }} props
+ */
+function Pausing({ first }) {
+  const [told, setTold] = useState(first);
+  const [problem, setProblem] = useState(/** @type {Problem | null} */ (null));
+  const { match, state, inFlight, over } = told;
+  const reads = may("read", match);
+  useEffect(() => {
+    if (state === "paused" || over || !reads) return undefined;
+    const leaving = new AbortController();
+    const { signal } = leaving;
+    const again = async () => {
+      try {
+        setTold(await standing(told, signal));
+        return setProblem(null);
+      } catch (error) {
+        if (signal.aborted) return undefined;
+        if (!(error instanceof Problem)) throw error;
+        setTold({ ...told });
+        return setProblem(error);
+      }
+    };
+    const timer = setTimeout(again, AGAIN);
+    return () => {
+      clearTimeout(timer);
+      leaving.abort();
+    };
+  }, [told]);
+  if (over) return html`<p>${t(over === "changed" ? "pausing.changed" : "pausing.over", { match })}</p>`;
+  const text = state === "paused" ? t("pausing.paused", { match }) : inFlight === null ? t("pausing.not_told", { match }) : t("pausing.pausing", { match, count: inFlight });
+  return html`<p><b>${state}</b>: ${text}</p>
+    ${state !== "paused" && (!reads || /[*?]/.test(match)) && html`<p>${t("pausing.told_once")}</p>`}
+    ${!told.changed && html`<p>${t("pausing.before")} <${Time} at=${told.since} /></p>`}
+    <${Trouble} problem=${problem} />`;
+}
+
+/**
+ * End the pause that has this very pattern.
+ * @param {{ match: string, close: () => void }} props
+ */
+export function Resume({ match, close }) {
+  const [perSecond, setPerSecond] = useState("");
+  const covered = useCovered(match);
+  const run = async (/** @type {string} */ reason) => {
+    const body = { match, reason: reason || null, rate: perSecond === "" ? null : Number(perSecond) };
+    const told = await ask("POST", "v1/topics:resume", { body });
+    void look();
+    return html`<p>${told.changed ? t("pausing.resumed", { match, count: told.held, n: count(told.held) }) : t("pausing.no_pause", { match })}</p>`;
+  };
+  return html`<${Act} title=${t("pausing.resume_one", { match })} verb=${t("pausing.resume")} close=${close} run=${run}>
+    <${Covered} match=${match} covered=${covered} />
+    <label
+      >${t("pausing.rate")}
+      <input type="number" min="1" step="any" value=${perSecond} aria-describedby="resume-rate" onInput=${(/** @type {any} */ e) => setPerSecond(e.target.value)} />
+      <small id="resume-rate">${t("pausing.rate_hint")}</small>
+    </label>
+  <//>`;
+}

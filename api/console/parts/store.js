@@ -1,0 +1,47 @@
+// Values that several parts of the page look at.
+
+import { useEffect, useState } from "../vendor/standalone.module.js";
+
+/**
+ * @template T
+ * @typedef {{ get(): T, set(next: T): void, subscribe(heard: () => void): () => void }} Store
+ */
+
+/**
+ * @template T
+ * @param {T} first
+ * @returns {Store<T>}
+ */
+export function makeStore(first) {
+  let value = first;
+  /** @type {Set<() => void>} */
+  const heard = new Set();
+  return {
+    get: () => value,
+    set(next) {
+      value = next;
+      for (const one of [...heard]) one();
+    },
+    subscribe(one) {
+      heard.add(one);
+      return () => heard.delete(one);
+    },
+  };
+}
+
+/**
+ * The value of a store; the component is drawn anew when it changes.
+ * @template T
+ * @param {Store<T>} store
+ * @returns {T}
+ */
+export function useStore(store) {
+  const [, draw] = useState(0);
+  const drawn = store.get();
+  useEffect(() => {
+    // What was set between the drawing and this moment was heard by nobody.
+    if (store.get() !== drawn) draw((n) => n + 1);
+    return store.subscribe(() => draw((n) => n + 1));
+  }, [store]);
+  return drawn;
+}

@@ -1,0 +1,70 @@
+"""Files that are served from memory: compressed once, and not sent again to who has them."""
+
+from __future__ import annotations
+
+import gzip
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Final
+
+from api.asgi import Answer, Request
+from api.wire.problems import Headers
+
+__all__ = ["FOR_EVER", "KINDS", "NO_CACHE", "File", "content_policy"]
+
+#: By how a file's name ends.
+KINDS: Final = {
+    ".css": b"text/css; charset=utf-8",
+    ".html": b"text/html; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".json": b"application/json",
+    ".txt": b"text/plain; charset=utf-8",
+}
+#: A browser asks each time whether it still has the right one.
+NO_CACHE: Final = b"no-cache"
+#: Another content has another path.
+FOR_EVER: Final = b"public, max-age=31536000, immutable"
+
+
+def content_policy(*more: str, scripts: str = "'self'") -> Headers:
+    """What a page may load and do: nothing from elsewhere, and no script but these."""
+    directives = (
+        "default-src 'none'", f"script-src {scripts}", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'",
+        "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", *more,
+    )  # fmt: skip
+    return ((b"content-security-policy", "; ".join(directives).encode()),)
+
+
+@lru_cache(maxsize=128)
+def _compressed(content: bytes) -> bytes:
+    return gzip.compress(content, 9, mtime=0)
+
+
+class File:
+    """A file, as it is sent plain, compressed, or not at all. `tag` is another one for another content."""
+
+    def __init__(self, name: str, content: bytes, tag: str, caching: bytes, headers: Headers = ()) -> None:
+        # Weak: what is compressed is the same file in other bytes.
+        self._tag = f'W/"{tag}"'.encode()
+        headers += ((b"etag", self._tag), (b"vary", b"accept-encoding"))
+        kind = (b"content-type", KINDS[PurePath(name).suffix])
+        self._plain = Answer(200, content, (kind, *headers), caching)
+        zipped = (kind, (b"content-encoding", b"gzip"), *headers)
+        self._zipped = Answer(200, _compressed(content), zipped, caching)
+        self._unchanged = Answer(304, None, headers, caching)
+
+    async def handle(self, request: Request) -> Answer:
+        """The file, or that it is still the same."""
+        given: dict[bytes, bytes] = dict(request.scope["headers"])
+        known = [one.strip() for one in given.get(b"if-none-match", b"").split(b",")]
+        if self._tag in known or known == [b"*"]:
+            return self._unchanged
+        return self._zipped if _takes_gzip(given.get(b"accept-encoding", b"")) else self._plain
+
+
+def _takes_gzip(accepted: bytes) -> bool:
+    for one in accepted.lower().split(b","):
+        coding, _, quality = one.replace(b" ", b"").partition(b";")
+        if coding in (b"gzip", b"*"):
+            return quality.removeprefix(b"q=").rstrip(b"0.") != b"" if quality else True
+    return False

@@ -1,0 +1,394 @@
+"""Sessions of the console: a cookie that stands for a key, for pages of the API's own origin, as long as the key does."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from api.auth.keys_file import Door, names_loopback
+from api.auth.rates import Attempts
+from api.auth.sessions import LASTS
+from api.wire.problems import Problem
+from delayq.config import Settings, load_settings
+from delayq.testing import ManualClock
+from tests.api.conftest import Serving, assert_refused
+from tests.support.keys import KeyFile
+
+ENDED = "unauthorized: There is no session here, or it has ended: its key was changed or revoked. Log in again."
+OWN = {"sec-fetch-site": "same-origin"}
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> KeyFile:
+    file = KeyFile(tmp_path / "keys.yaml")
+    file.add("shop", {"orders": ["schedule", "read"], "bills": ["cancel"]})
+    return file
+
+
+def door(keys: KeyFile, clock: ManualClock, **settings: Any) -> Door:
+    return Door(load_settings(api_keys=str(keys.path), **settings), clock)
+
+
+def scope(cookie: str, site: str = "same-origin", method: str = "GET") -> dict[str, Any]:
+    headers = [(b"cookie", f"theme=dark; {cookie}".encode()), (b"sec-fetch-site", site.encode())]
+    return {"method": method, "headers": headers, "client": ("10.0.0.1", 1)}
+
+
+def begin(one: Door, text: str) -> str:
+    """A new session, as a browser sends it."""
+    name, value = one.begin_session(text, {"client": ("10.0.0.1", 1)}, "/console/session")
+    return f"{name.decode()}={value.decode()}"
+
+
+def said(one: Door, scope: dict[str, Any]) -> str:
+    """How it ends for who comes so."""
+    try:
+        one.enter(scope, "/v1/stats")
+    except Problem as problem:
+        return f"{problem.kind}: {problem}"
+    return "in"
+
+
+def test_a_session_stands_for_its_key_in_every_process_that_has_it(keys: KeyFile) -> None:
+    clock = ManualClock()
+    one, other = door(keys, clock), door(keys, clock)
+    cookie = begin(one, keys.texts["shop"])
+    for each in (one, other):
+        caller = each.enter(scope(cookie), "/v1/stats")
+        assert (caller.key, caller.session) == (keys.keys[0], True)
+    elsewhere = door(keys, clock, redis_url="redis://elsewhere:6379")
+    assert said(elsewhere, scope(cookie)) == ENDED
+
+
+def test_a_session_ends_with_its_time(keys: KeyFile) -> None:
+    clock = ManualClock()
+    one = door(keys, clock)
+    cookie = begin(one, keys.texts["shop"])
+    clock.advance(LASTS - 1)
+    assert said(one, scope(cookie)) == "in"
+    clock.advance(1)
+    assert said(one, scope(cookie)) == "unauthorized: This session has ended by its time: log in again."
+
+
+def test_a_session_ends_with_its_key_and_no_other_does(keys: KeyFile) -> None:
+    clock = ManualClock()
+    keys.add("press")
+    one = door(keys, clock)
+    cookies = {name: begin(one, text) for name, text in keys.texts.items()}
+    keys.add("more")
+    one.look()
+    assert {said(one, scope(cookie)) for cookie in cookies.values()} == {"in"}
+    keys.remove("shop")
+    one.look()
+    assert said(one, scope(cookies["shop"])) == ENDED
+    assert said(one, scope(cookies["press"])) == "in"
+
+
+@pytest.mark.parametrize("site", ["same-site", "cross-site", "none", ""])
+def test_a_session_counts_for_the_own_page_alone(keys: KeyFile, site: str) -> None:
+    one = door(keys, ManualClock())
+    told = said(one, scope(begin(one, keys.texts["shop"]), site))
+    assert told.startswith("unauthorized: A session counts for requests of the console's own page alone")
+
+
+def test_a_cookie_that_was_tampered_with_is_none(keys: KeyFile) -> None:
+    clock = ManualClock()
+    keys.add("press")
+    one = door(keys, clock)
+    name, until, mark = re.split(r"[=.]", begin(one, keys.texts["shop"]))
+    press = begin(one, keys.texts["press"]).split("=")[0]
+    later = str(int(until) + 1)
+    other = mark[:-2] + ("AA" if mark[-2:] != "AA" else "BB")
+    for wrong in (
+        name, f"{name}=", f"{name}=.", f"{name}={until}", f"{name}={until}.", f"{name}={later}.{mark}", f"{name}={until}.{other}",
+        f"{press}={until}.{mark}", f"{name}={until}.{mark}.", f"{name}={until}.{mark}ä", f"dq_console_={until}.{mark}",
+    ):  # fmt: skip
+        assert said(one, scope(wrong)) == ENDED, wrong
+    assert not len(one.attempts)  # one that ended is no attempt
+
+
+def test_a_header_counts_more_than_a_session(keys: KeyFile) -> None:
+    one = door(keys, ManualClock())
+    both = scope(begin(one, keys.texts["shop"]))
+    both["headers"].append((b"authorization", b"Bearer wrong"))
+    assert said(one, both).startswith("unauthorized: Nobody has this key")
+
+
+@pytest.mark.parametrize("given", [b"Basic c2hvcDpwYXNz", b"", b"Negotiate YII=", b"dq_1234"])
+def test_a_password_for_a_proxy_leaves_the_session_as_it_is(keys: KeyFile, given: bytes) -> None:
+    """nginx passes on what its auth_basic has asked for."""
+    one = door(keys, ManualClock())
+    both = scope(begin(one, keys.texts["shop"]))
+    both["headers"].append((b"authorization", given))
+    for _ in range(Attempts.MOST + 1):
+        assert said(one, both) == "in"
+        assert said(one, {**both, "headers": both["headers"][2:]}).startswith("unauthorized: Send a key")
+    assert not len(one.attempts)
+
+
+@pytest.mark.parametrize("redis_url", ["redis://localhost:6379", "redis://localhost:6380"])
+def test_installations_on_other_ports_of_a_host_leave_each_other_s_sessions_alone(
+    keys: KeyFile, tmp_path: Path, redis_url: str
+) -> None:
+    """Browsers know no ports in cookies: two tunnels to 127.0.0.1 get what either has set."""
+    clock = ManualClock()
+    there = KeyFile(tmp_path / "there.yaml")
+    there.add("shop")
+    one, other = door(keys, clock), door(there, clock, redis_url=redis_url)
+    cookies = [begin(one, keys.texts["shop"]), begin(other, there.texts["shop"])]
+    assert len({cookie.split("=")[0] for cookie in cookies}) == 2
+    for both in ("; ".join(cookies), "; ".join(reversed(cookies))):
+        for each, key in ((one, keys.keys[0]), (other, there.keys[0])):
+            assert each.enter(scope(both), "/v1/stats").key == key
+    assert [cookie.name.decode() for cookie in one.sessions_begun(scope("; ".join(cookies)))] == [
+        cookies[0].split("=")[0]
+    ]
+
+
+def test_wrong_keys_lock_out_as_in_headers(keys: KeyFile) -> None:
+    one = door(keys, ManualClock())
+    text = keys.texts["shop"]
+    wrong = text[:-1] + ("A" if text[-1] != "A" else "B")
+    for _ in range(Attempts.MOST):
+        with pytest.raises(Problem, match="Nobody has this key"):
+            begin(one, wrong)
+    with pytest.raises(Problem, match="Too many attempts"):
+        begin(one, text)
+    in_header = {"headers": [(b"authorization", f"Bearer {text}".encode())], "client": ("10.0.0.1", 1)}
+    assert said(one, in_header).startswith("locked")
+
+
+def test_the_rate_of_the_key_is_that_of_its_sessions(keys: KeyFile) -> None:
+    keys.add("slow", rate=1, burst=3)
+    one = door(keys, ManualClock())
+    cookie = begin(one, keys.texts["slow"])
+    assert [said(one, scope(cookie)).partition(":")[0] for _ in range(3)] == ["in", "in", "rate"]
+    in_header = {"headers": [(b"authorization", f"Bearer {keys.texts['slow']}".encode())], "client": ("10.0.0.1", 1)}
+    assert said(one, in_header).startswith("rate")
+
+
+def test_keys_that_are_not_for_the_console_get_no_session(keys: KeyFile) -> None:
+    keys.add("machine", console=False)
+    keys.add("blind", {"*": ["schedule", "cancel", "admin"]})
+    one = door(keys, ManualClock())
+    with pytest.raises(Problem, match="not for the console"):
+        begin(one, keys.texts["machine"])
+    with pytest.raises(Problem, match="may look at nothing"):
+        begin(one, keys.texts["blind"])
+
+
+def test_a_read_only_console_lets_sessions_look_and_keys_do(keys: KeyFile) -> None:
+    one = door(keys, ManualClock(), console="read-only")
+    cookie = begin(one, keys.texts["shop"])
+    caller = one.enter(scope(cookie), "/v1/messages")
+    assert caller.key is not None
+    assert caller.key.scopes == {"orders": ["read"]}
+    assert said(one, scope(cookie, method="POST")).startswith("forbidden: The console is read-only")
+    script = {"method": "POST", "headers": [(b"authorization", f"Bearer {keys.texts['shop']}".encode())]}
+    assert said(one, script) == "in"
+    assert said(one, script | {"headers": [*script["headers"], (b"sec-fetch-site", b"same-origin")]}).startswith(
+        "forbidden"
+    )
+
+
+def test_without_a_console_there_are_no_sessions(keys: KeyFile) -> None:
+    clock = ManualClock()
+    cookie = begin(door(keys, clock), keys.texts["shop"])
+    assert said(door(keys, clock, console="no"), scope(cookie)).startswith("unauthorized")
+
+
+# -- where there are no keys -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:8080", "127.8.8.8", "[::1]", "[::1]:8080"]
+)
+def test_loopback_has_these_names(host: str) -> None:
+    assert names_loopback(host.encode())
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1", "0.0.0.0", "[::2]", "127.0.0.1@evil",
+     "localhost:8080:8080", "\xff"],
+)  # fmt: skip
+async def test_a_page_of_elsewhere_cannot_come_in_by_a_name_that_leads_here(
+    api: httpx2.AsyncClient, settings: Settings, asgi: Serving, host: str
+) -> None:
+    given = [(b"host", host.encode("latin-1"))]
+    for path in ("/v1/me", "/console/", "/readyz", "/metrics"):
+        problem = assert_refused(await api.get(path, headers=given), 421)
+        assert "DELAYQ_API_KEYS" in problem["detail"]
+    async with asgi(settings.replace(api_open="yes-without-keys")) as wide:
+        assert (await wide.get("/v1/me", headers=given)).status_code == 200
+
+
+async def test_with_keys_the_name_does_not_matter(settings: Settings, keys: KeyFile, asgi: Serving) -> None:
+    async with asgi(keys.settings(settings)) as api:
+        headers = {"host": "delayq.example.com", "authorization": f"Bearer {keys.texts['shop']}"}
+        assert (await api.get("/v1/me", headers=headers)).status_code == 200
+
+
+def test_names_are_remembered_and_not_without_bound() -> None:
+    one = Door(load_settings(), ManualClock())
+    for port in range(5_000):
+        one.guest({"headers": [(b"host", b"localhost:%d" % port)]})
+    assert one._names is not None
+    assert 0 < len(one._names) <= 1_000
+
+
+async def test_a_read_only_console_without_keys_changes_nothing(settings: Settings, asgi: Serving) -> None:
+    message = {"topic": "orders", "delayTime": 1_000}
+    async with asgi(settings.replace(console="read-only")) as api:
+        problem = assert_refused(await api.post("/v1/messages", json=message, headers=OWN), 403)
+        assert "read-only" in problem["detail"]
+        assert (await api.get("/v1/me", headers=OWN)).json()["console"] == "read-only"
+        assert (await api.post("/v1/messages", json=message)).status_code == 201
+
+
+@pytest.mark.parametrize("origin", ["http://delayq.internal:8080", "null"])
+async def test_a_read_only_console_changes_nothing_over_plain_http_either(
+    settings: Settings, keys: KeyFile, asgi: Serving, origin: str
+) -> None:
+    """Browsers say nothing of sites to such origins, and name their own with all that may change something."""
+    message = {"topic": "orders", "delayTime": 1_000}
+    page = {"host": "delayq.internal:8080", "origin": origin}
+    for one in (settings.replace(api_open="yes-without-keys"), keys.settings(settings)):
+        async with asgi(one.replace(console="read-only")) as api:
+            api.headers["authorization"] = f"Bearer {keys.texts['shop']}"
+            calls: tuple[tuple[str, str, Any], ...] = (
+                ("POST", "/v1/messages", message),
+                ("POST", "/v1/messages:cancel", {"ids": ["a"]}),
+                ("PATCH", "/v1/messages/a", {"delayTime": 1}),
+                ("PUT", "/v1/policies/p", {"match": "orders"}),
+                ("DELETE", "/v1/messages/a", None),
+            )
+            for method, path, body in calls:
+                problem = assert_refused(await api.request(method, path, json=body, headers=page), 403)
+                assert "read-only" in problem["detail"]
+            assert (await api.get("/v1/me", headers=page)).status_code == 200
+            assert (await api.post("/v1/messages", json=message)).status_code == 201
+
+
+# -- over HTTP -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def guarded(settings: Settings, keys: KeyFile, asgi: Serving) -> AsyncIterator[httpx2.AsyncClient]:
+    """An API with keys, with what a browser's page of its own sends."""
+    async with asgi(keys.settings(settings)) as api:
+        api.headers.update(OWN)
+        yield api
+
+
+async def test_who_logs_in_needs_the_key_no_more(guarded: httpx2.AsyncClient, keys: KeyFile) -> None:
+    assert_refused(await guarded.get("/v1/me"), 401)
+    answer = await guarded.post("/console/session", json={"key": f" {keys.texts['shop']} ", "path": "/"})
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "content-length" not in answer.headers
+    kept = answer.headers["set-cookie"]
+    assert keys.texts["shop"] not in kept
+    assert kept.split("; ")[1:] == ["Path=/", f"Max-Age={12 * 3600}", "HttpOnly", "SameSite=Strict"]
+    mine = (await guarded.get("/v1/me")).json()
+    assert (mine["name"], mine["session"]) == ("shop", True)
+    assert (await guarded.post("/v1/messages", json={"topic": "orders", "delayTime": 1_000})).status_code == 201
+    assert_refused(await guarded.get("/v1/me", headers={"sec-fetch-site": "cross-site"}), 401)
+    gone = await guarded.delete("/console/session", params={"path": "/"})
+    assert (gone.status_code, "Max-Age=0" in gone.headers["set-cookie"]) == (204, True)
+    assert_refused(await guarded.get("/v1/me"), 401)
+
+
+async def test_a_browser_has_one_session_here_and_others_elsewhere(
+    settings: Settings, keys: KeyFile, asgi: Serving
+) -> None:
+    keys.add("press")
+    async with asgi(keys.settings(settings)) as api:
+        api.headers.update(OWN)
+        api.cookies.set("dq_console_0123456789ab", "elsewhere")
+        for name in ("shop", "press", "press"):
+            begun = await api.post("/console/session", json={"key": keys.texts[name], "path": "/"})
+            assert begun.status_code == 204
+            assert (await api.get("/v1/me")).json()["name"] == name
+            assert len(api.cookies) == 2
+        await api.delete("/console/session", params={"path": "/"})
+        assert dict(api.cookies) == {"dq_console_0123456789ab": "elsewhere"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "secure"),
+    [
+        ({"host": "delayq.example.com"}, True),
+        ({"host": "127.0.0.1:8080"}, False),
+        ({"host": "127.0.0.1:8080", "origin": "http://localhost:8080"}, False),
+        ({"host": "127.0.0.1:8080", "origin": "https://delayq.example.com"}, True),
+    ],
+)
+async def test_a_session_goes_by_tls_or_stays_on_this_machine(
+    guarded: httpx2.AsyncClient, keys: KeyFile, headers: dict[str, str], secure: bool
+) -> None:
+    given = {"key": keys.texts["shop"], "path": "/ops/delayq/"}
+    begun = await guarded.post("/console/session", json=given, headers=headers)
+    kept = {"cookie": begun.headers["set-cookie"].split(";")[0]}
+    ended = await guarded.delete("/console/session", params={"path": "/ops/delayq/"}, headers=headers | kept)
+    for answer in (begun, ended):
+        assert ("; Secure" in answer.headers["set-cookie"]) is secure
+        assert "; Path=/ops/delayq/; " in answer.headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "ops/", "/ops", "/a;b/", "/a b/", "/a\r\nx: y/", "/../", "/a/..", "/ä/", "/" + "a" * 199 + "/", "/\x7f/"],
+)
+async def test_a_path_is_one_that_a_cookie_may_have(guarded: httpx2.AsyncClient, keys: KeyFile, path: str) -> None:
+    answers = [
+        await guarded.post("/console/session", json={"key": keys.texts["shop"], "path": path}),
+        await guarded.delete("/console/session", params={"path": path}),
+    ]
+    for answer in answers:
+        assert assert_refused(answer, 400)["field"] == "path"
+        assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none"])
+async def test_no_other_page_begins_or_ends_a_session(guarded: httpx2.AsyncClient, keys: KeyFile, site: str) -> None:
+    headers = {"sec-fetch-site": site}
+    given = {"key": keys.texts["shop"], "path": "/"}
+    assert_refused(await guarded.post("/console/session", json=given, headers=headers), 403)
+    assert_refused(await guarded.delete("/console/session", params={"path": "/"}, headers=headers), 403)
+    form = {**OWN, "content-type": "text/plain"}
+    assert_refused(await guarded.post("/console/session", content=b"{}", headers=form), 415)
+
+
+async def test_what_is_no_key_is_refused(guarded: httpx2.AsyncClient) -> None:
+    for key in ("", "ä", "dq_abcd_" + "A" * 43, "x" * 3_000):
+        assert_refused(await guarded.post("/console/session", json={"key": key, "path": "/"}), 401)
+    assert_refused(await guarded.post("/console/session", json={"path": "/"}), 400)
+    assert_refused(await guarded.post("/console/session", json={"key": "x" * 9_000, "path": "/"}), 413)
+
+
+async def test_where_there_are_no_keys_nobody_logs_in(api: httpx2.AsyncClient) -> None:
+    problem = assert_refused(await api.post("/console/session", json={"key": "x", "path": "/"}))
+    assert "takes no keys" in problem["detail"]
+
+
+async def test_without_a_console_nobody_logs_in(settings: Settings, keys: KeyFile, asgi: Serving) -> None:
+    async with asgi(keys.settings(settings).replace(console="no")) as api:
+        assert_refused(await api.post("/console/session", json={"key": keys.texts["shop"], "path": "/"}), 404)
+
+
+@pytest.mark.slow
+async def test_a_revoked_key_ends_its_session_within_two_seconds(guarded: httpx2.AsyncClient, keys: KeyFile) -> None:
+    await guarded.post("/console/session", json={"key": keys.texts["shop"], "path": "/"})
+    assert (await guarded.get("/v1/me")).status_code == 200
+    keys.remove("shop")
+    began = time.monotonic()
+    while (await guarded.get("/v1/me")).status_code == 200:
+        assert time.monotonic() - began < 10
+        await asyncio.sleep(0.01)

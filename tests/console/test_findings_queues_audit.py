@@ -1,0 +1,189 @@
+"""What is wrong, who owns what, and who changed what: the overview, the queues and the audit, as one reads them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, Route, expect
+
+from delayq import Client
+from delayq.care.resharding import reshard
+from delayq.clock import SystemClock
+from tests.console.world import MARKUP, World
+from tests.support.browser import Pages, violations
+from tests.support.waiting import eventually
+
+
+def main(page: Page) -> Locator:
+    return page.get_by_role("main")
+
+
+def test_a_finding_says_how_bad_it_is_and_since_when_and_where_to_read_on(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/overview")
+    finding = page.get_by_role("listitem").filter(has_text="the target of route partners takes nothing")
+    expect(finding).to_contain_text("Warning:")
+    expect(finding).to_contain_text(re.compile(r"since \d\d:\d\d:\d\d \(.* ago\)"))
+    expect(finding.get_by_role("button", name="Copy docs/runbook.md#delayqcircuitopen")).to_be_visible()
+    finding.get_by_role("link", name="What is parked").click()
+    expect(page).to_have_url(f"{world.url}#/messages?state=parked")
+
+
+@pytest.mark.parametrize(
+    ("figure", "place"),
+    [
+        ("Scheduled", "messages?state=scheduled%2Cretrying"),
+        ("Held", "messages?state=held"),
+        ("Dead letters", "dead-letters"),
+        ("Live nodes", "queues?see=nodes"),
+    ],
+)
+def test_a_figure_of_the_overview_has_its_age_and_leads_to_its_list(
+    pages: Pages, world: World, figure: str, place: str
+) -> None:
+    page = pages.open(f"{world.url}#/overview")
+    shown = page.locator(".figure").filter(has=page.get_by_text(figure, exact=True))
+    expect(shown).to_contain_text(re.compile(r"(now|\d+ sec ago)$"))
+    shown.get_by_role("link").click()
+    expect(page).to_have_url(f"{world.url}#/{place}")
+
+
+def test_all_is_well_and_nobody_knows_are_not_the_same(pages: Pages, own_world: World) -> None:
+    page = pages.open(f"{own_world.url}#/overview", accepts=["ERR_FAILED"])
+    expect(main(page)).to_contain_text("All is well")
+    page.route("**/v1/overview", lambda route: route.abort())
+    expect(main(page)).to_contain_text("What is wrong now is not known: The API does not answer.")
+    expect(main(page)).not_to_contain_text("All is well")
+    assert violations(page) == []
+    page.unroute("**/v1/overview")
+    expect(main(page)).to_contain_text("All is well")
+
+
+def test_what_nobody_tells_is_no_zero_and_a_gap_in_the_charts(pages: Pages, world: World) -> None:
+    def untold(route: Route) -> None:
+        told = route.fetch().json()
+        told["held"]["count"] = None
+        told["traffic"]["complete"] = False
+        told["traffic"]["forwarded"][0] = None
+        route.fulfill(json=told)
+
+    page = pages.open(f"{world.url}#/no-such-page")
+    page.route("**/v1/overview", untold)
+    page.goto(f"{world.url}#/overview")
+    held = page.locator(".figure").filter(has=page.get_by_text("Held", exact=True))
+    expect(held.locator(".value")).to_have_text("–")
+    expect(main(page)).to_contain_text("Not every live node tells")
+    page.get_by_text("As a table").first.click()
+    expect(page.get_by_role("region", name="Forwarded a second").get_by_role("cell").first).to_have_text("–")
+
+
+def test_whoever_stands_on_a_link_of_a_finding_stays_there_while_its_words_change(pages: Pages, world: World) -> None:
+    number = 0
+
+    def counting(route: Route) -> None:
+        nonlocal number
+        number += 1
+        told = route.fetch().json()
+        told["findings"] = [
+            {"severity": "warning", "code": "late", "text": f"{number} {MARKUP}", "queue": 3, "runbook": "r"}
+        ]
+        route.fulfill(json=told)
+
+    page = pages.open(f"{world.url}#/no-such-page")
+    page.route("**/v1/overview", counting)
+    page.goto(f"{world.url}#/overview")
+    link = page.get_by_role("link", name="Queue 3")
+    link.focus()
+    seen = number
+    expect(main(page)).to_contain_text(f"Warning: {seen + 1} {MARKUP}")
+    expect(link).to_be_focused()
+
+
+def test_queues_are_walked_by_keys_and_one_is_told_in_full(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/queues")
+    expect(page.get_by_role("region", name="Queues").get_by_role("row")).to_have_count(17)
+    for key in "jjj":
+        page.keyboard.press(key)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{world.url}#/queues?queue=2")
+    expect(page.get_by_role("heading", name="Queue 2")).to_be_focused()
+    (queue,) = (one for one in world.get("/v1/queues")["queues"] if one["queue"] == 2)
+    expect(page.get_by_role("code").filter(has_text=queue["epoch"])).to_be_visible()
+    expect(page.get_by_role("list", name="Queues by the lateness of their heads")).to_contain_text("on time")
+    page.get_by_role("link", name=queue["owner"]).first.click()
+    expect(page.get_by_role("heading", name="Nodes", exact=True)).to_be_focused()
+    expect(page.get_by_role("region", name="Nodes")).to_contain_text("0–15 (16)")
+    page.goto(f"{world.url}#/queues?queue=99")
+    expect(main(page)).to_contain_text("There is no queue 99.")
+
+
+def test_a_node_or_a_queue_that_is_not_there_is_said_to_be_so(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/queues?node=%3Cb%3E%2F%3F%23&see=nodes")
+    expect(main(page)).to_contain_text("No node <b>/?# has written its line within the last hour.")
+    expect(main(page)).to_contain_text("No queue is like that.")
+
+
+def test_the_routes_say_what_their_targets_say(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/queues?see=routes")
+    expect(page.get_by_role("heading", name="Routes")).to_be_focused()
+    row = page.get_by_role("region", name="Routes").get_by_role("row").filter(has_text="partners")
+    expect(row).to_contain_text("open")
+    expect(row).to_contain_text("we are closed")
+    expect(row.get_by_role("link", name="200")).to_have_attribute("href", "#/messages?state=parked")
+
+
+def test_how_far_a_reshard_is_can_be_seen(pages: Pages, own_world: World) -> None:
+    page = pages.open(f"{own_world.url}#/queues")
+    expect(page.get_by_role("heading", name="Nodes", exact=True)).to_be_visible()
+    expect(page.get_by_role("progressbar")).to_have_count(0)
+    (id,) = own_world.schedule("orders.unpaid")
+    with Client(own_world.valkey.url) as client:
+        assert [one.step for one in reshard(client.store, 4, SystemClock())] == ["list", "own", "close", "keep"]
+    eventually(lambda: len(own_world.get("/v1/queues")["queues"]) == 20, "the API knows the new queues")
+    page.get_by_role("button", name="Refresh now").click()
+    expect(page.get_by_role("progressbar", name="Reshard")).to_have_attribute("value", "15")
+    expect(main(page)).to_contain_text("empty: 15 of 16. Messages in the others: 1, of which dead letters: 0.")
+    own_world.service.http.delete(f"/v1/messages/{id}").raise_for_status()
+    page.get_by_role("button", name="Refresh now").click()
+    expect(page.get_by_role("progressbar", name="Reshard")).to_have_attribute("value", "16")
+
+
+def test_the_audit_is_asked_by_the_address_and_by_its_fields(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/audit?action=cancel&topic=orders.*")
+    rows = page.get_by_role("region", name="Audit").get_by_role("row")
+    expect(rows.filter(has_text="unpaid-100")).to_contain_text("a test of ours")
+    page.get_by_label("Id of a message").fill("unpaid-300")
+    page.keyboard.press("Enter")
+    expect(rows).to_have_count(2)
+    expect(page).to_have_url(f"{world.url}#/audit?id=unpaid-300&topic=orders.*&action=cancel")
+    expect(page.get_by_label("Id of a message")).to_be_focused()
+    page.get_by_role("link", name="Show all").click()
+    expect(page.get_by_label("Id of a message")).to_have_value("")
+    page.get_by_label("Before").fill("2020-01-31T08:00")
+    page.keyboard.press("Enter")
+    expect(main(page)).to_contain_text("Nothing that was changed by hand is like that.")
+    assert "to=2020-01-31T08%3A00%3A00.000Z" in page.url
+
+
+def test_the_audit_goes_on_page_by_page_and_shows_names_as_they_are(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/no-such-page")
+    page.route(
+        "**/v1/audit*", lambda route: route.continue_(url=re.sub(r"\?|$", "?limit=2&", route.request.url, count=1))
+    )
+    page.goto(f"{world.url}#/audit")
+    rows = page.get_by_role("region", name="Audit").locator("tbody tr")
+    more = page.get_by_role("button", name="Show more")
+    expect(rows).to_have_count(2)
+    more.click()
+    expect(rows).to_have_count(4)
+    expect(more).to_be_focused()
+    page.goto(f"{world.url}#/audit?action=pause")
+    page.get_by_role("link", name=MARKUP).click()
+    expect(page.get_by_label("Who")).to_have_value(MARKUP)
+    assert violations(page) == []
+
+
+def test_what_is_counted_as_due_is_what_its_link_lists(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/overview")
+    page.locator(".figure", has=page.get_by_text("Due", exact=True)).get_by_role("link").click()
+    expect(page.get_by_role("table")).to_contain_text("slow.reports-0")

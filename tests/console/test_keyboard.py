@@ -1,0 +1,116 @@
+"""Without a mouse: everything is reached by keys, and one sees where one is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.test_pages import settle
+from tests.console.world import World
+from tests.support.browser import Pages
+
+#: What g and a key lead to.
+GOES: Final = {
+    "o": "Overview", "m": "Messages", "s": "Timeline", "t": "Topics", "q": "Queues and nodes", "d": "Dead letters",
+    "a": "Audit",
+}  # fmt: skip
+#: What the element that has the focus is called, and whether one sees it.
+FOCUS: Final = """() => {
+  const one = document.activeElement;
+  const style = getComputedStyle(one);
+  const place = one.getBoundingClientRect();
+  const seen = place.width > 0 && place.bottom > 0 && place.top < innerHeight && place.right > 0 && place.left < innerWidth;
+  return [one.tagName, seen && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0];
+}"""
+
+
+def tab_to(page: Page, name: str) -> None:
+    """Go on by Tab until the button of this name has the focus; whatever has it on the way is seen to have it."""
+    button = page.get_by_role("button", name=name).first
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        tag, seen = page.evaluate(FOCUS)
+        assert seen or tag == "BODY", (tag, page.evaluate("document.activeElement.outerHTML"))
+        if button.evaluate("(one) => one === document.activeElement"):
+            return
+    raise AssertionError(f"Tab does not lead to {name}")
+
+
+def test_a_message_is_found_opened_and_cancelled_by_keys(pages: Pages, world: World) -> None:
+    (id,) = world.schedule("keys", keys=["by-keys-alone"])
+    # It may be an id, which is asked for first.
+    page = pages.open(f"{world.url}#/overview", accepts=["404 .*/v1/messages/by-keys-alone"])
+    settle(page)
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.type("by-keys-alone")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(id)
+    settle(page)
+    tab_to(page, "Cancel it")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("button", name="Cancel it")).to_be_focused()
+    page.keyboard.press("Enter")
+    dialog.get_by_label("Why").press_sequentially("no mouse is here: / ? x j k")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("status")).to_contain_text("cancelled")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert world.get(f"/v1/messages/{id}")["state"] == "cancelled"
+
+
+def test_two_keys_lead_to_each_page_and_its_heading_is_read_out(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/audit")
+    settle(page)
+    for key, title in GOES.items():
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        expect(page.get_by_role("heading", name=title, level=1)).to_be_focused()
+        expect(page).to_have_title(f"{title} · delayq")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("next and previous row")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_keys_walk_select_and_open_rows(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/messages?topic=sms.*")
+    rows = page.get_by_role("main").locator("tbody tr")
+    expect(rows.first).to_be_visible()
+    for key, row in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
+        page.keyboard.press(key)
+        expect(rows.nth(row)).to_be_focused()
+    page.keyboard.press("x")
+    expect(rows.nth(1).get_by_role("checkbox")).to_be_checked()
+    expect(page.get_by_role("button", name="Cancel 1 message")).to_be_enabled()
+    page.keyboard.press("x")
+    expect(rows.nth(1).get_by_role("checkbox")).not_to_be_checked()
+    id = rows.nth(1).get_by_role("link").first.inner_text()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(id)
+
+
+def test_the_first_tab_skips_the_menu(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/topics")
+    settle(page)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+
+
+@pytest.mark.parametrize("place", ["overview", "messages", "timeline", "topics", "queues", "dead-letters", "audit"])
+def test_one_sees_where_the_focus_is(pages: Pages, world: World, place: str) -> None:
+    page = pages.open(f"{world.url}#/{place}", width=320)
+    settle(page)
+    tab_to(page, "Keys")
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        tag, seen = page.evaluate(FOCUS)
+        assert seen or tag == "BODY", (tag, page.evaluate("document.activeElement.outerHTML"))

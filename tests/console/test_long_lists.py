@@ -1,0 +1,112 @@
+"""Lists of a thousand rows: a first part is there at once, the rest soon after, and none of it goes away again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.test_pages import settle
+from tests.console.world import World
+from tests.support.browser import Pages
+
+MANY: Final = 1_000
+#: Rows that are drawn in the first frame.
+FIRST: Final = 50
+#: Keeps in `seen` how many rows there are after each change of the page.
+WATCH: Final = """() => {
+  globalThis.seen = [];
+  new MutationObserver(() => {
+    const rows = document.querySelectorAll("main tbody tr").length;
+    if (rows !== seen.at(-1)) seen.push(rows);
+  }).observe(document.body, { subtree: true, childList: true });
+}"""
+#: No frame is drawn by the page's wish until `goOn` is called.
+HOLD: Final = """() => {
+  const held = [];
+  const real = requestAnimationFrame;
+  globalThis.requestAnimationFrame = (act) => held.push(act);
+  globalThis.goOn = () => {
+    globalThis.requestAnimationFrame = real;
+    held.forEach((act) => real(act));
+  };
+}"""
+
+
+@pytest.fixture(scope="module")
+def list_of_many(world: World) -> str:
+    """The place of messages that have a key in common: all of them are one answer."""
+    world.schedule("many.rows", MANY, keys=["many-rows"])
+    return "messages?key=many-rows"
+
+
+def begin(pages: Pages, world: World, script: str) -> Page:
+    """A page in which the script runs before there is any list."""
+    page = pages.open(f"{world.url}#/no-such-page")
+    settle(page)
+    page.evaluate(script)
+    return page
+
+
+def go(page: Page, place: str) -> None:
+    page.evaluate("(place) => { location.hash = place; }", f"#/{place}")
+
+
+def test_a_long_list_comes_in_parts_and_the_browsers_search_finds_its_end(
+    pages: Pages, world: World, list_of_many: str
+) -> None:
+    page = begin(pages, world, WATCH)
+    go(page, list_of_many)
+    rows = page.locator("main tbody tr")
+    expect(rows).to_have_count(MANY)
+    seen = [count for count in page.evaluate("seen") if count]
+    assert seen[0] == FIRST
+    assert len(seen) > 3
+    assert seen == sorted(seen)
+    last = rows.last.get_by_role("link").first.inner_text()
+    assert page.evaluate("(text) => find(text, true)", last)
+    expect(rows.last).to_be_in_viewport()
+
+
+def test_keys_and_selection_are_right_while_rows_are_still_to_come(
+    pages: Pages, world: World, list_of_many: str
+) -> None:
+    page = begin(pages, world, HOLD)
+    go(page, list_of_many)
+    rows = page.locator("main tbody tr")
+    expect(rows).to_have_count(FIRST)
+    page.get_by_role("checkbox", name="Select all rows shown").check()
+    expect(page.get_by_role("button", name="Cancel 1,000 messages")).to_be_enabled()
+    rows.nth(FIRST - 1).focus()
+    page.keyboard.press("j")
+    expect(rows.nth(FIRST - 1)).to_be_focused()
+    page.keyboard.press("x")
+    expect(page.get_by_role("button", name="Cancel 999 messages")).to_be_enabled()
+    page.evaluate("goOn()")
+    expect(rows).to_have_count(MANY)
+    expect(rows.nth(FIRST - 1)).to_be_focused()
+    expect(page.locator("main tbody").get_by_role("checkbox", checked=True)).to_have_count(MANY - 1)
+    page.keyboard.press("j")
+    expect(rows.nth(FIRST)).to_be_focused()
+    id = rows.nth(FIRST).get_by_role("link").first.inner_text()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(id)
+
+
+def test_a_long_list_that_is_asked_for_again_stays_where_it_is(pages: Pages, world: World, list_of_many: str) -> None:
+    page = pages.open(f"{world.url}#/{list_of_many}")
+    rows = page.locator("main tbody tr")
+    expect(rows).to_have_count(MANY)
+    page.keyboard.press("j")
+    page.evaluate("() => scrollTo(0, document.body.scrollHeight / 2)")
+    place = page.evaluate("scrollY")
+    assert place > 0
+    page.evaluate(WATCH)
+    again = page.get_by_role("button", name="Refresh now")
+    with page.expect_response(lambda answer: "/v1/messages?" in answer.url):
+        again.dispatch_event("click")
+    expect(again).to_have_attribute("aria-busy", "false")
+    expect(rows.first).to_be_focused()
+    assert set(page.evaluate("seen")) <= {MANY}
+    assert page.evaluate("scrollY") == place

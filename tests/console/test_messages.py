@@ -1,0 +1,199 @@
+"""Messages in the console: found, looked at, cancelled, moved, delivered now; and what died is put back or deleted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.world import HOUR, World, now
+from tests.support.browser import Pages
+from tests.support.receiver import Answer
+from tests.support.waiting import PATIENCE, eventually
+
+#: Chromium logs that an id is not there.
+NOT_THERE = ["404"]
+
+
+def search(page: Page, text: str) -> None:
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type(text)
+    page.keyboard.press("Enter")
+
+
+def confirm(page: Page, verb: str, count: int | None = None) -> None:
+    """Do what the dialog asks about."""
+    dialog = page.get_by_role("dialog")
+    if count is not None:
+        expect(dialog.get_by_role("button", name=verb)).to_be_disabled()
+        dialog.get_by_label(f"Type {count} to confirm").fill(str(count))
+    dialog.get_by_role("button", name=verb, exact=True).click()
+
+
+def test_an_id_or_a_business_key_leads_to_its_message(world: World, pages: Pages) -> None:
+    page = pages.open(world.url, accepts=NOT_THERE)
+    search(page, "unpaid-0")
+    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"^unpaid-0\."))
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    search(page, "order-77")
+    expect(page.get_by_role("link", name="order-77", exact=True)).to_be_visible()
+    expect(page.locator(".body")).to_contain_text('"order": 77')
+    search(page, "batch-7")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    expect(page).to_have_url(re.compile(r"#/messages\?key=batch-7$"))
+    search(page, "no such thing")
+    expect(page.get_by_text("No message has the id or the business key no such thing.")).to_be_visible()
+
+
+def test_a_message_says_what_it_waits_for_and_keeps_its_digits(world: World, pages: Pages) -> None:
+    page = pages.open(f"{world.url}#/messages/partners.orders-1")
+    expect(page.locator(".why")).to_contain_text("the target of route partners takes nothing since")
+    expect(page.locator(".timeline .next")).to_contain_text("The target is tried next")
+    expect(page.locator(".body")).to_contain_text("9223372036854775808")
+    page.goto(f"{world.url}#/messages/orders.paid-1")
+    expect(page.locator(".why.delivered")).to_contain_text("it was delivered at")
+    expect(page.get_by_role("button", name="Cancel it …")).to_have_count(0)
+    page.goto(f"{world.url}#/messages/crm.contacts-0")
+    expect(page.locator(".timeline")).to_contain_text("1 attempt has failed")
+    expect(page.locator(".timeline .next")).to_contain_text("Attempt 2")
+    expect(page.locator(".facts")).to_contain_text(["backoff 1 day"])
+
+
+def test_a_message_is_moved_and_cancelled_and_says_so(world: World, pages: Pages) -> None:
+    (id,) = world.schedule("story.messages", keys=["a/b?c#d"])
+    page = pages.open(f"{world.url}#/messages/{quote(id, safe='')}", zone="Europe/Berlin")
+    page.get_by_role("button", name="Move it …").click()
+    page.get_by_role("radio", name="a time").check()
+    field = page.get_by_label("a time (Europe/Berlin, UTC")
+    dialog = page.get_by_role("dialog")
+    for before, expected, offset in (
+        ("2030-10-27T01:30", "2030-10-27T00:30:00.000Z", "+02:00"),
+        ("2030-10-27T03:30", "2030-10-27T01:30:00.000Z", "+01:00"),
+    ):
+        field.fill(before)
+        field.fill("2030-10-27T02:30")  # which comes twice
+        expect(dialog).to_contain_text(expected)
+        expect(dialog.get_by_label(f"a time (Europe/Berlin, UTC{offset})")).to_be_visible()
+    field.fill("2030-01-31T08:00:00.250")
+    expect(dialog).to_contain_text('{"expectDate":"2030-01-31T07:00:00.250Z"}')
+    dialog.get_by_label("Why").fill("the sale is later")
+    confirm(page, "Move it")
+    expect(dialog).to_contain_text("scheduled: due at 01/31/2030 08:00:00.250")
+    assert world.get(f"/v1/messages/{id}")["dueTime"] == "2030-01-31T07:00:00.250Z"
+    page.keyboard.press("Escape")
+    expect(page.locator(".timeline")).to_contain_text("move, by anybody: the sale is later")
+    page.get_by_role("link", name="a/b?c#d").click()
+    expect(page.get_by_role("link", name=id)).to_be_visible()
+    page.go_back()
+    page.get_by_role("button", name="Cancel it …").click()
+    expect(dialog).to_contain_text("once cancelled it is never forwarded")
+    confirm(page, "Cancel it")
+    expect(dialog).to_contain_text("1 cancelled: never forwarded")
+    page.keyboard.press("Escape")
+    expect(page.locator(".why")).to_contain_text("it was cancelled, and never forwarded, at")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+
+
+def test_what_is_selected_is_cancelled_by_the_keyboard_and_the_count(world: World, pages: Pages) -> None:
+    ids = sorted(world.schedule("story.selected", 3))
+    page = pages.open(f"{world.url}#/messages?topic=story.selected&state=scheduled")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    for key in ("j", "x", "j", "x"):
+        page.keyboard.press(key)
+    expect(rows.and_(page.locator("[aria-selected=true]"))).to_have_count(2)
+    page.get_by_role("button", name="Cancel 2 messages …").press("Enter")
+    confirm(page, "Cancel it", 2)
+    expect(page.get_by_role("dialog")).to_contain_text("2 cancelled: never forwarded")
+    page.keyboard.press("Escape")
+    expect(rows).to_have_count(1)
+    left = [id for id in ids if world.get(f"/v1/messages/{id}")["state"] == "scheduled"]
+    page.get_by_role("checkbox", name=f"Select {left[0]}").check()
+    page.get_by_role("button", name="Deliver 1 message now …").click()
+    confirm(page, "Deliver it now", 1)
+    expect(page.get_by_role("dialog")).to_contain_text("1 scheduled: due now")
+
+
+def test_a_search_goes_on_until_it_has_found_something(world: World, pages: Pages) -> None:
+    begin = now() + 2 * HOUR
+    page = pages.open(
+        f"{world.url}#/messages?property=region:us&tags=app&dueFrom={begin}&dueTo={begin + HOUR}&limit=50"
+    )
+    rows = page.locator("tbody tr")
+    onward = page.get_by_role("button", name=re.compile("Show more|Look on"))
+    while rows.count() < 100:
+        onward.click(timeout=PATIENCE * 1_000)
+    page.get_by_label("Topic").fill("nothing.*")
+    page.get_by_role("button", name="Search").click()
+    expect(page).to_have_url(re.compile("topic=nothing"))
+    expect(page.get_by_text(re.compile("No message fits|None so far"))).to_be_visible()
+
+
+def test_a_group_of_dead_letters_is_put_back_and_deleted_by_its_count(world: World, pages: Pages) -> None:
+    world.answers["story"] = Answer(422, body=b"no such story")
+    ids = world.schedule("story.dead", 5, delayTime=0)
+
+    def dead() -> int:
+        groups = world.get("/v1/dead-letters:groups", limit=1_000)["groups"]
+        return sum(int(one["count"]) for one in groups if one["topic"] == "story.dead")
+
+    eventually(lambda: dead() == 5, "all are dead letters")
+    page = pages.open(f"{world.url}#/dead-letters")
+    row = page.locator("tbody").first.locator("tr", has=page.get_by_role("cell", name="story.dead", exact=True))
+    row.get_by_role("link").first.click()
+    letters = page.locator("tbody").nth(1).locator("tr")
+    expect(letters).to_have_count(5)
+    page.get_by_role("checkbox", name=f"Select {ids[0]}").check()
+    page.get_by_role("button", name="Delete 1 selected …").click()
+    confirm(page, "Delete", 1)
+    expect(page.get_by_role("dialog")).to_contain_text("1 discarded: deleted for good")
+    page.keyboard.press("Escape")
+    expect(letters).to_have_count(4)
+    world.take_again("story")
+    expect(row.get_by_role("cell", name="4", exact=True)).to_be_visible()
+    row.get_by_role("button", name="Put back …").click()
+    confirm(page, "Put back", 4)
+    expect(page.get_by_role("dialog")).to_contain_text("4 scheduled: due now")
+    page.keyboard.press("Escape")
+    expect(row).to_have_count(0)
+    expect(letters).to_have_count(0)
+    eventually(lambda: world.get(f"/v1/messages/{ids[1]}")["state"] == "delivered", "it is delivered")
+
+
+@pytest.mark.parametrize(("reasonless", "told", "left"), [(True, "nothing left to do", 5), (False, "3 discarded", 2)])
+def test_no_more_than_a_group_and_than_was_confirmed_is_deleted(
+    world: World, pages: Pages, reasonless: bool, told: str, left: int
+) -> None:
+    """The group is told as it was when it had three letters, or as one without a reason, of which there is no letter."""
+    topic = f"story.group-{left}"
+    world.answers["story"] = Answer(422, body=b"no such story")
+    world.schedule(topic, 5, delayTime=0)
+
+    def groups() -> list[dict[str, Any]]:
+        found = world.get("/v1/dead-letters:groups", limit=1_000)["groups"]
+        return [one for one in found if one["topic"] == topic]
+
+    eventually(lambda: [one["count"] for one in groups()] == [5], "all are dead letters")
+    world.take_again("story")
+    group = {**groups()[0], "count": 3, **({"reason": ""} if reasonless else {})}
+    answer = {"groups": [group], "looked": 3, "complete": True, "now": group["lastTime"]}
+    page = pages.open(f"{world.url}#/overview")
+    page.route("**/v1/dead-letters:groups*", lambda route: route.fulfill(json=answer))
+    page.goto(f"{world.url}#/dead-letters")
+    row = page.locator("tbody").first.locator("tr")
+    row.get_by_role("link").first.click()
+    if reasonless:
+        expect(page.get_by_role("main")).to_contain_text("No dead letter fits.")
+        page.get_by_role("button", name="Search").click()
+        assert page.evaluate("location.hash") == f"#/dead-letters?topic={topic}&group="
+    else:
+        expect(page.locator("tbody").nth(1).locator("tr")).to_have_count(5)
+    row.get_by_role("button", name="Delete …").click()
+    confirm(page, "Delete", 3)
+    expect(page.get_by_role("dialog")).to_contain_text(told)
+    assert ("there are more now" in page.get_by_role("dialog").inner_text()) is not reasonless
+    assert len(world.get("/v1/dead-letters", topic=topic)["deadLetters"]) == left

@@ -1,0 +1,221 @@
+"""The timeline, the topics and what holds for them, as one reads and changes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import parse_qs
+
+import pytest
+from playwright.sync_api import Locator, Page, Route, expect
+
+from tests.console.world import BURST, HOUR, World, now
+from tests.support.browser import Pages
+from tests.support.waiting import eventually
+
+#: Until the next bars are there, the ones before stay: the same button leads to the same place then.
+LOOK_CLOSER: Final = """() => {
+  [...document.querySelectorAll("main button")].find((one) => one.textContent === "Look closer")?.click();
+  return document.querySelector("figcaption")?.textContent ?? "";
+}"""
+
+
+@pytest.fixture
+def topics(world: World) -> Iterator[str]:
+    """A pattern of two topics that policies name, and no message has."""
+    world.service.http.put("/v1/policies/by-hand-1", json={"match": "held-by-hand.one", "rate": 5}).raise_for_status()
+    world.service.http.put("/v1/policies/by-hand-2", json={"match": "held-by-hand.two", "rate": 5}).raise_for_status()
+    yield "held-by-hand.*"
+    for name in ("by-hand-1", "by-hand-2", "by-hand-3"):
+        world.service.http.delete(f"/v1/policies/{name}")
+    world.service.http.post("/v1/topics:resume", json={"match": "held-by-hand.*"})
+
+
+def address(page: Page) -> dict[str, str]:
+    """What behind the # says, now: `page.url` comes later."""
+    return {name: one for name, (one, *_) in parse_qs(page.evaluate("location.hash").partition("?")[2]).items()}
+
+
+def dialog(page: Page) -> Locator:
+    return page.get_by_role("dialog")
+
+
+def done(page: Page, text: str | re.Pattern[str]) -> None:
+    """The dialog says so, and is closed."""
+    expect(dialog(page).get_by_role("status")).to_contain_text(text)
+    dialog(page).get_by_role("button", name="Close").last.click()
+    expect(dialog(page)).to_have_count(0)
+
+
+def instant(page: Page, name: str) -> datetime:
+    """A time that the address says."""
+    return datetime.fromisoformat(address(page)[name])
+
+
+def wide(page: Page) -> float:
+    """ms of the time that the timeline shows."""
+    return (instant(page, "to") - instant(page, "from")) / timedelta(milliseconds=1)
+
+
+def test_the_timeline_shows_a_burst_from_far_and_to_the_ms(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/timeline?range=6h")
+    highest = page.get_by_text("In the highest bar").locator("xpath=..")
+    expect(highest).to_contain_text(re.compile(r"2\d,\d\d\d"))
+    eventually(lambda: "in bars of 1 ms" in page.evaluate(LOOK_CLOSER), "it shows single ms", seconds=30)
+    expect(highest).to_contain_text(f"{BURST:,}")
+    page.get_by_text("As a table").click()
+    row = page.get_by_role("row").filter(has_text=f"{BURST:,}")
+    expect(row).to_contain_text(re.compile(r"\d\d\.\d{3}"))
+    row.get_by_role("button").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Messages")
+    assert instant(page, "dueTo") - instant(page, "dueFrom") == timedelta(milliseconds=1)
+
+
+def test_the_timeline_is_moved_by_keys_and_by_dragging_and_a_bar_lists_its_messages(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/timeline")
+    page.get_by_role("button", name="Zoom in").focus()
+    for key, times in (("+", 1 / 2), ("+", 1 / 4), ("ArrowRight", 1 / 4), ("-", 1 / 2)):
+        page.keyboard.press(key)
+        assert wide(page) == pytest.approx(times * 24 * 3_600_000, rel=0.02)
+    before = wide(page)
+    page.wait_for_load_state("networkidle")
+    plot = page.locator(".u-over").bounding_box()
+    assert plot is not None
+    middle = plot["y"] + plot["height"] / 2
+    page.mouse.move(plot["x"] + plot["width"] * 0.25, middle)
+    page.mouse.down()
+    page.mouse.move(plot["x"] + plot["width"] * 0.75, middle, steps=5)
+    page.mouse.up()
+    assert wide(page) == pytest.approx(before / 2, rel=0.05)
+    page.go_back()
+    assert wide(page) == before
+    page.mouse.click(plot["x"] + plot["width"] / 2, middle)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Messages")
+    assert {"dueFrom", "dueTo", "state"} <= set(address(page))
+
+
+def test_topics_are_found_by_a_pattern_among_thousands(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/topics")
+    expect(page.get_by_role("main")).to_contain_text(re.compile(r"100 of [\d,]+ topics"))
+    page.get_by_role("link", name="The next topics").click()
+    expect(page.get_by_role("link", name="Back to the first")).to_be_visible()
+    page.get_by_label("Topic or pattern").fill("sms.*")
+    page.get_by_role("button", name="Filter").click()
+    row = page.get_by_role("region", name="Topics").get_by_role("row").filter(has_text="sms.marketing")
+    expect(row).to_contain_text("the provider is down")
+    assert address(page) == {"match": "sms.*"}
+
+
+def test_a_pause_of_several_topics_is_confirmed_by_their_number(pages: Pages, world: World, topics: str) -> None:
+    page = pages.open(f"{world.url}#/topics?match={topics}")
+    page.get_by_role("button", name="Pause by a pattern").click()
+    expect(dialog(page).get_by_role("button", name="Pause")).to_be_disabled()
+    dialog(page).get_by_label("Type 2 to confirm").fill("2")
+    dialog(page).get_by_label("Why").fill("<b>the provider</b> is down")
+    dialog(page).get_by_role("button", name="Pause").click()
+    done(page, f"paused: nothing of {topics} is handed out any more")
+    row = page.get_by_role("region", name="Topics").get_by_role("row").filter(has_text="held-by-hand.one")
+    expect(row).to_contain_text("<b>the provider</b> is down")
+    row.get_by_role("link").first.click()
+    expect(page.get_by_role("main")).to_contain_text("paused: nothing may arrive")
+    page.get_by_role("button", name="Resume").click()
+    dialog(page).get_by_label("Messages a second at most").fill("0.5")
+    dialog(page).get_by_role("button", name="Resume").click()  # the browser itself refuses that
+    dialog(page).get_by_label("Messages a second at most").fill("50")
+    dialog(page).get_by_role("button", name="Resume").click()
+    done(page, f"{topics} is resumed")
+    expect(page.get_by_role("main")).to_contain_text("It is not paused.")
+
+
+def test_a_pause_that_somebody_ends_while_it_is_looked_at_is_not_made_anew(pages: Pages, world: World) -> None:
+    page = pages.open(f"{world.url}#/topics/slow.reports")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(f"{request.method} {request.url.partition('?')[0]}"))
+    page.get_by_role("button", name="Pause").click()
+    dialog(page).get_by_role("button", name="Pause").click()
+    expect(dialog(page)).to_contain_text("at most 3 messages may arrive yet")
+    with page.expect_response("**/v1/topics/slow.reports"):  # it is looked at
+        pass
+    world.service.http.post("/v1/topics:resume", json={"match": "slow.reports"}).raise_for_status()
+    done(page, "slow.reports was resumed meanwhile")
+    expect(page.get_by_role("button", name="Pause")).to_be_focused()
+    assert "pause" not in world.get("/v1/topics/slow.reports")
+    assert len([one for one in asked if one.startswith("POST")]) == 1
+
+
+@pytest.mark.parametrize("match", ["slow.reports", "slow.*"])
+def test_a_pause_that_somebody_changes_while_it_is_looked_at_is_not_called_resumed(
+    pages: Pages, world: World, match: str
+) -> None:
+    page = pages.open(f"{world.url}#/topics")
+    page.get_by_role("button", name="Pause by a pattern").click()
+    dialog(page).get_by_label("Topic, or a pattern").fill(match)
+    dialog(page).get_by_role("button", name="Pause").click()
+    expect(dialog(page)).to_contain_text("at most 3 messages may arrive yet")
+    other = {"match": match, "reason": "another one"}
+    world.service.http.post("/v1/topics:pause", json=other, params={"wait": 0}).raise_for_status()
+    done(page, "was changed meanwhile")
+    assert [one["reason"] for one in world.get("/v1/policies")["pauses"] if one["match"] == match] == ["another one"]
+    world.service.http.post("/v1/topics:resume", json={"match": match}).raise_for_status()
+
+
+def test_policies_are_made_and_changed_and_what_others_did_meanwhile_is_told(
+    pages: Pages, world: World, topics: str
+) -> None:
+    page = pages.open(f"{world.url}#/topics?match={topics}", accepts=["412"])
+    page.get_by_role("button", name="New policy").click()
+    dialog(page).get_by_label("Name").fill("by-hand-3")
+    dialog(page).get_by_label("Pattern").fill(topics)
+    dialog(page).get_by_label("Order").fill("7")
+    dialog(page).get_by_label("Waits between attempts").fill("10s, 1m")
+    dialog(page).get_by_label("Spread over").fill("1h30m")
+    dialog(page).get_by_label("Why").fill("für die Kunden: 短信")
+    dialog(page).get_by_role("button", name="Save").click()
+    done(page, "It holds now")
+    policies = page.get_by_role("region", name="Policies")
+    row = policies.get_by_role("row").filter(has_text="by-hand-3")
+    expect(row).to_contain_text("10 sec, 1 min")
+    assert world.get("/v1/audit", action="put_policy")["entries"][0]["reason"] == "für die Kunden: 短信"
+    row.get_by_role("button", name="Change").click()
+    expect(dialog(page).get_by_label("Spread over")).to_have_value("1h30m")
+    world.service.http.put("/v1/policies/by-hand-3", json={"match": topics, "pending": 77}).raise_for_status()
+    dialog(page).get_by_label("Spread over").fill("2h")
+    dialog(page).get_by_role("button", name="Save").click()
+    expect(dialog(page)).to_contain_text("It was changed meanwhile")
+    expect(dialog(page)).to_contain_text("77")
+    dialog(page).get_by_role("button", name="Save").click()
+    done(page, "It holds now")
+    assert world.get("/v1/policies/by-hand-3")["window"] == 7_200_000
+    row.get_by_role("button", name="Delete").click()
+    dialog(page).get_by_label("Type 2 to confirm").fill("2")
+    dialog(page).get_by_role("button", name="Delete").click()
+    done(page, "It holds no more")
+    expect(row).to_have_count(0)
+
+
+def test_what_is_overdue_goes_out_before_the_bars(pages: Pages, world: World) -> None:
+    def forecast(route: Route) -> None:
+        asked = {
+            name: int(one)
+            for name, (one, *_) in parse_qs(route.request.url.partition("?")[2]).items()
+            if name != "topic"
+        }
+        times = range(asked["from"], asked["to"], asked["step"])
+        bars = [{"from": at, "messages": 0} for at in times]
+        route.fulfill(json={"buckets": bars, "exact": True, "asOf": None, "drainRate": 0.005})
+
+    page = pages.open(f"{world.url}#/overview")
+    page.route("**/v1/forecast?*", forecast)
+    page.route("**/v1/messages:count?*", lambda route: route.fulfill(json={"count": 36}))
+    page.goto(f"{world.url}#/timeline?range=6h")
+    main = page.get_by_role("main")
+    expect(main).to_contain_text("36 messages are overdue")
+    expect(main.get_by_text("All of it would take").locator("xpath=..")).to_contain_text("2 hr")
+    expect(main.get_by_text("Drain rate, messages/s").locator("xpath=..")).to_contain_text("< 0.01")
+    expect(main).to_contain_text(re.compile(r"36 at .* would take 2 hr"))
+    for later in ("range=6h&topic=sms.*", f"from={now() + HOUR}&to={now() + 2 * HOUR}"):
+        page.goto(f"{world.url}#/timeline?{later}")
+        expect(main).to_contain_text("What is overdue, or due before this time, is not in it.")
+        expect(main).to_contain_text("Nothing falls due in this time.")
