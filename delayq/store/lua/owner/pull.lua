@@ -83,16 +83,19 @@ for i = 1, due_count do
   ids[i] = sub(entries[i], 1, -9)
 end
 
--- How many may be appended yet: this pull may have stood in a server that stood still.
+-- How many may be appended yet: this pull may have stood in a server that stood still. Many topics are told the same.
+local ALL = math.huge
+local counts = { [''] = ALL }
 local function good(most)
-  local count = tonumber(most)
-  if not count and most ~= '' then
+  local count = counts[most] or tonumber(most)
+  if not count then
     count = 0
     for some, by in string.gmatch(most, '(%d+)@(%d+)') do
       count = count + (tonumber(by) > here and tonumber(some) or 0)
     end
+    counts[most] = count
   end
-  return count or math.huge
+  return count
 end
 
 local streams, trims, bounds, shares = {}, {}, nil, {}
@@ -109,13 +112,13 @@ if due_count > 0 then
     if ARGV[i + 1] ~= '' then
       shares[ARGV[i + 1]] = share
     end
-    bounds[ARGV[i]] = { share, tonumber(ARGV[i + 3]) or math.huge, ARGV[i + 4] }
+    bounds[ARGV[i]] = { share, tonumber(ARGV[i + 3]) or ALL, ARGV[i + 4] }
   end
 end
 -- Whether a message may be appended where topics are bounded: its own had its share, or the message has an ordering key and
 -- stands behind what is held, or behind what was not appended just now.
 local within
-local stopped = {} -- what waits: behind it nothing of its ordering key goes to the same stream
+local stopped -- what waits: behind it nothing of its ordering key goes to the same stream
 if bounds then
   -- Whether one ticket comes before another, by bytes: `<` would go by the language of the server.
   local function before(one, other)
@@ -130,12 +133,13 @@ if bounds then
   within = function(bound, stream, ticket, key, tried)
     local lane = key ~= '' and stream .. ' ' .. key
     local forced = tried and find(tried, '^%+0%d') -- it may go by somebody's hand
-    local stays = lane and stopped[lane] or bound and bound[1].most < 1 and not forced
-    if lane and bound and bound[2] < math.huge then
+    local stays = lane and stopped and stopped[lane] or bound and bound[1].most < 1 and not forced
+    if lane and bound and bound[2] < ALL then
       local score = tonumber(due_of[ticket] or redis.call('ZSCORE', queue, ticket))
       stays = stays or score > bound[2] or score == bound[2] and not before(ticket, bound[3])
     end
     if stays and lane then
+      stopped = stopped or {}
       stopped[lane] = true
     end
     return not stays
@@ -210,13 +214,11 @@ for i = 1, due_count do
       full = true
       break
     end
-    if within and stream then
-      local bound = bounds[topic]
-      -- Mostly nothing stands in its way.
-      if (next(stopped) or bound and (bound[1].most < 1 or bound[2] < math.huge))
-        and not within(bound, stream, entries[i], sub(record, tags_end + 1, ordering_end), attempts[at]) then
-        stream = false
-      end
+    local bound = bounds and bounds[topic]
+    -- Mostly nothing stands in its way.
+    if stream and (stopped or bound and (bound[1].most < 1 or bound[2] < ALL))
+      and not within(bound, stream, entries[i], sub(record, tags_end + 1, ordering_end), attempts[at]) then
+      stream = false
     end
     local due
     if fresh and topic_end and ordering_end > tags_end then
@@ -262,11 +264,8 @@ for i = 1, due_count do
         if not entry.err then
           appended = appended + 1
           gone_ids[appended] = id
-          if bounds and bounds[topic] then
-            local share = bounds[topic][1]
-            if share.most >= 1 then -- one that is forced needs none
-              share.most = share.most - 1
-            end
+          if bound and bound[1].most >= 1 then -- one that is forced needs none
+            bound[1].most = bound[1].most - 1
           end
           if trace then
             local n = #traces
