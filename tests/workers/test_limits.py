@@ -24,7 +24,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.one_queue import GENERAL, OTHER, Hand, OneQueue
 from workers.queue import grants
-from workers.queue.grants import GOOD, SHORTEST_LIFE, Ask, Grants, Leases, Want, _Known, count_of
+from workers.queue.grants import GOOD, SHORTEST_LIFE, Ask, Grants, Leases, Reserved, Want, _Known, count_of
 from workers.queue.in_flight import InFlight
 from workers.queue.slots import PATIENCE
 from workers.queue.topics import Topics
@@ -264,6 +264,43 @@ def test_a_pull_that_finds_nothing_gives_back_what_was_reserved_for_it(worlds: W
         hand.job.wake(0)
         hand.settle()
     assert known.spare.count(hand.job._tenure.clock.monotonic()) == there > 0
+
+
+def reserved_by_pulls_of_nothing(worlds: Worlds, monkeypatch: pytest.MonkeyPatch, there: int, later: int) -> int:
+    """How many of four pulls that find nothing are made with grants of their own, the last one so many ms later."""
+    world = worlds(table=(Route(name="all", match="*"),))
+    hand = world.take_over()
+    limit(world, "*", rate=100_000)
+    world.add("a", topic="s", at=0)
+    live(hand, 100)
+    now = hand.job._tenure.clock.monotonic()
+    (known,) = hand.job._tenure.leases.known.values()
+    known.spare.take(1_000_000, now)
+    known.spare.add([(now + 400, there)])
+    reserve, count = Grants.reserve, []
+
+    def counted(*args: Any) -> Any:
+        count.append(1)
+        return reserve(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Grants, "reserve", counted)
+        for wait in (0, 0, 0, later):
+            world.advance(wait)
+            hand.job.wake(0)
+            hand.tick()
+    return len(count)
+
+
+def test_what_a_pull_had_no_use_for_is_kept_for_the_next_one_for_a_while_where_there_is_enough(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reserved(there: int, later: int) -> int:
+        return reserved_by_pulls_of_nothing(worlds, monkeypatch, there, later)
+
+    assert reserved(there=10_000, later=0) == 1
+    assert reserved(there=10_000, later=210) == 2, "it would have ended soon"
+    assert reserved(there=20, later=0) == 4, "others may lack it"
 
 
 def by_two_nodes(worlds: Worlds, mistake: str = "") -> bool:
@@ -642,13 +679,13 @@ def test_what_a_pull_gives_back_grows_no_younger_and_no_older() -> None:
     job.want([Want(bucket, 3, (0, b""))], 0)
     known = leases.known["t:x"]
     known.spare.add([(400, 40), (750, 8)])
-    reserved = job.reserve(bucket, 48, 350)
-    assert count_of(reserved) == 6
-    job.give_back(bucket, 4, reserved)
-    assert [known.spare.lasting(now) for now in (350, 400, 750)] == [46, 8, 0]
-    reserved = job.take(bucket, 40, 350)
-    job.give_back(bucket, 5, reserved)
-    assert [known.spare.lasting(now) for now in (350, 400, 750)] == [11, 8, 0]
+    [reserved] = job.reserve([bucket], 48, 300)
+    assert count_of(reserved.leases) == 6
+    job.give_back([(reserved, 4)])
+    assert [known.spare.lasting(now) for now in (300, 400, 750)] == [46, 8, 0]
+    taken = job.take(bucket, 40, 250)
+    job.give_back([(Reserved(bucket, taken), 5)])
+    assert [known.spare.lasting(now) for now in (250, 400, 750)] == [11, 8, 0]
 
 
 def test_what_is_not_sent_while_its_grant_is_good_is_pulled_anew_and_needs_another(worlds: Worlds) -> None:

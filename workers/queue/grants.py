@@ -8,7 +8,7 @@ that is not used in time is lost: nothing is ever given back to a bucket.
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -18,7 +18,7 @@ from delayq.policies import Bucket
 from delayq.store.commands import Granted, Head
 from workers.queue.slots import AT_ONCE, BELIEVED, PATIENCE, JobSlots, SlotPool
 
-__all__ = ["Ask", "Grants", "Lease", "Leases", "Want", "count_of"]
+__all__ = ["Ask", "Grants", "Lease", "Leases", "Reserved", "Want", "count_of"]
 
 #: ms for which a grant is good, and at least is where the burst is small: what may be used so late is taken off the burst. A held
 #: message that was given one needs it until it has come back, by a trip or two more, and any until its send begins. Where that
@@ -32,6 +32,8 @@ CALM: Final = 30_000
 HASTE: Final = 20
 #: Grants end at so many moments of a life.
 STEPS: Final = 8
+#: What is taken of what is there for all lasts for one of so many parts of a life yet, if there is such: trips may take long.
+TRIPS: Final = 4
 #: At most this part of the burst is granted and good yet, and may be used at once. A burst counts as so much that this is what
 #: the rate makes in the shortest life: what the bucket held of less would run over between two asks.
 GOOD: Final = 2 / 3
@@ -82,6 +84,13 @@ class Ask(msgspec.Struct, frozen=True):
 Lease = tuple[int, int]
 
 
+class Reserved(msgspec.Struct, frozen=True):
+    """What a pull may append of all topics of a bucket."""
+
+    bucket: Bucket
+    leases: Sequence[Lease]
+
+
 class _Purse:
     """Grants, those that end first in front: asked for each bucket at each pull."""
 
@@ -114,31 +123,41 @@ class _Purse:
         """So many of these, which ended in this order, those that last longest. Each lasts as long as it did; those that end
         together are one, so that they do not become ever more."""
         for until, count in reversed(leases):
+            if not most:
+                return
             some = min(count, most)
             most -= some
             self._count += some
-            if not self._leases or until < self._leases[0][0]:
-                self._leases.appendleft((until, some))
-            elif until == self._leases[0][0]:
+            earlier = self._pop_before(until)
+            if self._leases and self._leases[0][0] == until:
                 self._leases[0] = until, some + self._leases[0][1]
-            else:  # rare: those that were there ended first
-                counts = Counter({until: some})
-                for at, there in self._leases:
-                    counts[at] += there
-                self._leases = deque(sorted(counts.items()))
-            if not most:
-                return
+            else:
+                self._leases.appendleft((until, some))
+            self._leases.extendleft(reversed(earlier))
 
-    def take(self, most: int, now: int) -> list[Lease]:
-        left, taken = max(0, min(most, self.count(now))), list[Lease]()
-        self._count -= left
-        while left:
-            until, count = self._leases.popleft()
-            some = min(left, count)
-            if count > some:
-                self._leases.appendleft((until, count - some))
-            taken.append((until, some))
-            left -= some
+    def _pop_before(self, until: int) -> list[Lease]:
+        popped = []
+        while self._leases and self._leases[0][0] < until:
+            popped.append(self._leases.popleft())
+        return popped
+
+    def take(self, most: int, now: int, lasting: int = 0) -> list[Lease]:
+        """Those that end first of what is good until `lasting`, then what is not."""
+        left, taken = min(most, self.count(now)), list[Lease]()
+        early = self._pop_before(lasting)
+        while left > 0:
+            if not self._leases:
+                self._leases.append(early.pop())
+            until, count = self._leases[0]
+            if count > left:
+                self._leases[0] = until, count - left
+                count = left
+            else:
+                self._leases.popleft()
+            taken.append((until, count))
+            self._count -= count
+            left -= count
+        self._leases.extendleft(reversed(early))
         return taken
 
 
@@ -224,7 +243,8 @@ class Leases:
                     wanting = {job for job, _ in wants}  # what nobody wants any more may end
                     known.see_ended(sum([job.ended(name) * (job in wanting) for job in self.jobs]), now)
                     ask = known.ask(wanted, now)
-                    known.used, known.asked_at, known.ask_at = 0, now, now + min(SOONEST, ask.pause)
+                    known.used, known.asked_at = 0, now
+                    known.ask_at = now + min(SOONEST if wants or short else EVERY, ask.pause)
                     if wanted > 0:
                         found.append(ask)
                     woken += self._share_out(known, now)
@@ -396,24 +416,23 @@ class Grants:
             return []
         purse = self.purses.get(bucket.name)
         taken = purse.take(most, now) if purse is not None else []
-        taken += known.spare.take(min(most - count_of(taken), -(-known.spare.count(now) // part)), now)
+        most -= count_of(taken)
+        taken += known.spare.take(min(most, -(-known.spare.count(now) // part)), now, now + known.life // TRIPS)
         known.used += count_of(taken)
         return taken
 
-    def reserve(self, bucket: Bucket, most: int, now: int) -> list[Lease]:
-        """Take what a pull may hand out of it, which is asked for each bucket at each pull; the rest is to be given back."""
+    def reserve(self, buckets: Iterable[Bucket], most: int, now: int) -> list[Reserved]:
+        """Take what a pull may hand out of each; the rest is to be given back."""
         with self._leases.lock:
-            return self._take(bucket, most, now, PART)
+            return [Reserved(bucket, self._take(bucket, most, now, PART)) for bucket in buckets]
 
-    def give_back(self, bucket: Bucket, count: int, reserved: Sequence[Lease]) -> None:
+    def give_back(self, unused: Iterable[tuple[Reserved, int]]) -> None:
         """A pull did not use so many of these: those that last longest."""
-        if not count:
-            return
         with self._leases.lock:
-            if (known := self._known(bucket)) is None:
-                return
-            known.used -= count
-            known.spare.put_back(reserved, count)
+            for one, count in unused:
+                if count and (known := self._known(one.bucket)) is not None:
+                    known.used -= count
+                    known.spare.put_back(one.leases, count)
 
     def too_late(self, bucket: Bucket, waited: int, now: int) -> None:
         """Messages had grants of it and were not sent before these ended.

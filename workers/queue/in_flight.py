@@ -311,13 +311,12 @@ class InFlight:
         self, share: Share, batch: list[InFlightMessage]
     ) -> tuple[list[InFlightMessage], dict[Slots, list[InFlightMessage]]]:
         """Those of a batch, which found room, that have a slot, or need none, and those that lack one."""
-        slots_of, wanted = _limits(batch, self._policies.slots)
+        limits, wanted = _limits(batch, self._policies.slots)
         pool, now, longest = self._grants.slots, self._tenure.clock.monotonic(), share.forwarder.longest
         taken = {slots.name: pool.take(slots, count, longest, now) for slots, count in wanted.items()}
         going: list[InFlightMessage] = []
         lacking: dict[Slots, list[InFlightMessage]] = {}
-        for message in batch:
-            slots = None if message.by_force else slots_of.get(message.topic)
+        for message, slots in zip(batch, limits, strict=True):
             if slots is not None and not taken[slots.name]:
                 lacking.setdefault(slots, []).append(message)
                 continue
@@ -374,7 +373,7 @@ class InFlight:
 
     def _granted(self, batch: list[InFlightMessage]) -> tuple[list[InFlightMessage], list[InFlightMessage]]:
         """Those of a batch, which found room, that may go by the rates of their topics, and those that wait for a grant."""
-        buckets, wanted = _limits(batch, self._policies.bucket)
+        limits, wanted = _limits(batch, self._policies.bucket)
         now = self._tenure.clock.monotonic()
         taken = {bucket.name: self._grants.take(bucket, count, now) for bucket, count in wanted.items()}
         left = {name: count_of(leases) for name, leases in taken.items()}
@@ -385,16 +384,14 @@ class InFlight:
         }
         going: list[InFlightMessage] = []
         lacking: dict[Bucket, list[InFlightMessage]] = {}
-        for message in batch:
-            found = None if message.by_force else buckets.get(message.topic)
-            if found is None:
-                going.append(message)
-            elif left[found.name] > 0:
-                left[found.name] -= 1
-                message.grant = grants[found.name]
-                going.append(message)
-            else:
-                lacking.setdefault(found, []).append(message)
+        for message, bucket in zip(batch, limits, strict=True):
+            if bucket is not None:
+                if not left[bucket.name]:
+                    lacking.setdefault(bucket, []).append(message)
+                    continue
+                left[bucket.name] -= 1
+                message.grant = grants[bucket.name]
+            going.append(message)
         waits: list[InFlightMessage] = []
         for bucket, some in lacking.items():
             self._give_back(some)
@@ -695,11 +692,13 @@ def _slots_of(batch: Iterable[InFlightMessage]) -> list[Slot]:
     return slots
 
 
-def _limits(batch: Iterable[InFlightMessage], find: Callable[[str], T | None]) -> tuple[dict[str, T], Counter[T]]:
-    """What limits the topics of a batch, and how many messages each limits."""
-    topics = Counter(message.topic for message in batch if not message.by_force)
-    found = {topic: limit for topic in topics if (limit := find(topic)) is not None}
+def _limits(batch: Sequence[InFlightMessage], find: Callable[[str], T | None]) -> tuple[list[T | None], Counter[T]]:
+    """What limits each message of a batch, and how many each limits."""
+    topics = ["" if message.by_force else message.record.topic for message in batch]
+    counts = Counter(topics)
+    found = {topic: find(topic) if topic else None for topic in counts}
     wanted = Counter[T]()
     for topic, limit in found.items():
-        wanted[limit] += topics[topic]
-    return found, wanted
+        if limit is not None:
+            wanted[limit] += counts[topic]
+    return [found[topic] for topic in topics], wanted

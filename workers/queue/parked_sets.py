@@ -54,6 +54,9 @@ class ParkedSets:
     def __iter__(self) -> Iterator[str]:
         return iter(self._sets)
 
+    def __len__(self) -> int:
+        return len(self._sets)
+
     @property
     def held(self) -> Iterator[str]:
         """The names of those that hold messages of paused or limited topics."""

@@ -10,9 +10,9 @@ import msgspec
 from delayq.errors import StoreError, StoreFull, StoreUnavailable
 from delayq.policies import Bucket
 from delayq.store import commands
-from delayq.store.commands import Command, Head, Most, Now, Outdated, Pulled
+from delayq.store.commands import Bound, Command, Head, Most, Now, Outdated, Pulled
 from workers.queue.cursor import Cursor, Flood
-from workers.queue.grants import Grants, Lease, count_of
+from workers.queue.grants import Grants, Lease, Reserved, count_of
 from workers.queue.in_flight import InFlight
 from workers.queue.parked_sets import ParkedSets, of_topic
 from workers.queue.tenure import Tenure
@@ -34,21 +34,24 @@ ROOM_WAIT: Final = 20
 TRIP: Final = 2
 
 
-class _Reserved(msgspec.Struct, frozen=True):
-    """What a pull may append of all topics of a bucket."""
+class _Allowed(msgspec.Struct, frozen=True):
+    """What a pull may append: of the topics that have a limit what is reserved, which is told it as `bounds`. As long as it
+    has appended none of it, the next one may go by it `until` then (monotonic ms)."""
 
-    bucket: Bucket
-    leases: Sequence[Lease]
+    limited: Mapping[str, Bucket]
+    reserved: Sequence[Reserved]
+    bounds: Sequence[Bound]
+    until: int
 
 
 class Pull(msgspec.Struct, frozen=True):
-    """One pull, where it starts, the place of what is fresh if it goes on from there and not from the offset, and by the
-    name of a bucket what was reserved for it."""
+    """One pull, where it starts, the place of what is fresh if it goes on from there and not from the offset, and what it may
+    append."""
 
     start: Head
     fresh: Cursor | None
     command: Command[Pulled | Outdated | None]
-    reserved: Mapping[str, _Reserved] = {}
+    allowed: _Allowed
 
 
 class Pulling:
@@ -75,6 +78,7 @@ class Pulling:
         self.in_backlog = False  # more is due, and there is room for some of it
         self._more_due = False
         self._most_bytes = MOST_BYTES
+        self._kept: _Allowed | None = None  # what no pull has used
         self._now_offset: int | None = None  # Redis's now minus the monotonic clock
         # By the precise monotonic clock:
         self._set_off = 0.0  # when the last pulls did
@@ -158,19 +162,7 @@ class Pulling:
         if listed:
             self._parked.ask()
         start = due, behind = in_flight.begin_pull() if fresh is None else fresh.begin_pull()
-        reserved: dict[str, _Reserved] = {}
-        monotonic = self._clock.monotonic()
-
-        def reserve(topic: str, bucket: Bucket) -> Most:
-            if fresh is not None and of_topic(topic) in self._parked and not self._grants.spare(bucket, monotonic):
-                return 0  # what is granted is for the lowest
-            if (one := reserved.get(bucket.name)) is None:
-                one = _Reserved(bucket, self._grants.reserve(bucket, self._look, monotonic))
-                reserved[bucket.name] = one
-            if (offset := self._now_offset) is None:
-                return count_of(one.leases)
-            return [(until + offset, count) for until, count in one.leases]
-
+        allowed = self._allow(lowest=fresh is None)
         return Pull(
             start,
             fresh,
@@ -185,7 +177,7 @@ class Pulling:
                 most_bytes=self._most_bytes,
                 fresh=fresh is not None,
                 known=self._topics.known(),
-                bounds=self._topics.bounds(in_flight.held, reserve),
+                bounds=allowed.bounds,
                 unlisted_general=self._topics.unlisted_general,
                 node_now=self._clock.now(),
                 now=now,
@@ -194,8 +186,37 @@ class Pulling:
                 listed=listed,
                 version=version,
             ),
-            reserved,
+            allowed,
         )
+
+    def _allow(self, *, lowest: bool) -> _Allowed:
+        """What a pull may append; of what is granted of topics of which some stand aside, only the lowest."""
+        topics, grants, now = self._topics, self._grants, self._clock.monotonic()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            if kept.limited is topics.limited and not self._parked and now < kept.until:
+                return kept
+            grants.give_back((one, count_of(one.leases)) for one in kept.reserved)
+        limited: Mapping[str, Bucket] = topics.limited
+        if not lowest:
+            limited = {
+                topic: bucket
+                for topic, bucket in limited.items()
+                if of_topic(topic) not in self._parked or grants.spare(bucket, now)
+            }
+        buckets = {bucket.name: bucket for bucket in limited.values()}
+        reserved = grants.reserve(buckets.values(), self._look, now) if buckets else ()
+        most = {one.bucket.name: self._most(one.leases) for one in reserved}
+        bounds = topics.bounds(self._in_flight.held, limited, most)
+        until = now
+        if reserved and all(count_of(one.leases) == self._look for one in reserved):
+            until += (min(one.leases[0][0] for one in reserved) - now) // 2
+        return _Allowed(topics.limited, reserved, bounds, until)
+
+    def _most(self, leases: Sequence[Lease]) -> Most:
+        if (offset := self._now_offset) is None:
+            return count_of(leases)
+        return [(until + offset, count) for until, count in leases]
 
     # -- after a pull ------------------------------------------------------------------------------------------------
 
@@ -222,8 +243,7 @@ class Pulling:
         """Take what came, but for what this tick has `settled`."""
         observer, spans = self._tenure.observer, self._tenure.spans
         self._most_bytes = min(MOST_BYTES, self._most_bytes * 2)
-        for name, one in pull.reserved.items():  # a pull that had nothing to look at names none
-            self._grants.give_back(one.bucket, pulled.left.get(name, count_of(one.leases)), one.leases)
+        self._give_back(pull.allowed, pulled)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
         for topic, error in pulled.refused.items():
@@ -244,6 +264,18 @@ class Pulling:
         self._more_due = pulled.more
         self.in_backlog = pulled.more and (pulled.last is not None or bool(pulled.unknown_topics))
         self._next_due_at = None if pulled.next_due is None else self._unix_0 + pulled.next_due
+
+    def _give_back(self, allowed: _Allowed, pulled: Pulled) -> None:
+        """What a pull did not append. One that had nothing to look at names none of it: the next one may have all of that, if
+        none of it ends soon, and there is so much of each that nobody lacks any."""
+        if not allowed.reserved:
+            return
+        if not pulled.left and self._kept is None and self._clock.monotonic() < allowed.until:
+            self._kept = allowed
+        else:
+            self._grants.give_back(
+                (one, pulled.left.get(one.bucket.name, count_of(one.leases))) for one in allowed.reserved
+            )
 
     def room_made(self) -> None:
         """Something has left the window: what is due finds room again."""

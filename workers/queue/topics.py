@@ -6,7 +6,7 @@ The messages of these are set aside like those of any target that is down, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -47,8 +47,9 @@ class Topics:
         self._refused: frozenset[Stream] = frozenset()
         self._policies = NO_POLICIES
         self._as_list: list[Known] = []
+        self._appended: dict[str, str] = {}  # to these streams
         self._paused: set[str] = set()
-        self._limited: dict[str, Bucket] = {}
+        self.limited: dict[str, Bucket] = {}  # of what is appended
 
     @property
     def unlisted_general(self) -> bool:
@@ -68,26 +69,22 @@ class Topics:
                 found[stream] = route.name
         return found
 
-    def bounds(self, held: HeldSets, reserve: Callable[[str, Bucket], Most]) -> list[Bound]:
-        """What is not to be appended: what is paused; of what is limited what is beyond what is reserved of its bucket,
-        for all topics of that together; and from where on messages with an ordering key, as they follow some that are held."""
+    def bounds(self, held: HeldSets, limited: Mapping[str, Bucket], most: Mapping[str, Most]) -> list[Bound]:
+        """What is not to be appended: what is paused; of what is `limited` what is beyond `most` of its bucket, by its name, for
+        all topics of that together, and of what else has a limit all; and from where on messages with an ordering key, as they
+        follow some that are held."""
         firsts = held.streams(held) if held and self.local else {}
-        if not (firsts or self._paused or self._limited):
+        if not (firsts or self._paused or self.limited):
             return []
         bounds = []
-        for one in self._as_list:
-            route = self._routes.find(one.topic) if one.stream is not None else None
-            if route is None:
-                continue
-            head, bucket = firsts.get(route.stream_of(one.topic)), self._limited.get(one.topic)
-            most: Most | None = None
-            share = ""
-            if one.topic in self._paused:
-                most = 0
-            elif bucket is not None and (most := reserve(one.topic, bucket)):
-                share = bucket.name
-            if head is not None or most is not None:
-                bounds.append(Bound(one.topic, most, head, share))
+        for topic, stream in self._appended.items():
+            head = firsts.get(stream)
+            if (bucket := limited.get(topic)) is not None:
+                bounds.append(Bound(topic, most[bucket.name], head, bucket.name))
+            elif topic in self._paused or topic in self.limited:
+                bounds.append(Bound(topic, 0, head))
+            elif head is not None:
+                bounds.append(Bound(topic, None, head))
         return bounds
 
     def learn(self, topics: Iterable[str]) -> None:
@@ -131,8 +128,17 @@ class Topics:
         self._as_list = [
             Known(topic) if self._streams[topic] in self._refused else one for topic, one in self._known.items()
         ]
-        self._paused = {topic for topic in self._known if self._policies.pause(topic) is not None}
-        self._limited = {topic: bucket for topic in self._known if (bucket := self._policies.bucket(topic)) is not None}
+        self._appended = {
+            one.topic: stream[1]
+            for one in self._as_list
+            if one.stream is not None and (stream := self._streams[one.topic]) is not None
+        }
+        self._paused = {topic for topic in self._appended if self._policies.pause(topic) is not None}
+        self.limited = {
+            topic: bucket
+            for topic in self._appended
+            if topic not in self._paused and (bucket := self._policies.bucket(topic)) is not None
+        }
 
 
 class _Refusal(msgspec.Struct):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import msgspec
@@ -198,7 +198,7 @@ class Known(msgspec.Struct, frozen=True):
 Most = int | Sequence[tuple[int, int]]
 
 
-class Bound(msgspec.Struct, frozen=True):
+class Bound(msgspec.Struct, frozen=True, dict=True):
     """What of a topic that is a stream here a pull may append: `most` messages (None: all), or until each time (Unix ms by
     the clock of its server) so many, and of those with an ordering key only what stands before a place. It returns the others.
     Topics with the same `share` have `most` together."""
@@ -214,6 +214,11 @@ class Bound(msgspec.Struct, frozen=True):
         if self.most is None:
             return ""
         return self.most if isinstance(self.most, int) else " ".join([f"{n}@{until}" for until, n in self.most]) or 0
+
+    @cached_property
+    def args(self) -> Sequence[Arg]:
+        """As the script reads it; pulls that find nothing are told the same."""
+        return (self.topic, self.share, self.written, *(self.before or ("", "")))
 
 
 def pull(
@@ -256,7 +261,7 @@ def pull(
             place += 1
             args += (one.topic, place, one.max_length or "")
     for bound in bounds:
-        args += (bound.topic, bound.share, bound.written, *(bound.before or ("", "")))
+        args += bound.args
     return Command(
         "pull",
         (
