@@ -1,6 +1,6 @@
 // Single keys, which nothing on the page needs and which are off wherever one types.
 
-import { useEffect, useRef } from "../vendor/standalone.module.js";
+import { useLayoutEffect, useRef } from "../vendor/standalone.module.js";
 
 /** @param {EventTarget | null} target */
 function types(target) {
@@ -14,7 +14,8 @@ function types(target) {
 export function useKeys(meanings) {
   const current = useRef(meanings);
   current.current = meanings;
-  useEffect(() => {
+  // Keys work from the moment at which what they move is seen.
+  useLayoutEffect(() => {
     let before = "";
     let at = 0;
     const heard = (/** @type {KeyboardEvent} */ event) => {
