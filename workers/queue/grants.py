@@ -27,7 +27,7 @@ LIFE: Final = 400
 SHORTEST_LIFE: Final = 100
 LONGEST_LIFE: Final = 6_400
 AGAIN: Final = 5_000
-CALM: Final = 30_000
+CALM: Final = 10_000
 #: ms that a grant has to be good for yet where a send is to begin by it: until a thread takes it.
 HASTE: Final = 20
 #: Grants end at so many moments of a life.
