@@ -2,6 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/standalone.module.js";
 import { Bulk } from "../parts/bulk.js";
+import { TextField } from "../parts/fields.js";
 import { Refresh, useAsked, useHold, usePages, useRefresh } from "../parts/lists.js";
 import { may, mayEverywhere } from "../parts/live.js";
 import { Freshness } from "../parts/notices.js";
@@ -152,15 +153,8 @@ function Filter({ filter }) {
   const told = JSON.stringify(filter);
   useEffect(() => setDraft(filter), [told]);
   const set = (/** @type {string} */ name, /** @type {string} */ value) => setDraft((before) => ({ ...before, [name]: value }));
-  const field = (/** @type {string} */ name, /** @type {string} */ hint = "") => html`<label
-    >${t(`dead.${name}`)}
-    <input
-      value=${draft[name] ?? ""}
-      placeholder=${hint}
-      autocomplete="off"
-      spellcheck=${false}
-      onInput=${(/** @type {any} */ e) => set(name, e.target.value)}
-  /></label>`;
+  const field = (/** @type {string} */ name, hint = "") =>
+    html`<${TextField} label=${t(`dead.${name}`)} text=${draft[name] ?? ""} hint=${hint} set=${(/** @type {string} */ one) => set(name, one)} />`;
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     const wanted = filled({ ...draft, topic: draft.topic?.trim(), order: draft.order === "newest" ? "" : draft.order });

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/standalone.module.js";
 import { Bulk } from "../parts/bulk.js";
+import { TextField } from "../parts/fields.js";
 import { Refresh, useAsked, useHold, usePages, useRefresh } from "../parts/lists.js";
 import { may } from "../parts/live.js";
 import { Freshness, State, Trouble } from "../parts/notices.js";
@@ -109,15 +110,8 @@ function Filter({ filter, limit }) {
   const states = (draft.state ?? "").split(",").filter(Boolean);
   const flip = (/** @type {string} */ one) =>
     set("state", (states.includes(one) ? states.filter((other) => other !== one) : [...states, one]).join(","));
-  const field = (/** @type {string} */ name, /** @type {string} */ hint = "") => html`<label
-    >${t(`messages.${name}`)}
-    <input
-      value=${draft[name] ?? ""}
-      placeholder=${hint}
-      autocomplete="off"
-      spellcheck=${false}
-      onInput=${(/** @type {any} */ e) => set(name, e.target.value)}
-  /></label>`;
+  const field = (/** @type {string} */ name, hint = "") =>
+    html`<${TextField} label=${t(`messages.${name}`)} text=${draft[name] ?? ""} hint=${hint} set=${(/** @type {string} */ one) => set(name, one)} />`;
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     const trimmed = Object.fromEntries(Object.entries(draft).map(([name, value]) => [name, value.trim()]));
