@@ -82,7 +82,7 @@ def test_what_was_not_answered_is_asked_again_later_and_a_pause_follows() -> Non
     (kept,) = made.ask()
     assert kept.args == commands.keep_census(KEYS, "1", Census(7, {"t": {"due": Tally(2, 20, [2], 2)}})).args
     made.take(True)
-    clock.advance(PAUSE - 1)
+    clock.advance(PAUSE[0] - 1)
     assert made.ask() == []
     clock.advance(1)
     assert script(made) == ("census_slice", "0")
@@ -97,8 +97,24 @@ def test_that_there_is_nothing_is_kept_once() -> None:
             asked.append(command.script)
             made.take(True if command.script == "keep_census" else Slice(7, "0", 0, []))
             clock.advance(EVERY)
-        clock.advance(PAUSE)
+        clock.advance(PAUSE[1])
     assert asked == ["census_slice", "keep_census", "census_slice"]
+
+
+@pytest.mark.parametrize(("slices", "pause"), [(2, PAUSE[0]), (10, 10 * 10 * EVERY), (1_000, PAUSE[1])])
+def test_the_longer_a_look_took_the_longer_is_the_pause_behind_it(slices: int, pause: int) -> None:
+    clock = ManualClock()
+    made = taker(clock)
+    for left in reversed(range(slices)):
+        assert script(made)[0] == "census_slice"
+        made.take(Slice(7, str(left), 1, [("t", "due", 0, 1, 10, 1, 0)]))
+        clock.advance(EVERY)
+    assert [command.script for command in made.ask()] == ["keep_census"]
+    made.take(True)
+    clock.advance(pause - 1)
+    assert made.ask() == []
+    clock.advance(1)
+    assert script(made) == ("census_slice", "0")
 
 
 def test_topics_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +137,7 @@ def test_topics_beyond_the_most_are_counted_together(monkeypatch: pytest.MonkeyP
 def test_large_messages_are_looked_at_a_few_at_a_time() -> None:
     clock = ManualClock()
     made = taker(clock)
-    for size, look in ((100, 32), (100, 100), (100_000, 8), (10_000, 26)):
+    for size, look in ((100, 32), (100, 128), (100, 200), (100_000, 8), (10_000, 26)):
         made.take(Slice(7, "9", 10, [("t", "due", 0, 10, 10 * size, 0, 0)]))
         (command,) = made.ask()
         assert command.args[2] == look

@@ -17,11 +17,13 @@ from delayq.store.keys import QueueKeys
 
 __all__ = ["CensusTaker", "Pace"]
 
-#: ms between two slices of a queue, which is looked at once a second, and between the ends of looks through its pool.
+#: ms between two slices of a queue, which is looked at once a second.
 EVERY: Final = 900
-PAUSE: Final = 30_000
+#: Behind a look through its pool there is a pause so many times as long, within these ms: looking costs little then, on average.
+TIMES: Final = 10
+PAUSE: Final = (30_000, 300_000)
 #: Messages of a slice, and the bytes that they are to come to: a server does nothing else meanwhile.
-LOOK: Final = (8, 100)
+LOOK: Final = (8, 200)
 LOOK_BYTES: Final = 256 * 1024
 #: Topics that are counted one by one.
 MOST_TOPICS: Final = 2_000
@@ -30,7 +32,7 @@ MOST_TOPICS: Final = 2_000
 class Pace:
     """How many slices all queues of a node take: so many a second at most, each of which costs less than a ms."""
 
-    def __init__(self, clock: Clock, rate: int = 20) -> None:
+    def __init__(self, clock: Clock, rate: int = 10) -> None:
         self._clock = clock
         self._rate = rate
         self._left = float(rate)
@@ -64,6 +66,7 @@ class CensusTaker:
 
     def _begin(self) -> None:
         self._cursor = "0"
+        self._began_at = 0  # monotonic ms
         self._began: int | None = None
         self._version = ""
         self._topics: dict[str, dict[str, Tally]] = {}
@@ -78,7 +81,7 @@ class CensusTaker:
         if self._ended and self._began is not None:
             return [commands.keep_census(self._keys, self._epoch, Census(self._began, self._topics, self._version))]
         if self._began is None:
-            self._version = version
+            self._began_at, self._version = monotonic, version
         return [commands.census_slice(self._keys, self._cursor, self._look, self._began, now=now)]
 
     def take(self, answer: Slice | bool | StoreError) -> None:
@@ -91,8 +94,9 @@ class CensusTaker:
             return
         else:
             self._kept = bool(self._topics)
+        now, (shortest, longest) = self._clock.monotonic(), PAUSE
+        self._at = now + min(max(TIMES * (now - self._began_at), shortest), longest)
         self._begin()
-        self._at = self._clock.monotonic() + PAUSE
 
     def _add(self, counted: Slice) -> None:
         self._began = counted.now if self._began is None else self._began

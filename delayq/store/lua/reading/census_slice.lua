@@ -12,20 +12,28 @@ local now = clock(ARGV[1])
 local began = ARGV[4] == '' and now or tonumber(ARGV[4])
 local exposed = tonumber(redis.call('HGET', state, 'watermark') or '') or -1
 local page = redis.call('HSCAN', pool, ARGV[2], 'COUNT', ARGV[3])
-local records = page[2]
+local found = page[2]
 
-local function state_of(id, record, topic)
-  local place, due = place_of(queue, dead, id, ticket_of(id, record))
-  if place == 'dead' then
-    return place
-  elseif place == 'parked' then -- of a topic of which some are held it is taken for one of them
-    return redis.call('HEXISTS', state, 'parked:h:' .. topic) == 1 and 'held' or place
-  elseif due > now and redis.call('HEXISTS', attempts, id) == 1 then
-    return 'retrying', due
-  elseif due <= exposed then
-    return 'in_flight', due
+local some_held = {}
+local function is_held(topic)
+  if some_held[topic] == nil then
+    some_held[topic] = redis.call('HEXISTS', state, 'parked:h:' .. topic) == 1
   end
-  return due > now and 'scheduled' or 'due', due
+  return some_held[topic]
+end
+
+local function state_of(id, topic, due, tried)
+  if not due then
+    if redis.call('ZSCORE', dead, id) then
+      return 'dead'
+    end
+    return is_held(topic) and 'held' or 'parked' -- of a topic of which some are held it is taken for one of them
+  elseif due > now and tried then
+    return 'retrying'
+  elseif due <= exposed then
+    return 'in_flight'
+  end
+  return due > now and 'scheduled' or 'due'
 end
 
 local function bucket_of(due)
@@ -50,18 +58,28 @@ local function unindexed(record, topic)
 end
 
 local groups, named = {}, {}
-for i = 1, #records, 2 do
-  local id, record = records[i], records[i + 1]
-  local topic = string.sub(record, FIELDS, FIELDS - 1 + (byte(record, TOPIC_LENGTH) or 0))
-  local one, due = state_of(id, record, topic)
-  local bucket = bucket_of(due or 0)
-  local name = one .. ' ' .. bucket .. ' ' .. topic
-  local group = named[name]
+local function count(record, topic, one, bucket)
+  local of_topic = named[topic] or {}
+  local of_state = of_topic[one] or {}
+  local group = of_state[bucket]
   if not group then
     group = { topic, one, bucket, 0, 0, 0, 0 }
-    groups[#groups + 1], named[name] = group, group
+    groups[#groups + 1], named[topic], of_topic[one], of_state[bucket] = group, of_topic, of_state, group
   end
   local by_topic, by_tags = unindexed(record, topic)
   group[4], group[5], group[6], group[7] = group[4] + 1, group[5] + #record, group[6] + by_topic, group[7] + by_tags
 end
-return { digits(now), page[1], #records / 2, groups }
+
+-- One command tells of all of them: a script pays for each that it calls.
+local ids, tickets = {}, {}
+for i = 1, #found, 2 do
+  ids[#ids + 1], tickets[#tickets + 1] = found[i], ticket_of(found[i], found[i + 1])
+end
+local dues = #ids > 0 and redis.call('ZMSCORE', queue, unpack(tickets))
+local tries = #ids > 0 and redis.call('HMGET', attempts, unpack(ids))
+for n, id in ipairs(ids) do
+  local record, due = found[2 * n], tonumber(dues[n] or '')
+  local topic = topic_of(record)
+  count(record, topic, state_of(id, topic, due, tries[n]), bucket_of(due or 0))
+end
+return { digits(now), page[1], #ids, groups }
