@@ -69,9 +69,9 @@ class Flood:
             self.on = True
             self.fresh = Cursor(self._looked_at - LATE)
 
-    def fresh_in(self, monotonic: int) -> int | None:
-        """The ms until fresh messages are to be pulled; None if there is no flood."""
-        return max(0, self._pulled_at + FRESH_EVERY - monotonic) if self.on else None
+    def fresh_in(self, monotonic: int) -> int:
+        """The ms until fresh messages are to be pulled, if there is a flood."""
+        return max(0, self._pulled_at + FRESH_EVERY - monotonic)
 
     def begin_fresh(self, monotonic: int) -> Cursor:
         """Fresh messages are pulled now."""

@@ -319,6 +319,11 @@ class Grants:
         self.lacks: dict[str, Want] = {}  # of what waits in memory
         self.said_at = 0
 
+    @property
+    def wants_any(self) -> bool:
+        """Whether it has said that something aside could go."""
+        return bool(self.wants or self.slots.wanted)
+
     def wanted(self, name: str) -> Want | None:
         """What it wants of a bucket, aside and in memory; under the lock."""
         aside, lack = self.wants.get(name), self.lacks.get(name)
@@ -369,10 +374,11 @@ class Grants:
         return True
 
     def lacks_nothing(self) -> None:
-        """What waited in memory is tried once more."""
+        """What waited in memory for a grant or a slot is tried once more."""
         if self.lacks:
             with self._leases.lock:
                 self.lacks = {}
+        self.slots.lacks_nothing()
 
     def _know(self, bucket: Bucket, now: int) -> bool:
         """Note that it is used; whether it is new, or another one by now."""

@@ -402,14 +402,8 @@ class InFlight:
     def send_waiting(self, now: int) -> None:
         """Send what waits for room, unless it has expired; park what waits at a forwarder that finishes nothing, or for a target
         that is held for broken, but for probes of it; drop what has grown stale."""
-        self._grants.lacks_nothing()
-        self._grants.slots.lacks_nothing()
-        for message in self._not_offered(lambda one: one.stale(now) or one.expired(now) or self._share_of(one).broken):
-            share = self._share_of(message)
-            if message.stale(now):
-                self._drop(message)
-            else:
-                self._settle(message, Bury("expired") if message.expired(now) else Park(share.aside))
+        if self._policies.limited:
+            self._try_limited_again(now)
         for share in self._shares.values():
             if not share.waiting:
                 continue
@@ -433,6 +427,15 @@ class InFlight:
                 self._settle(message, Park(share.aside))
             if not share.waiting:
                 share.waiting_since = None
+
+    def _try_limited_again(self, now: int) -> None:
+        self._grants.lacks_nothing()
+        for message in self._not_offered(lambda one: one.stale(now) or one.expired(now) or self._share_of(one).broken):
+            share = self._share_of(message)
+            if message.stale(now):
+                self._drop(message)
+            else:
+                self._settle(message, Bury("expired") if message.expired(now) else Park(share.aside))
 
     # -- back: from the targets --------------------------------------------------------------------------------------
 
@@ -560,9 +563,8 @@ class InFlight:
 
     def drop_backed_off(self) -> None:
         """Pull messages with an ordering key anew whose back-off is over."""
-        now = self._tenure.clock.monotonic()
         for message in self._lanes.backing_off():
-            if message.again_at <= now:
+            if message.again_at <= self._tenure.clock.monotonic():
                 self._drop(message)
 
     def stop_sending(self, *, fenced: bool) -> None:
@@ -580,7 +582,6 @@ class InFlight:
         """What was said to be wanted is for others: nobody here would send it. A job that goes on says it anew."""
         now = self._tenure.clock.monotonic()
         self._grants.lacks_nothing()
-        self._grants.slots.lacks_nothing()
         self._grants.want((), now)
         self._grants.slots.want({}, 0, now)
 
@@ -601,7 +602,8 @@ class InFlight:
     def observe_policies(self, policies: Policies) -> None:
         """What these pause is pulled anew, and set aside then, unless it is being sent or was."""
         self._policies = policies
-        for message in self._not_offered():  # what limits it may be another
+        self._wants_nothing()  # what limits it may be another
+        for message in self._not_offered():
             self._drop(message)
         self._leaving = {}
         if not policies.pauses:

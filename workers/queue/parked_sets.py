@@ -96,6 +96,8 @@ class ParkedSets:
             self._sets[name] = now = _Set(answer.head)
             now.turn, now.count = answer.turn, answer.count
             now.looked = known.looked if known is not None else None
+        else:
+            self._wanted.pop(name, None)
         if known is None or known.turn in ("", answer.turn):
             return None
         return known.head[0]
@@ -129,7 +131,7 @@ class ParkedSets:
         names = list(self._wanted)[:most]
         for name in names:
             del self._wanted[name]
-        return [name for name in names if name in self._sets]
+        return names
 
     # -- what Redis has ----------------------------------------------------------------------------------------------
 
@@ -148,6 +150,7 @@ class ParkedSets:
         for name, known in list(self._sets.items()):
             if name not in listed and name not in pending and not known.new:
                 del self._sets[name]
+                self._wanted.pop(name, None)
                 back = known.head[0] if back is None else min(back, known.head[0])
         for name in listed:
             self._sets.setdefault(name, _Set(_UNKNOWN))

@@ -4,7 +4,7 @@ gone, of topics that are not paused any more."""
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from delayq.policies import Policies, Slots
 from delayq.store import commands
@@ -44,12 +44,12 @@ class Parking:
         self._shares = {share.aside: share for share in in_flight.shares.values()}
         self._ramp: dict[_Name, int] = {}
         self._probed: dict[_Name, int] = {}  # how often since it was parked
-        self._asked: Container[_Name] = ()
         self._looking: set[_Name] = set()  # sets of which nothing is to come back in this tick
         self._unrouted = NO_ROUTE in names
         self._held = in_flight.held
         self.to_streams = False  # in this tick held messages come back for streams in this Redis
         self.returning = False  # held messages may come back as long as there are any
+        self._to_read: tuple[_Name, Head | None] | None = None  # whose lanes are read in this tick, and from where on
         in_flight.observe_sets(names)
 
     @property
@@ -70,20 +70,25 @@ class Parking:
         """What to run now, by these policies."""
         parked = self._parked
         self._refusals.forget_returned(parked)
+        self._looking, self._to_read = set(), None
+        self.to_streams = self.returning = False
+        if not (parked or self._held or self._grants.wants_any):
+            return []
+        now = self._tenure.clock.monotonic()
         wanted: dict[_Name, tuple[int, float]] = {}
-        self._call_back_held(policies, wanted)
+        self._call_back_held(policies, wanted, now)
         for name in parked:
             if name.startswith("t:") and parked.turn(name):
                 self._call_back(name, wanted)
         # What came back is pulled first: a pull that runs along with the next ones would leave it again.
         for name in parked.wanted(0 if self._in_flight.unread else AT_ONCE):
             wanted[name] = RAMP_FROM, 0.0
-        for name in parked.to_look_at(self._tenure.clock.monotonic(), LOOK_EVERY, AT_ONCE):
+        for name in parked.to_look_at(now, LOOK_EVERY, AT_ONCE):
             if not self._in_flight.to_park(name):  # else it tells of itself
                 wanted.setdefault(name, (0, 0.0))
-        if (found := self._held.to_read(self._tenure.clock.monotonic())) is not None:
+        if (found := self._held.to_read(now)) is not None:
             wanted.setdefault(found[0], (0, 0.0))
-        self._asked = wanted.keys()
+            self._to_read = found
         self._looking = {name for name, (most, _) in wanted.items() if not most}
         keys, epoch = self._tenure.keys, self._tenure.incarnation.name
         return [
@@ -105,16 +110,14 @@ class Parking:
             wanted[name] = limit, self._begin(name) if probing else 0.0
             self._ramp[name] = ramp if probing else min(RAMP_TO, 2 * ramp)
 
-    def _call_back_held(self, policies: Policies, wanted: dict[_Name, tuple[int, float]]) -> None:
+    def _call_back_held(self, policies: Policies, wanted: dict[_Name, tuple[int, float]], now: int) -> None:
         """What is not paused any more comes back, for its target as much as that has room for, and as much as is granted of
         what is limited."""
-        self.to_streams = self.returning = False
         wants: dict[str, Want] = {}
         granted: dict[str, int] = {}
         slots_wanted: dict[Slots, tuple[int, Head]] = {}
         slots_free: dict[str, int] = {}
         longest = 0
-        now = self._tenure.clock.monotonic()
         going = [name for name in self._held if policies.pause(name[2:]) is None]
         limited = (
             {name for name in going if policies.bucket(name[2:]) or policies.slots(name[2:])}
@@ -172,10 +175,10 @@ class Parking:
 
     def read_lanes(self) -> list[tuple[_Name, Command[LanesPage]]]:
         """A page of the lanes of a held set, if any is to be read: behind a look at it, which tells what has left it."""
-        now = self._tenure.clock.monotonic()
-        if (found := self._held.to_read(now)) is None or found[0] not in self._asked:
+        if self._to_read is None:
             return []
-        return [(found[0], commands.read_lanes(self._tenure.keys, found[0], found[1]))]
+        name, after = self._to_read
+        return [(name, commands.read_lanes(self._tenure.keys, name, after))]
 
     def _begin(self, name: _Name) -> float:
         """Where to take probes from: the lowest, but after some that failed every other time from anywhere.

@@ -96,6 +96,8 @@ class Pulling:
 
     def streams_to_ask(self, *, every: bool) -> dict[str, Command[str]]:
         """By topic, what asks the streams here whether they take messages: those that took nothing, or every known one."""
+        if not (every or self._refusals):
+            return {}
         topics: Iterable[str] = self._refusals.to_ask(self._clock.monotonic())
         if every:
             topics = [one.topic for one in self._topics.known() if one.stream is not None]
@@ -129,7 +131,7 @@ class Pulling:
     @property
     def fresh_in(self) -> int | None:
         """The ms until fresh messages are to be pulled beside the backlog; None if there is no flood."""
-        return self._flood.fresh_in(self._clock.monotonic())
+        return self._flood.fresh_in(self._clock.monotonic()) if self._flood.on else None
 
     def pulls(self, now: Now, version: str, *, backlog: bool, came_back: bool = False) -> list[Pull]:
         """What is worth a pull now, under this version of the policies; without `backlog` fresh messages only. Parked ones
@@ -191,8 +193,11 @@ class Pulling:
 
     def _allow(self, *, lowest: bool) -> _Allowed:
         """What a pull may append; of what is granted of topics of which some stand aside, only the lowest."""
-        topics, grants, now = self._topics, self._grants, self._clock.monotonic()
+        topics, grants, held = self._topics, self._grants, self._in_flight.held
         kept, self._kept = self._kept, None
+        if kept is None and not topics.limited:
+            return _Allowed({}, (), topics.bounds(held, {}, {}), 0)
+        now = self._clock.monotonic()
         if kept is not None:
             if kept.limited is topics.limited and not self._parked and now < kept.until:
                 return kept
@@ -207,7 +212,7 @@ class Pulling:
         buckets = {bucket.name: bucket for bucket in limited.values()}
         reserved = grants.reserve(buckets.values(), self._look, now) if buckets else ()
         most = {one.bucket.name: self._most(one.leases) for one in reserved}
-        bounds = topics.bounds(self._in_flight.held, limited, most)
+        bounds = topics.bounds(held, limited, most)
         until = now
         if reserved and all(count_of(one.leases) == self._look for one in reserved):
             until += (min(one.leases[0][0] for one in reserved) - now) // 2
@@ -243,7 +248,8 @@ class Pulling:
         """Take what came, but for what this tick has `settled`."""
         observer, spans = self._tenure.observer, self._tenure.spans
         self._most_bytes = min(MOST_BYTES, self._most_bytes * 2)
-        self._give_back(pull.allowed, pulled)
+        if pull.allowed.reserved:
+            self._give_back(pull.allowed, pulled)
         if pulled.unknown_topics:
             self._topics.learn(pulled.unknown_topics)
         for topic, error in pulled.refused.items():
@@ -268,8 +274,6 @@ class Pulling:
     def _give_back(self, allowed: _Allowed, pulled: Pulled) -> None:
         """What a pull did not append. One that had nothing to look at names none of it: the next one may have all of that, if
         none of it ends soon, and there is so much of each that nobody lacks any."""
-        if not allowed.reserved:
-            return
         if not pulled.left and self._kept is None and self._clock.monotonic() < allowed.until:
             self._kept = allowed
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -51,21 +52,18 @@ class Mover(Protocol):
 
 
 class _Round(msgspec.Struct):
-    """What a job has asked, in the order of its commands."""
+    """What a job has asked, in the order of its commands: each of those `aside` with what takes its answer but for errors."""
 
     steps: list[Step]
-    unparks: list[tuple[str, Command[Parked | None]]]
-    lanes: list[tuple[str, Command[LanesPage]]]
-    applies: list[Command[Applied]]
+    aside: list[tuple[Command[Any], Callable[[Any], None]]]
     streams: dict[str, Command[str]]
     pulls: list[Pull]
     census: list[Command[Slice] | Command[bool]] = []
+    came_back: bool = False  # what was parked
 
     def commands(self) -> list[Command[Any]]:
         found: list[Command[Any]] = [step.command for step in self.steps]
-        found += [command for _, command in self.unparks]
-        found += [command for _, command in self.lanes]
-        found += self.applies
+        found += [command for command, _ in self.aside]
         found += self.streams.values()
         found += [pull.command for pull in self.pulls]
         found += self.census
@@ -107,7 +105,7 @@ class PullJob:
         self._progress = Progress(keys.tag, tenure.clock, tenure.bounds.stuck_after)
         self._policies = NO_POLICIES
         self._applied = ""  # the version of the policies that the queue has, as far as is known
-        self._round = _Round([], [], [], [], {}, [])
+        self._round = _Round([], [], {}, [])
         self._refused: StoreError | None = None  # why Redis refused a pull, until the streams have been asked
         self._troubles = 0
         self._lock = threading.Lock()
@@ -217,8 +215,7 @@ class PullJob:
 
     def goes_along(self, now: float) -> bool:
         """Whether it looks by now if others do: what is due may wait for as long as its routes say, and saves a packet."""
-        waits = self._troubles or self.in_backlog
-        return not waits and now >= self.looks_at - self._tenure.routes.slack
+        return now >= self.looks_at - self._tenure.routes.slack and not (self._troubles or self.in_backlog)
 
     @property
     def in_backlog(self) -> bool:
@@ -250,19 +247,23 @@ class PullJob:
             self.in_flight.drop_backed_off()
             self.in_flight.send_waiting(min(self.now(), self._clock.now()))
         now: Now = self._test_now() if self._test_now is not None else ""
-        self._round = asked = _Round(self.in_flight.steps(now), [], [], [], {}, [])
+        self._round = asked = _Round(self.in_flight.steps(now), [], {}, [])
         if not ending:
             asked.streams = self._pulling.streams_to_ask(every=self._refused is not None)
             if self._refused is None:
-                asked.unparks = self._parking.commands(policies)
-                asked.lanes = self._parking.read_lanes()
+                asked.aside = [
+                    (command, partial(self._unparked, name)) for name, command in self._parking.commands(policies)
+                ]
+                asked.came_back = bool(asked.aside)
+                asked.aside += [
+                    (command, partial(self._read_lanes, name)) for name, command in self._parking.read_lanes()
+                ]
                 if self._applied < policies.version:  # whoever set them may not have come to this queue
-                    asked.applies = [commands.apply_policies(self.keys, policies.version, policies.paused, now=now)]
+                    apply = commands.apply_policies(self.keys, policies.version, policies.paused, now=now)
+                    asked.aside.append((apply, self._saw_applied))
                 if not (self._parking.before_pulls or self._parking.to_streams):
-                    asked.pulls = self._pulling.pulls(
-                        now, policies.version, backlog=backlog, came_back=bool(asked.unparks)
-                    )
-                if asked.pulls and not self.in_backlog:
+                    asked.pulls = self._pulling.pulls(now, policies.version, backlog=backlog, came_back=asked.came_back)
+                if asked.pulls and not self._pulling.in_backlog:
                     asked.census = self._census.ask(now, policies.version)
         return asked.commands()
 
@@ -295,39 +296,27 @@ class PullJob:
 
     def _take(self, asked: _Round, answers: list[Any]) -> float:
         told, answers = answers[: len(asked.steps)], answers[len(asked.steps) :]
-        unparked, answers = answers[: len(asked.unparks)], answers[len(asked.unparks) :]
-        lanes, answers = answers[: len(asked.lanes)], answers[len(asked.lanes) :]
-        applied, answers = answers[: len(asked.applies)], answers[len(asked.applies) :]
+        aside, answers = answers[: len(asked.aside)], answers[len(asked.aside) :]
         streams, answers = answers[: len(asked.streams)], answers[len(asked.streams) :]
         pulled, counted = answers[: len(asked.pulls)], answers[len(asked.pulls) :]
         for one_slice in counted:
             self._census.take(one_slice)
         self._pulling.see_clock(pulled)  # what goes now is held against the time that Redis has just told
         confirmed = self._told(asked.steps, told)
-        for (name, _), answer in zip(asked.unparks, unparked, strict=True):
-            if answer is None:
-                self._fence(True)
-            elif not isinstance(answer, StoreError):
-                self._parking.answered(name, answer)
-        for (name, _), page in zip(asked.lanes, lanes, strict=True):
-            if not isinstance(page, StoreError):
-                self.in_flight.held.read(name, page, self._clock.monotonic())
-        for one in applied:
-            if not isinstance(one, StoreError):
-                self._applied = one.version
+        for (_, take), answer in zip(asked.aside, aside, strict=True):
+            if not isinstance(answer, StoreError):
+                take(answer)
         changed = bool(asked.streams) and self._pulling.told_of_streams(asked.streams, streams)
-        confirmed = self._pulled(asked.pulls, pulled, asked.steps) or confirmed
+        appended, outdated = self._pulled(asked.pulls, pulled, asked.steps)
+        confirmed = confirmed or appended
         self._progress.see(confirmed=confirmed, outstanding=self.in_flight.outstanding)
-        failed = next(
-            (one for one in (*told, *unparked, *lanes, *applied, *pulled) if isinstance(one, StoreError)), None
-        )
+        failed = next((one for one in (*told, *aside, *pulled) if isinstance(one, StoreError)), None)
         refused, self._refused = self._refused, None
         if failed is None and refused is not None and not changed:
             failed = refused  # it was no stream that is at fault
         if failed is not None:
             return self._failed(failed, was_refused=refused is not None)
         self._troubles = 0
-        outdated = any(isinstance(one, Outdated) for one in pulled)
         if outdated and self._applied > self._policies.version:
             self._tenure.book.tell(self._applied)
             return self._clock.precise() + OUTDATED_WAIT  # woken as soon as they have been read
@@ -335,11 +324,25 @@ class PullJob:
             return 0.0 if self.in_flight.to_settle else self._clock.precise() + LONGEST_WAIT  # a report ends it
         # What was settled has made room, perhaps for some that are parked.
         returns = self._parking.returning or (bool(asked.steps) and self.in_flight.parked_for_targets)
-        at_once = changed or bool(asked.unparks) or outdated or returns
+        at_once = changed or asked.came_back or outdated or returns
         return self._pulling.looks_at(at_once=at_once)
+
+    def _unparked(self, name: str, answer: Parked | None) -> None:
+        if answer is None:
+            self._fence(True)
+        else:
+            self._parking.answered(name, answer)
+
+    def _read_lanes(self, name: str, page: LanesPage) -> None:
+        self.in_flight.held.read(name, page, self._clock.monotonic())
+
+    def _saw_applied(self, applied: Applied) -> None:
+        self._applied = applied.version
 
     def _told(self, steps: Sequence[Step], answers: Sequence[Any]) -> bool:
         """Let go of what Redis has answered for; whether any was confirmed."""
+        if not steps:
+            return False
         confirmed, now = False, min(self.now(), self._clock.now())
         failed = set()  # what stands behind an error of the same kind is told again with it: it is taken off in order
         for step, answer in zip(steps, answers, strict=True):
@@ -352,18 +355,18 @@ class PullJob:
 
     def _pulled(
         self, pulls: Sequence[Pull], answers: Sequence[Pulled | Outdated | StoreError | None], steps: list[Step]
-    ) -> bool:
-        """Take what came; whether any was appended.
+    ) -> tuple[bool, bool]:
+        """Take what came; whether any was appended, and whether a queue has other policies than were named.
 
         A server that had lost its scripts may have pulled before it settled what it was told: that stays out.
         """
         settled = {ticket for step in steps for ticket in step.tickets}
-        appended = False
+        appended = outdated = False
         for pull, answer in zip(pulls, answers, strict=True):
             if isinstance(answer, StoreError):
                 self._pulling.failed(pull)
             elif isinstance(answer, Outdated):
-                self._applied = answer.version
+                outdated, self._applied = True, answer.version
                 self._pulling.took_nothing(pull)
             elif answer is None:
                 self._fence(True)
@@ -376,7 +379,7 @@ class PullJob:
         if answers:
             errors = [_why_not(answer) for answer in answers if isinstance(answer, (StoreError, Outdated))]
             self._progress.pulled(errors[0] if len(errors) == len(answers) else None)
-        return appended
+        return appended, outdated
 
     # -- trouble ---------------------------------------------------------------------------------------------------
 

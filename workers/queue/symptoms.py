@@ -50,12 +50,12 @@ class Progress:
 
     def pulled(self, error: str | None) -> None:
         """A pull went through, or failed with this error."""
-        now = self._clock.monotonic()
         if error is None:
             if self.pulls_fail is not None:
                 log.info("pulls_fail_over", queue=self._queue)
             self.pulls_fail = self._pulls_fail_since = None
             return
+        now = self._clock.monotonic()
         if self._pulls_fail_since is None:
             self._pulls_fail_since = now
         if now - self._pulls_fail_since >= PULLS_FAIL_AFTER:

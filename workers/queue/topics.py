@@ -161,6 +161,9 @@ class Refusals:
         self._streams: dict[Stream, _Refusal] = {}
         self._returning: set[str] = set()
 
+    def __bool__(self) -> bool:
+        return bool(self._streams)
+
     @property
     def reasons(self) -> Mapping[Stream, str]:
         """The streams that take nothing, and why."""
@@ -203,4 +206,5 @@ class Refusals:
 
     def forget_returned(self, parked: ParkedSets) -> None:
         """Of sets that are not parked any more, all has come back."""
-        self._returning = {name for name in self._returning if name in parked}
+        if self._returning:
+            self._returning = {name for name in self._returning if name in parked}

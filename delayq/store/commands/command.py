@@ -101,7 +101,7 @@ class Replies(msgspec.Struct, frozen=True):
 
 def number(text: bytes | None) -> int:
     """A count that a hand may have damaged: what is no number counts as 0, as in the scripts. A sign may stand before it."""
-    return int(text) if text and text.removeprefix(b"+").isdigit() else 0
+    return int(text) if text and (text.isdigit() or text.removeprefix(b"+").isdigit()) else 0
 
 
 def by_name(reply: Any) -> dict[str, bytes]:

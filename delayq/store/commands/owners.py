@@ -247,19 +247,18 @@ def pull(
     None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: the names of the parked sets are.
     `version` is that of the policies which the owner goes by.
     """
-    streams = [stream for one in known if (stream := one.key(keys)) is not None]
+    streams: list[str] = []
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, last_in_flight, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
         "1" if listed else "0", version, len(known),
     ]  # fmt: skip
-    place = 0
     for one in known:
-        if one.stream is None:
+        if (stream := one.key(keys)) is None:
             args += (one.topic, "", "")
         else:
-            place += 1
-            args += (one.topic, place, one.max_length or "")
+            streams.append(stream)
+            args += (one.topic, len(streams), one.max_length or "")
     for bound in bounds:
         args += bound.args
     return Command(

@@ -83,22 +83,8 @@ for i = 1, due_count do
   ids[i] = sub(entries[i], 1, -9)
 end
 
--- How many may be appended yet: this pull may have stood in a server that stood still. Many topics are told the same.
 local ALL = math.huge
-local counts = { [''] = ALL }
-local function good(most)
-  local count = counts[most] or tonumber(most)
-  if not count then
-    count = 0
-    for some, by in string.gmatch(most, '(%d+)@(%d+)') do
-      count = count + (tonumber(by) > here and tonumber(some) or 0)
-    end
-    counts[most] = count
-  end
-  return count
-end
-
-local streams, trims, bounds, shares = {}, {}, nil, {}
+local streams, trims, bounds, shares = {}, {}, nil, nil
 if due_count > 0 then
   local last = 17 + 3 * tonumber(ARGV[17])
   for i = 18, last, 3 do
@@ -106,13 +92,28 @@ if due_count > 0 then
     streams[ARGV[i]] = place and KEYS[8 + place] or false
     trims[ARGV[i]] = ARGV[i + 2] ~= '' and ARGV[i + 2]
   end
-  for i = last + 1, #ARGV, 5 do
-    bounds = bounds or {}
-    local share = shares[ARGV[i + 1]] or { most = good(ARGV[i + 2]) }
-    if ARGV[i + 1] ~= '' then
-      shares[ARGV[i + 1]] = share
+  if last < #ARGV then
+    bounds, shares = {}, {}
+    -- How many may be appended yet: this pull may have stood in a server that stood still. Many topics are told the same.
+    local counts = { [''] = ALL }
+    local function good(most)
+      local count = counts[most] or tonumber(most)
+      if not count then
+        count = 0
+        for some, by in string.gmatch(most, '(%d+)@(%d+)') do
+          count = count + (tonumber(by) > here and tonumber(some) or 0)
+        end
+        counts[most] = count
+      end
+      return count
     end
-    bounds[ARGV[i]] = { share, tonumber(ARGV[i + 3]) or ALL, ARGV[i + 4] }
+    for i = last + 1, #ARGV, 5 do
+      local share = shares[ARGV[i + 1]] or { most = good(ARGV[i + 2]) }
+      if ARGV[i + 1] ~= '' then
+        shares[ARGV[i + 1]] = share
+      end
+      bounds[ARGV[i]] = { share, tonumber(ARGV[i + 3]) or ALL, ARGV[i + 4] }
+    end
   end
 end
 -- Whether a message may be appended where topics are bounded: its own had its share, or the message has an ordering key and
@@ -419,7 +420,7 @@ if ARGV[15] == '1' then
   end
 end
 local left = {}
-for name, share in pairs(shares) do
+for name, share in pairs(shares or {}) do
   left[#left + 1], left[#left + 2] = name, digits(share.most)
 end
 return {
