@@ -121,8 +121,8 @@ def test_without_a_pause_nothing_is_left_of_them(q: Queue) -> None:
 def test_a_pull_that_goes_by_other_policies_changes_nothing(q: Queue, version: str) -> None:
     q.given(row("a", at=NOW))
     applied(q, SECOND)
-    known = commands.Known("orders", "orders", per_queue=True)
-    asked = commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW, known=[known], version=version)
+    known = commands.KnownTopics.of(q.keys, [commands.Known("orders", "orders", per_queue=True)])
+    asked = commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW, known=known, version=version)
     q.run(commands.claim(q.keys, EPOCH))
     before = q.state(), q.fields()
     assert q.run(asked) == Outdated(SECOND)

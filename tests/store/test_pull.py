@@ -247,7 +247,8 @@ def test_an_older_epoch_is_fenced_and_changes_nothing(q: Queue) -> None:
     q.given(row("a", at=20_000))
     q.pull(now=10_000, epoch=NEW_EPOCH)
     before = q.state(), q.fields()
-    stale = commands.pull(q.keys, EPOCH, offset=0, room=10, known=[commands.Known("orders", "orders")], now=20_000)
+    known = commands.KnownTopics.of(q.keys, [commands.Known("orders", "orders")])
+    stale = commands.pull(q.keys, EPOCH, offset=0, room=10, known=known, now=20_000)
     assert q.run(stale) is None
     assert (q.state(), q.fields()) == before
     assert q.admin.exists("orders") == 0

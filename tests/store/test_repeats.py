@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delayq.store import commands, scripts
-from delayq.store.commands import Census, Change, Command, Known, Tally
+from delayq.store.commands import Census, Change, Command, Known, KnownTopics, Tally
 from delayq.store.connect.store import Store
 from delayq.store.keys import NODES, Layout
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, row, schedule_command
@@ -128,7 +128,8 @@ def park(q: Queue) -> Command[Any]:
 def pull(q: Queue, *known: Known) -> Command[Any]:
     q.given(row("a", at=NOW, given=True, keys=("k",)), row("b", at=NOW + 1, given=True), row("c", at=NOW + 9_000))
     q.park("t:x", *q.take(now=NOW))
-    return commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW + 1, node_now=NOW + 1, known=known, listed=True)
+    told = KnownTopics.of(q.keys, known)
+    return commands.pull(q.keys, EPOCH, offset=0, room=10, now=NOW + 1, node_now=NOW + 1, known=told, listed=True)
 
 
 def orphans(q: Queue) -> Command[Any]:

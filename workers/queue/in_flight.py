@@ -193,6 +193,8 @@ class InFlight:
         """
         cursor = self._offset if fresh is None else fresh
         cursor.advance(pulled)
+        if not pulled.tickets:
+            return
         # A pull that began behind what came back meanwhile may have passed over the elders of a key: it looks again.
         keyed = not cursor.unread
         ready: dict[Share, list[InFlightMessage]] = {}

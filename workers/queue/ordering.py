@@ -94,4 +94,6 @@ class Lanes:
 
     def backing_off(self) -> list[InFlightMessage]:
         """The first of each lane whose back-off is running."""
+        if not self._lanes:
+            return []
         return [lane[0] for lane in self._lanes.values() if lane[0].stage is Stage.BACKING_OFF]

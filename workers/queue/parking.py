@@ -47,19 +47,15 @@ class Parking:
         self._looking: set[_Name] = set()  # sets of which nothing is to come back in this tick
         self._unrouted = NO_ROUTE in names
         self._held = in_flight.held
-        self.to_streams = False  # in this tick held messages come back for streams in this Redis
+        self.before_pulls = False  # pulls have to wait in this tick
         self.returning = False  # held messages may come back as long as there are any
         self._to_read: tuple[_Name, Head | None] | None = None  # whose lanes are read in this tick, and from where on
         in_flight.observe_sets(names)
 
-    @property
-    def before_pulls(self) -> bool:
-        """Whether pulls have to wait: newer ones would overtake what comes back for its stream, and what has no route now
-        either would be parked again before all came back."""
-        return any(self._all_return(name) for name in self._parked)
-
     def _all_return(self, name: _Name) -> bool:
-        """Whether all of a set comes back at once, as no forwarder takes it: its stream, or perhaps another route."""
+        """Whether all of a set comes back at once, as no forwarder takes it: its stream, or perhaps another route. Pulls have to
+        wait: newer ones would overtake what comes back for its stream, and what has no route now either would be parked again
+        before all came back."""
         if not name.startswith("t:") or name in self._shares:
             return False
         if name == NO_ROUTE:
@@ -71,7 +67,7 @@ class Parking:
         parked = self._parked
         self._refusals.forget_returned(parked)
         self._looking, self._to_read = set(), None
-        self.to_streams = self.returning = False
+        self.before_pulls = self.returning = False
         if not (parked or self._held or self._grants.wants_any):
             return []
         now = self._tenure.clock.monotonic()
@@ -89,6 +85,7 @@ class Parking:
         if (found := self._held.to_read(now)) is not None:
             wanted.setdefault(found[0], (0, 0.0))
             self._to_read = found
+        self.before_pulls = self.before_pulls or any(self._all_return(name) for name in parked)
         self._looking = {name for name, (most, _) in wanted.items() if not most}
         keys, epoch = self._tenure.keys, self._tenure.incarnation.name
         return [
@@ -161,7 +158,7 @@ class Parking:
                 if not limited:
                     break
                 continue  # what came back and was not pulled yet takes room too
-            self.to_streams = self.to_streams or stream is not None
+            self.before_pulls = self.before_pulls or stream is not None
             wanted[name] = limit, 0.0
             if slots is not None:
                 slots_free[slots.name] -= limit

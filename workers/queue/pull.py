@@ -100,7 +100,7 @@ class Pulling:
             return {}
         topics: Iterable[str] = self._refusals.to_ask(self._clock.monotonic())
         if every:
-            topics = [one.topic for one in self._topics.known() if one.stream is not None]
+            topics = list(self._topics.appended)
         streams = {topic: self._topics.stream(topic, self._tenure.keys) for topic in topics}
         return {topic: commands.takes(stream) for topic, stream in streams.items() if stream is not None}
 
@@ -178,7 +178,7 @@ class Pulling:
                 look=self._look,
                 most_bytes=self._most_bytes,
                 fresh=fresh is not None,
-                known=self._topics.known(),
+                known=self._topics.known(tenure.keys),
                 bounds=allowed.bounds,
                 unlisted_general=self._topics.unlisted_general,
                 node_now=self._clock.now(),

@@ -251,17 +251,16 @@ class PullJob:
         if not ending:
             asked.streams = self._pulling.streams_to_ask(every=self._refused is not None)
             if self._refused is None:
-                asked.aside = [
-                    (command, partial(self._unparked, name)) for name, command in self._parking.commands(policies)
-                ]
-                asked.came_back = bool(asked.aside)
-                asked.aside += [
-                    (command, partial(self._read_lanes, name)) for name, command in self._parking.read_lanes()
-                ]
+                if unparks := self._parking.commands(policies):
+                    asked.came_back = True
+                    asked.aside += [(command, partial(self._unparked, name)) for name, command in unparks]
+                    asked.aside += [
+                        (command, partial(self._read_lanes, name)) for name, command in self._parking.read_lanes()
+                    ]
                 if self._applied < policies.version:  # whoever set them may not have come to this queue
                     apply = commands.apply_policies(self.keys, policies.version, policies.paused, now=now)
                     asked.aside.append((apply, self._saw_applied))
-                if not (self._parking.before_pulls or self._parking.to_streams):
+                if not self._parking.before_pulls:
                     asked.pulls = self._pulling.pulls(now, policies.version, backlog=backlog, came_back=asked.came_back)
                 if asked.pulls and not self._pulling.in_backlog:
                     asked.census = self._census.ask(now, policies.version)

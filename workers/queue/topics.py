@@ -6,14 +6,14 @@ The messages of these are set aside like those of any target that is down, and t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 import structlog
 
 from delayq.policies import NO_POLICIES, Bucket, Policies
 from delayq.routes import Route, Routes
-from delayq.store.commands import Bound, Known, Most
+from delayq.store.commands import Bound, Known, KnownTopics, Most
 from delayq.store.keys import QueueKeys
 from delayq.targets.redis_stream.target import is_local
 from workers.queue.held import HeldSets
@@ -47,6 +47,7 @@ class Topics:
         self._refused: frozenset[Stream] = frozenset()
         self._policies = NO_POLICIES
         self._as_list: list[Known] = []
+        self._told: KnownTopics | None = None  # of these
         self._appended: dict[str, str] = {}  # to these streams
         self._paused: set[str] = set()
         self.limited: dict[str, Bucket] = {}  # of what is appended
@@ -56,9 +57,16 @@ class Topics:
         """Whether a topic that a pull was not told about cannot be a stream here."""
         return not self.local
 
-    def known(self) -> Sequence[Known]:
-        """What to tell the next pull."""
-        return self._as_list
+    def known(self, keys: QueueKeys) -> KnownTopics:
+        """What to tell the next pull of its queue."""
+        if self._told is None:
+            self._told = KnownTopics.of(keys, self._as_list)
+        return self._told
+
+    @property
+    def appended(self) -> Iterable[str]:
+        """Those of the known topics that pulls append to streams in this Redis."""
+        return self._appended
 
     def streams(self, keys: QueueKeys) -> dict[str, str]:
         """The streams of the known topics in this Redis, each with the name of its route."""
@@ -128,6 +136,7 @@ class Topics:
         self._as_list = [
             Known(topic) if self._streams[topic] in self._refused else one for topic, one in self._known.items()
         ]
+        self._told = None
         self._appended = {
             one.topic: stream[1]
             for one in self._as_list

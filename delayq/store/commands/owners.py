@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -17,6 +17,7 @@ __all__ = [
     "Claimed",
     "Head",
     "Known",
+    "KnownTopics",
     "LanesPage",
     "Most",
     "Outdated",
@@ -194,6 +195,28 @@ class Known(msgspec.Struct, frozen=True):
         return self.stream if self.stream is None or not self.per_queue else keys.stream(self.stream)
 
 
+class KnownTopics(msgspec.Struct, frozen=True):
+    """The topics that the pulls of a queue are told of, as the script reads them: the keys of their streams, and arguments."""
+
+    streams: tuple[str, ...] = ()
+    args: tuple[Arg, ...] = ()
+
+    @classmethod
+    def of(cls, keys: QueueKeys, known: Iterable[Known]) -> KnownTopics:
+        """These topics of a queue."""
+        streams: list[str] = []
+        args: list[Arg] = []
+        for one in known:
+            if (stream := one.key(keys)) is None:
+                args += (one.topic, "", "")
+            else:
+                streams.append(stream)
+                args += (one.topic, len(streams), one.max_length or "")
+        return cls(tuple(streams), tuple(args))
+
+
+NO_TOPICS: Final = KnownTopics()
+
 #: So many messages, or until each time (Unix ms) so many.
 Most = int | Sequence[tuple[int, int]]
 
@@ -232,7 +255,7 @@ def pull(
     look: int = 500,
     most_bytes: int = 8 * 1024 * 1024,
     fresh: bool = False,
-    known: Sequence[Known] = (),
+    known: KnownTopics = NO_TOPICS,
     unlisted_general: bool = True,
     node_now: Now = "",
     now: Now = "",
@@ -247,18 +270,12 @@ def pull(
     None means fenced. `traced`: `traces` of what is appended are wanted; `listed`: the names of the parked sets are.
     `version` is that of the policies which the owner goes by.
     """
-    streams: list[str] = []
     args: list[Arg] = [
         epoch, now, node_now, offset, behind, last_in_flight, room, look, most_bytes, "1" if fresh else "0",
         "general" if unlisted_general else "unknown", retention.window, retention.most, "1" if traced else "0",
-        "1" if listed else "0", version, len(known),
+        "1" if listed else "0", version, len(known.args) // 3,
+        *known.args,
     ]  # fmt: skip
-    for one in known:
-        if (stream := one.key(keys)) is None:
-            args += (one.topic, "", "")
-        else:
-            streams.append(stream)
-            args += (one.topic, len(streams), one.max_length or "")
     for bound in bounds:
         args += bound.args
     return Command(
@@ -272,7 +289,7 @@ def pull(
             keys.final,
             keys.dead,
             keys.reasons,
-            *streams,
+            *known.streams,
         ),
         args,
         partial(_read_pull, listed),
