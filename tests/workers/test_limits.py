@@ -114,6 +114,29 @@ def test_what_was_not_asked_for_yet_makes_messages_wait_in_memory_and_no_detour(
     assert world.field("turns") is None, "nothing was ever set aside"
 
 
+@pytest.mark.parametrize(
+    ("policy", "forgets"), [({"rate": 100_000}, False), ({"rate": 100_000}, True), ({"maxInFlight": 1_000}, False)]
+)
+def test_what_waits_for_a_limit_goes_as_soon_as_there_is_none_and_nothing_is_lacked_any_more(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, policy: Any, forgets: bool
+) -> None:
+    world = worlds()
+    hand = world.take_over()
+    limit(world, **policy)
+    for n in range(250):
+        world.add(f"{n:03}", at=0)
+    hand.settle()
+    assert (hand.sent, world.aside()) == ([], {})
+    if forgets:
+        monkeypatch.setattr(InFlight, "_wants_nothing", lambda _: None)
+    world.change(Change("policy:p", ""))
+    sent = []
+    for _ in range(5):
+        sent += hand.run(0, lambda _: OK)
+    assert sent == [f"{n:03}" for n in range(250)]
+    assert (hand.pause > 100) is not forgets, "it waits for nothing"
+
+
 @pytest.mark.parametrize("away", [False, True])
 @pytest.mark.parametrize("policy", [{"rate": 5, "burst": 5}, {"maxInFlight": 5}])
 def test_what_is_not_answered_or_is_too_little_holds_up_nothing_else(worlds: Worlds, away: bool, policy: Any) -> None:

@@ -124,7 +124,8 @@ class ParkedSets:
 
     def want(self, name: str) -> None:
         """Some of the set is to come back."""
-        self._wanted[name] = None
+        if name in self._sets:
+            self._wanted[name] = None
 
     def wanted(self, most: int) -> list[str]:
         """At most so many of the sets of which some is to come back; they are not wanted any more."""
