@@ -96,15 +96,21 @@ def test_a_limit_that_does_not_bind_lets_what_comes_pass_without_a_detour(worlds
     assert hand.leases.tick() > 1_000, "an idle limit asks nothing"
 
 
-@pytest.mark.parametrize("policy", [{"rate": 100_000}, {"maxInFlight": 1_000}, {"rate": 100_000, "maxInFlight": 1_000}])
-def test_what_was_not_asked_for_yet_makes_messages_wait_in_memory_and_no_detour(worlds: Worlds, policy: Any) -> None:
-    world = worlds()
+def waiting(world: OneQueue, policy: Any) -> Hand:
+    """An owner in whose memory 250 messages wait, as nobody has asked yet for what limits them."""
     hand = world.take_over()
     limit(world, **policy)
     for n in range(250):
         world.add(f"{n:03}", at=0)
     hand.settle()
     assert (hand.sent, world.aside()) == ([], {})
+    return hand
+
+
+@pytest.mark.parametrize("policy", [{"rate": 100_000}, {"maxInFlight": 1_000}, {"rate": 100_000, "maxInFlight": 1_000}])
+def test_what_was_not_asked_for_yet_makes_messages_wait_in_memory_and_no_detour(worlds: Worlds, policy: Any) -> None:
+    world = worlds()
+    hand = waiting(world, policy)
     sent = []
     for _ in range(20):
         hand.leases.tick()
@@ -121,12 +127,7 @@ def test_what_waits_for_a_limit_goes_as_soon_as_there_is_none_and_nothing_is_lac
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch, policy: Any, forgets: bool
 ) -> None:
     world = worlds()
-    hand = world.take_over()
-    limit(world, **policy)
-    for n in range(250):
-        world.add(f"{n:03}", at=0)
-    hand.settle()
-    assert (hand.sent, world.aside()) == ([], {})
+    hand = waiting(world, policy)
     if forgets:
         monkeypatch.setattr(InFlight, "_wants_nothing", lambda _: None)
     world.change(Change("policy:p", ""))
