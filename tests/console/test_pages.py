@@ -41,9 +41,10 @@ LOOKS: Final = ((1440, "en-US"), (320, "en-US"), (320, "zh-CN"))
 
 
 def settle(page: Page) -> None:
-    """Until all that it asks for at first is there."""
+    """Until all that it asks for at first is there; after a login too, when the network has been idle once before."""
     expect(page.locator("h1")).to_be_visible()
     page.wait_for_load_state("networkidle")
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("width", "locale"), LOOKS)
