@@ -159,7 +159,7 @@ def test_i6_a_limit_is_kept_by_three_workers_one_of_which_is_killed(home: House)
     keep_to(home, 400, 2_400)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_500)
 def test_i6_a_million_due_in_one_ms_go_by_a_limit(home: House) -> None:
     keep_to(home, 5_000, 1_000_000)
 
@@ -184,7 +184,8 @@ def keep_to(home: House, rate: int, count: int) -> None:
     killed = home.service.workers[2]
     eventually(lambda: done() > rate, "it has begun", seconds=300)
     killed.kill()
-    eventually(lambda: done() >= count, "all have arrived", seconds=60 + 2 * count / rate)
+    # No figure of speed: where trips take long, a limit is slower and never faster.
+    eventually(lambda: done() >= count, "all have arrived", seconds=60 + 5 * count / rate)
     killed.start()
     times = sorted(at for topic in topics for at in arrivals(home, topic, before[topic]))
     assert times[0] >= due

@@ -739,9 +739,30 @@ def test_grants_last_longer_only_where_messages_wait_for_long_and_again() -> Non
 
     def life(*late: tuple[int, int]) -> int:
         for now, waited in late:
-            job.too_late(bucket, waited, now)
+            job.too_late(bucket, 1, waited, now)
         return leases.known["t:x"].life
 
     assert life((1_000, 199), (2_000, 100), (3_000, 50)) == 400, "their grants were nearly over"
     assert life((10_000, 7_000), (10_010, 7_000), (30_000, 7_000), (30_399, 7_000)) == 400, "the target stood still"
     assert life((40_000, 600), (40_400, 600)) == 800
+
+
+@pytest.mark.parametrize(
+    ("rate", "shares"),
+    [
+        (100, [(16, 400), (17, 800), (49, 800), (51, 1_600), (49, 1_600), (51, 3_200)]),
+        (10, [(1, 800), (1, 1_600), (1, 3_200), (49, 3_200)]),  # until then the burst has room for what the rate makes
+    ],
+)
+def test_grants_last_longer_only_where_that_costs_no_more_of_the_rate_than_has_ended(
+    rate: int, shares: list[tuple[int, int]]
+) -> None:
+    leases, bucket, now = Leases(), Bucket("t:x", rate, 100 if rate == 100 else 48), 0
+    leases.join(lambda: None).want([Want(bucket, 1, (0, b""))], now)
+    known = leases.known["t:x"]
+    known.see_ended(1, now)
+    for of_a_hundred, life in shares:
+        known.handed, known.ended = 100, of_a_hundred - 1
+        now += known.life
+        known.see_ended(1, now)
+        assert known.life == life

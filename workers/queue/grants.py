@@ -22,7 +22,8 @@ __all__ = ["Ask", "Grants", "Lease", "Leases", "Reserved", "Want", "count_of"]
 
 #: ms for which a grant is good, and at least is where the burst is small: what may be used so late is taken off the burst. A held
 #: message that was given one needs it until it has come back, by a trip or two more, and any until its send begins. Where that
-#: took longer twice within AGAIN ms, those after it are good for twice as long, and for half as long after CALM ms without.
+#: took longer twice within AGAIN ms, those after it are good for twice as long, unless that costs more of the rate than has
+#: ended; and for half as long after CALM ms without.
 LIFE: Final = 400
 SHORTEST_LIFE: Final = 100
 LONGEST_LIFE: Final = 6_400
@@ -172,6 +173,8 @@ class _Known(msgspec.Struct):
     reserved_until: int = 0  # monotonic ms
     life_at: int = 0  # since when it is what it is
     ended_at: int = -AGAIN - LONGEST_LIFE  # when some ended too early
+    ended: int = 0  # from then on
+    handed: int = 0  # since then, to messages that are there
     used: int = 0  # since it was asked for last
     used_at: int = 0  # monotonic ms
     pace: int = 0  # lately, in EVERY
@@ -183,17 +186,31 @@ class _Known(msgspec.Struct):
     def ask(self, wanted: int, now: int) -> Ask:
         """Never is more than the burst granted and not used: it holds less than that by what is good yet. Where grants have to
         be good for long, fewer are granted a second, or it would hold next to nothing."""
-        bucket, life = self.bucket, max(self.life, self.others, self.reserve if now < self.reserved_until else 0)
-        burst = max(bucket.burst, 1 + bucket.rate * SHORTEST_LIFE / GOOD / 1_000)
-        good = min(bucket.rate * life / 1_000, GOOD * burst)
-        return Ask(bucket, wanted, 1_000 * good / life, max(1.0, burst - good), self.life)
+        life = max(self.life, self.others, self.reserve if now < self.reserved_until else 0)
+        good = self._good(life)
+        return Ask(self.bucket, wanted, 1_000 * good / life, max(1.0, self._burst - good), self.life)
+
+    @property
+    def _burst(self) -> float:
+        return max(self.bucket.burst, 1 + self.bucket.rate * SHORTEST_LIFE / GOOD / 1_000)
+
+    def _good(self, life: int) -> float:
+        """How many may be granted and good yet, where they are good for so long."""
+        return min(self.bucket.rate * life / 1_000, GOOD * self._burst)
+
+    def _longer_is_worth_it(self) -> bool:
+        """Whether of what was handed out no less has ended than a life twice as long would cost of the rate."""
+        now, then = max(self.life, self.others), max(2 * self.life, self.others)
+        left = self._good(then) / then * now / self._good(now)
+        return self.ended >= (1 - left) * self.handed
 
     def see_ended(self, ended: int, now: int) -> None:
         """So many grants ended before those for whom they were meant had come back, or their sends had begun."""
+        self.ended += ended
         if ended and (passed := now - self.ended_at) >= self.life:  # and not for the same reason as those before
-            self.ended_at = now
-            if passed < self.life + AGAIN:
+            if passed < self.life + AGAIN and self._longer_is_worth_it():
                 self.life, self.life_at = min(LONGEST_LIFE, 2 * self.life), now
+            self.ended_at, self.ended, self.handed = now, ended, 0
         elif now - max(self.life_at, self.ended_at) >= CALM and self.life > (shortest := _life(self.bucket)):
             self.reserve, self.reserved_until = self.life, now + self.life
             self.life, self.life_at = max(shortest, self.life // 2), now
@@ -288,6 +305,7 @@ class Leases:
         for job, want in self._wants(name, now):
             if leases := known.spare.take(want.count - job.count(name, now), now):
                 job.purses.setdefault(name, _Purse()).add(leases)
+                known.handed += count_of(leases)
                 woken.append(job)
         return woken
 
@@ -422,9 +440,11 @@ class Grants:
             return []
         purse = self.purses.get(bucket.name)
         taken = purse.take(most, now) if purse is not None else []
-        most -= count_of(taken)
+        most -= (own := count_of(taken))
         taken += known.spare.take(min(most, -(-known.spare.count(now) // part)), now, now + known.life // TRIPS)
-        known.used += count_of(taken)
+        used = count_of(taken)
+        known.used += used
+        known.handed += used - own
         return taken
 
     def reserve(self, buckets: Iterable[Bucket], most: int, now: int) -> list[Reserved]:
@@ -438,16 +458,17 @@ class Grants:
             for one, count in unused:
                 if count and (known := self._known(one.bucket)) is not None:
                     known.used -= count
+                    known.handed -= count
                     known.spare.put_back(one.leases, count)
 
-    def too_late(self, bucket: Bucket, waited: int, now: int) -> None:
-        """Messages had grants of it and were not sent before these ended.
+    def too_late(self, bucket: Bucket, count: int, waited: int, now: int) -> None:
+        """So many messages had grants of it and were not sent before these ended.
 
         They had waited for so many ms: new grants would hardly have been good for longer.
         """
         with self._leases.lock:
             if (known := self._known(bucket)) is not None and waited >= known.life // 2:
-                known.see_ended(1, now)
+                known.see_ended(count, now)
 
     def close(self) -> None:
         """The job has ended; again is harmless."""

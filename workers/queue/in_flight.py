@@ -458,8 +458,9 @@ class InFlight:
         """A batch was not sent after all: it stays in the queue, and whoever owns that pulls it anew."""
         self._returned(batch)
         now = self._tenure.clock.monotonic()
-        for grant in {message.grant for message in batch if message.grant is not None and message.grant.until < now}:
-            self._grants.too_late(grant.bucket, now - grant.since, now)
+        granted = Counter(message.grant for message in batch if message.grant is not None and message.grant.until < now)
+        for grant, count in granted.items():
+            self._grants.too_late(grant.bucket, count, now - grant.since, now)
         for message in batch:
             if self._has(message):
                 self._drop(message)
