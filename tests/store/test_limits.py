@@ -67,15 +67,14 @@ def test_a_job_gets_whole_batches_and_what_was_not_spent_is_not_saved_up(q: Queu
     assert q.admin.pttl("delayq:rate:{0}job") > 0
 
 
-def test_who_asks_is_told_for_how_long_any_that_were_granted_lately_are_good(q: Queue) -> None:
-    asked = ((400, 0), (1_600, 100), (400, 5_000), (0, 5_100), (400, 10_200), (400, -90_000))
-    told = [q.run(commands.spend("x", 10, 8, 1, life=life, now=1_000_000 + at)).life for life, at in asked]
-    assert told == [400, 1_600, 1_600, 1_600, 400, 400]
+def test_who_asks_too_late_to_use_any_is_granted_none_and_told_so(q: Queue) -> None:
+    assert q.run(commands.spend("x", 10, 8, 5, until=10_000, now=10_001)) == commands.Granted(0, 0, 10_001)
+    assert q.run(commands.spend("x", 10, 8, 8, until=10_001, now=10_001)) == commands.Granted(8, 0, 10_001)
 
 
 def test_a_higher_rate_counts_at_once_and_the_last_second_is_told(q: Queue) -> None:
     assert q.run(commands.spend("x", 0.01, 1, 5, now=10_000)).count == 1
-    assert q.run(commands.spend("x", 1_000, 10, 5, now=10_000)) == commands.Granted(0, 1, 0)
+    assert q.run(commands.spend("x", 1_000, 10, 5, now=10_000)) == commands.Granted(0, 1, 10_000)
     assert q.run(commands.spend("x", 1_000, 10, 5, now=10_005)).count == 5
     assert q.run(commands.spend("x", 1_000, 10, 9, now=11_500)).count == 9
     spent = q.run(commands.spent("x"))

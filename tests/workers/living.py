@@ -26,7 +26,7 @@ from delayq.targets import OK, Result
 from tests.protocol.world import tick
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
-from workers.queue.slots import Offer
+from workers.queue.offers import Offer
 from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
 from workers.sending.message import LOOK_AGAIN, InFlightMessage, Stage
@@ -455,7 +455,9 @@ class Life:
 
     def offers(self) -> list[Offer]:
         """What goes as soon as there is a slot."""
-        return [offer for known in self.hand.job._grants.slots._pool.known.values() for offer, _ in known.offers]
+        grants = self.hand.job._grants
+        pools = (grants.slots._pool.known, grants._leases.known)
+        return [offer for pool in pools for known in pool.values() for offer in known.offers]
 
     def check_books(self) -> None:
         """What the owner counts and knows is what there is, in each share of the window, each lane, each parked set."""

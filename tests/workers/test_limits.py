@@ -15,7 +15,7 @@ from delayq import Client, Message
 from delayq.policies import Bucket
 from delayq.routes import Route
 from delayq.store import commands
-from delayq.store.commands import Bound, Change, Granted
+from delayq.store.commands import Bound, Change, Granted, Head
 from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
 from delayq.testing import MemoryTarget
@@ -24,8 +24,9 @@ from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 from tests.workers.one_queue import GENERAL, OTHER, Hand, OneQueue
 from workers.queue import grants
-from workers.queue.grants import GOOD, SHORTEST_LIFE, Ask, Grants, Leases, Reserved, Want, _Known, count_of
+from workers.queue.grants import GOOD, SHORTEST_LIFE, Ask, Grants, Leases, Want, _Known, count_of
 from workers.queue.in_flight import InFlight
+from workers.queue.offers import Offer, Offers
 from workers.queue.slots import PATIENCE
 from workers.queue.topics import Topics
 
@@ -49,6 +50,11 @@ def live(hand: Hand, ms: int, answer: Callable[[str], Result] = lambda _: OK) ->
             found += [(now, id) for id in hand.run(0, lambda message: answer(message.id))]
         hand.world.advance(10)
     return found
+
+
+def offered(hand: Hand) -> list[str]:
+    """What waits in memory for a grant."""
+    return [offer.message.id for known in hand.job._tenure.leases.known.values() for offer in known.offers]
 
 
 def bounded(times: list[int], rate: float, burst: int) -> bool:
@@ -152,7 +158,7 @@ def test_what_is_not_answered_or_is_too_little_holds_up_nothing_else(worlds: Wor
             hand.leases.tick()
         hand.run(10)
     assert len(world.stream("s.t")) == 40
-    assert sum(world.aside().values()) + len(hand.sent) == 40
+    assert sum(world.aside().values()) + len(hand.sent) + len(offered(hand)) == 40
 
 
 def test_streams_here_take_all_of_a_limit_that_does_not_bind_without_a_detour(worlds: Worlds) -> None:
@@ -199,6 +205,7 @@ def test_of_a_policy_and_a_limit_the_slower_counts_and_a_paused_topic_goes_not_a
         world.add(f"{n}", at=0)
     assert 15 <= len(live(hand, 1_000)) <= 20
     world.pause("g.*")
+    hand.tick()
     assert live(hand, 1_500) == []
     assert hand.leases.tick() > 1_000, "nothing is wanted for it"
     world.pause()
@@ -361,7 +368,7 @@ def test_each_mistake_would_be_seen(worlds: Worlds, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(Leases, "asks", of_its_own)
         monkeypatch.setattr(Leases, "granted", partialmethod(_by_any_name, Leases.granted))
     if mistake == "sent without a grant":
-        monkeypatch.setattr(InFlight, "_granted", lambda self, batch: (batch, []))
+        monkeypatch.setattr(InFlight, "_with_grants", lambda self, batch: (batch, {}))
     assert not by_two_nodes(worlds, mistake)
 
 
@@ -381,7 +388,8 @@ def test_a_lease_that_is_lost_or_grows_old_is_lost(worlds: Worlds) -> None:
         world.add(f"{n:02}", at=0)
     hand.settle()
     hand.leases.tick()
-    assert hand.job._grants.count("t:g.t", world.elapsed) == 6
+    (known,) = hand.job._tenure.leases.known.values()
+    assert known.spare.count(world.elapsed) == 6
     world.advance(450)
     hand.settle()
     assert hand.sent == []
@@ -501,7 +509,7 @@ class Far:
 
 
 def from_afar(worlds: Worlds, rate: int, burst: int, trip: int, ms: int = 3_000) -> list[int]:
-    """When each message was sent of more than may go, where one trip is made after the other."""
+    """When each message was sent of more than may go, where one trip is made after the other, of both in turns."""
     world = worlds()
     hand = world.take_over()
     limit(world, rate=rate, burst=burst)
@@ -512,11 +520,10 @@ def from_afar(worlds: Worlds, rate: int, burst: int, trip: int, ms: int = 3_000)
     hand.store = hand.leases._store = far
     times: list[int] = []
     while world.elapsed < ms and len(times) < count:
-        hand.leases.tick()
-        for _ in range(3):
-            before = len(hand.sent)
-            hand.tick()
-            times += [world.elapsed] * (len(hand.sent) - before)
+        for move in (hand.leases.tick, hand.tick):
+            before = len(hand.forwarders["general"].on_submit)
+            move()
+            times += [world.elapsed] * (len(hand.forwarders["general"].on_submit) - before)
             hand.answer_all()
         world.advance(5)
     return times
@@ -532,64 +539,44 @@ def test_a_small_burst_and_a_long_trip_leave_about_the_rate(worlds: Worlds, rate
     assert bounded(times, rate, max(burst, 1 + rate * 15 // 100)), "a burst that is smaller counts as that"
 
 
-@pytest.mark.parametrize(
-    ("constant", "value", "case"),
-    [
-        ("SHORTEST_LIFE", 20, (50, 1, 10, 3_000)),
-        ("LONGEST_LIFE", 400, (100, 100, 200, 6_000)),
-    ],
-)
-def test_a_life_too_short_for_the_trips_or_too_small_a_bucket_would_be_seen(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, constant: str, value: int, case: tuple[int, int, int, int]
+@pytest.mark.parametrize("case", [(50, 5, 60, 4_000), (100, 100, 200, 6_000)])
+def test_what_would_come_back_only_once_it_has_a_grant_would_hardly_go(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, case: tuple[int, int, int, int]
 ) -> None:
     before = len(from_afar(worlds, *case))
-    monkeypatch.setattr(grants, constant, value)
-    if constant == "SHORTEST_LIFE":
-        monkeypatch.setattr(grants, "LONGEST_LIFE", value)
+    monkeypatch.setattr(_Known, "offered", lambda self, now: 0)
     assert len(from_afar(worlds, *case)) < before / 2
 
 
-def test_a_grant_lasts_as_long_as_messages_took_and_the_bucket_holds_less_by_as_much() -> None:
-    leases, bucket = Leases(), Bucket("t:x", 100, 100)
-    job, now, asked = leases.join(lambda: None), 0, list[Ask]()
-    while now < 100_000:
-        job.want([Want(bucket, 1, (0, b""))] if now < 20_000 or now % 1_000 < 600 else [], now)
-        found, _ = leases.asks(now)
-        for ask in found:
-            leases.granted(ask, Granted(ask.wanted if now < 20_000 else 0, 1), now)
-        asked += found
-        now += 50
-    lives = list(dict.fromkeys(ask.life for ask in asked))
-    assert lives[:3] == [400, 800, 1_600]
-    assert asked[-1].life < max(lives)
-    for before, ask in pairwise(asked):
-        if ask.life >= before.life:
-            assert ask.burst + ask.rate * ask.life / 1_000 <= 100
-    first = next(place for place, (one, two) in enumerate(pairwise(asked)) if two.life < one.life)
-    assert asked[first + 1].burst == asked[first].burst, "until what was asked for before has ended"
+def test_one_is_always_offered_where_others_take_nearly_all(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or nothing would ever go where trips are longer than grants are good."""
+    granted, answers = Leases.granted, [0]
 
+    def one_of_six(self: Leases, ask: Ask, answer: Granted, asked_at: int) -> None:
+        answers[0] += 1
+        granted(self, ask, answer if answers[0] % 6 == 0 else structs.replace(answer, count=0), asked_at)
 
-def as_before(self: Any, wanted: int, now: int) -> Ask:
-    """The whole rate, however long grants are good."""
-    rate, burst = self.bucket.rate, self.bucket.burst
-    return Ask(self.bucket, wanted, rate, max(burst - rate * self.life / 1_000, 1 + rate * 50 / 1_000), self.life)
+    monkeypatch.setattr(Leases, "granted", one_of_six)
+    assert len(from_afar(worlds, 50, 1, 80, 12_000)) >= 5
+    monkeypatch.setattr(_Known, "offered", lambda self, now: self.brought[1] if self.short(now) else 0)
+    assert len(from_afar(worlds, 50, 1, 80, 12_000)) == 0, "it would be seen"
 
 
 @pytest.mark.parametrize("mistake", [False, True])
-@pytest.mark.parametrize(("rate", "burst"), [(5_000, 5_000), (100, 10), (50, 1)])
+@pytest.mark.parametrize(("rate", "burst"), [(5_000, 5_000), (100, 10), (50, 1), (0.5, 3)])
 def test_never_is_more_than_the_burst_granted_and_good_yet(
-    monkeypatch: pytest.MonkeyPatch, rate: int, burst: int, mistake: bool
+    monkeypatch: pytest.MonkeyPatch, rate: float, burst: int, mistake: bool
 ) -> None:
-    """Though trips take ever longer, until nothing comes back in time any more."""
-    if mistake:
-        monkeypatch.setattr(_Known, "ask", as_before)
+    if mistake:  # the whole burst at once, and what comes while it is good
+        monkeypatch.setattr(_Known, "ask", lambda self, wanted, now: Ask(self.bucket, wanted, burst, self.life))
     leases, bucket, free, most, total = Leases(), Bucket("t:x", rate, burst), 0.0, 0, 0
     good: list[tuple[int, int]] = []
     job = leases.join(lambda: None)
+    each = 1_000 / rate
     for now in range(0, 60_000, 10):
         job.want([Want(bucket, 100_000, (0, b""))], now)
+        leases.known["t:x"].pace = 100_000  # it would ask for no more than it uses
         for ask in leases.asks(now)[0]:
-            each = 1_000 / ask.rate
             used = min(max(free - now, 0), ask.burst * each)
             count = min(ask.wanted, int((ask.burst * each - used) / each + 1e-6))
             free = now + used + count * each
@@ -598,20 +585,83 @@ def test_never_is_more_than_the_burst_granted_and_good_yet(
             total += count
         good = [(until, count) for until, count in good if until > now]
         most = max(most, sum(count for _, count in good))
-    assert (most <= max(burst, 1 + rate * SHORTEST_LIFE / GOOD / 1_000)) is not mistake
-    assert total >= 60 / 6.4 * burst / 2, "it goes on, if slowly"
+    assert (most <= max(burst, 1 + rate * SHORTEST_LIFE / GOOD / 1_000)) is not (mistake and burst >= 0.1 * rate > 0.2)
+    assert total >= 0.97 * 60 * rate
 
 
-def test_a_bucket_holds_less_by_what_is_good_longest_on_any_node() -> None:
-    leases, bucket = Leases(), Bucket("t:x", 100, 100)
-    job = leases.join(lambda: None)
-    job.want([Want(bucket, 1_000, (0, b""))], 0)
-    (first,), _ = leases.asks(0)
-    leases.granted(first, Granted(0, 1, 1_600), 0)
-    (second,), _ = leases.asks(1_000)
-    assert (first.life, second.life) == (400, 400)
-    assert first.burst + first.rate * 0.4 == pytest.approx(100)
-    assert second.burst + second.rate * 1.6 == pytest.approx(100)
+class InMemory:
+    """What an offer needs of one."""
+
+    def __init__(self, place: int) -> None:
+        self.place = (place, b"")
+
+
+def test_grants_go_to_the_lowest_whether_it_is_in_memory_or_aside_in_another_queue(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> list[list[int]]:
+        """Of the messages 2 and 9 in memory, by each of three answers, while 3 to 5 are aside, and taken after the second."""
+        leases, bucket, went = Leases(), Bucket("t:x", 100, 100), list[Head]()
+        forwarder: Any = worlds().take_over().forwarders["general"]
+        aside, memory = leases.join(lambda: None), leases.join(lambda: None)
+        aside.want([Want(bucket, 3, (3, b""))], 0)
+        (ask,), _ = leases.asks(0)
+        leases.granted(ask, Granted(0, 1), 0)
+        leases.known["t:x"].brought = 5, 5
+        messages: list[Any] = [InMemory(9), InMemory(2)]
+        offers = [
+            Offer(one, forwarder, 0, 1_000, None, lambda _, batch, __: went.extend(one.place for one, _ in batch))
+            for one in messages
+        ]
+        assert memory.offer(bucket, offers, 0) == 2
+        found = []
+        for now, count in ((10, 2), (20, 2), (30, 1)):
+            leases.granted(ask, Granted(count, 1), now)
+            found.append([due for due, _ in went])
+            went.clear()
+            if now == 20:
+                found[-1] += [3] * count_of(aside.take(bucket, 3, now))
+                aside.want([], now)
+        return found
+
+    assert gone() == [[2], [3, 3, 3], [9]]
+    monkeypatch.setattr(_Known, "wants", lambda self, now: [])
+    assert gone() == [[2, 9], [3, 3], []], "it would be seen"
+
+
+def test_what_goes_by_both_has_a_slot_and_a_grant_in_the_same_moment(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def most_at_a_time() -> tuple[int, int]:
+        """While each send takes 1.5 s, and how many have ended."""
+        world = worlds()
+        hand = world.take_over()
+        limit(world, rate=20, burst=10, maxInFlight=15)
+        for n in range(200):
+            world.add(f"{n:03}", at=0)
+        most, begun = 0, dict[str, int]()
+        for now in range(0, 10_000, 10):
+            hand.leases.tick()
+            for _ in range(3):
+                hand.tick()
+            for id in hand.sending:
+                if now - begun.setdefault(id, now) >= 1_500:
+                    hand.answer(id)
+            most = max(most, len(hand.sending))
+            world.advance(10)
+        return most, len(begun) - len(hand.sending)
+
+    most, done = most_at_a_time()
+    assert (most, done >= 60) == (15, True)
+    match = Offers.match
+    monkeypatch.setattr(
+        Offers,
+        "match",
+        lambda self, now, leave, sends: match(
+            self, now, lambda offer, job: leave(structs.replace(offer, slots=None), job), sends
+        ),
+    )
+    assert most_at_a_time()[0] > 15, "it would be seen"
 
 
 @pytest.mark.parametrize(("rate", "burst", "trip"), [(100, 50, 150), (100, 100, 300), (50, 1, 60)])
@@ -650,6 +700,34 @@ def test_a_pull_that_stood_in_a_redis_that_stood_still_appends_by_no_grant_that_
     until_ever = property(lambda self: self.most if isinstance(self.most, int) else sum(n for _, n in self.most))
     monkeypatch.setattr(Bound, "written", until_ever)
     assert appended() > 0, "it would be seen"
+
+
+def test_what_a_bucket_has_saved_while_its_server_stood_still_is_not_spent_on_asks_that_are_too_old(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stands_still(self: Far, wanted: Any) -> Any:
+        self._world.advance(self._trip)
+        return self._store.run_many([structs.replace(one, args=(self._world.now, *one.args[1:])) for one in wanted])
+
+    def sent_after_it() -> int:
+        world = worlds()
+        hand = world.take_over()
+        limit(world, rate=50, burst=50)
+        for n in range(200):
+            world.add(f"{n:03}", at=0)
+        live(hand, 2_000)
+        far: Any = Far(world, 1_000)
+        hand.leases._store, store = far, hand.leases._store
+        while world.elapsed < 3_000:
+            hand.leases.tick()
+            world.advance(10)
+        hand.leases._store = store
+        return len(live(hand, 60))
+
+    monkeypatch.setattr(Far, "run_many", stands_still)
+    assert sent_after_it() >= 25
+    monkeypatch.setattr(_Known, "server", property(lambda self: None, lambda self, told: None))
+    assert sent_after_it() < 12, "it would be seen"
 
 
 def of_a_rate_that_was_lowered(worlds: Worlds) -> int:
@@ -703,12 +781,14 @@ def test_what_a_pull_gives_back_grows_no_younger_and_no_older() -> None:
     job.want([Want(bucket, 3, (0, b""))], 0)
     known = leases.known["t:x"]
     known.spare.add([(400, 40), (750, 8)])
-    [reserved] = job.reserve([bucket], 48, 300)
-    assert count_of(reserved.leases) == 6
-    job.give_back([(reserved, 4)])
+    other = leases.join(lambda: None)
+    [reserved] = other.reserve([bucket], 48, 300)
+    assert count_of(reserved.leases) == 6, "an eighth of what nobody wants"
+    other.give_back([(reserved, 4)])
     assert [known.spare.lasting(now) for now in (300, 400, 750)] == [46, 8, 0]
-    taken = job.take(bucket, 40, 250)
-    job.give_back([(Reserved(bucket, taken), 5)])
+    [reserved] = job.reserve([bucket], 40, 300)
+    assert count_of(reserved.leases) == 40, "what it wants itself it may have"
+    job.give_back([(reserved, 5)])
     assert [known.spare.lasting(now) for now in (250, 400, 750)] == [11, 8, 0]
 
 
@@ -730,39 +810,3 @@ def test_what_is_not_sent_while_its_grant_is_good_is_pulled_anew_and_needs_anoth
     sent = live(hand, 1_500)
     assert bounded([at for at, _ in sent], 10, 10)
     assert [id for _, id in sent][: len(first)] == first
-
-
-def test_grants_last_longer_only_where_messages_wait_for_long_and_again() -> None:
-    leases, bucket = Leases(), Bucket("t:x", 100, 100)
-    job = leases.join(lambda: None)
-    job.want([Want(bucket, 3, (0, b""))], 0)
-
-    def life(*late: tuple[int, int]) -> int:
-        for now, waited in late:
-            job.too_late(bucket, 1, waited, now)
-        return leases.known["t:x"].life
-
-    assert life((1_000, 199), (2_000, 100), (3_000, 50)) == 400, "their grants were nearly over"
-    assert life((10_000, 7_000), (10_010, 7_000), (30_000, 7_000), (30_399, 7_000)) == 400, "the target stood still"
-    assert life((40_000, 600), (40_400, 600)) == 800
-
-
-@pytest.mark.parametrize(
-    ("rate", "shares"),
-    [
-        (100, [(16, 400), (17, 800), (49, 800), (51, 1_600), (49, 1_600), (51, 3_200)]),
-        (10, [(1, 800), (1, 1_600), (1, 3_200), (49, 3_200)]),  # until then the burst has room for what the rate makes
-    ],
-)
-def test_grants_last_longer_only_where_that_costs_no_more_of_the_rate_than_has_ended(
-    rate: int, shares: list[tuple[int, int]]
-) -> None:
-    leases, bucket, now = Leases(), Bucket("t:x", rate, 100 if rate == 100 else 48), 0
-    leases.join(lambda: None).want([Want(bucket, 1, (0, b""))], now)
-    known = leases.known["t:x"]
-    known.see_ended(1, now)
-    for of_a_hundred, life in shares:
-        known.handed, known.ended = 100, of_a_hundred - 1
-        now += known.life
-        known.see_ended(1, now)
-        assert known.life == life

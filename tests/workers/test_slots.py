@@ -245,7 +245,7 @@ def with_offers(worlds: Worlds, count: int = 30) -> Hand:
 
 def offered(hand: Hand) -> list[str]:
     pool = hand.job._grants.slots._pool
-    return [offer.message.id for known in pool.known.values() for offer, _ in known.offers]
+    return [offer.message.id for known in pool.known.values() for offer in known.offers]
 
 
 def test_a_slot_that_comes_free_goes_to_the_next_message_before_its_queue_is_looked_at(worlds: Worlds) -> None:

@@ -200,8 +200,7 @@ class Desk:
         record = b"0000000" + b"%013d" % START + b"0" + encode(message, Limits())
         one = InFlightMessage(id.encode() + b"\x000000000", START, 0, record)
         if granted_for is not None:
-            now = self.clock.monotonic()
-            one.grant = Grant(Bucket("t:g.t", 1, 1), now, now + granted_for)
+            one.grant = Grant(Bucket("t:g.t", 1, 1), self.clock.monotonic() + granted_for)
         self.forwarder.submit(self._report, [one])
 
     def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:

@@ -93,7 +93,8 @@ class LeaseThread:
             now = self._test_now() if self._test_now is not None else ""
             wanted: list[Command[Any]] = [_take(ask, now) for ask in takes]
             wanted += [
-                commands.spend(ask.bucket.name, ask.rate, ask.burst, ask.wanted, life=ask.life, now=now) for ask in asks
+                commands.spend(ask.bucket.name, ask.bucket.rate, ask.burst, ask.wanted, until=ask.until, now=now)
+                for ask in asks
             ]
             answers = self._store.run_many(wanted)
             for ask, answer in zip(asks, answers[len(takes) :], strict=True):

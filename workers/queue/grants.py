@@ -1,8 +1,8 @@
 """What a node may hand out of topics whose rate is limited: grants of the buckets in Redis, each good for a short while.
 
-Pull jobs say what they want and take from what there is, in their own threads; who asks the buckets asks here for whom.
-What was granted goes to the jobs with the lowest messages aside first, and what is left is for whoever pulls next. A grant
-that is not used in time is lost: nothing is ever given back to a bucket.
+Pull jobs say what they want and take from what there is, in their own threads; who asks the buckets asks here for whom. What
+was granted goes to the lowest first, whether it is offered in memory or stands aside: a job may take no more than those leave
+that have something lower. A grant that is not used in time is lost: nothing is ever given back to a bucket.
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ import msgspec
 
 from delayq.policies import Bucket
 from delayq.store.commands import Granted, Head
+from workers.queue.offers import Leave, Offer, Offers, Sends
 from workers.queue.slots import AT_ONCE, BELIEVED, PATIENCE, JobSlots, SlotPool
+from workers.sending.message import Grant, InFlightMessage
 
 __all__ = ["Ask", "Grants", "Lease", "Leases", "Reserved", "Want", "count_of"]
 
-#: ms for which a grant is good, and at least is where the burst is small: what may be used so late is taken off the burst. A held
-#: message that was given one needs it until it has come back, by a trip or two more, and any until its send begins. Where that
-#: took longer twice within AGAIN ms, those after it are good for twice as long, unless that costs more of the rate than has
-#: ended; and for half as long after CALM ms without.
+#: ms for which a grant is good at the most, and at least: until a send by it begins, in the thread that takes it. What may be
+#: used so late is taken off the burst.
 LIFE: Final = 400
 SHORTEST_LIFE: Final = 100
-LONGEST_LIFE: Final = 6_400
-AGAIN: Final = 5_000
-CALM: Final = 10_000
 #: ms that a grant has to be good for yet where a send is to begin by it: until a thread takes it.
 HASTE: Final = 20
 #: Grants end at so many moments of a life.
@@ -48,9 +45,11 @@ LONGEST_WAIT: Final = 1_000
 #: (No more than the rate makes while they are good: a message that comes alone would cost a burst that was saved up.)
 SHORT: Final = 2_000
 AHEAD: Final = 1_000
+#: A node asks for twice what it used lately in a life, and so many more: it may have been held up.
+MORE: Final = 500
 #: ms after which a bucket of which nothing is used or wanted is asked no more.
 IDLE: Final = 1_000
-#: A job takes no more than this part of what is there for whoever pulls: all pull at the same moment.
+#: A pull reserves no more than this part of what nobody wants: all pull at the same moment.
 PART: Final = 8
 
 
@@ -67,18 +66,19 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """Ask a bucket for so many messages, of `burst` at most and `rate` a second; they are good for `life` ms."""
+    """Ask a bucket for so many messages, of `burst` at most. They are good for `life` ms, and of no use after `until`, by the
+    clock of its server (Unix ms)."""
 
     bucket: Bucket
     wanted: int
-    rate: float
     burst: float
     life: int
+    until: int | None = None
 
     @property
     def pause(self) -> int:
         """ms after which it has as much again as is worth another ask, at the soonest."""
-        return int(max(QUICKEST, min(EVERY, 500 * self.burst / self.rate)))
+        return int(max(QUICKEST, min(EVERY, 500 * self.burst / self.bucket.rate)))
 
 
 #: Grants that are good until then (monotonic ms), and how many.
@@ -95,18 +95,15 @@ class Reserved(msgspec.Struct, frozen=True):
 class _Purse:
     """Grants, those that end first in front: asked for each bucket at each pull."""
 
-    __slots__ = ("_count", "_leases", "ended")
+    __slots__ = ("_count", "_leases")
 
     def __init__(self) -> None:
         self._leases = deque[Lease]()
         self._count = 0  # of all of them
-        self.ended = 0  # before anybody took them
 
     def count(self, now: int) -> int:
         while self._leases and self._leases[0][0] <= now:
-            _, count = self._leases.popleft()
-            self.ended += count
-            self._count -= count
+            self._count -= self._leases.popleft()[1]
         return self._count
 
     def lasting(self, at: int) -> int:
@@ -166,15 +163,10 @@ class _Known(msgspec.Struct):
     """A bucket that is in use."""
 
     bucket: Bucket
-    spare: _Purse
+    offers: Offers[Grants]
     life: int  # ms
-    others: int = 0  # ms for which grants are good, by any node
-    reserve: int = 0  # ms for which grants may be good that were asked for before it became shorter
-    reserved_until: int = 0  # monotonic ms
-    life_at: int = 0  # since when it is what it is
-    ended_at: int = -AGAIN - LONGEST_LIFE  # when some ended too early
-    ended: int = 0  # from then on
-    handed: int = 0  # since then, to messages that are there
+    spare: _Purse = msgspec.field(default_factory=_Purse)
+    jobs: set[Grants] = msgspec.field(default_factory=set)  # that want or lack any, or did
     used: int = 0  # since it was asked for last
     used_at: int = 0  # monotonic ms
     pace: int = 0  # lately, in EVERY
@@ -182,38 +174,73 @@ class _Known(msgspec.Struct):
     ask_at: int = 0  # not before
     short_at: int = -SHORT  # it had less than was wanted
     awaited_at: int | None = None  # since when messages in memory wait for its next answer
+    brought: tuple[int, int] = (0, 0)  # by the last two answers
+    server: tuple[int, int] | None = None  # its clock minus ours, by those: as much more as an answer took, at the most
 
     def ask(self, wanted: int, now: int) -> Ask:
-        """Never is more than the burst granted and not used: it holds less than that by what is good yet. Where grants have to
-        be good for long, fewer are granted a second, or it would hold next to nothing."""
-        life = max(self.life, self.others, self.reserve if now < self.reserved_until else 0)
-        good = self._good(life)
-        return Ask(self.bucket, wanted, 1_000 * good / life, max(1.0, self._burst - good), self.life)
+        """Never is more than the burst granted and not used: the bucket holds less than that by what is good yet.
 
-    @property
-    def _burst(self) -> float:
-        return max(self.bucket.burst, 1 + self.bucket.rate * SHORTEST_LIFE / GOOD / 1_000)
+        What it would be given in the second half of their life would hardly go: a bucket that has filled up while its server
+        stood still is for those who ask then.
+        """
+        burst = max(1.0, _burst(self.bucket) - self.bucket.rate * self.life / 1_000)
+        until = None if self.server is None else min(self.server) + now + self.life // 2
+        return Ask(self.bucket, wanted, burst, self.life, until)
 
-    def _good(self, life: int) -> float:
-        """How many may be granted and good yet, where they are good for so long."""
-        return min(self.bucket.rate * life / 1_000, GOOD * self._burst)
+    def short(self, now: int) -> bool:
+        """Whether it had less than was wanted lately."""
+        return now - self.short_at < SHORT
 
-    def _longer_is_worth_it(self) -> bool:
-        """Whether of what was handed out no less has ended than a life twice as long would cost of the rate."""
-        now, then = max(self.life, self.others), max(2 * self.life, self.others)
-        left = self._good(then) / then * now / self._good(now)
-        return self.ended >= (1 - left) * self.handed
+    def wants(self, now: int) -> list[tuple[Want, Grants]]:
+        """What jobs want of it, the lowest first; those that have not said so for long are not believed."""
+        name, found = self.bucket.name, []
+        for job in list(self.jobs):
+            if (want := job.wanted(name)) is None or now - job.said_at >= BELIEVED:
+                self.jobs.discard(job)
+            else:
+                found.append((want, job))
+        return sorted(found, key=_head)
 
-    def see_ended(self, ended: int, now: int) -> None:
-        """So many grants ended before those for whom they were meant had come back, or their sends had begun."""
-        self.ended += ended
-        if ended and (passed := now - self.ended_at) >= self.life:  # and not for the same reason as those before
-            if passed < self.life + AGAIN and self._longer_is_worth_it():
-                self.life, self.life_at = min(LONGEST_LIFE, 2 * self.life), now
-            self.ended_at, self.ended, self.handed = now, ended, 0
-        elif now - max(self.life_at, self.ended_at) >= CALM and self.life > (shortest := _life(self.bucket)):
-            self.reserve, self.reserved_until = self.life, now + self.life
-            self.life, self.life_at = max(shortest, self.life // 2), now
+    def left(self, job: Grants | None, now: int, more: int = 0) -> int:
+        """How much there is, and `more`, for a job besides what is for those that have something lower; None, or one that wants
+        nothing: besides what is wanted."""
+        left = self.spare.count(now) + more
+        for want, other in self.wants(now) if self.jobs else ():
+            if other is job:
+                break
+            left -= want.count
+        return max(0, left)
+
+    def offered(self, now: int) -> int:
+        """How many messages may be offered: none while it has all that is wanted, and else as many as an answer brings. One at
+        least, or nothing would ever go where trips take longer than grants are good."""
+        most = min(max(self.brought), int(self.bucket.rate * self.life / 1_000))
+        return max(1, most) if self.short(now) else 0
+
+    def match(self, now: int, sends: Sends) -> list[Grants]:
+        """The offers go for which there is a grant, and a slot where they need one; the jobs that have to take some back."""
+        left, wants = self.spare.count(now + HASTE), self.wants(now)[::-1]
+        if not (self.offers and left):
+            return []
+
+        def leave(offer: Offer, job: Grants) -> Leave | None:
+            nonlocal left
+            while wants and wants[-1][0].head < offer.place:
+                left -= wants.pop()[0].count
+            if left <= 0:
+                return None
+            slot = None
+            if offer.slots is not None:  # last: it would stand idle, and be missed by others
+                taken = job.slots.take(offer.slots, 1, offer.forwarder.longest, now)
+                if not taken:
+                    return None
+                slot = taken[0]
+            [(until, _)] = self.spare.take(1, now + HASTE)
+            self.used += 1
+            left -= 1
+            return Grant(self.bucket, until), slot
+
+        return self.offers.match(now, leave, sends)
 
 
 class Leases:
@@ -240,8 +267,8 @@ class Leases:
         found, again, woken = [], None, list[Grants]()
         with self.lock:
             for name, known in list(self.known.items()):
-                wants, passed = self._wants(name, now), now - known.asked_at
-                short = now - known.short_at < SHORT
+                passed, short = now - known.asked_at, known.short(now)
+                wants = sum([want.count for want, _ in known.wants(now)]) + len(known.offers)
                 if now >= known.ask_at and (wants or not short or passed >= EVERY):
                     if known.used or wants:
                         known.used_at = now
@@ -251,31 +278,23 @@ class Leases:
                     # Twice what was used lately is there for what will come; it is used before it is lost. From a bucket that
                     # never had less than was wanted it may be lost, and nobody makes a detour for what is not there yet.
                     stock = known.spare.lasting(now if short else now + EVERY)
-                    stock += sum(job.count(name, now) for job in self.jobs)
                     used = known.used * EVERY // max(1, min(passed, EVERY))
                     known.pace = max(used, known.pace // 2)  # it may have had to wait for a moment
                     soon = int(known.bucket.rate * known.life / 1_000)
                     ahead = 2 * used if short else min(16 * known.pace + AHEAD, soon)
-                    wanted = sum(want.count for _, want in wants) + ahead - stock
-                    wanting = {job for job, _ in wants}  # what nobody wants any more may end
-                    known.see_ended(sum([job.ended(name) * (job in wanting) for job in self.jobs]), now)
-                    ask = known.ask(wanted, now)
+                    # What is aside for long gets no more than can go while it is good: the rest would be lost for all nodes.
+                    most = 2 * known.pace * known.life // EVERY + MORE
+                    ask = known.ask(min(wants, most) + ahead - stock, now)
                     known.used, known.asked_at = 0, now
                     known.ask_at = now + min(SOONEST if wants or short else EVERY, ask.pause)
-                    if wanted > 0:
+                    if ask.wanted > 0:
                         found.append(ask)
-                    woken += self._share_out(known, now)
+                    woken += self._served(known, now)
                 at = known.ask_at if wants or not short else max(known.ask_at, known.asked_at + EVERY)
                 again = at if again is None else min(again, at)
         for job in woken:
             job.wake()
         return found, again
-
-    def _wants(self, name: str, now: int) -> list[tuple[Grants, Want]]:
-        found = [
-            (job, want) for job in self.jobs if (want := job.wanted(name)) is not None and now - job.said_at < BELIEVED
-        ]
-        return sorted(found, key=lambda one: one[1].head)
 
     def granted(self, ask: Ask, granted: Granted, asked_at: int) -> None:
         """What a bucket granted; it is good from when it was asked, or a little less long: few of them end apart."""
@@ -285,12 +304,16 @@ class Leases:
             known = self.known.get(name)
             if known is None or known.bucket != ask.bucket:
                 return
-            known.others = granted.life
-            if granted.count < ask.wanted:
+            ahead = granted.now - asked_at
+            known.server = ahead if known.server is None else known.server[1], ahead
+            if granted.count < ask.wanted and granted.wait:
                 known.short_at = asked_at
                 known.ask_at = asked_at + max(ask.pause, min(granted.wait, LONGEST_WAIT))
             known.spare.add([(until, granted.count)])
-            woken = {*self._share_out(known, asked_at), *self._answered(known)}
+            known.brought = known.brought[1], granted.count
+            late = known.match(asked_at, sends := Sends())
+            woken = {*late, *self._served(known, asked_at), *self._answered(known)}
+        sends.hand_over()
         for job in woken:
             job.wake()
 
@@ -299,14 +322,15 @@ class Leases:
         known.awaited_at = None
         return [job for job in self.jobs if known.bucket.name in job.lacks]
 
-    def _share_out(self, known: _Known, now: int) -> list[Grants]:
-        """What is there goes to who wants it for messages that stand aside, the lowest first; who got any."""
-        name, woken = known.bucket.name, []
-        for job, want in self._wants(name, now):
-            if leases := known.spare.take(want.count - job.count(name, now), now):
-                job.purses.setdefault(name, _Purse()).add(leases)
-                known.handed += count_of(leases)
-                woken.append(job)
+    @staticmethod
+    def _served(known: _Known, now: int) -> list[Grants]:
+        """The jobs for which something is there, or room among the offers."""
+        woken, left = [], known.spare.count(now) + known.offers.open(known.offered(now))
+        for want, job in known.wants(now) if left else ():
+            if left <= 0:
+                break
+            woken.append(job)
+            left -= want.count
         return woken
 
     def put_off(self, ask: Ask, asked_at: int) -> None:
@@ -320,9 +344,14 @@ class Leases:
             job.wake()
 
 
+def _burst(bucket: Bucket) -> float:
+    """The burst that counts."""
+    return max(bucket.burst, 1 + bucket.rate * SHORTEST_LIFE / GOOD / 1_000)
+
+
 def _life(bucket: Bucket) -> int:
-    """Half of what its burst takes at its rate, within bounds."""
-    return int(max(SHORTEST_LIFE, min(LIFE, 500 * bucket.burst / bucket.rate)))
+    """As long as what the rate makes meanwhile may be good."""
+    return int(min(LIFE, 1_000 * GOOD * _burst(bucket) / bucket.rate))
 
 
 class Grants:
@@ -332,7 +361,7 @@ class Grants:
         self.wake = wake
         self.slots = JobSlots(leases.slots, wake)
         self._leases = leases
-        self.purses: dict[str, _Purse] = {}
+        self._offers = False  # there may be some
         self.wants: Mapping[str, Want] = {}
         self.lacks: dict[str, Want] = {}  # of what waits in memory
         self.said_at = 0
@@ -347,18 +376,6 @@ class Grants:
         aside, lack = self.wants.get(name), self.lacks.get(name)
         return aside.and_also(lack) if aside is not None and lack is not None else aside or lack
 
-    def count(self, name: str, now: int) -> int:
-        purse = self.purses.get(name)
-        return purse.count(now) if purse is not None else 0
-
-    def ended(self, name: str) -> int:
-        """How many grants have ended that it was given and did not take, since this was asked last; under the lock."""
-        purse = self.purses.get(name)
-        if purse is None:
-            return 0
-        ended, purse.ended = purse.ended, 0
-        return ended
-
     def want(self, wants: Collection[Want], now: int) -> None:
         """Say what could go, of each bucket, in place of what was said before."""
         if not wants and not self.wants:
@@ -367,9 +384,9 @@ class Grants:
         with leases.lock:
             before, self.wants, self.said_at = self.wants, {want.bucket.name: want for want in wants}, now
             hurry = not self.wants.keys() <= before.keys()
-            self.purses = {name: purse for name, purse in self.purses.items() if purse.count(now) or purse.ended}
             for want in wants:
                 hurry = self._know(want.bucket, now) or hurry
+                leases.known[want.bucket.name].jobs.add(self)
         if hurry:
             leases.hurry()
 
@@ -380,12 +397,13 @@ class Grants:
         with leases.lock:
             self._know(lack.bucket, now)
             known = leases.known[name]
-            if now - known.short_at < SHORT:
+            if known.short(now):
                 return False
             if known.awaited_at is None:
                 known.awaited_at, known.ask_at = now, min(known.ask_at, known.asked_at + AT_ONCE)
             elif now - known.awaited_at > PATIENCE:
                 return False
+            known.jobs.add(self)
             self.lacks[name] = lack.and_also(self.lacks[name]) if name in self.lacks else lack
             self.said_at = now
         leases.hurry()
@@ -404,9 +422,8 @@ class Grants:
         if known is not None and known.bucket == bucket:
             return False
         # What the other one granted may be more than this one has: none of it is used any more.
-        self._leases.known[bucket.name] = _Known(bucket, _Purse(), _life(bucket), life_at=now)
-        for job in self._leases.jobs:
-            job.purses.pop(bucket.name, None)
+        jobs, offers = (known.jobs, known.offers) if known is not None else (set[Grants](), Offers[Grants]())
+        self._leases.known[bucket.name] = _Known(bucket, offers, _life(bucket), jobs=jobs)
         return True
 
     def _known(self, bucket: Bucket) -> _Known | None:
@@ -414,20 +431,18 @@ class Grants:
         known = self._leases.known.get(bucket.name)
         return known if known is not None and known.bucket == bucket else None
 
-    def may_bring_back(self, bucket: Bucket, now: int) -> int:
-        """How many messages of what stands aside may come back now."""
+    def may_bring_back(self, bucket: Bucket, now: int, *, offered: bool) -> int:
+        """How many messages of what stands aside may come back now; whether they may be `offered`."""
         with self._leases.lock:
-            return self._there(bucket, now)
-
-    def _there(self, bucket: Bucket, now: int) -> int:
-        known = self._known(bucket)
-        return self.count(bucket.name, now) + -(-known.spare.count(now) // PART) if known is not None else 0
+            if (known := self._known(bucket)) is None:
+                return 0
+            return known.left(self, now, known.offers.open(known.offered(now)) if offered else 0)
 
     def spare(self, bucket: Bucket, now: int) -> bool:
         """Whether there is something besides what is for messages that stand aside."""
         with self._leases.lock:
             known = self._known(bucket)
-            return known is not None and known.spare.count(now) > 0
+            return known is not None and known.left(None, now) > 0
 
     def take(self, bucket: Bucket, most: int, now: int) -> list[Lease]:
         """Grants for so many messages at most, which may be handed out until these end; they count as handed out."""
@@ -435,16 +450,14 @@ class Grants:
             return self._take(bucket, most, now + HASTE)
 
     def _take(self, bucket: Bucket, most: int, now: int, part: int = 1) -> list[Lease]:
-        """Of its own first, then no more than one of so many parts of what is there for whoever pulls."""
+        """Where it wants nothing, no more than one of so many parts of what nobody wants."""
         if (known := self._known(bucket)) is None:
             return []
-        purse = self.purses.get(bucket.name)
-        taken = purse.take(most, now) if purse is not None else []
-        most -= (own := count_of(taken))
-        taken += known.spare.take(min(most, -(-known.spare.count(now) // part)), now, now + known.life // TRIPS)
-        used = count_of(taken)
-        known.used += used
-        known.handed += used - own
+        left = known.left(self, now)
+        if part > 1 and self.wanted(bucket.name) is None:
+            left = -(-left // part)
+        taken = known.spare.take(min(most, left), now, now + known.life // TRIPS)
+        known.used += count_of(taken)
         return taken
 
     def reserve(self, buckets: Iterable[Bucket], most: int, now: int) -> list[Reserved]:
@@ -458,23 +471,45 @@ class Grants:
             for one, count in unused:
                 if count and (known := self._known(one.bucket)) is not None:
                     known.used -= count
-                    known.handed -= count
                     known.spare.put_back(one.leases, count)
 
-    def too_late(self, bucket: Bucket, count: int, waited: int, now: int) -> None:
-        """So many messages had grants of it and were not sent before these ended.
+    # -- offers ------------------------------------------------------------------------------------------------------
 
-        They had waited for so many ms: new grants would hardly have been good for longer.
-        """
+    def offer(self, bucket: Bucket, offers: Sequence[Offer], now: int) -> int:
+        """How many of these messages, which have no grant, wait for the next ones, the first of them: each goes to its forwarder
+        and is reported on, or is taken back."""
         with self._leases.lock:
-            if (known := self._known(bucket)) is not None and waited >= known.life // 2:
-                known.see_ended(count, now)
+            known = self._known(bucket)
+            if known is None or not (room := known.offers.room(known.offered(now))):
+                return 0
+            self._offers = True
+            known.offers.add(offers[:room], self)
+            known.match(now, sends := Sends())
+        sends.hand_over()
+        return min(room, len(offers))
+
+    def take_back(self, which: Callable[[InFlightMessage], bool] = lambda _: True) -> list[InFlightMessage]:
+        """Such messages that were offered and have had no grant; they are offered no more."""
+        if not self._offers:
+            return []
+        found, self._offers = list[InFlightMessage](), False
+        with self._leases.lock:
+            for known in self._leases.known.values():
+                taken, left = known.offers.take_back(self, which)
+                found += taken
+                self._offers = self._offers or left > 0
+        return found
 
     def close(self) -> None:
         """The job has ended; again is harmless."""
+        self.take_back()
         with self._leases.lock:
             self._leases.jobs = [job for job in self._leases.jobs if job is not self]
         self.slots.close()
+
+
+def _head(one: tuple[Want, object]) -> Head:
+    return one[0].head
 
 
 def count_of(leases: Iterable[Lease]) -> int:

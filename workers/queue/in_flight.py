@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -34,11 +35,11 @@ from delayq.targets import Result
 from workers.queue.cursor import Cursor
 from workers.queue.grants import Grants, Want, count_of
 from workers.queue.held import HeldSets
+from workers.queue.offers import Leave, Offer
 from workers.queue.ordering import Lanes
 from workers.queue.parked_sets import ParkedSets, of_topic
 from workers.queue.settlement import Ack, Bury, Corrupt, Fate, Park, Retry, Settlement, Step, Way, judge, sort
 from workers.queue.share import Share
-from workers.queue.slots import Offer
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals, Stream, stream_of
 from workers.sending.forwarder import Forwarder, Report
@@ -291,10 +292,11 @@ class InFlight:
         if going and self._policies.slotted:
             going, lacking = self._with_slots(share, going)
             if lacking:
-                offered, waits = self._wait_for_slots(share, lacking, now)
+                waits += self._wait_for_slots(share, lacking, now, offered)
         if going and self._policies.limited:
-            going, more = self._granted(going)
-            waits += more
+            going, lacking_grants = self._with_grants(going)
+            if lacking_grants:
+                waits += self._wait_for_grants(share, lacking_grants, now, offered)
         if len(going) + len(offered) < len(admitted):
             share.returned(0)  # what found room leaves it again
         if going:
@@ -328,39 +330,73 @@ class InFlight:
         return going, lacking
 
     def _wait_for_slots(
-        self, share: Share, lacking: Mapping[Slots, list[InFlightMessage]], now: int
-    ) -> tuple[set[InFlightMessage], list[InFlightMessage]]:
-        """Those that go as soon as a slot comes free, in whichever thread, so they count as sent from now on; and those that wait
-        until others were asked for."""
-        offered, waits = set[InFlightMessage](), list[InFlightMessage]()
+        self, share: Share, lacking: Mapping[Slots, list[InFlightMessage]], now: int, offered: set[InFlightMessage]
+    ) -> list[InFlightMessage]:
+        """Note which are `offered`; those that wait until others were asked for."""
         pool, forwarder, monotonic = self._grants.slots, share.forwarder, self._tenure.clock.monotonic()
+        waits: list[InFlightMessage] = []
         for slots, some in lacking.items():
-            offers = [
-                Offer(one, forwarder, self._pauses, monotonic + one.good_for(now), self._go)
-                for one in (some if not share.broken else ())
-                if self._policies.bucket(one.topic) is None  # a grant is taken when it goes
-            ]
-            for offer in offers[: pool.offer(slots, offers, monotonic)]:
-                offer.message.stage = Stage.SENDING
-                offered.add(offer.message)
-                share.sends(1)
+            alone = [one for one in some if self._policies.bucket(one.topic) is None]  # a grant is taken when it goes
+            self._offer(share, alone, now, partial(pool.offer, slots), offered)
             left = [message for message in some if message not in offered]
             if left and pool.awaits(slots, len(left), min(one.place for one in left), forwarder.longest, monotonic):
                 waits += left
-        return offered, waits
+        return waits
+
+    def _wait_for_grants(
+        self, share: Share, lacking: Mapping[Bucket, list[InFlightMessage]], now: int, offered: set[InFlightMessage]
+    ) -> list[InFlightMessage]:
+        """As for slots. Those that have one give it back: it would stand idle."""
+        waits: list[InFlightMessage] = []
+        for bucket, some in lacking.items():
+            self._give_back(some)
+            self._offer(share, some, now, partial(self._grants.offer, bucket), offered)
+            left = [message for message in some if message not in offered]
+            if left:
+                want = Want(bucket, len(left), min(message.place for message in left))
+                waits += left if self._grants.awaits(want, self._tenure.clock.monotonic()) else []
+        return waits
+
+    def _offer(
+        self,
+        share: Share,
+        batch: Sequence[InFlightMessage],
+        now: int,
+        offer: Callable[[Sequence[Offer], int], int],
+        offered: set[InFlightMessage],
+    ) -> None:
+        """The first of them go as soon as there is leave for them, in whichever thread, so they count as sent from now on."""
+        if share.broken or not batch:
+            return
+        monotonic = self._tenure.clock.monotonic()
+        offers = [
+            Offer(
+                one,
+                share.forwarder,
+                self._pauses,
+                monotonic + one.good_for(now),
+                self._policies.slots(one.topic),
+                self._go,
+            )
+            for one in batch
+        ]
+        for one in offers[: offer(offers, monotonic)]:
+            one.message.stage = Stage.SENDING
+            offered.add(one.message)
+            share.sends(1)
 
     def _not_offered(self, which: Callable[[InFlightMessage], bool] = lambda _: True) -> Iterable[InFlightMessage]:
-        """Such messages that wait for a slot do so no more."""
-        taken_back = self._grants.slots.take_back(which)
+        """Such messages that wait for leave to be sent do so no more."""
+        taken_back = [*self._grants.slots.take_back(which), *self._grants.take_back(which)]
         for message in taken_back:
             self._share_of(message).returned(int(message.stage is Stage.SENDING))
             message.stage = Stage.PULLED  # all of them first: should what follows fail, they are pulled anew
         return taken_back
 
-    def _go(self, forwarder: Forwarder, batch: Sequence[tuple[InFlightMessage, Slot]], pauses: int) -> None:
-        """There are slots for messages that were offered, in whichever thread."""
-        for message, slot in batch:
-            message.slot = slot
+    def _go(self, forwarder: Forwarder, batch: Sequence[tuple[InFlightMessage, Leave]], pauses: int) -> None:
+        """There is leave for messages that were offered, in whichever thread."""
+        for message, (grant, slot) in batch:
+            message.grant, message.slot = grant, slot
         forwarder.submit(self._report, [message for message, _ in batch], pauses)
 
     def ended(self, batch: Iterable[InFlightMessage]) -> None:
@@ -373,14 +409,16 @@ class InFlight:
         if slots := _slots_of(batch):
             self._grants.slots.give_back(slots, self._tenure.clock.monotonic())
 
-    def _granted(self, batch: list[InFlightMessage]) -> tuple[list[InFlightMessage], list[InFlightMessage]]:
-        """Those of a batch, which found room, that may go by the rates of their topics, and those that wait for a grant."""
+    def _with_grants(
+        self, batch: list[InFlightMessage]
+    ) -> tuple[list[InFlightMessage], dict[Bucket, list[InFlightMessage]]]:
+        """Those of a batch, which found room, that may go by the rates of their topics, and those that lack a grant."""
         limits, wanted = _limits(batch, self._policies.bucket)
         now = self._tenure.clock.monotonic()
         taken = {bucket.name: self._grants.take(bucket, count, now) for bucket, count in wanted.items()}
         left = {name: count_of(leases) for name, leases in taken.items()}
         grants = {
-            bucket.name: Grant(bucket, now, min(until for until, _ in taken[bucket.name]))
+            bucket.name: Grant(bucket, min(until for until, _ in taken[bucket.name]))
             for bucket in wanted
             if taken[bucket.name]
         }
@@ -394,12 +432,7 @@ class InFlight:
                 left[bucket.name] -= 1
                 message.grant = grants[bucket.name]
             going.append(message)
-        waits: list[InFlightMessage] = []
-        for bucket, some in lacking.items():
-            self._give_back(some)
-            if self._grants.awaits(Want(bucket, len(some), min(message.place for message in some)), now):
-                waits += some
-        return going, waits
+        return going, lacking
 
     def send_waiting(self, now: int) -> None:
         """Send what waits for room, unless it has expired; park what waits at a forwarder that finishes nothing, or for a target
@@ -457,10 +490,6 @@ class InFlight:
     def not_sent(self, batch: Sequence[InFlightMessage]) -> None:
         """A batch was not sent after all: it stays in the queue, and whoever owns that pulls it anew."""
         self._returned(batch)
-        now = self._tenure.clock.monotonic()
-        granted = Counter(message.grant for message in batch if message.grant is not None and message.grant.until < now)
-        for grant, count in granted.items():
-            self._grants.too_late(grant.bucket, count, now - grant.since, now)
         for message in batch:
             if self._has(message):
                 self._drop(message)

@@ -140,7 +140,8 @@ class Parking:
                 want = Want(bucket, most, head)
                 wants[bucket.name] = want.and_also(wants[bucket.name]) if bucket.name in wants else want
                 if bucket.name not in granted:
-                    granted[bucket.name] = self._grants.may_bring_back(bucket, now)
+                    offered = share is not None and not share.broken  # else it would come back in vain, again and again
+                    granted[bucket.name] = self._grants.may_bring_back(bucket, now, offered=offered)
                 limit = min(limit, granted[bucket.name])
             # Last: a slot that waited for a grant would stand idle, and be missed by others.
             if limit and slots is not None and share is not None:

@@ -4,9 +4,7 @@ it is sent.
 Pull jobs say what they want, take slots and give them back, in their own threads; who asks Redis asks here for whom. A slot
 that was given back is handed out again for a short while, and goes back to Redis then, so that other nodes have a chance.
 
-Where there are too few, messages that will be next are offered: they wait in memory, as many as had slots lately. A slot that
-comes free goes to the lowest of them in the very thread that brings it; for a tick of a pull job, and a trip to Redis, it would
-stand idle. Until then the job may take its offer back.
+Where there are too few, messages that will be next are offered: they wait in memory, as many as had slots lately.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 import random
 import secrets
 import threading
-from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -22,10 +19,10 @@ import msgspec
 
 from delayq.policies import Slots
 from delayq.store.commands import MOST_SLOTS, Head, taken_slots
-from workers.sending.forwarder import Forwarder
+from workers.queue.offers import Leave, Offer, Offers, Sends
 from workers.sending.message import InFlightMessage, Slot
 
-__all__ = ["AT_ONCE", "BELIEVED", "PATIENCE", "JobSlots", "Offer", "SlotAsk", "SlotPool"]
+__all__ = ["AT_ONCE", "BELIEVED", "PATIENCE", "JobSlots", "SlotAsk", "SlotPool"]
 
 #: ms for which a slot is handed out, again and again; and for which it is taken besides the longest send: until a message
 #: goes that has been handed over, and until who looks for hung sends has given it up.
@@ -62,25 +59,6 @@ class SlotAsk(msgspec.Struct, frozen=True):
     given: Sequence[tuple[str, int]]  # names, and when each expires
 
 
-class Offer(msgspec.Struct, frozen=True, eq=False):
-    """A message that goes to its forwarder, by `go`, as soon as there is a slot for it, but not later than `until` (monotonic
-    ms)."""
-
-    message: InFlightMessage
-    forwarder: Forwarder
-    pauses: int
-    until: int
-    go: Callable[[Forwarder, Sequence[tuple[InFlightMessage, Slot]], int], None]
-
-    @property
-    def place(self) -> Head:
-        """Its message's."""
-        return self.message.place
-
-
-_Sends = list[tuple[Offer, list[tuple[InFlightMessage, Slot]]]]  # what goes together, as the first of it was offered
-
-
 class _Known(msgspec.Struct):
     """Slots that are in use."""
 
@@ -98,7 +76,7 @@ class _Known(msgspec.Struct):
     alone: bool = False  # there are not few, and no other node had any
     short: bool = False  # there were fewer than were wanted
     awaited_at: int | None = None  # since when messages in memory wait for the next answer
-    offers: list[tuple[Offer, JobSlots]] = []  # the lowest first
+    offers: Offers[JobSlots] = msgspec.field(default_factory=Offers)
     ends_from: int = 0  # monotonic ms, since when it is counted
     ended: int = 0  # how many sends have
     ended_before: int = 0  # in LATELY before that
@@ -109,40 +87,27 @@ class _Known(msgspec.Struct):
             self.ended_before, self.ended, self.ends_from = self.ended if passed < 2 * LATELY else 0, 0, now
         self.ended += count
 
-    def room(self, now: int) -> int:
-        """How many messages more may be offered: none while there are enough slots, or where sends take long."""
+    def offered(self, now: int) -> int:
+        """How many messages may be offered: none while there are enough slots, or where sends take long."""
         self.end(0, now)
-        return max(0, max(self.ended, self.ended_before) - len(self.offers)) if self.short else 0
+        return max(self.ended, self.ended_before) if self.short else 0
 
     def open(self, now: int) -> int:
-        """For how many held messages there is something: a slot, or a place among the offers, which are filled up once half of
-        them have gone, as each that came back by itself would cost a trip."""
-        room = self.room(now)
-        return len(self.fresh(now)) + (room if room >= len(self.offers) else 0)
+        """For how many held messages there is something: a slot, or a place among the offers."""
+        return len(self.fresh(now)) + self.offers.open(self.offered(now))
 
-    def match(self, now: int) -> tuple[_Sends, list[JobSlots]]:
-        """The offers for which there is a slot by now, and the jobs that have to take back what is too late, or has a target that
-        is held for broken."""
+    def match(self, now: int, sends: Sends) -> list[JobSlots]:
+        """The offers go for which there is a slot by now; the jobs that have to take some back."""
         if not self.offers or not (free := self.fresh(now)):
-            return [], []
-        sends: _Sends = []
-        stay: list[tuple[Offer, JobSlots]] = []
-        late: list[JobSlots] = []
-        for offer, job in self.offers:
-            if offer.until <= now or offer.forwarder.circuit.open:
-                late.append(job)
-            elif (slot := _lasting(free, offer.forwarder.longest)) is not None:
-                self.used += 1
-                for first, batch in sends:
-                    if (first.go, first.forwarder, first.pauses) == (offer.go, offer.forwarder, offer.pauses):
-                        batch.append((offer.message, slot))
-                        break
-                else:
-                    sends.append((offer, [(offer.message, slot)]))
-                continue
-            stay.append((offer, job))
-        self.offers = stay
-        return sends, late
+            return []
+
+        def leave(offer: Offer, _: JobSlots) -> Leave | None:
+            if (slot := _lasting(free, offer.forwarder.longest)) is None:
+                return None
+            self.used += 1
+            return None, slot
+
+        return self.offers.match(now, leave, sends)
 
     def add(self, slots: Sequence[Slot]) -> None:
         """They can be handed out."""
@@ -251,9 +216,9 @@ class SlotPool:
             known.held.update(dict.fromkeys(names, expires))
             if ask.wanted and known.left is not None:
                 known.alone = len(known.held) + known.left >= known.slots.most > FEW
-            sends, late = known.match(asked_at)
+            late = known.match(asked_at, sends := Sends())
             woken = {*late, *self._served(known, asked_at), *self._answered(known)}
-        _hand_over(sends)
+        sends.hand_over()
         for job in woken:
             job.wake()
 
@@ -320,13 +285,13 @@ class SlotPool:
             left -= count
         return max(0, left)
 
-    def put_back(self, slots: Iterable[Slot], now: int, *, ended: bool) -> tuple[_Sends, list[JobSlots], bool]:
+    def put_back(self, slots: Iterable[Slot], now: int, *, ended: bool) -> tuple[Sends, list[JobSlots], bool]:
         """They are handed out again, or go back to Redis; what goes now, the jobs that may go on, and whether to hurry. `ended`
         says whether they were used."""
         by_name = dict[str, list[Slot]]()
         for slot in slots:
             by_name.setdefault(slot.slots.name, []).append(slot)
-        sends, woken, hurry = _Sends(), list[JobSlots](), False
+        sends, woken, hurry = Sends(), list[JobSlots](), False
         for name, some in by_name.items():
             known = self._know(name, some[0].slots, some[0].expires - some[0].until + HANDED_OUT)
             if ended:
@@ -342,9 +307,7 @@ class SlotPool:
             if self._comes_at is None or self._comes_at > at:
                 self._comes_at, hurry = at, True
             if good:
-                goes, late = known.match(now)
-                sends += goes
-                woken += [*late, *self._served(known, now)]
+                woken += [*known.match(now, sends), *self._served(known, now)]
         return sends, woken, hurry
 
 
@@ -433,7 +396,7 @@ class JobSlots:
     def _put_back(self, slots: Sequence[Slot], now: int, *, ended: bool) -> None:
         with self._pool.lock:
             sends, woken, hurry = self._pool.put_back(slots, now, ended=ended)
-        _hand_over(sends)
+        sends.hand_over()
         for job in woken:
             if job is not self:  # it is at it, or told of what has ended
                 job.wake()
@@ -447,28 +410,24 @@ class JobSlots:
         and is reported on, or is taken back."""
         with self._pool.lock:
             known = self._pool.known.get(slots.name)
-            if known is None or not (room := known.room(now)):
+            if known is None or not (room := known.offers.room(known.offered(now))):
                 return 0
             self._offers = True
-            for offer in offers[:room]:
-                insort(known.offers, (offer, self), key=_place)
-            sends, _ = known.match(now)
-        _hand_over(sends)
+            known.offers.add(offers[:room], self)
+            known.match(now, sends := Sends())
+        sends.hand_over()
         return min(room, len(offers))
 
     def take_back(self, which: Callable[[InFlightMessage], bool] = lambda _: True) -> list[InFlightMessage]:
         """Such messages that were offered and have had no slot; they are offered no more."""
         if not self._offers:
             return []
-        found, left = list[InFlightMessage](), 0
+        found, self._offers = list[InFlightMessage](), False
         with self._pool.lock:
             for known in self._pool.known.values():
-                mine = [offer.message for offer, job in known.offers if job is self]
-                if taken := {message for message in mine if which(message)}:
-                    found += [message for message in mine if message in taken]
-                    known.offers = [one for one in known.offers if one[0].message not in taken]
-                left += len(mine) - len(taken)
-            self._offers = left > 0
+                taken, left = known.offers.take_back(self, which)
+                found += taken
+                self._offers = self._offers or left > 0
         return found
 
     def close(self) -> None:
@@ -478,22 +437,12 @@ class JobSlots:
             self._pool.jobs = [job for job in self._pool.jobs if job is not self]
 
 
-def _place(one: tuple[Offer, JobSlots]) -> Head:
-    return one[0].place
-
-
 def _lasting(free: list[Slot], longest: int) -> Slot | None:
     """Take one for a send that may take so long."""
     for at in range(len(free) - 1, -1, -1):
         if free[at].until + longest <= free[at].expires:
             return free.pop(at)
     return None
-
-
-def _hand_over(sends: _Sends) -> None:
-    """Not under the lock: a forwarder has its own."""
-    for first, batch in sends:
-        first.go(first.forwarder, batch, first.pauses)
 
 
 def _sum(one: tuple[int, Head] | None, other: tuple[int, Head] | None) -> tuple[int, Head] | None:

@@ -39,10 +39,9 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """Leave to send a message, of this bucket: taken `since` then, and its send may begin `until` then (monotonic ms)."""
+    """Leave to send a message, of this bucket: its send may begin `until` then (monotonic ms)."""
 
     bucket: Bucket
-    since: int
     until: int
 
 

@@ -18,12 +18,12 @@ MOST_SLOTS: Final = 1_000
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """How many messages may go now, and in how many ms one more may, or all that were wanted; `life` are the most ms for which
-    any of this bucket are good that were granted lately."""
+    """How many messages may go now, and in how many ms one more may, or all that were wanted; 0 if all may, or who asked came too
+    late to be told. `now` is the time of its server (Unix ms)."""
 
     count: int
     wait: int
-    life: int = 0
+    now: int = 0
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -39,13 +39,20 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 def spend(
-    name: str, rate: float, burst: float, wanted: int, *, whole: bool = False, life: int = 0, now: Now = ""
+    name: str,
+    rate: float,
+    burst: float,
+    wanted: int,
+    *,
+    whole: bool = False,
+    until: int | None = None,
+    now: Now = "",
 ) -> Command[Granted]:
     """Take what the bucket of this name has of the `wanted` messages: `burst` at most, and `rate` a second after that.
 
-    `whole`: all of them or none. `life`: the ms for which they are good, if who else asks has to know.
+    `whole`: all of them or none. Nothing is granted after `until`, by the clock of the server (Unix ms).
     """
-    args = (now, repr(rate), repr(burst), wanted, "1" if whole else "", life)
+    args = (now, repr(rate), repr(burst), wanted, "1" if whole else "", "" if until is None else until)
     return Command("spend", (rate_key(name),), args, lambda reply: Granted(*reply))
 
 

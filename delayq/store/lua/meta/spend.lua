@@ -1,16 +1,18 @@
 -- Spend some of the messages a second that all share who go by one rate: in any time no more than it has of them by the clock
 -- of this server, and one burst. It is a bucket that leaks (GCRA): `free` is when it is full again if nobody spends any more.
 -- KEYS: the bucket
--- ARGV: now, messages per second, messages that it holds, how many are wanted, '1' if all of them or none, for how many ms
---       they are good (0 = who asks does not say)
--- Returns: {how many were granted, in how many ms one more can be (all of them, if it is all or none), the longest for which
---          any are good that were granted lately}
+-- ARGV: now, messages per second, messages that it holds, how many are wanted, '1' if all of them or none, the time after
+--       which nobody can use any ('' = there is none): nothing is granted then, as to an ask that stood in a server that stood still
+-- Returns: {how many were granted, in how many ms one more can be (all of them, if it is all or none; 0 = at once), now}
 -- @flags allow-oom
 -- @include clock
 local bucket, burst, wanted, all = KEYS[1], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 local now, micro = clock(ARGV[1])
+if ARGV[6] ~= '' and now > tonumber(ARGV[6]) then
+  return { 0, 0, now }
+end
 local here, each = now * 1000 + micro, 1000000 / tonumber(ARGV[2])
-local known = redis.call('HMGET', bucket, 'free', 'second', 'spent', 'before', 'life', 'lived')
+local known = redis.call('HMGET', bucket, 'free', 'second', 'spent', 'before')
 local stored = math.max((tonumber(known[1] or '') or 0) - here, 0)
 -- It is never emptier than empty: after a clock that was set back, or with a higher rate, nobody waits for what was before.
 -- (A job's burst is its next batch, which is smaller than the last one perhaps.)
@@ -29,14 +31,5 @@ if granted > 0 or used < stored then
     'spent', digits(spent + granted), 'before', before or '0')
   redis.call('PEXPIRE', bucket, digits(math.ceil(used / 1000) + 60000))
 end
-local LATELY = 10000 -- ms, more than any grant is good
-local life, lived = tonumber(known[5] or '') or 0, tonumber(known[6] or '') or 0
-local good = tonumber(ARGV[6])
-if good >= life or math.abs(now - lived) >= LATELY then
-  life = good
-  if good > 0 and (granted > 0 or known[5]) then
-    redis.call('HSET', bucket, 'life', digits(good), 'lived', digits(now))
-  end
-end
 local short = granted < wanted and used + (all and wanted or 1) * each - burst * each or 0
-return { granted, math.max(0, math.ceil(short / 1000)), life }
+return { granted, math.max(0, math.ceil(short / 1000)), now }
