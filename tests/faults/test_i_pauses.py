@@ -105,12 +105,41 @@ def test_i3_what_an_api_had_begun_to_pause_when_it_was_killed_workers_bring_to_a
     assert answer.status_code == 503, answer.text
     home.service.api.kill()
     home.to_api.heal()
+    brought_by_workers(home, before)
 
-    def versions() -> set[str]:
-        return {home.server.admin.hget(f"delayq:{{{queue}}}:state", "policies") for queue in range(QUEUES)}
 
-    wanted = home.server.admin.hget("delayq:policies:{delayq:meta}", "version")
-    eventually(lambda: versions() == {wanted}, "all queues have it")
+def test_i3_what_an_api_had_brought_to_some_queues_when_it_was_killed_workers_bring_to_the_others(home: House) -> None:
+    def cut_in_the_middle(_: object) -> bool:
+        home.to_api.cut_after(1_000)
+        return False
+
+    before = arrived(home, "s.p")
+    home.to_api.drop_reply("apply_policies", when=cut_in_the_middle)
+    for worker in home.service.workers:
+        worker.signal(signal.SIGSTOP)  # so that they bring it nowhere yet
+    answer = home.http.post("/v1/topics:pause", json={"match": MATCH, "reason": "a test"}, timeout=30)
+    assert answer.status_code == 503, answer.text
+    home.service.api.kill()
+    home.to_api.heal()
+    assert 0 < versions(home).count(wanted(home)) < QUEUES
+    for worker in home.service.workers:
+        worker.signal(signal.SIGCONT)
+    brought_by_workers(home, before)
+
+
+def wanted(home: House) -> Any:
+    """The version of the policies."""
+    return home.server.admin.hget("delayq:policies:{delayq:meta}", "version")
+
+
+def versions(home: House) -> list[Any]:
+    """The version that each queue has."""
+    return [home.server.admin.hget(f"delayq:{{{queue}}}:state", "policies") for queue in range(QUEUES)]
+
+
+def brought_by_workers(home: House, before: int) -> None:
+    """While there is no API: the pause is in every queue, and holds; then it ends."""
+    eventually(lambda: set(versions(home)) == {wanted(home)}, "all queues have it")
     home.service.api.start()
     home.heal()
     home.schedule("s.p", 40)

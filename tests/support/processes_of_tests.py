@@ -55,6 +55,7 @@ _LONG: Final = re.compile("|".join(LONG))
 #: files of many tests come first.
 BEGIN: Final = (
     "tests/chaos/test_negative_controls.py",
+    "tests/faults/test_i_pauses.py",
     "spark",
     "kafka",
     "rocketmq",

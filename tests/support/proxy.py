@@ -47,7 +47,7 @@ class Proxy:
         self.port = at or free_port()
         self._host = listen
         self._server = server
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a fault may begin another one
         self._links: set[Link] = set()
         self._listener: socket.socket | None = None
         self._accepting: threading.Thread | None = None
