@@ -169,6 +169,11 @@ OF_PAUSES = (
         says="is sent after its topic was paused",
     ),
     Mutant(
+        "policies that wake nobody",
+        (("apply_policies", "redis.call('PUBLISH', ARGV[2], 'policies')", ""),),
+        says="sleeps on when the queue has other policies",
+    ),
+    Mutant(
         "a pull by any policies",
         (("pull", "if (known[8] or '') ~= ARGV[16] then", "if false then"),),
         says="after its topic was paused",

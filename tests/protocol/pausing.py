@@ -58,8 +58,11 @@ class Pausing(Protocol):
         if not apply:  # who has asked for it is dead, or will come later
             return
         self.look_at_stream()
+        known = store.run(commands.plain("HGET", world.keys.state, "policies", read=lambda one: (one or b"").decode()))
         store.run(commands.apply_policies(world.keys, made.version, sorted(self.pauses), now=world.now))
         world._pass_wakes()
+        woken = all(owner.woken for owner in world.owners)
+        assert woken or made.version <= known, "its owner sleeps on when the queue has other policies"
         mark = max(world.now, self.model.pulled_to)
         self.promised = {match: self.promised.get(match, mark) for match in self.pauses}
 

@@ -269,7 +269,20 @@ def one_that_is_forced_fails(machine: Pausing) -> Iterable[Callable[[], object]]
     )
 
 
+def an_owner_sleeps_while_a_pause_ends(machine: Pausing) -> Iterable[Callable[[], object]]:
+    return (
+        machine.first_owner,
+        partial(machine.pause, "g.t"),
+        partial(machine.a_node_reads_the_policies, 0),
+        partial(machine.schedule, "a", 5, False),
+        partial(machine.time_passes, 8),
+        *[partial(machine.tick, 0)] * 3,
+        partial(machine.resume, "g.t"),
+    )
+
+
 OF_A_PAUSE = {
+    "policies that wake nobody": an_owner_sleeps_while_a_pause_ends,
     "force that outlives its attempt": one_that_is_forced_fails,
     "a mark of now alone": both_clocks_were_far_ahead_before_a_pause,
     "the latest mark": a_second_pause_begins_later,

@@ -75,6 +75,27 @@ def test_policies_that_a_queue_has_lost_are_brought_to_it_again(worlds: Worlds) 
     assert world.field("paused") is not None
 
 
+def test_who_sleeps_until_a_far_due_is_woken_by_a_resume_and_hands_out_what_was_held(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.*")
+    world.add("a")
+    world.add("far", at=3_600_000)
+    hand.settle()
+    assert (hand.sending, world.aside()) == ([], {"h:g.t": 1})
+    world._pass_wakes()
+    hand.tick()
+    hand.woken = False
+    world.pause(told=False)
+    world._pass_wakes()
+    assert hand.woken
+    hand.tick()
+    assert hand.book.ahead, "it is told that there are others"
+    hand.book.current = read(world.store)
+    hand.settle()
+    assert hand.sending == ["a"]
+
+
 # -- a node --------------------------------------------------------------------------------------------------------------
 
 
