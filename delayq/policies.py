@@ -47,8 +47,21 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")  # URLs fold a segment that is one dot or two
 _PATH: Final = re.compile(r"\$(?:\.[A-Za-z0-9_-]+|\[(?:\d{1,6}|\*)\])+")
 
-Ms = Annotated[int, msgspec.Meta(ge=0)]
+Ms = Annotated[int, msgspec.Meta(description="ms")]
 T = TypeVar("T")
+#: What the fields of a type are, in words.
+_SAID: Final[dict[Any, str]] = {
+    str: "text",
+    str | None: "text",
+    int: "a whole number",
+    int | None: "a whole number",
+    Ms | None: "a whole number of ms",
+    tuple[Ms, ...]: "a list of whole numbers of ms",
+    tuple[str, ...]: "a list of texts",
+    float: "a number",
+    float | None: "a number",
+    Literal["topic", "policy"]: "'topic' or 'policy'",
+}
 _Found = tuple["Pause | None", "Policy | None", "Limit | None", "Bucket | None", "Slots | None"]
 
 
@@ -73,6 +86,15 @@ class _Set(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     def _bare(self) -> Self:
         return msgspec.structs.replace(self, match="", since=0, stored="")
 
+    def _check_types(self) -> None:
+        """Raise InvalidMessage for the first field that could not be read again."""
+        for field in msgspec.structs.fields(type(self)):
+            value = getattr(self, field.name)
+            try:
+                msgspec.convert(value, field.type)
+            except msgspec.ValidationError:
+                raise InvalidMessage(field.encode_name, f"is {_SAID[field.type]}, not {value!r:.100}") from None
+
 
 class Pause(_Set, frozen=True, kw_only=True):
     """Nothing of the topics is handed out, until it is taken away or `until` has passed by the clock of Redis."""
@@ -82,6 +104,7 @@ class Pause(_Set, frozen=True, kw_only=True):
 
     def check(self, limits: Limits, now: int) -> None:
         """Raise InvalidMessage for the first field that is wrong; `now` is Redis's time (Unix ms)."""
+        self._check_types()
         check_pattern(self.match)
         if len(self.reason) > LONGEST_REASON or _CONTROL.search(self.reason):
             raise InvalidMessage("reason", f"at most {LONGEST_REASON} characters, on one line")
@@ -101,6 +124,7 @@ class Limit(_Set, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise InvalidMessage for the first field that is wrong."""
+        self._check_types()
         check_pattern(self.match)
         _check_range("rate", self.rate, 1, MOST)
 
@@ -134,12 +158,19 @@ class Policy(_Set, frozen=True, kw_only=True):
         """Where it stands."""
         return f"policy:{self.name}"
 
+    @property
+    def for_workers(self) -> bool:
+        """Whether it says anything that workers act on; the rest is for those who schedule, or look."""
+        return any((self.rate, self.max_in_flight, self.max_attempts, self.backoff))
+
     def _bare(self) -> Self:
         rate = None if self.rate is None else float(self.rate)
-        return msgspec.structs.replace(self, name="", since=0, stored="", rate=rate)
+        lists = {name: tuple(getattr(self, name)) for name in ("backoff", "index", "redact")}
+        return msgspec.structs.replace(self, name="", since=0, stored="", rate=rate, **lists)
 
     def check(self, limits: Limits) -> None:
         """Raise InvalidMessage for the first field that is wrong."""
+        self._check_types()
         check_policy_name(self.name)
         check_pattern(self.match)
         _check_range("order", self.order, 0, 1_000_000)
