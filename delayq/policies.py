@@ -119,6 +119,11 @@ class Limit(_Set, frozen=True, kw_only=True):
 
     rate: float = 0.0
 
+    @property
+    def bucket(self) -> Bucket:
+        """What the messages of all its topics are spent from."""
+        return Bucket(f"t:limit/{self.match}", self.rate, math.ceil(self.rate))
+
     def _bare(self) -> Self:
         return msgspec.structs.replace(self, match="", since=0, stored="", rate=float(self.rate))
 
@@ -236,8 +241,10 @@ class Policies:
         pauses: Mapping[str, Pause] | None = None,
         policies: Mapping[str, Policy] | None = None,
         limits: Mapping[str, Limit] | None = None,
+        changed: int = 0,
     ) -> None:
         self.version = version
+        self.changed = changed  # when there was this version first, Unix ms
         self.pauses = dict(pauses or {})  # by pattern
         self.policies = dict(policies or {})  # by name
         self.limits = dict(limits or {})  # by pattern
@@ -270,7 +277,14 @@ class Policies:
                     continue
                 one = msgspec.convert({**of_it, **known}, Pause)
             found[kind][name] = one
-        return cls(fields.get("version", ""), found["pause"], found["policy"], found["limit"])
+        changed = fields.get("changed", "")
+        return cls(
+            fields.get("version", ""),
+            found["pause"],
+            found["policy"],
+            found["limit"],
+            int(changed) if changed.isdecimal() else 0,
+        )
 
     @property
     def number(self) -> int:
@@ -341,7 +355,7 @@ def _bucket(topic: str, policy: Policy | None, limit: Limit | None) -> Bucket | 
         name = topic if policy.per == "topic" else f"policy/{policy.name}"
         found.append(Bucket(f"t:{name}", policy.rate, policy.burst or math.ceil(policy.rate)))
     if limit is not None and limit.rate:
-        found.append(Bucket(f"t:limit/{limit.match}", limit.rate, math.ceil(limit.rate)))
+        found.append(limit.bucket)
     return min(found, key=lambda one: one.rate, default=None)
 
 

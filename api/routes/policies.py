@@ -23,7 +23,7 @@ __all__ = ["OPERATIONS"]
 OPERATIONS = Operations()
 
 _policy = msgspec.json.Decoder(PolicyIn)
-_VERSION: Final = re.compile(r'"?(\d{1,10})"?', re.ASCII)
+_VERSION: Final = re.compile(r'("?)(\d{1,10})\1', re.ASCII)
 _IF_MATCH: Final = {
     "If-Match": {"schema": {"type": "string", "pattern": "^[0-9]{1,10}$"}, "description": "the version that was seen"}
 }
@@ -33,7 +33,8 @@ _IF_MATCH: Final = {
 async def policies(service: Service, request: Request) -> Answer:
     """Look at the policies and the pauses
 
-    Policies in their order: of those that cover a topic the first counts, whole. The oldest pause comes first.
+    Policies in their order: of those that cover a topic the first counts, whole. The oldest pause comes first. `limits` are what
+    resumes with a `rate` have left; each ends by itself when nothing of it is held any more, or by a resume without one.
     """
     request.query()
     found = await service.client.policies()
@@ -57,14 +58,15 @@ async def policy(service: Service, request: Request) -> Answer:
     takes=PolicyIn,
     example={"match": "sms.*", "order": 10, "rate": 50, "maxAttempts": 5, "backoff": ["10s", "1m", "10m"]},
     gives={200: PolicyChangedOut},
-    problems=(400, 408, 412, 413, 415, 503),
+    problems=(400, 408, 409, 412, 413, 415, 503),
     headers=_IF_MATCH,
 )
 async def put_policy(service: Service, request: Request) -> Answer:
     """Let a policy hold
 
     In place of the one of this name. With the header `If-Match: <version>` only if the policies still have that version,
-    else 412. A message's own field beats the policy, the policy beats the route and the settings.
+    else 412. A message's own field beats the policy, the policy beats the route and the settings. 409 while a worker lives that
+    is too old to act on its rate, maxInFlight, maxAttempts or backoff.
     """
     request.query()
     given = decode(_policy, await request.json_text(service.settings.request_limit))
@@ -106,7 +108,7 @@ def _seen(request: Request) -> int | None:
     version = _VERSION.fullmatch(text.strip())
     if version is None:
         raise InvalidMessage("If-Match", "is the version of the policies, as the answers tell it")
-    return int(version.group(1))
+    return int(version.group(2))
 
 
 async def _before(service: Service, request: Request, name: str) -> str:

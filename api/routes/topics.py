@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from api.asgi import Answer, Request, encode
 from api.routes.by import by_hand, tell
 from api.service import Operations, Service
-from api.wire.requests import PauseIn, ResumeIn, decode, duration, instant
+from api.wire.requests import LIMIT, MOST, PauseIn, ResumeIn, decode, duration_of, instant, limit_of
 from delayq import InvalidMessage
 from delayq.message import check_topic
-from delayq.patterns import check_pattern, compiled
-from delayq.text.topics import PausedOut, ResumedOut, TopicOut, TopicsOut, paused_out, resumed_out, topic_out
+from delayq.text.topics import (
+    PausedOut,
+    ResumedOut,
+    TopicOut,
+    TopicsOut,
+    paused_out,
+    resumed_out,
+    topic_out,
+    topics_out,
+)
 
 __all__ = ["OPERATIONS"]
 
@@ -23,11 +31,8 @@ OPERATIONS = Operations()
 _pause = msgspec.json.Decoder(PauseIn)
 _resume = msgspec.json.Decoder(ResumeIn)
 
-LIMIT: Final = 100
-MOST: Final = 1_000
 #: ms
 WAIT: Final = 1_000
-LONGEST_WAIT: Final = 60_000
 
 
 @OPERATIONS.add(
@@ -48,26 +53,20 @@ async def pause(service: Service, request: Request) -> Answer:
     """Pause topics
 
     After the answer nothing of them is handed out until they are resumed; at most `inFlight` messages arrive yet, and once
-    that is 0 the state is `paused`. The same again tells how it stands. Scheduling, cancelling and moving go on. 409 while a
-    worker lives that is too old for it. After a 503 it may hold or not: repeat it.
+    that is 0 the state is `paused`. The same again tells how it stands: of a pause that has this very pattern a `reason` or an
+    `until` that is left out stays as it is, null takes it away, and `since` is when it began. Scheduling, cancelling and
+    moving go on. 409 while a worker lives that is too old for it. After a 503 it may hold or not: repeat it.
     """
-    wait = _wait(request.query("wait").get("wait"))
+    text = request.query("wait").get("wait")
+    wait = WAIT if text is None else duration_of("wait", text)
     given = decode(_pause, await request.json_text(service.settings.request_limit))
     request.caller.need_on_all("admin", given.match)
-    until = None if given.until is None else instant("until", given.until)
-    by = by_hand(request, given.reason)
-    paused = await service.client.pause(given.match, reason=by.reason, until=until, wait=wait, by=by)
+    until = given.until if given.until is UNSET or given.until is None else instant("until", given.until)
+    by = by_hand(request, None if given.reason is UNSET else given.reason)
+    reason = UNSET if given.reason is UNSET and not by.reason else by.reason
+    paused = await service.client.pause(given.match, reason=reason, until=until, wait=wait, by=by)
     tell(service, by, "pause", [given.match] * paused.changed)
     return Answer(200, encode(paused_out(paused)))
-
-
-def _wait(text: str | None) -> int:
-    if text is None:
-        return WAIT
-    ms = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else duration("wait", text)
-    if ms is None or ms > LONGEST_WAIT:
-        raise InvalidMessage("wait", f"is at most {LONGEST_WAIT} ms")
-    return ms
 
 
 @OPERATIONS.add(
@@ -82,7 +81,8 @@ async def resume(service: Service, request: Request) -> Answer:
     """Resume topics
 
     By the very pattern by which they were paused; another pause may cover some of them all the same. With `rate` what was
-    held, and what comes beside it, goes out at most so fast until nothing is held any more.
+    held, and what comes beside it, goes out at most so fast until nothing is held any more. Where nothing is paused by it the
+    limit that an earlier resume has left gets another `rate`, or ends; where there is none either `changed` is false.
     """
     request.query()
     given = decode(_resume, await request.json_text(service.settings.request_limit))
@@ -112,24 +112,13 @@ async def topics(service: Service, request: Request) -> Answer:
     many fit.
     """
     given = request.query("match", "paused", "limit", "pageToken")
-    limit = given.get("limit", str(LIMIT))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 9 and 1 <= int(limit) <= MOST):
-        raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
+    limit = limit_of(given.get("limit"))
     if given.get("paused", "yes") not in ("yes", "no"):
         raise InvalidMessage("paused", "is 'yes' or 'no'")
-    match = compiled(check_pattern(given.get("match", "*"))).match
-    behind = check_topic(given["pageToken"], "pageToken") if "pageToken" in given else ""
-    found = [
-        one
-        for one in await service.client.topics()
-        if match(one.topic)
-        and ("paused" not in given or (one.pause is not None) is (given["paused"] == "yes"))
-        and "read" in request.caller.on(one.topic)
-    ]
-    begin = bisect_right(found, behind, key=lambda one: one.topic)
-    page = found[begin : begin + int(limit)]
-    token = page[-1].topic if len(found) > begin + len(page) else None
-    return Answer(200, encode(TopicsOut([topic_out(one) for one in page], token, len(found))))
+    paused = given["paused"] == "yes" if "paused" in given else None
+    found = await service.client.topics(match=given.get("match", "*"), paused=paused)
+    seen = [one for one in found if "read" in request.caller.on(one.topic)]
+    return Answer(200, encode(topics_out(seen, limit, given.get("pageToken"))))
 
 
 @OPERATIONS.add("GET", "/v1/topics/{topic}", gives={200: TopicOut}, problems=(400, 503))

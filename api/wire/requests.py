@@ -167,11 +167,11 @@ Match = Annotated[
 
 
 class PauseIn(msgspec.Struct, forbid_unknown_fields=True):
-    """Which topics to pause, why, and until when: RFC 3339 with its zone, or Unix ms; null means until they are resumed."""
+    """Which topics to pause, why, and until when: RFC 3339 with its zone, or Unix ms. What is left out stays as it is."""
 
     match: Match
-    reason: Annotated[str | None, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] = None
-    until: Annotated[int | str | None, Meta(examples=["2027-01-31T08:00:00Z", 1_801_382_400_000])] = None
+    reason: Annotated[str | None, Meta(extra_json_schema={"maxLength": LONGEST_REASON})] | UnsetType = UNSET
+    until: Annotated[int | str | None, Meta(examples=["2027-01-31T08:00:00Z", 1_801_382_400_000])] | UnsetType = UNSET
 
 
 class ResumeIn(msgspec.Struct, forbid_unknown_fields=True):

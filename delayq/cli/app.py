@@ -62,7 +62,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "topics": "topics:topics",
     "policies": (
         "What holds for topics while everything runs: look at it, put it, delete it.",
-        {"list": "policies:list_", "put": "policies:put", "delete": "policies:delete"},
+        {"list": "policies:list_", "show": "policies:show", "put": "policies:put", "delete": "policies:delete"},
     ),
     "era": (
         "The era of the epochs under which queues are owned: look at it, begin a new one.",

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from delayq.client import operations, policies
 from delayq.client.audit import AuditPage, By, WantedEntries, audit
 from delayq.client.counting import Counted, Forecast, count_messages, forecast
@@ -26,7 +28,7 @@ from delayq.config import Settings
 from delayq.errors import DelayqError, InvalidMessage, StoreError
 from delayq.message import Message
 from delayq.nodes import NodeLine
-from delayq.policies import Policies, Policy
+from delayq.policies import Policies, Policy, check_policy_name
 from delayq.routes import Routes
 from delayq.store import commands
 from delayq.store.commands import EVERYTHING, Filter, Found, QueueStats
@@ -307,13 +309,21 @@ class Client:
         return self._run(dead_groups(self.reading()))
 
     def pause(
-        self, match: str, *, reason: str = "", until: int | None = None, wait: int = 1_000, by: By | None = None
+        self,
+        match: str,
+        *,
+        reason: str | UnsetType | None = UNSET,
+        until: int | UnsetType | None = UNSET,
+        wait: int = 1_000,
+        by: By | None = None,
     ) -> Paused:
         """Pause the topics that a pattern with `*` and `?` covers, until they are resumed, or `until` (Unix ms).
 
         When it returns no message of them is handed out any more. It waits up to `wait` ms until nothing may arrive
-        either: `state` says whether that is so. Again it says so anew. Raises NotReady for a worker that is too old.
+        either: `state` says whether that is so. Again it says so anew: a `reason` or an `until` that is not given stays as it
+        is, None takes it away. Raises NotReady for a worker that is too old.
         """
+        policies.check_wait(wait)
         found = self._run(policies.pause(self.context(), match, reason, until, by))
         clock = self._setup.clock
         end, look = clock.monotonic() + wait, LOOK
@@ -325,20 +335,30 @@ class Client:
             look = min(2 * look, LONGEST_LOOK)
 
     def resume(self, match: str, *, rate: float | None = None, by: By | None = None) -> Resumed:
-        """Take back the pause with this very pattern; what it held goes at most at `rate` messages a second then."""
+        """Take back the pause with this very pattern; what it held goes at most at `rate` messages a second then.
+
+        Where there is none it is the limit of an earlier resume that gets another rate, or without one ends.
+        """
         return self._run(policies.resume(self.context(), match, rate, by))
 
-    def topics(self) -> list[TopicState]:
-        """The topics of which something is held, or that are named by a pause or a policy."""
-        return self._run(policies.topics(self.reading()))
+    def topics(self, *, match: str = "*", paused: bool | None = None) -> list[TopicState]:
+        """The topics that have messages by the census, of which something is held, or that a pause or a policy names, by name.
+
+        Those that a pattern with `*` and `?` covers, and that are `paused` or not; None: either.
+        """
+        return self._run(policies.topics(self.reading(), match, paused))
 
     def topic(self, name: str) -> TopicState:
         """How a topic is: its route, its policy, whether it is paused, what is held."""
         return self._run(policies.topic(self.reading(), name, self._setup.longest_send))
 
     def policies(self) -> Policies:
-        """All policies and pauses, and their version."""
+        """All policies, pauses and limits that a resume has left, and their version."""
         return self._run(policies.read(self.reading()))
+
+    def policy(self, name: str) -> Policy | None:
+        """The policy of this name; None: there is none."""
+        return (self.policies()).policies.get(check_policy_name(name))
 
     def put_policy(self, policy: Policy, *, seen: int | None = None, by: By | None = None) -> PolicyChanged:
         """Let a policy hold, in place of the one of its name; with `seen`, if the policies still have that version.

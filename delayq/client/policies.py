@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from delayq.client.audit import By, entry_of
 from delayq.client.counting import censuses
@@ -22,7 +23,7 @@ from delayq.nodes import LINE_AGE, read_nodes
 from delayq.patterns import check_pattern, compiled, covers, overlap
 from delayq.policies import MAKER, Bucket, Limit, Pause, Policies, Policy, check_policy_name, number_of
 from delayq.store import commands
-from delayq.store.commands import ANY, REST, Census, Change, PoliciesSet, QueueStats
+from delayq.store.commands import ANY, REST, Census, Change, Command, PoliciesSet, QueueStats
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import Layouts, queue_keys
 from delayq.targets.redis_stream.target import is_local
@@ -35,6 +36,7 @@ __all__ = [
     "Resumed",
     "TopicState",
     "bring",
+    "check_wait",
     "delete_policy",
     "pause",
     "paused",
@@ -51,6 +53,8 @@ HELD: Final = "h:"
 TRIES: Final = 10
 #: ms after the longest send by which what a silent node had begun to send has been given up.
 GIVEN_UP: Final = LINE_AGE + 1_000
+#: ms for which a pause is waited for at most.
+LONGEST_WAIT: Final = 60_000
 #: What nodes tell of topics beyond those that they name.
 OTHERS: Final = "*"
 
@@ -87,7 +91,10 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """What is paused no more, and how many messages at most were held: some of them may have been cancelled."""
+    """What is paused no more, and how many messages at most were held: some of them may have been cancelled.
+
+    `changed` is False if nothing was paused by this very pattern, nor limited since it was.
+    """
 
     match: str
     version: int
@@ -106,7 +113,8 @@ class PolicyChanged(msgspec.Struct, frozen=True, kw_only=True):
 class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     """A topic: the route that takes it, and what holds for it. `held` counts at most the messages that are set aside for it.
 
-    `bucket` is what its messages are spent from if its rate is limited, and `last_second` how many were in the last second.
+    `bucket` is what its messages are spent from if its rate is limited; `limit` is why, if that is since a pause, and not the
+    policy. `granted_last_second` is how many workers asked for in the last whole second and got: they ask ahead of what goes.
     `counts` are its messages by their states, as they were at `as_of` (Unix ms) by the census; None: nobody knows yet. While
     it is paused `arriving` are the nodes from which messages of it may come yet.
     """
@@ -119,24 +127,54 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     held: int
     counts: dict[str, int] | None
     as_of: int | None
-    last_second: int | None = None
+    limit: Limit | None = None
+    granted_last_second: int | None = None
     arriving: tuple[Arriving, ...] = ()
 
 
-def pause(context: Context, match: str, reason: str, until: int | None, by: By | None = None) -> Plan[Paused]:
+def pause(
+    context: Context,
+    match: str,
+    reason: str | UnsetType | None,
+    until: int | UnsetType | None,
+    by: By | None = None,
+) -> Plan[Paused]:
     """Pause topics: when it returns no pull hands out a message of them any more; see `paused`.
 
-    Raises NotReady while a node is live that knows of no pauses.
+    A pause that has this very pattern already goes on, with what is UNSET as it is there. Raises NotReady while a node is live
+    that knows of no pauses.
     """
-    lines, now = all_good((yield [commands.nodes(), commands.redis_now()]))
-    one = Pause(match=match, reason=reason, until=until)
-    one.check(context.limits, now)
+    check_pattern(match)
+
+    def changes(stand: Mapping[str, str], now: int, lines: Mapping[str, bytes]) -> list[Change]:
+        there = Policies.read(stand).pauses.get(match)
+        lasts = there is not None and (there.until is None or there.until > now)
+        old = there if there is not None and lasts else Pause()
+        one = Pause(
+            match=match,
+            reason=old.reason if reason is UNSET else "" if reason is None else reason,
+            until=old.until if until is UNSET else until,
+        )
+        one.check(context.limits, now)
+        _need_newer(lines, now, "pause topics")
+        # What a resume has left is over: it lasts while something is held, and that would be for the whole of the pause.
+        return [Change(one.field, one.text, _stored(stand, one.field), lasts), Change(Limit(match=match).field, "")]
+
+    asked: list[Command[Any]] = [commands.redis_now(), commands.nodes()]
+    made, version = yield from _revise(context, asked, changes, entry_of(by, "pause", context.retention))
+    return Paused(match=match, stored=version, since=made.since[0] or 0, changed=made.changed)
+
+
+def _need_newer(lines: Mapping[str, bytes], now: int, what: str) -> None:
+    """Raise NotReady if a live node cannot do that, as it knows of no policies."""
     if old := [line.node for line in read_nodes(lines, now).values() if not line.stale and line.policies is None]:
-        raise NotReady(f"{', '.join(old)} cannot pause topics: start newer workers there first; nothing was done")
-    # What a resume has left is over: it lasts while something is held, and that would be for the whole of the pause.
-    changes = [Change(one.field, one.text), Change(Limit(match=match).field, "")]
-    made, version = yield from _change(context, changes, entry=entry_of(by, "pause", context.retention))
-    return Paused(match=match, stored=version, since=made.since[0] or now, changed=made.changed)
+        raise NotReady(f"{', '.join(old)} cannot {what}: start newer workers there first; nothing was done")
+
+
+def check_wait(wait: object) -> None:
+    """Raise InvalidMessage if nobody waits so long."""
+    if type(wait) is not int or not 0 <= wait <= LONGEST_WAIT:
+        raise InvalidMessage("wait", f"is a whole number of ms, at most {LONGEST_WAIT}; {wait!r:.100} is not")
 
 
 def paused(one: Paused, patience: int) -> Plan[Paused]:
@@ -159,15 +197,23 @@ def _arriving(lines: Mapping[str, bytes], now: int, match: str, version: str, pa
 
 
 def resume(context: Context, match: str, rate: float | None, by: By | None = None) -> Plan[Resumed]:
-    """Hand out what a pause holds: as fast as it goes, or so many messages a second until nothing is held any more."""
+    """Hand out what a pause holds: as fast as it goes, or so many messages a second until nothing is held any more.
+
+    Where nothing is paused by this very pattern, it is what an earlier resume has left of a limit that is changed, or ends.
+    """
     check_pattern(match)
     limit = Limit(match=match, rate=rate or 0)
     if rate is not None:
         limit.check()
     queues = yield from every_queue(context, commands.stats)
     held = yield from _held(queues.values(), compiled(match).match)
-    changes = [Change(Pause(match=match).field, ""), Change(limit.field, "" if rate is None else limit.text)]
-    made, version = yield from _change(context, changes, entry=entry_of(by, "resume", context.retention))
+
+    def changes(stand: Mapping[str, str]) -> list[Change]:
+        wanted = {Pause(match=match).field: "", limit.field: "" if rate is None else limit.text}
+        stored = {field: _stored(stand, field) for field in wanted}
+        return [Change(field, text, stored[field]) for field, text in wanted.items()] if any(stored.values()) else []
+
+    made, version = yield from _revise(context, [], changes, entry_of(by, "resume", context.retention))
     return Resumed(match=match, version=number_of(version), changed=made.changed, held=held.total())
 
 
@@ -182,9 +228,12 @@ def put_policy(
 ) -> Plan[PolicyChanged]:
     """Let a policy hold; with `seen`, if the policies still have that version. `before` is the text of the one in its place.
 
-    Raises InvalidMessage, and PoliciesChanged if they have not.
+    Raises InvalidMessage, PoliciesChanged if they have not, and NotReady while a node is live that does not act on it.
     """
     policy.check(context.limits)
+    if policy.for_workers:
+        now, lines = all_good((yield [commands.redis_now(), commands.nodes()]))
+        _need_newer(lines, now, "act on policies")
     if policy.max_in_flight is not None:
         for route in context.routes.table:
             if is_local(route, redis_url) and overlap(route.match, policy.match):
@@ -207,6 +256,23 @@ def delete_policy(
     gone = Change(Policy(name=check_policy_name(name)).field, "", before)
     made, version = yield from _change(context, [gone], seen, entry_of(by, "delete_policy", context.retention))
     return PolicyChanged(name=name, version=number_of(version), changed=made.changed)
+
+
+def _stored(stand: Mapping[str, str], field: str) -> str:
+    """What stands in a field, '' if nothing does."""
+    return stand.get(field, "").partition(" ")[2]
+
+
+def _revise(
+    context: Context, asked: Sequence[Command[Any]], changes: Callable[..., Sequence[Change]], entry: str
+) -> Plan[tuple[PoliciesSet, str]]:
+    """Make the `changes` of what stands, and of what else is `asked`: anew if somebody has changed that before it was done."""
+    for _ in range(TRIES):
+        stand, *told = all_good((yield [commands.policies(), *asked]))
+        (made,) = all_good((yield [commands.set_policies(changes(stand, *told), maker=MAKER, entry=entry)]))
+        if made is not None:
+            return made, (yield from bring(context.layouts))
+    raise StoreUnavailable("others change the policies all the time")
 
 
 def _change(
@@ -253,23 +319,31 @@ def topic(context: Context, name: str, patience: int) -> Plan[TopicState]:
     state = _state(context, stand, name, held, known)
     if state.bucket is not None:
         spent, now = all_good((yield [commands.spent(state.bucket.name), commands.redis_now()]))
-        state = msgspec.structs.replace(state, last_second=spent.last_second(now))
+        state = msgspec.structs.replace(state, granted_last_second=spent.last_second(now))
     if state.pause is not None:
         arriving = tuple(_arriving(lines, now, name, stand.version, patience))
         state = msgspec.structs.replace(state, arriving=arriving)
     return state
 
 
-def topics(context: Context) -> Plan[list[TopicState]]:
-    """The topics that have messages by the census, of which something is held, or that a pause or a policy names; by name."""
+def topics(context: Context, match: str = "*", paused: bool | None = None) -> Plan[list[TopicState]]:
+    """The topics that have messages by the census, of which something is held, or that a pause or a policy names; by name.
+
+    Those that the pattern covers, and that are `paused` or not.
+    """
+    fits = compiled(check_pattern(match)).match
     stand = yield from read(context)
     queues = yield from every_queue(context, commands.stats)
-    held = yield from _held(queues.values(), lambda _: True)
+    held = yield from _held(queues.values(), fits)
     known = yield from censuses(queues)
     named = [one.match for one in (*stand.pauses.values(), *stand.policies.values(), *stand.limits.values())]
     names = {*held, *(one for one in named if not {"*", "?"} & set(one))}
     names.update(topic for one in known or () for topic in one.topics if topic != REST)
-    return [_state(context, stand, name, held, known) for name in sorted(names)]
+    return [
+        _state(context, stand, name, held, known)
+        for name in sorted(names)
+        if fits(name) and paused in (None, stand.pause(name) is not None)
+    ]
 
 
 def _state(
@@ -283,12 +357,14 @@ def _state(
             break
         for state, tally in one.topics.get(topic, {}).items():
             counts[state] += tally.messages
+    bucket, limit = stand.bucket(topic), stand.limit(topic)
     return TopicState(
         topic=topic,
         route=route.name if route is not None else None,
         pause=stand.pause(topic),
         policy=stand.policy(topic),
-        bucket=stand.bucket(topic),
+        bucket=bucket,
+        limit=limit if limit is not None and limit.bucket == bucket else None,
         held=held.get(topic, 0),
         counts=None if known is None else dict(sorted(counts.items())),
         as_of=min((one.began for one in known), default=None) if known else None,

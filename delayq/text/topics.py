@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
+from delayq.message import check_topic
 from delayq.policies import Policies, Policy
 from delayq.text.answers import PauseOut, Time, pause_out
 from delayq.times import format_instant
@@ -28,6 +30,7 @@ __all__ = [
     "policy_out",
     "resumed_out",
     "topic_out",
+    "topics_out",
 ]
 
 
@@ -81,12 +84,23 @@ class PolicyChangedOut(msgspec.Struct):
     changed: bool
 
 
+class TemporaryOut(msgspec.Struct):
+    """What a resume with a rate has left: so many messages a second, until nothing is held any more, or a resume without one."""
+
+    match: str
+    rate: float
+    since: Time
+
+
 class PoliciesOut(msgspec.Struct):
-    """The policies and the pauses, and their version, for If-Match."""
+    """The policies, the pauses and the limits after them, and their version, for If-Match."""
 
     version: int
     policies: list[PolicyOut]
     pauses: list[PauseOut]
+    limits: Annotated[
+        list[TemporaryOut], Meta(description="that resumes have left; each ends when nothing of it is held any more")
+    ]
 
 
 class ArrivingOut(msgspec.Struct, rename="camel"):
@@ -102,7 +116,12 @@ class LimitOut(msgspec.Struct, rename="camel", omit_defaults=True):
     rate: float
     held: int
     wait_ms: int
-    last_second: Annotated[int | UnsetType, Meta(description="how many were let go in the last whole second")] = UNSET
+    match: Annotated[str, Meta(description="the pattern of the policy that says so, or of the resume")]
+    temporary: Annotated[bool, Meta(description="since a resume, until nothing is held any more")] = False
+    granted_last_second: Annotated[
+        int | UnsetType,
+        Meta(description="how many workers asked for in the last whole second and got: ahead, so often more than went"),
+    ] = UNSET
 
 
 class TopicOut(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -145,10 +164,12 @@ def policy_out(one: Policy) -> PolicyOut:
 
 def policies_out(all: Policies, wanted: Callable[[str], bool] = lambda _: True) -> PoliciesOut:
     """Those whose patterns are wanted."""
+    limits = [one for match, one in sorted(all.limits.items()) if wanted(match)]
     return PoliciesOut(
         all.number,
         [policy_out(one) for one in all.in_order if wanted(one.match)],
         [pause_out(one) for one in all.by_age if wanted(one.match)],
+        [TemporaryOut(one.match, one.rate, format_instant(one.since)) for one in limits],
     )
 
 
@@ -161,7 +182,15 @@ def _limit_out(one: TopicState) -> LimitOut | UnsetType:
     if one.bucket is None:
         return UNSET
     wait = math.ceil(one.held / one.bucket.rate * 1_000)
-    return LimitOut(one.bucket.rate, one.held, wait, UNSET if one.last_second is None else one.last_second)
+    said = one.limit or one.policy
+    return LimitOut(
+        one.bucket.rate,
+        one.held,
+        wait,
+        "" if said is None else said.match,
+        one.limit is not None,
+        UNSET if one.granted_last_second is None else one.granted_last_second,
+    )
 
 
 def topic_out(one: TopicState) -> TopicOut:
@@ -177,3 +206,11 @@ def topic_out(one: TopicState) -> TopicOut:
         _limit_out(one),
         [ArrivingOut(here.node, here.in_flight) for here in one.arriving],
     )
+
+
+def topics_out(found: Sequence[TopicState], limit: int, token: str | None = None) -> TopicsOut:
+    """A page of at most so many of these, which are by name, behind the page that ended with `token`; or InvalidMessage."""
+    begin = 0 if token is None else bisect_right(found, check_topic(token, "pageToken"), key=lambda one: one.topic)
+    page = found[begin : begin + limit]
+    last = page[-1].topic if len(found) > begin + len(page) else None
+    return TopicsOut([topic_out(one) for one in page], last, len(found))

@@ -46,6 +46,40 @@ async def test_a_topic_is_paused_and_resumed_and_tells_how_it_is(api: httpx2.Asy
     assert (await api.post("/v1/topics:resume", json={"match": "orders*"})).json()["changed"] is False
 
 
+async def test_a_pause_again_keeps_what_is_left_out_and_null_takes_it_away(api: httpx2.AsyncClient) -> None:
+    async def pause(**given: Any) -> tuple[bool, dict[str, Any]]:
+        changed = (await api.post("/v1/topics:pause?wait=0", json={"match": "orders*"} | given)).json()["changed"]
+        (there,) = (await api.get("/v1/policies")).json()["pauses"]
+        return changed, there
+
+    _, first = await pause(reason="payment API down", until="2035-12-01T12:00:00Z")
+    assert await pause() == (False, first)
+    assert await pause(reason="still down") == (True, first | {"reason": "still down"})
+    changed, bare = await pause(reason=None, until=None)
+    assert (changed, bare) == (True, {"match": "orders*", "since": first["since"]})
+
+
+async def test_what_is_not_paused_is_not_limited_by_a_resume(api: httpx2.AsyncClient) -> None:
+    resumed = (await api.post("/v1/topics:resume", json={"match": "orders*", "rate": 5})).json()
+    assert (resumed["changed"], resumed["version"]) == (False, 0)
+    assert "limit" not in (await api.get("/v1/topics/orders")).json()
+
+
+async def test_a_limit_after_a_pause_is_told_as_such_until_a_resume_takes_it_away(api: httpx2.AsyncClient) -> None:
+    await put(api, match="orders.sms")
+    await api.post("/v1/topics:pause?wait=0", json={"match": "orders.*"})
+    await api.post("/v1/topics:resume", json={"match": "orders.*", "rate": 500})
+    (limit,) = (await api.get("/v1/policies")).json()["limits"]
+    assert (limit["match"], limit["rate"], set(limit)) == ("orders.*", 500, {"match", "rate", "since"})
+    told = [(await api.get(f"/v1/topics/{one}")).json()["limit"] for one in ("orders.eu", "orders.sms")]
+    common = {"held": 0, "waitMs": 0, "grantedLastSecond": 0}
+    assert told == [
+        {"rate": 500, "match": "orders.*", "temporary": True} | common, {"rate": 50, "match": "orders.sms"} | common
+    ]  # fmt: skip
+    assert (await api.post("/v1/topics:resume", json={"match": "orders.*"})).json()["changed"] is True
+    assert (await api.get("/v1/policies")).json()["limits"] == []
+
+
 async def test_what_is_held_is_listed_page_by_page(api: httpx2.AsyncClient, worker: Worker) -> None:
     for name in ("a", "b", "c"):
         worker.park(await schedule(api, topic=name, id=name, delayTime=0), f"h:{name}")
@@ -121,6 +155,17 @@ async def test_policies_are_put_listed_in_order_and_deleted(api: httpx2.AsyncCli
     assert_refused(await api.get("/v1/policies/first"), 404)
 
 
+async def test_a_worker_that_does_not_act_on_policies_is_in_the_way_of_those_for_workers(
+    api: httpx2.AsyncClient, worker: Worker
+) -> None:
+    seen = worker.store.run(commands.redis_now())
+    worker.store.run(commands.publish_node("node-1", json.dumps({"seen": seen}).encode()))
+    problem = assert_refused(await put(api), 409)
+    assert problem["type"].endswith(":not-ready")
+    assert problem["detail"].startswith("node-1 cannot act on policies")
+    assert (await put(api, rate=None, window="10m")).status_code == 200
+
+
 async def test_what_a_policy_says_is_not_shown_of_bodies_is_shown_nowhere(
     api: httpx2.AsyncClient, worker: Worker
 ) -> None:
@@ -141,7 +186,9 @@ async def test_what_a_policy_says_is_not_shown_of_bodies_is_shown_nowhere(
     assert "4111" in (await api.get("/v1/messages/open")).text
 
 
-@pytest.mark.parametrize(("version", "status"), [("1", 200), ('"1"', 200), ("0", 412), ("7", 412), ("x", 400)])
+@pytest.mark.parametrize(
+    ("version", "status"), [("1", 200), ('"1"', 200), ("0", 412), ("7", 412), ("x", 400), ('"1', 400), ('1"', 400)]
+)
 async def test_if_match_names_the_version_of_the_policies(api: httpx2.AsyncClient, version: str, status: int) -> None:
     await put(api)
     answer = await put(api, rate=7, headers={"if-match": version})
@@ -158,8 +205,18 @@ async def test_if_match_names_the_version_of_the_policies(api: httpx2.AsyncClien
         ("topics:pause", {"match": "a", "why": "x"}, "why"),
         ("topics:pause", {"reason": "x"}, "match"),
         ("topics:pause?wait=2m", {"match": "a"}, "wait"),
+        ("topics:pause?wait=-1", {"match": "a"}, "wait"),
+        ("topics:pause", {"match": "a", "until": "2999-01-01T00:00:00Z"}, "until"),
+        ("topics:pause", {"match": "a", "until": 1.5}, "until"),
+        ("topics:pause", {"match": "a" * 256}, "match"),
+        ("topics:pause", {"match": "a", "reason": "x" * 201}, "reason"),
         ("topics:resume", {"match": "a", "rate": 0}, "rate"),
+        ("topics:resume", {"match": "a" * 256}, "match"),
+        ("policies/p", {"match": "a" * 256, "rate": 1}, "match"),
         ("policies/p", {"match": "a", "rate": 0}, "rate"),
+        ("policies/p", {"match": "a", "rate": 1, "burst": 0}, "burst"),
+        ("policies/p", {"match": "a", "rate": 1, "burst": 1.5}, "burst"),
+        ("policies/p", {"match": "a", "burst": 5}, "burst"),
         ("policies/p", {"match": "a", "window": "2d"}, "window"),
         ("policies/p", {"match": "a", "backoff": ["soon"]}, "backoff"),
         ("policies/p", {"match": "a", "index": ["body"]}, "index"),
@@ -174,6 +231,24 @@ async def test_what_makes_no_sense_is_refused(
     method = "PUT" if path.startswith("policies") else "POST"
     problem = assert_refused(await api.request(method, f"/v1/{path}", json=body))
     assert problem["field"].startswith(field)
+    assert (await api.get("/v1/policies")).json()["version"] == 0
+
+
+@pytest.mark.parametrize("rate", ["1e400", "NaN", "Infinity", "-1", '"5"', "true"])
+@pytest.mark.parametrize("path", ["topics:resume", "policies/p"])
+async def test_a_rate_that_is_no_number_of_messages_is_refused(api: httpx2.AsyncClient, path: str, rate: str) -> None:
+    method = "PUT" if path.startswith("policies") else "POST"
+    headers = {"content-type": "application/json"}
+    text = f'{{"match": "a", "rate": {rate}}}'
+    problem = assert_refused(await api.request(method, f"/v1/{path}", content=text, headers=headers))
+    assert problem["field"] == "rate"
+    assert (await api.get("/v1/policies")).json()["version"] == 0
+
+
+async def test_nobody_waits_so_long_and_is_told_how_long_they_may(api: httpx2.AsyncClient) -> None:
+    for wait in ("60001", "99999999999"):
+        problem = assert_refused(await api.post(f"/v1/topics:pause?wait={wait}", json={"match": "a"}))
+        assert problem["detail"] == f"wait: is a whole number of ms, at most 60000; {wait} is not"
     assert (await api.get("/v1/policies")).json()["version"] == 0
 
 

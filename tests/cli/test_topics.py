@@ -20,8 +20,43 @@ def test_topics_are_paused_and_resumed(cli: Cli, given: Given) -> None:
     assert json.loads(cli("topics", "other", "--json").out) == {"topic": "other", "route": "streams", "held": 0}
     resumed = cli("resume", "demo*", "--rate", "500")
     assert (resumed.code, dict(resumed.rows)["held"]) == (0, "1")
-    assert json.loads(cli("topics", "--json").out)["topics"][0]["limit"] == {"rate": 500, "held": 1, "waitMs": 2}
-    assert cli("resume", "other").code == 1
+    assert json.loads(cli("topics", "--json").out)["topics"][0]["limit"] == {
+        "rate": 500, "held": 1, "waitMs": 2, "match": "demo*", "temporary": True
+    }  # fmt: skip
+    told = dict(cli("topics", "demo").rows)
+    assert (told["limited by"], told["granted in the last second"]) == ("demo* until nothing is held", "0")
+    assert [row[:2] + row[5:] for row in cli("policies", "list").rows] == [["limit", "demo*", '{"rate":500.0}']]
+    assert [cli("resume", "demo*").code for _ in range(2)] == [0, 1]
+    assert cli("resume", "other", "--rate", "5").code == 1
+    assert cli("policies", "list").rows == []
+
+
+def test_a_pause_again_looks_anew_and_changes_what_is_given(cli: Cli, given: Given) -> None:
+    def pause(*args: str) -> tuple[bool, str, str | None]:
+        changed = json.loads(cli("pause", "demo", *args, "--json").out)["changed"]
+        (there,) = json.loads(cli("policies", "list", "--json").out)["pauses"]
+        return changed, there.get("reason", ""), there.get("until")
+
+    end = pause("--reason", "down", "--until", "2h")[2]
+    assert end is not None
+    assert pause() == (False, "down", end)
+    assert pause("--reason", "still down") == (True, "still down", end)
+    assert pause("--until", "never") == (True, "still down", None)
+    assert pause("--reason", "") == (True, "", None)
+
+
+def test_topics_are_listed_by_a_pattern_page_by_page(cli: Cli, given: Given) -> None:
+    for topic in ("demo.a", "demo.b", "other"):
+        cli("pause", topic)
+    cli("policies", "put", "p", "--match", "demo.c", "--pending", "5")
+    first = cli("topics", "demo.*", "--paused", "yes", "--limit", "1")
+    assert ([row[0] for row in first.rows], first.err) == (["demo.a"], "delayq: there are more: --page-token demo.a\n")
+    answer = json.loads(cli("topics", "demo.*", "--page-token", "demo.a", "--json").out)
+    assert ([one["topic"] for one in answer["topics"]], answer["nextPageToken"], answer["total"]) == (
+        ["demo.b", "demo.c"], None, 3
+    )  # fmt: skip
+    assert cli("topics", "demo.*", "--paused", "no").rows[0][0] == "demo.c"
+    assert cli("topics", "nobody.*").sentence().startswith("there are no such topics")
 
 
 def test_while_something_may_arrive_a_pause_says_so(cli: Cli, given: Given) -> None:
@@ -46,6 +81,10 @@ def test_policies_are_put_listed_and_deleted(cli: Cli, given: Given) -> None:
         ("policy", "sms.*", "sms", says), ("pause", "demo", "-", "down")
     ]  # fmt: skip
     assert json.loads(cli("policies", "list", "--json").out)["policies"][0]["backoff"] == [10_000, 60_000]
+    shown = dict(cli("policies", "show", "sms").rows)
+    assert (shown["match"], shown["rate"], shown["backoff"]) == ("sms.*", "50.0", "[10000,60000]")
+    assert json.loads(cli("policies", "show", "sms", "--json").out)["index"] == ["topic", "tags"]
+    assert (cli("policies", "show", "mail").code, cli("policies", "show", "mail").out) == (1, "")
     assert "changed the policies" in cli("policies", "delete", "sms", "--if-version", "1").refused()
     assert [cli("policies", "delete", "sms").code for _ in range(2)] == [0, 1]
 
@@ -55,6 +94,17 @@ def test_policies_are_put_listed_and_deleted(cli: Cli, given: Given) -> None:
     [
         (("pause", "a b"), "MATCH: 1 to 255"),
         (("pause", "a", "--until", "soon"), "--until: "),
+        (("pause", "a", "--until", "2999-01-01T00:00:00Z"), "--until: lies too far ahead"),
+        (("pause", "a", "--wait", "61s"), "--wait: is a whole number of ms, at most 60000"),
+        (("pause", "a", "--wait=-1"), "--wait: is a whole number"),
+        (("pause", "a", "--wait", "soon"), "--wait: write a duration"),
+        (("topics", "a b*"), "MATCH: 1 to 255"),
+        (("topics", "--paused", "maybe"), "--paused: yes or no"),
+        (("topics", "a", "--paused", "yes"), "--paused and --page-token"),
+        (("topics", "--page-token", "a b"), "--page-token: "),
+        (("policies", "show", "a b"), "NAME: 1 to 64"),
+        (("policies", "put", "p", "--match", "a", "--rate", "1", "--burst", "0"), "--burst: lies between"),
+        (("policies", "put", "p", "--match", "a", "--rate", "nan"), "--rate: lies between"),
         (("pause", "a", "--until", "2020-01-01T00:00:00Z"), "--until: has passed"),
         (("resume", "a", "--rate", "0.5"), "--rate: lies between"),
         (("policies", "put", "p", "--match", "a", "--rate", "0"), "--rate: with 0"),

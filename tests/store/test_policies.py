@@ -35,7 +35,30 @@ def test_a_change_stands_there_under_the_next_version_and_since_when(q: Queue) -
     assert q.run(commands.policies()) == {}
     assert put(q, PAUSE, Change("policy:sms", "{}")) == PoliciesSet(FIRST, True, (NOW, NOW))
     assert put(q, RESUME, maker=YOU) == PoliciesSet(f"0000000002.{YOU}", True, (None,))
-    assert q.run(commands.policies()) == {"version": f"0000000002.{YOU}", "policy:sms": f"{NOW} {{}}"}
+    stands = {"version": f"0000000002.{YOU}", "changed": f"{NOW}", "policy:sms": f"{NOW} {{}}"}
+    assert q.run(commands.policies()) == stands
+
+
+def test_what_lasts_when_it_changes_stands_there_since_it_did_before(q: Queue) -> None:
+    q.now = NOW
+    put(q, PAUSE, Change("policy:sms", "{}"))
+    q.now = NOW + 500
+    made = put(
+        q,
+        Change(PAUSE.field, '{"reason":"still down"}', lasts=True),
+        Change("policy:sms", '{"order":1}'),
+        Change("pause:new", "{}", lasts=True),
+    )
+    assert made == PoliciesSet(SECOND, True, (NOW, NOW + 500, NOW + 500))
+    stands = q.run(commands.policies())
+    assert stands[PAUSE.field] == f'{NOW} {{"reason":"still down"}}'
+
+
+def test_when_the_version_was_made_is_known_whatever_the_change_was(q: Queue) -> None:
+    for step, change in enumerate((PAUSE, RESUME, RESUME)):
+        q.now = NOW + step
+        put(q, change)
+        assert q.run(commands.policies())["changed"] == str(NOW + min(step, 1))
 
 
 def test_what_stands_there_already_is_no_change_and_keeps_its_time(q: Queue) -> None:

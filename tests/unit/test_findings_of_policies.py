@@ -25,7 +25,7 @@ def test_a_pause_of_a_day_is_told_and_one_that_names_a_topic_says_which() -> Non
     [(V1, NOW - LAG - 1, True), (V1, NOW - LAG, False), (V2, 0, False), (None, 0, False), ("", 0, True)],
 )
 def test_a_node_that_lags_is_told_once_it_had_its_time(version: str | None, since: int, told: bool) -> None:
-    policies = Policies(V2, {"x": Pause(match="x", since=since)})
+    policies = Policies(V2, {"x": Pause(match="x", since=0)}, changed=since)
     found = list(check_versions(facts_of(line_of("a", policies=version), policies=policies)))
     assert [one.node for one in found] == ["a"] * told
 

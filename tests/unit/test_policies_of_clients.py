@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from delayq import Client, InvalidMessage, NotReady, PoliciesChanged, Policy, StoreUnavailable
 from delayq.care.resharding import reshard
@@ -60,6 +63,56 @@ def test_a_pause_is_in_every_queue_when_it_is_answered_and_the_same_again_change
     assert (other.version, other.changed) == (2, True)
 
 
+def test_a_pause_again_keeps_what_is_not_given_and_when_it_began(client: Client) -> None:
+    first = client.pause("orders.*", reason="down")
+    end = first.since + 2 * HOUR
+    told: list[tuple[str, int | None, bool]] = []
+    again: list[dict[str, Any]] = [
+        {"until": end}, {}, {"until": end}, {"reason": "still down"}, {"reason": None}, {"until": None}
+    ]  # fmt: skip
+    for given in again:
+        paused = client.pause("orders.*", **given)
+        there = client.policies().pauses["orders.*"]
+        assert paused.since == there.since == first.since
+        told.append((there.reason, there.until, paused.changed))
+    assert told == [
+        ("down", end, True), ("down", end, False), ("down", end, False), ("still down", end, True), ("", end, True),
+        ("", None, True),
+    ]  # fmt: skip
+
+
+def test_a_pause_whose_time_has_passed_is_no_pause_though_nobody_has_ended_it(client: Client) -> None:
+    over = Change("pause:orders.*", '{"reason":"down","until":2000}')
+    client.store.run(commands.set_policies([over], maker="0000000001", now=1_000))
+    paused = client.pause("orders.*")
+    there = client.policies().pauses["orders.*"]
+    assert (there.reason, there.until, paused.changed) == ("", None, True)
+    assert there.since == paused.since > 2_000
+
+
+@pytest.mark.parametrize("others", ["resume", "pause"])
+def test_what_others_do_between_a_look_and_a_pause_is_looked_at_again(client: Client, others: str) -> None:
+    first = client.pause("orders.*", reason="down", until=client.store.run(commands.redis_now()) + HOUR)
+    plan = plans.pause(client.context(), "orders.*", "mine", UNSET)
+    asked = plan.send(client.store.run_many(list(next(plan))))
+    if others == "resume":
+        client.resume("orders.*")
+    else:
+        client.pause("orders.*", until=first.since + 2 * HOUR)
+    with suppress(StopIteration):
+        while True:
+            asked = plan.send(client.store.run_many(list(asked)))
+    there = client.policies().pauses["orders.*"]
+    assert (there.reason, there.until) == ("mine", None if others == "resume" else first.since + 2 * HOUR)
+
+
+def test_a_pause_for_which_nobody_waits_so_long_is_not_made(client: Client) -> None:
+    for wait in (-1, 60_001, 1.5):
+        with pytest.raises(InvalidMessage, match=r"^wait: "):
+            client.pause("orders.*", wait=wait)  # type: ignore[arg-type]  # as callers without types do
+    assert client.policies().version == ""
+
+
 def test_a_resume_ends_its_own_pause_and_no_other(client: Client) -> None:
     client.pause("orders.*")
     client.pause("orders.eu")
@@ -87,10 +140,49 @@ def test_a_rate_lasts_beside_no_pause(client: Client) -> None:
     assert client.resume("orders.*", rate=500).changed
     topic = client.topic("orders.eu")
     assert topic.bucket is not None
-    assert (topic.bucket.rate, topic.last_second) == (500, 0)
+    assert topic.limit is not None
+    assert (topic.bucket.rate, topic.limit.match, topic.granted_last_second) == (500, "orders.*", 0)
     assert not client.resume("orders.*", rate=500).changed
     client.pause("orders.*")
     assert client.policies().limits == {}
+
+
+def test_what_is_not_paused_is_not_limited_by_a_resume(client: Client) -> None:
+    client.pause("orders.eu")
+    resumed = client.resume("orders.*", rate=500)
+    assert (resumed.changed, resumed.version, client.policies().limits) == (False, 1, {})
+    assert client.topic("orders.us").bucket is None
+
+
+def test_what_a_resume_has_left_of_a_limit_gets_another_rate_by_the_next_or_ends(client: Client) -> None:
+    client.pause("orders.*")
+    rates: list[float | None] = [500, 7, None, 7]
+    told = [(client.resume("orders.*", rate=rate).changed, client.policies().limit("orders.x")) for rate in rates]
+    assert [(changed, limit and limit.rate) for changed, limit in told] == [
+        (True, 500), (True, 7), (True, None), (False, None)
+    ]  # fmt: skip
+
+
+def test_a_pause_that_others_make_while_a_resume_looks_is_ended_by_it(client: Client) -> None:
+    plan = plans.resume(client.context(), "orders.*", 500)
+    asked, done = list(next(plan)), 0
+    with suppress(StopIteration):
+        while True:
+            if any(one.script == "set_policies" for one in asked) and not done:
+                done = client.pause("orders.*").version
+            asked = list(plan.send(client.store.run_many(asked)))
+    # It had seen nothing that it could end, so it is as if it had come first.
+    assert (client.policies().paused, client.policies().limits) == (("orders.*",), {})
+
+
+def test_a_limit_is_told_only_where_it_is_what_bounds_a_topic(client: Client) -> None:
+    client.put_policy(Policy(name="slow", match="orders.slow", rate=5))
+    client.pause("orders.*")
+    client.resume("orders.*", rate=500)
+    slow, other = client.topic("orders.slow"), client.topic("orders.eu")
+    assert slow.bucket is not None
+    assert (slow.bucket.rate, slow.limit) == (5, None)
+    assert other.limit == client.policies().limits["orders.*"]
 
 
 def test_what_is_held_is_told_of_each_topic_and_by_a_resume(client: Client, valkey: ServerUnderTest) -> None:
@@ -188,6 +280,12 @@ def test_while_redis_is_away_nothing_is_promised_and_the_same_again_is(valkey: S
         ({"match": "a", "until": 1}, "until"),
         ({"match": "a", "until": 10**13}, "until"),
         ({"match": "a", "reason": "x" * 201}, "reason"),
+        ({"match": "a", "reason": 7}, "reason"),
+        ({"match": 7}, "match"),
+        *(
+            ({"match": "a", "until": until}, "until")
+            for until in (2e12, float("nan"), "2035-01-01", datetime(2035, 1, 1, tzinfo=UTC), True)
+        ),
     ],
 )
 def test_a_pause_that_makes_no_sense_is_refused(client: Client, fields: dict[str, Any], field: str) -> None:
@@ -244,6 +342,66 @@ def test_while_a_worker_is_too_old_nothing_is_paused(client: Client) -> None:
 
 
 # -- policies ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [({"rate": 5}, True), ({"max_in_flight": 3}, True), ({"max_attempts": 3}, True), ({"backoff": (10,)}, True),
+     ({"pending": 3}, False)],
+)  # fmt: skip
+def test_while_a_worker_is_too_old_it_is_given_no_policy_that_it_would_not_act_on(
+    client: Client, said: dict[str, Any], refused: bool
+) -> None:
+    line(client, "node-1")
+    with pytest.raises(NotReady, match=r"^node-1 cannot act on policies") if refused else nullcontext():
+        client.put_policy(Policy(name="p", match="webhooks", **said))
+    assert ("p" in client.policies().policies) is not refused
+
+
+def test_a_policy_is_found_by_its_name(client: Client) -> None:
+    client.put_policy(Policy(name="sms", match="sms.*", pending=5))
+    found = client.policy("sms")
+    assert found is not None
+    assert (found.match, client.policy("mail")) == ("sms.*", None)
+    with pytest.raises(InvalidMessage, match=r"^name: "):
+        client.policy("a b")
+
+
+def test_topics_are_listed_by_a_pattern_and_whether_they_are_paused(client: Client) -> None:
+    client.put_policy(Policy(name="p", match="sms", pending=5))
+    for match in ("orders.eu", "orders.us"):
+        client.pause(match)
+    client.put_policy(Policy(name="q", match="orders.old", pending=5))
+    asked: list[dict[str, Any]] = [{}, {"match": "orders.?s"}, {"paused": False}, {"match": "orders.*", "paused": True}]
+    assert [[one.topic for one in client.topics(**one)] for one in asked] == [
+        ["orders.eu", "orders.old", "orders.us", "sms"], ["orders.us"], ["orders.old", "sms"], ["orders.eu", "orders.us"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("order", 1.5), ("order", None), ("rate", "5"), ("rate", True), ("rate", float("inf")), ("burst", 2.5), ("per", "node"),
+        ("max_in_flight", 2.0), ("window", "10m"), ("window", 2.5), ("max_attempts", 2.5), ("backoff", ("10s",)),
+        ("backoff", 10), ("expire_after", "1h"), ("pending", 1.5), ("index", "topic"), ("redact", "$.card"),
+        ("min_replicas", "1"), ("fsync", True),
+    ],
+)  # fmt: skip
+def test_a_policy_that_could_not_be_read_again_is_refused(client: Client, field: str, value: Any) -> None:
+    camel = re.sub("_(.)", lambda match: match.group(1).upper(), field)
+    with pytest.raises(InvalidMessage, match=f"^{camel}: "):
+        client.put_policy(Policy(**({"name": "p", "match": "a", "rate": 5, field: value})))
+    assert client.policies().version == ""
+
+
+def test_a_policy_of_lists_is_the_same_as_one_of_tuples(client: Client) -> None:
+    fields: dict[str, Any] = {"backoff": [10, 20], "index": ["topic"], "redact": ["$.card"]}
+    client.put_policy(Policy(name="p", match="a", **fields))
+    there = client.policies().policies["p"]
+    assert (there.backoff, there.index, there.redact) == ((10, 20), ("topic",), ("$.card",))
+    none: dict[str, Any] = {field: [] for field in fields}
+    with pytest.raises(InvalidMessage, match="says nothing"):
+        client.put_policy(Policy(name="p", match="a", **none))
 
 
 def test_a_policy_holds_in_place_of_another_of_its_name(client: Client) -> None:

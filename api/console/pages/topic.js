@@ -105,7 +105,8 @@ function Limited({ limit }) {
   if (!limit) return html`<${Card} title=${t("topics.limit")} facts=${[]}><p>${t("topic.no_limit")}</p><//>`;
   return html`<${Card} title=${t("topics.limit")} facts=${[
     [t("topic.rate"), t("topics.limit_rate", { rate: rate(limit.rate) })],
-    [t("topic.last_second"), count(limit.lastSecond)],
+    [t("topic.limit_by"), html`<code>${limit.match}</code>${limit.temporary ? ` (${t("topic.temporary")})` : ""}`],
+    [t("topic.granted"), count(limit.grantedLastSecond)],
     [t("topic.waiting"), count(limit.held)],
     [t("topic.wait"), duration(limit.waitMs)],
   ]} />`;

@@ -65,7 +65,7 @@ export function Pause({ match: first, open = false, close }) {
     // What may arrive yet of a pattern is told by this answer alone.
     const told = await ask("POST", "v1/topics:pause", { query: { wait: /[*?]/.test(match) ? PATIENCE : undefined }, body });
     void look();
-    return html`<${Pausing} first=${told} />`;
+    return html`<${Pausing} first=${{ ...told, asked: body }} />`;
   };
   return html`<${Act}
     title=${open ? t("pausing.pause_some") : t("pausing.pause_one", { match })}
@@ -97,18 +97,22 @@ export function Pause({ match: first, open = false, close }) {
   <//>`;
 }
 
+/** @param {string | null | undefined} at */
+const time = (at) => (at ? Date.parse(at) : null);
+
 /**
  * How a pause stands now, or that it is over. It is only read: what somebody has resumed since is not to be paused anew.
- * @param {any} told as it stood before
+ * @param {any} told as it stood before, and what was `asked` for
  * @param {AbortSignal} signal
  * @returns {Promise<any>}
  */
 async function standing(told, signal) {
-  const { match, since } = told;
+  const { match, since, asked } = told;
   const { pauses } = await ask("GET", "v1/policies", { signal });
   const lasts = pauses.find((/** @type {any} */ one) => one.match === match);
   if (lasts === undefined) return { ...told, over: "resumed" };
-  if (lasts.since !== since) return { ...told, over: "changed" };
+  const same = lasts.since === since && (lasts.reason ?? "") === (asked.reason ?? "") && time(lasts.until) === time(asked.until);
+  if (!same) return { ...told, over: "changed" };
   if (/[*?]/.test(match)) return { ...told };
   const { pause, arriving = [] } = await ask("GET", at`v1/topics/${match}`, { signal });
   if (pause === undefined) return { ...told, over: "resumed" };

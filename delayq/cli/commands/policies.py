@@ -1,4 +1,4 @@
-"""policies list, put, delete."""
+"""policies list, show, put, delete."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 from delayq.cli.options import AsJson, BadUse, Reason, RedisUrl, Window, by_me, connect, duration, option
 from delayq.policies import Policy
 from delayq.text.output import Output, say
-from delayq.text.topics import PolicyChangedOut, policies_out, policy_changed_out
+from delayq.text.topics import PolicyChangedOut, policies_out, policy_changed_out, policy_out
 
-__all__ = ["delete", "list_", "put"]
+__all__ = ["delete", "list_", "put", "show"]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the policy.", show_default=False)]
 IfVersion = Annotated[
@@ -23,7 +23,7 @@ NAMED = ("name", "match", "order", "since")
 
 
 def list_(redis_url: RedisUrl = None, json: AsJson = False) -> int:
-    """Print the policies in their order, and the pauses, the oldest first."""
+    """Print the policies in their order, the pauses, the oldest first, and the limits that resumes have left."""
     with connect(redis_url) as client:
         answer = policies_out(client.policies())
     if json:
@@ -32,15 +32,37 @@ def list_(redis_url: RedisUrl = None, json: AsJson = False) -> int:
     rows: list[tuple[object, ...]] = []
     for one in answer.policies:
         told = {name: value for name, value in msgspec.to_builtins(one).items() if name not in NAMED}
-        said = msgspec.json.encode(told).decode()
-        rows.append(("policy", one.match, one.name, one.order, one.since, said))
+        rows.append(("policy", one.match, one.name, one.order, one.since, _text(told)))
     for pause in answer.pauses:
         said = ", ".join(filter(None, (pause.reason, f"until {pause.until}" if pause.until else "")))
         rows.append(("pause", pause.match, None, None, pause.since, said or None))
+    for limit in answer.limits:
+        rows.append(("limit", limit.match, None, None, limit.since, _text({"rate": limit.rate})))
     if rows:
         Output().table(("kind", "match", "name", "order", "since", "says"), rows)
     else:
         say("there are no policies and no pauses.")
+    return 0
+
+
+def _text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def show(name: Name, redis_url: RedisUrl = None, json: AsJson = False) -> int:
+    """Print what a policy says.
+
+    Exit 1 if there is none of this name.
+    """
+    with connect(redis_url) as client:
+        policy = client.policy(name)
+    if policy is None:
+        say("no policy has this name.")
+        return 1
+    answer = policy_out(policy)
+    told = msgspec.to_builtins(answer)
+    said = ((field, _text(value) if isinstance(value, tuple | list) else value) for field, value in told.items())
+    Output().answer(json, answer, said)
     return 0
 
 

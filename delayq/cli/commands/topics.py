@@ -6,12 +6,25 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import typer
+from msgspec import UNSET, UnsetType
 
-from delayq.cli.options import AsJson, Reason, RedisUrl, by_me, connect, duration, moment, option
+from delayq.cli.options import (
+    AsJson,
+    BadUse,
+    Limit,
+    PageToken,
+    Reason,
+    RedisUrl,
+    by_me,
+    connect,
+    duration,
+    moment,
+    option,
+)
 from delayq.store import commands
 from delayq.text.answers import PauseOut
 from delayq.text.output import Output, say
-from delayq.text.topics import LimitOut, TopicOut, TopicsOut, paused_out, resumed_out, topic_out
+from delayq.text.topics import LimitOut, TopicOut, paused_out, resumed_out, topic_out, topics_out
 
 __all__ = ["pause", "resume", "topics"]
 
@@ -20,24 +33,32 @@ Match = Annotated[str, typer.Argument(metavar="MATCH", help="A pattern of topics
 
 def pause(
     match: Match,
-    reason: Annotated[str, option("--reason", metavar="TEXT", help="Why, for whoever looks.")] = "",
+    reason: Annotated[str | None, option("--reason", metavar="TEXT", help="Why, for whoever looks.")] = None,
     until: Annotated[
-        str | None, option("--until", metavar="TIME", help="When it ends: a date, Unix ms, or from now on ('2h').")
+        str | None,
+        option(
+            "--until", metavar="TIME", help="When it ends: a date, Unix ms, from now on ('2h'), or 'never' by itself."
+        ),
     ] = None,
     wait: Annotated[
-        str, typer.Option("--wait", metavar="DURATION", help="How long to wait until nothing may arrive.")
+        str, typer.Option("--wait", metavar="DURATION", help="How long to wait until nothing may arrive, at most 60s.")
     ] = "1s",
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
     """Hand out nothing of some topics any more.
 
-    Exit 1 while messages that were handed out before may still arrive; the same again looks anew.
+    Exit 1 while messages that were handed out before may still arrive; again with MATCH alone looks anew. What is not given of a
+    pause that is there stays as it is.
     """
+    longest = duration("--wait", wait) or 0
+    why: str | UnsetType = UNSET if reason is None else reason
+    end: int | UnsetType | None = UNSET
     with connect(redis_url) as client:
-        end = moment("--until", until, client.store.run(commands.redis_now()), ahead=True)
-        longest = duration("--wait", wait) or 0
-        answer = paused_out(client.pause(match, reason=reason, until=end, wait=longest, by=by_me(reason)))
+        if until is not None:
+            now = client.store.run(commands.redis_now())
+            end = None if until == "never" else moment("--until", until, now, ahead=True)
+        answer = paused_out(client.pause(match, reason=why, until=end, wait=longest, by=by_me(reason or "")))
     told = "not told yet" if answer.in_flight is None else answer.in_flight
     pairs = [("state", answer.state), ("in flight", told), ("since", answer.since), ("version", answer.version)]
     Output().answer(json, answer, pairs)
@@ -58,7 +79,7 @@ def resume(
 ) -> int:
     """End the pause that has this very pattern.
 
-    Exit 1 if there was none.
+    Where there is none, the limit of an earlier resume gets another rate, or ends; exit 1 if nothing was changed.
     """
     with connect(redis_url) as client:
         answer = resumed_out(client.resume(match, rate=rate, by=by_me(reason)))
@@ -69,25 +90,42 @@ def resume(
 
 def topics(
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="One topic, whatever it is.", show_default=False)
+        str | None,
+        typer.Argument(metavar="TOPIC", help="One topic, or with * and ? a pattern of them.", show_default=False),
     ] = None,
+    paused: Annotated[
+        str | None, option("--paused", metavar="yes|no", help="Only those that a pause covers, or none does.")
+    ] = None,
+    limit: Limit = 100,
+    page_token: PageToken = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
-    """Print the topics of which something is held, or that a pause or a policy names; or one topic."""
+    """Print the topics that have messages, of which something is held, or that a pause or a policy names; or one topic.
+
+    Which have messages is known by a census.
+    """
+    if paused not in (None, "yes", "no"):
+        raise BadUse("--paused: yes or no")
     with connect(redis_url) as client:
-        if topic is not None:
+        if topic is not None and not {"*", "?"} & set(topic):
+            if paused is not None or page_token is not None:
+                raise BadUse("--paused and --page-token go with a pattern, or with no topic")
             one = topic_out(client.topic(topic))
             Output().answer(json, one, _pairs(one))
             return 0
-        found = [topic_out(one) for one in client.topics()]
+        found = client.topics(match=topic or "*", paused=None if paused is None else paused == "yes")
+    page = topics_out(found, limit, page_token)
     if json:
-        Output().json(TopicsOut(found, None, len(found)))
-    elif found:
-        rows = ((one.topic, one.route, one.held, _pause(one), _policy(one)) for one in found)
+        Output().json(page)
+        return 0
+    if page.topics:
+        rows = ((one.topic, one.route, one.held, _pause(one), _policy(one)) for one in page.topics)
         Output().table(("topic", "route", "held", "paused by", "policy"), rows)
     else:
-        say("nothing is held, and no pause or policy names a topic; delayq policies list shows them all.")
+        say("there are no such topics; delayq policies list shows all pauses and policies.")
+    if page.next_page_token is not None:
+        say(f"there are more: --page-token {page.next_page_token}")
     return 0
 
 
@@ -109,7 +147,10 @@ def _pairs(one: TopicOut) -> Iterable[tuple[str, object]]:
             ("reason", one.pause.reason or None),
         )
     if isinstance(one.limit, LimitOut):
-        yield from (("messages/s at most", one.limit.rate), ("in the last second", one.limit.last_second))
+        until = " until nothing is held" if one.limit.temporary else ""
+        granted = one.limit.granted_last_second
+        yield from (("messages/s at most", one.limit.rate), ("limited by", f"{one.limit.match}{until}"))
+        yield "granted in the last second", None if granted is UNSET else granted
         yield "held for ms", one.limit.wait_ms
     if one.counts and one.as_of:
         yield from (*one.counts.items(), ("as of", one.as_of))

@@ -30,13 +30,17 @@ def check_pauses(facts: Facts) -> Iterator[Check]:
 def check_versions(facts: Facts) -> Iterator[Check]:
     """A check for each live node that acts on older policies than there have been for a while."""
     policies = facts.policies
-    changes = [*policies.pauses.values(), *policies.policies.values(), *policies.limits.values()]
-    changed = max((one.since for one in changes), default=0)
     for line in facts.live:
-        if line.policies is not None and line.policies < policies.version and line.seen - changed > LAG:
+        if line.policies is not None and line.policies < policies.version and line.seen - policies.changed > LAG:
             old, new = number_of(line.policies), policies.number
             text = f"{line.node} acts on version {old} of the policies, and there is {new}"
             mend = f"see what keeps it from Redis in the log of {line.node}, or restart it"
             yield Check(
-                "policies", WARN, text, mend, since=changed or None, node=line.node, runbook="delayqpolicieslag"
+                "policies",
+                WARN,
+                text,
+                mend,
+                since=policies.changed or None,
+                node=line.node,
+                runbook="delayqpolicieslag",
             )

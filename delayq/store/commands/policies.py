@@ -17,11 +17,12 @@ ANY: Final = "*"
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is to stand in a field ('' = nothing), if `before` does."""
+    """What is to stand in a field ('' = nothing), if `before` does; when it `lasts`, since when that did."""
 
     field: str
     value: str
     before: str = ANY
+    lasts: bool = False
 
 
 class PoliciesSet(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ def set_policies(
     """
     args: list[Arg] = [now, maker, "" if seen is None else seen, beyond, entry]
     for one in changes:
-        args += (one.field, one.before, one.value)
+        args += (one.field, one.before, one.value, "1" if one.lasts else "")
 
     def read(reply: list[Any]) -> PoliciesSet | None:
         if reply[0] == b"stale":
@@ -61,7 +62,8 @@ def set_policies(
 
 
 def policies() -> Command[Mapping[str, str]]:
-    """All that stands there: `version`, and in other fields since when (Unix ms), a space, and the value."""
+    """All that stands there: `version`, when it was made (`changed`, Unix ms), and in other fields since when, a space, and
+    the value."""
 
     def read(reply: Any) -> Mapping[str, str]:
         pairs = list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))

@@ -1,9 +1,11 @@
 -- Change policies and pauses, all at once and under a version later than any before. What stands there as it is wanted is no
--- change, so the same call again changes nothing. A version is 10 digits that count, a '.', and 10 of who made it.
+-- change, so the same call again changes nothing. A version is 10 digits that count, a '.', and 10 of who made it; beside it
+-- stands when it was made.
 -- KEYS: policies audit
 -- ARGV: now, who makes the version (10 digits), the number of the version that the caller has seen ('' = any), a version
---       to get beyond ('' = none), entry (see include/audit) or '', then of each change: its field, what has to stand there ('' = nothing, '*' = whatever
---       does), what is to stand there ('' = nothing); the deadline (see include/deadline)
+--       to get beyond ('' = none), entry (see include/audit) or '', then of each change: its field, what has to stand there
+--       ('' = nothing, '*' = whatever does), what is to stand there ('' = nothing), '1' if it stands there since when it did
+--       before; the deadline (see include/deadline)
 -- Returns: {'ok', or 'stale' if somebody else changed it, the version now, '1' if this call made it,
 --          then of each change: since when (ms) it stands there, '' if nothing does}
 -- @flags allow-oom
@@ -13,17 +15,18 @@ local policies, audit, entry = KEYS[1], KEYS[2], ARGV[5]
 local now = clock(ARGV[1])
 local version = redis.call('HGET', policies, 'version') or ''
 local number = tonumber(string.sub(version, 1, 10)) or 0
-local answer, changes = { 'ok', version, '0' }, {}
+local answer, changes, times = { 'ok', version, '0' }, {}, {}
 local stale = ARGV[3] ~= '' and tonumber(ARGV[3]) ~= number
 local refused = false
-for i = 6, #ARGV, 3 do
+for i = 6, #ARGV, 4 do
   local stored = redis.call('HGET', policies, ARGV[i]) or ''
   local since, value = string.match(stored, '^(%d+) (.*)$')
   if (value or '') == ARGV[i + 2] then
     answer[#answer + 1] = since or ''
   else
     refused = refused or stale or (ARGV[i + 1] ~= '*' and ARGV[i + 1] ~= (value or ''))
-    answer[#answer + 1] = ARGV[i + 2] ~= '' and digits(now) or ''
+    times[i] = ARGV[i + 3] == '1' and since or digits(now)
+    answer[#answer + 1] = ARGV[i + 2] ~= '' and times[i] or ''
     changes[#changes + 1] = i
   end
 end
@@ -33,12 +36,12 @@ end
 if #changes > 0 or ARGV[4] > version then
   number = math.max(number, tonumber(string.sub(ARGV[4], 1, 10)) or 0) + 1
   answer[2], answer[3] = string.format('%010.0f.', number) .. ARGV[2], '1'
-  redis.call('HSET', policies, 'version', answer[2])
+  redis.call('HSET', policies, 'version', answer[2], 'changed', digits(now))
   for _, i in ipairs(changes) do
     if ARGV[i + 2] == '' then
       redis.call('HDEL', policies, ARGV[i])
     else
-      redis.call('HSET', policies, ARGV[i], digits(now) .. ' ' .. ARGV[i + 2])
+      redis.call('HSET', policies, ARGV[i], times[i] .. ' ' .. ARGV[i + 2])
     end
   end
   if entry ~= '' and #changes > 0 then
