@@ -294,9 +294,12 @@ def test_a_pause_that_makes_no_sense_is_refused(client: Client, fields: dict[str
     assert (refused.value.field, client.policies().version) == (field, "")
 
 
-def test_a_resume_at_no_rate_at_all_is_refused(client: Client) -> None:
-    with pytest.raises(InvalidMessage, match="rate"):
-        client.resume("a", rate=0.5)
+@pytest.mark.parametrize("rate", [0, 0.5, -1, float("nan"), float("inf"), "5", True])
+def test_a_resume_at_no_rate_at_all_is_refused(client: Client, rate: Any) -> None:
+    client.pause("a")
+    with pytest.raises(InvalidMessage, match=r"^rate: "):
+        client.resume("a", rate=rate)
+    assert client.policies().paused == ("a",)
 
 
 # -- what may arrive yet -------------------------------------------------------------------------------------------------
