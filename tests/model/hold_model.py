@@ -7,7 +7,11 @@ held in the set of its topic, what follows it is parked in the set of their lane
 (`pause_model.py` has the fence), so a change of them is one step: the owner reads them and goes on. Its calls may be run and
 not heard. A new owner knows the names of the sets and nothing else. From each state in which nothing is paused all messages
 must come to their end without another fault.
-Not modelled: late calls and turns (`parking_model.py`: the sets of topics are sets as all others), cancels (`pause_model.py`).
+A caller may have one that is held delivered by force: it leaves the set under a new ticket, with its place, and what the owner
+has of the old one does nothing any more. Also while the topic stays paused it must come to its end, unless one that goes
+before it is held and was not forced.
+Not modelled: late calls and turns (`parking_model.py`: the sets of topics are sets as all others), cancels (`pause_model.py`);
+the new ticket is pulled after the owner was told that the old one is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ Stage = Literal["", "waits", "sending", "acking", "holding", "parking"]  # '': n
 ALL = (0, 1, 2)
 #: The messages whose topic is paused and resumed; the others have another one.
 TOPICS = ((0, 2), (0, 1))
-MAX_CHANGES, MAX_OWNERS, MAX_LOST = 3, 2, 1
+MAX_BY_HAND, MAX_OWNERS, MAX_LOST = 3, 2, 1
 UNKNOWN = -1  # everything stands behind it
 NOTHING = -2
 
@@ -41,6 +45,8 @@ class Rules(NamedTuple):
     drops: bool = True  # what waits in memory when its topic is paused is pulled anew; False: it is sent
     note: bool = True  # the place is noted before Redis is told to hold it
     last: bool = True  # a lane is held back until all of it has come back; False: until its first one has
+    follows: bool = True  # one that is forced waits behind what is held of its key
+    spares: bool = True  # one that is forced is not held for its own topic
 
 
 class State(NamedTuple):
@@ -55,9 +61,11 @@ class State(NamedTuple):
     learnt: bool = True  # it knows its lanes
     last: int = NOTHING  # the last one of this lane that was put there
     parks: int | None = None  # the same of the set of the lane
+    forced: frozenset[int] = frozenset()
+    stale: frozenset[int] = frozenset()  # what the owner has in memory of these is an old ticket
     # the world
     arrived: frozenset[int] = frozenset()
-    changes: int = 0
+    changes: int = 0  # by hand
     owners: int = 1
     lost: int = 0
 
@@ -93,6 +101,8 @@ def held_back(s: State, m: int, rules: Rules) -> bool:
     """Whether it follows something that is held, as the owner sees it."""
     if not rules.held_back:
         return False
+    if m in s.forced and not rules.follows:
+        return False
     if any(one < m for one in at(s, "holding")):
         return True
     return s.holds is not None and s.holds < m and (s.last >= s.holds or (not s.learnt and rules.learns))
@@ -100,7 +110,15 @@ def held_back(s: State, m: int, rules: Rules) -> bool:
 
 def lane_stays(s: State) -> bool:
     """Whether nothing of the lane may come back yet."""
-    return bool(at(s, "holding")) or (s.holds is not None and (s.last >= s.holds or not s.learnt))
+    if s.parks is None or s.parks == UNKNOWN:
+        return False
+    return any(one < s.parks for one in at(s, "holding")) or (
+        s.holds is not None and s.holds < s.parks and (s.last >= s.holds or not s.learnt)
+    )
+
+
+def is_paused(s: State, m: int, rules: Rules) -> bool:
+    return m in s.topic and s.paused and not (m in s.forced and rules.spares)
 
 
 def remember(s: State, ms: list[int], rules: Rules) -> State:
@@ -123,7 +141,7 @@ def hold(s: State, m: int, rules: Rules) -> State:
 
 def set_aside(s: State, m: int, rules: Rules) -> State:
     """What is paused goes into the set of its topic, what follows into that of its lane."""
-    if m in s.topic and s.paused:
+    if is_paused(s, m, rules):
         return hold(s, m, rules)
     s = staged(s, m, "parking")
     return s._replace(parks=lower(s.parks, m)) if rules.note else s
@@ -133,7 +151,7 @@ def take(s: State, m: int, rules: Rules) -> State:
     """It was pulled: it waits for its turn, is held, or parked."""
     s = staged(s, m, "waits")
     behind = held_back(s, m, rules) or (s.parks is not None and m > s.parks)
-    return set_aside(s, m, rules) if behind or (m in s.topic and s.paused) else s
+    return set_aside(s, m, rules) if behind or is_paused(s, m, rules) else s
 
 
 def heard(s: State, known: int | None, place: Place) -> tuple[State, int | None]:
@@ -143,6 +161,21 @@ def heard(s: State, known: int | None, place: Place) -> tuple[State, int | None]
     return s, now[0] if now else None
 
 
+def settled(s: State, ms: list[int]) -> State:
+    """The owner has heard what became of these: nothing, of an old ticket."""
+    for m in ms:
+        s = staged(s, m, "")
+    return s._replace(stale=s.stale.difference(ms))
+
+
+def moves(s: State, ms: list[int], place: Place) -> State:
+    """Redis sets aside what stands in the queue as it was pulled."""
+    for m in ms:
+        if s.places[m] == "queue" and m not in s.stale:
+            s = placed(s, m, place)
+    return s
+
+
 def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
     """What the owner may tell Redis: Redis afterwards, and with what it hears from it."""
     for m in at(s, "acking"):
@@ -150,22 +183,13 @@ def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
         yield f"ack {m}", ran, staged(ran, m, "")
     holding, parking = at(s, "holding"), at(s, "parking")
     if holding:
-        ran = s
-        for m in holding:
-            ran = placed(ran, m, "held") if ran.places[m] == "queue" else ran
-        after = remember(ran, holding, rules)
-        for m in holding:
-            after = staged(after, m, "")
+        ran = moves(s, holding, "held")
+        after = settled(remember(ran, holding, rules), holding)
         after, head = heard(after, s.holds, "held")
         yield f"hold {holding}", ran, known_as(after, head)
     if parking:
-        ran = s
-        for m in parking:
-            ran = placed(ran, m, "lane") if ran.places[m] == "queue" else ran
-        after = ran
-        for m in parking:
-            after = staged(after, m, "")
-        after, head = heard(after, s.parks, "lane")
+        ran = moves(s, parking, "lane")
+        after, head = heard(settled(ran, parking), s.parks, "lane")
         yield f"park {parking}", ran, after._replace(parks=head)
     if s.holds is not None and not s.paused and not holding:
         lowest = there(s, "held")[:1]
@@ -173,7 +197,7 @@ def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
         after, head = heard(ran, s.holds, "held")
         yield f"bring {lowest} back", ran, known_as(after, head)
     if s.parks is not None and not parking and not lane_stays(s):
-        lowest = there(s, "lane")[:1]
+        lowest = there(s, "lane")[:1] if s.parks != UNKNOWN else []  # its turn has to be told first
         ran = placed(s, lowest[0], "queue") if lowest else s
         after, head = heard(ran, s.parks, "lane")
         yield f"bring {lowest} of the lane back", ran, after._replace(parks=head)
@@ -181,6 +205,9 @@ def calls(s: State, rules: Rules) -> Iterator[tuple[str, State, State]]:
         now = there(s, "held")
         after, head = heard(s, s.holds, "held") if rules.rewinds else (s, now[0] if now else None)
         yield "read the lanes", s, known_as(remember(after, now, rules)._replace(learnt=True), head)
+    if s.holds is not None and not holding:
+        after, head = heard(s, s.holds, "held")
+        yield "look at the set", s, known_as(after, head)
     found = [m for m in ALL if m >= s.offset and s.places[m] == "queue" and s.stages[m] == ""][:1]
     for m in found:
         yield f"pull {m}", s, take(s, m, rules)._replace(offset=m + 1)
@@ -223,13 +250,18 @@ def by_itself(s: State, rules: Rules) -> Iterator[Step]:
 
 
 def faults(s: State, rules: Rules) -> Iterator[Step]:
-    if s.changes < MAX_CHANGES:
+    if s.changes < MAX_BY_HAND:
         after = s._replace(paused=not s.paused, changes=s.changes + 1)
-        if after.paused and rules.drops and (waiting := [m for m in at(s, "waits") if m in s.topic]):
+        if after.paused and rules.drops and (waiting := [m for m in at(s, "waits") if is_paused(after, m, rules)]):
             after = drop_from(after, waiting[0])
         yield ("pause" if after.paused else "resume"), after
     for m in at(s, "sending"):
         yield f"{m} is not sent, and pulled anew", drop_from(s, m)
+    if s.paused and s.changes < MAX_BY_HAND:
+        for m in s.topic:
+            if m not in s.forced and s.places[m] != "gone" and s.stages[m] in ("", "holding", "parking"):
+                after = placed(s, m, "queue")._replace(forced=s.forced | {m}, changes=s.changes + 1)
+                yield f"{m} is forced", after._replace(stale=s.stale | {m} if s.stages[m] else s.stale)
     if s.lost < MAX_LOST:
         for label, ran, _ in calls(s, rules):
             if label.startswith(("hold", "park", "bring", "ack")):
@@ -237,7 +269,13 @@ def faults(s: State, rules: Rules) -> Iterator[Step]:
         yield "reset", reset(s)._replace(lost=s.lost + 1)
     if s.owners < MAX_OWNERS:
         new = State(
-            s.topic, places=s.places, paused=s.paused, arrived=s.arrived, changes=s.changes, owners=s.owners + 1
+            s.topic,
+            places=s.places,
+            paused=s.paused,
+            forced=s.forced,
+            arrived=s.arrived,
+            changes=s.changes,
+            owners=s.owners + 1,
         )
         yield "another owner claims", look(new._replace(lost=s.lost))
 
@@ -254,7 +292,7 @@ def reset(s: State) -> State:
     for m in ALL:
         if s.stages[m] not in ("sending", "acking"):
             s = staged(s, m, "")
-    return s._replace(offset=0)
+    return s._replace(offset=0, stale=frozenset())
 
 
 def check(rules: Rules, topic: tuple[int, ...], limit: int) -> tuple[str | None, str, int]:
@@ -272,7 +310,7 @@ def check(rules: Rules, topic: tuple[int, ...], limit: int) -> tuple[str | None,
     what, how, states = search(State(topic), steps, wrong, limit)
     if what is not None or how != "every state":
         return what, how, states
-    ending = [s for s in seen if set(s.places) == {"gone"} or s.paused]
+    ending = [s for s in seen if ended(s)]
     ends = set(ending)
     while ending:
         new = [s for s in before[ending.pop()] if s not in ends]
@@ -283,11 +321,17 @@ def check(rules: Rules, topic: tuple[int, ...], limit: int) -> tuple[str | None,
     return None, how, states
 
 
+def ended(s: State) -> bool:
+    """Whether all is gone but what is paused, and what follows it."""
+    left = [m for m in ALL if s.places[m] != "gone"]
+    return not left or (s.paused and left[0] in s.topic and left[0] not in s.forced)
+
+
 def wrong(s: State) -> str | None:
     for m in ALL:
         if s.places[m] == "gone" and m not in s.arrived:
             return f"{m} is gone and was never forwarded"
-        if m in s.topic and s.paused and s.stages[m] == "waits":
+        if m in s.topic and s.paused and s.stages[m] == "waits" and m not in s.forced:
             return f"{m} may be sent while its topic is paused"
     return None
 

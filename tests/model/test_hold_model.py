@@ -33,6 +33,8 @@ def test_what_is_held_comes_back_in_order_in_every_state() -> None:
         ("drops", "0 may be sent while its topic is paused"),
         ("note", "1 overtakes 0"),
         ("last", "2 overtakes 1"),
+        ("follows", "1 overtakes 0"),
+        ("spares", "something waits for ever"),
     ],
 )
 def test_it_breaks_without_each_rule(rule: str, breaks: str) -> None:

@@ -79,7 +79,7 @@ def test_what_is_held_goes_by_force_alone_and_is_exposed_then(q: Queue, asked: i
     q.park("h:orders", *taken(pull_held(q, DUE)))
     assert deliver(q, "a", now=DUE + 1) == [("held", None)]
     assert deliver(q, "a", now=DUE + 1, force=True) == [("scheduled", DUE + 1)]
-    assert q.state() == State(queue={"a": DUE + 1}, attempts={"a": 0}, orphans={"a"})
+    assert q.state() == State(queue={"a": DUE + 1}, attempts={"a": 0})
     assert list(pull_held(q, DUE + 1).let_past.values()) == [True]
     assert deliver(q, "a", now=DUE + 2, force=True) == [("scheduled", DUE + 1)]
     assert q.cancel("a", now=DUE) == ["in_flight"]
@@ -127,3 +127,36 @@ def test_whoever_still_has_it_can_settle_nothing(q: Queue) -> None:
     assert parked is not None
     assert parked.head is None
     assert q.state().queue == {"a": DUE}
+
+
+@pytest.mark.parametrize("tried", [False, True], ids=["never tried", "tried"])
+def test_what_was_due_keeps_its_place_in_its_key_and_leaves_the_held_set(
+    q: Queue, tried: bool, wakes: Callable[[], list[int]]
+) -> None:
+    q.given(*(row(id, at=NOW + n, ordering_key="k") for n, id in enumerate("abc")))
+    if tried:
+        q.retry(*((one, None) for one in q.take(now=NOW + 9)))
+    taken_now = q.take(now=NOW + 9)
+    q.park("h:orders", *taken_now)
+    before = {one.id: q.record(one.id) for one in taken_now}
+    turn = q.field("parked:h:orders")
+    wakes()
+    assert deliver(q, "b", now=DUE, force=True) == [("scheduled", NOW + 1)]
+    assert wakes() == [NOW + 1]
+    assert q.record("b").asked == before["b"].asked
+    assert q.record("b").generation != before["b"].generation
+    assert q.state().parked == {"h:orders": {"a": NOW, "c": NOW + 2}}
+    assert q.state().queue == {"b": NOW + 1}
+    assert q.field("parked:h:orders") not in (turn, None)
+    q.unpark("h:orders", turn=turn)  # a late call, by what its owner was told before
+    assert q.state().parked == {"h:orders": {"a": NOW, "c": NOW + 2}}
+    deliver(q, "a", "c", now=DUE, force=True)
+    assert q.state().queue == {"a": NOW, "b": NOW + 1, "c": NOW + 2}
+    assert q.field("parked:h:orders") is None
+
+
+def test_with_a_key_one_whose_clock_was_set_back_passes_nothing_of_its_key(q: Queue) -> None:
+    q.given(row("a", at=NOW + 5, ordering_key="k"), row("b", at=NOW + 6, ordering_key="k"), row("c", at=NOW + 7))
+    q.park("h:orders", *q.take(now=NOW + 9))
+    deliver(q, "b", "c", now=NOW, force=True)
+    assert q.state().queue == {"b": NOW + 6, "c": NOW}

@@ -156,6 +156,7 @@ class Life:
     streams: bool = False
     slots: bool = False
     limits: bool = False
+    by_hand: bool = False
     alive: dict[str, Known] = field(default_factory=dict)
     pulled_at: dict[int, int] = field(default_factory=dict)  # id of an InFlightMessage -> step
     keep: list[InFlightMessage] = field(default_factory=list)
@@ -165,6 +166,7 @@ class Life:
     promised_at: int = 0
     removed: dict[str, tuple[int, bool]] = field(default_factory=dict)  # by a cancel: when, and whether for certain
     appended: int = 0  # to the stream here, when it was looked at last
+    forced: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -223,6 +225,8 @@ class Life:
             self.redis_goes_back_in_time(self.snapshot)
         elif chance < 0.27:
             self.somebody_pauses_or_resumes()
+        if self.by_hand and self.alive and dice.random() < 0.4:
+            self.somebody_has_it_delivered_now(self.alive[dice.choice(list(self.alive))], force=dice.random() < 0.7)
         if self.limits and dice.random() < 0.08:
             self.somebody_limits(dice.choice(LIMITS))
         if self.streams and dice.random() < 0.04:
@@ -247,6 +251,13 @@ class Life:
                 # What can be moved is not in a stream here, unless Redis went back in time.
                 arrived = one.arrived and one.route in self.hand.forwarders
                 self.alive[one.id] = Known(one.id, one.key, one.route, now + 30, self.step, arrived, one.topic)
+
+    def somebody_has_it_delivered_now(self, one: Known, *, force: bool) -> None:
+        if force:
+            self.forced.add(one.id)
+        result, due = self.world.deliver_now(one.id, one.topic, force=force)
+        if result == "scheduled" and due is not None and due != one.due:
+            self.alive[one.id] = Known(one.id, one.key, one.route, due, self.step, one.arrived, one.topic, one.fair)
 
     def somebody_pauses_or_resumes(self) -> None:
         """He may die before the queue has it: then nobody was told that it is so."""
@@ -412,6 +423,9 @@ class Life:
         assert moved is None or not moved.fair or self.world.now >= moved.due, f"{held.id} is sent before its new due"
 
     def check_pause(self, held: InFlightMessage) -> None:
+        if held.by_force:
+            assert held.id in self.forced, f"{held.id} was forced by nobody"
+            return
         read = self.hand.job._policies
         assert read.pause(held.topic) is None, f"{held.id} is sent, though its owner knows that it is paused"
         if self.pulled_at.get(id(held), self.step) > self.promised_at:
@@ -447,7 +461,8 @@ class Life:
                 continue
             assert self.world.now >= sent.due, f"{id} is appended early"
             if sent.fair:
-                assert self.promised.pause(sent.topic) is None, f"{id} is appended, though it was paused before"
+                paused = self.promised.pause(sent.topic) is not None
+                assert not paused or id in self.forced, f"{id} is appended, though it was paused before"
                 assert not sent.arrived, f"{id} is appended twice"
                 self.check_elders(sent, self.step + 1)
             sent.arrived = True
@@ -524,9 +539,12 @@ class Life:
         return {id: (self.world.state_of(id), self.places().get(id)) for id in left[:5]}
 
 
-def live(url: str, seed: int, *, streams: bool = False, slots: bool = False, limits: bool = False) -> None:
+def live(
+    url: str, seed: int, *, streams: bool = False, slots: bool = False, limits: bool = False, by_hand: bool = False
+) -> None:
     """One life, with long lanes or short ones, and perhaps with topics that share a stream here, of which only so many messages
-    are sent at a time, or whose limits change; raises AssertionError if a promise is broken.
+    are sent at a time, or whose limits change, or of which somebody has messages delivered now, also by force; raises
+    AssertionError if a promise is broken.
 
     Its logs are kept from being written: the many tracebacks of ticks that fail take longer than all that the life does.
     """
@@ -536,7 +554,7 @@ def live(url: str, seed: int, *, streams: bool = False, slots: bool = False, lim
     store = Store(url)
     try:
         with capture_logs():
-            Life(store, seed, streams, slots, limits).play()
+            Life(store, seed, streams, slots, limits, by_hand).play()
     finally:
         store.close()
         ordering.MOST, ordering.LOW = lengths

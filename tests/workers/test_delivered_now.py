@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
-from delayq.store import commands
+from delayq.store import commands, scripts
 from delayq.store.commands import Change
 from delayq.targets import OK, Result
+from tests.protocol.mutants import Mutant, plant
 from tests.workers.one_queue import OneQueue
+from workers.queue import held, parked_sets, settlement
+from workers.queue.held import HeldSets
+from workers.queue.parking import LOOK_EVERY
 
 Worlds = Callable[..., OneQueue]
 DOWN = Result.unavailable("down")
@@ -104,15 +109,153 @@ def test_with_an_ordering_key_it_passes_what_has_another_one(worlds: Worlds) -> 
     assert hand.run(3_000, lambda _: OK) == ["2"]
 
 
-def test_with_an_ordering_key_it_does_not_pass_its_elders(worlds: Worlds) -> None:
+@pytest.mark.parametrize("then", ["", "reset", "another owner"])
+def test_with_an_ordering_key_the_first_goes_and_its_followers_stay(worlds: Worlds, then: str) -> None:
     world = worlds()
     hand = world.take_over()
     world.pause("g.t")
-    for n in range(3):
+    for n in range(6):
+        world.add(f"{n}", at=n, ordering_key=f"k{n % 2}")
+    world.advance(10)
+    hand.settle()
+    assert deliver(world, "1", force=True) == ["scheduled"]
+    if then == "reset":
+        hand.job.failed()
+    elif then:
+        policies = hand.book.current
+        hand = world.take_over(node=2)
+        hand.book.current = policies
+    assert hand.run(3_000, lambda _: OK) == ["1"]
+    assert world.aside() == {"h:g.t": 5}
+    assert deliver(world, "0", force=True) == ["scheduled"]
+    assert hand.run(3_000, lambda _: OK) == ["0"]
+    assert deliver(world, "3", force=True) == ["scheduled"]
+    assert hand.run(3_000, lambda _: OK) == ["3"]
+    world.pause()
+    sent = hand.run(3_000, lambda _: OK)
+    assert (sent.index("2") < sent.index("4"), sorted(sent)) == (True, ["2", "4", "5"])
+
+
+def test_with_an_ordering_key_it_waits_for_its_elders_and_goes_behind_them(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.t")
+    for n in range(4):
         world.add(f"{n}", at=n, ordering_key="k")
     world.advance(10)
     hand.settle()
     assert deliver(world, "2", force=True) == ["scheduled"]
     assert hand.run(3_000) == []
+    assert world.aside() == {"h:g.t": 3, "k:general/k": 1}
+    assert deliver(world, "0", "1", force=True) == ["scheduled"] * 2
+    assert hand.run(3_000, lambda _: OK) == ["0", "1", "2"], "nobody has to ask for it again"
     world.pause()
-    assert hand.run(3_000, lambda _: OK) == ["0", "1", "2"]
+    assert hand.run(3_000, lambda _: OK) == ["3"]
+
+
+def test_with_an_ordering_key_one_that_failed_by_force_is_held_before_its_followers(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.t")
+    for n in range(2):
+        world.add(f"{n}", at=n, ordering_key="k")
+    world.advance(10)
+    hand.settle()
+    deliver(world, "0", force=True)
+    assert hand.run(3_000, lambda _: DOWN) == ["0"]
+    deliver(world, "1", force=True)
+    assert hand.run(3_000, lambda _: OK) == []
+    world.pause()
+    assert hand.run(3_000, lambda _: OK) == ["0", "1"]
+
+
+def test_with_an_ordering_key_the_first_that_is_parked_goes_as_a_probe(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    for n in range(3):
+        world.add(f"{n}", at=n, ordering_key="k")
+    world.advance(10)
+    hand.settle()
+    hand.answer("0", Result.full("no"))
+    hand.settle()
+    assert world.aside() == {"t:general": 3}
+    tried = len(hand.sent)
+    assert deliver(world, "0") == ["scheduled"]
+    hand.tick()
+    hand.tick()
+    assert hand.sent[tried:] == ["0"]
+    hand.answer("0", DOWN)
+    assert hand.run(60_000, lambda _: OK)[-3:] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("then", ["", "reset", "another owner"])
+def test_with_an_ordering_key_the_first_that_is_held_for_a_stream_goes_into_it(worlds: Worlds, then: str) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("s.t")
+    for n in range(4):
+        world.add(f"{n}", topic="s.t", at=n, ordering_key=f"k{n % 2}")
+    world.advance(10)
+    hand.settle()
+    deliver(world, "0", force=True)
+    if then == "reset":
+        hand.job.failed()
+    elif then:
+        policies = hand.book.current
+        hand = world.take_over(node=2)
+        hand.book.current = policies
+    hand.run(3_000)
+    assert (world.stream("s.t"), world.aside()) == (["0"], {"h:s.t": 3})
+    deliver(world, "2", force=True)
+    hand.run(60_000)
+    assert (world.stream("s.t"), world.aside()) == (["0"], {"h:s.t": 3}), "something else is held before it"
+    deliver(world, "1", force=True)
+    hand.run(LOOK_EVERY + 1_000)
+    assert (world.stream("s.t"), world.aside()) == (["0", "1", "2"], {"h:s.t": 1}), "nobody has to ask for it again"
+    world.pause()
+    hand.run(3_000)
+    assert world.stream("s.t") == ["0", "1", "2", "3"]
+
+
+# -- rules taken out -----------------------------------------------------------------------------------------------------
+
+KEEPS_ITS_PLACE = Mutant("due now", (("deliver_now", "at = stays and was or now", "at = now"),))
+ITS_OWN_TICKET = Mutant(
+    "behind its own ticket",
+    (("pull", "math.min(#one, #other) - GENERATION do", "math.min(#one, #other) do"),),
+)
+
+
+@pytest.mark.parametrize("mutant", [KEEPS_ITS_PLACE, ITS_OWN_TICKET], ids=lambda one: one.name)
+def test_these_tests_show_what_breaks_without_a_rule_of_a_script(
+    mutant: Mutant, worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(mutant, monkeypatch)
+    shows = {
+        KEEPS_ITS_PLACE: test_with_an_ordering_key_the_first_goes_and_its_followers_stay,
+        ITS_OWN_TICKET: test_with_an_ordering_key_the_first_that_is_held_for_a_stream_goes_into_it,
+    }[mutant]
+    try:
+        with pytest.raises(AssertionError):
+            shows(worlds, "")
+    finally:
+        scripts.load.cache_clear()
+
+
+@pytest.mark.parametrize("rule", ["its own ticket", "the first by force", "a look at the set"])
+def test_these_tests_show_what_breaks_without_a_rule_of_the_owner(
+    rule: str, worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shows: Callable[[], None]
+    if rule == "its own ticket":
+        for module in (parked_sets, held, settlement):
+            monkeypatch.setattr(module, "follows", lambda place, other: place > other)
+        shows = partial(test_with_an_ordering_key_the_first_that_is_parked_goes_as_a_probe, worlds)
+    elif rule == "the first by force":
+        monkeypatch.setattr(HeldSets, "first_by_force", lambda self: iter(()))
+        shows = partial(test_with_an_ordering_key_the_first_that_is_held_for_a_stream_goes_into_it, worlds, "")
+    else:
+        monkeypatch.setattr(HeldSets, "look_again", lambda self, name: None)
+        shows = partial(test_with_an_ordering_key_the_first_goes_and_its_followers_stay, worlds, "")
+    with pytest.raises(AssertionError):
+        shows()

@@ -53,6 +53,14 @@ def test_everything_ends_and_in_order_also_with_limits_that_change(valkey: Serve
     live(valkey.url, seed, streams=seed % 3 == 0, limits=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS // 2))
+def test_everything_ends_and_in_order_also_with_messages_that_are_delivered_by_force(
+    valkey: ServerUnderTest, seed: int
+) -> None:
+    live(valkey.url, seed, streams=seed % 3 == 0, limits=seed % 5 == 0, by_hand=True)
+
+
 # -- rules taken out -----------------------------------------------------------------------------------------------------
 
 _reset = InFlight.reset
@@ -167,10 +175,28 @@ SCRIPT_MUTANTS = (
 )
 
 
-def _search(url: str, seeds: tuple[int, ...]) -> None:
+#: What lets one that is forced overtake, in lives in which there are such.
+BY_HAND_MUTANTS = (
+    (
+        Mutant(
+            "one that is forced is appended wherever it stands",
+            (
+                (
+                    "pull",
+                    "score > bound[2] or score == bound[2] and behind(ticket, bound[3])",
+                    "not forced and (score > bound[2] or score == bound[2] and behind(ticket, bound[3]))",
+                ),
+            ),
+        ),
+        (9, 12, 15),
+    ),
+)
+
+
+def _search(url: str, seeds: tuple[int, ...], **options: bool) -> None:
     """Where it shows at once, then in so many other lives."""
     for seed in (*seeds, *range(FURTHER)):
-        live(url, seed)
+        live(url, seed, **options)
 
 
 @pytest.mark.slow
@@ -192,3 +218,23 @@ def test_the_random_life_fails_without_a_rule_of_a_script(
     plant(mutant[0], monkeypatch)
     with pytest.raises(AssertionError):
         _search(valkey.url, mutant[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", BY_HAND_MUTANTS, ids=lambda one: one[0].name)
+def test_a_random_life_with_force_fails_without_a_rule_of_a_script(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: tuple[Mutant, tuple[int, ...]]
+) -> None:
+    plant(mutant[0], monkeypatch)
+    with pytest.raises(AssertionError, match="overtakes"):
+        _search(valkey.url, mutant[1], streams=True, by_hand=True)
+
+
+@pytest.mark.slow
+def test_a_random_life_with_force_fails_where_that_passes_what_is_held_of_its_key(
+    valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = HeldSets.holds_back
+    monkeypatch.setattr(HeldSets, "holds_back", lambda self, message: not message.by_force and real(self, message))
+    with pytest.raises(AssertionError, match="overtakes"):
+        _search(valkey.url, (0, 1, 2), by_hand=True)

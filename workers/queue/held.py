@@ -4,7 +4,8 @@ message under its ordering key, to the same target, waits behind it, also when i
 So for each held set it is known up to where it holds something of a lane. A set that was there before its owner has its lanes
 read, a page at a time; until that has come to its end all that has an ordering key waits behind the set. They are read anew
 now and then while something waits: what it waits for may have been cancelled.
-Of streams in the same Redis no lanes are known: there all that has an ordering key waits behind what is held for its stream.
+Of streams in the same Redis no lanes are known: there all that has an ordering key waits behind what is held for its stream. So
+one that was delivered by force is held, too, until it is the first of that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 from delayq.routes import Route, Routes
 from delayq.store.commands import Head, LanesPage
 from workers.queue.ordering import lane_of
-from workers.queue.parked_sets import ParkedSets
+from workers.queue.parked_sets import ParkedSets, follows
 
 __all__ = ["HeldSets"]
 
@@ -32,6 +33,7 @@ class _Follower(Protocol):
     """A message that may have to wait."""
 
     route: Route | None
+    by_force: bool  # somebody has it delivered in spite of what holds it
 
     @property
     def place(self) -> Head:
@@ -57,6 +59,7 @@ class _Set(msgspec.Struct):
     upto: Head | None = None
     read_at: int = 0  # monotonic ms
     awaited: bool = False  # something waits behind it
+    forced: set[Head] = msgspec.field(default_factory=set)  # the places of what goes by force once it is the first
     sweep_at: int = SWEEP_FROM
 
 
@@ -97,7 +100,9 @@ class HeldSets:
         one = self._sets.get(name)
         if one is None:
             one = self._sets[name] = self._made(name, known=True)
-        if message.ordering_key and one.stream is None:
+        if one.stream is not None:
+            (one.forced.add if message.by_force else one.forced.discard)(message.place)
+        elif message.ordering_key:
             lane = lane_of(one.route, message.ordering_key)
             for lanes in (one.lanes, one.reading):
                 if lanes is not None:
@@ -109,6 +114,12 @@ class HeldSets:
     def forget(self, name: str) -> None:
         """Redis says that nothing stands there."""
         self._sets.pop(name, None)
+
+    def look_again(self, name: str) -> None:
+        """Something was taken out of it by hand: what is known of it is older."""
+        if name in self._sets:
+            self._parked.look_again(name)
+            self._sets[name].read_at = -READ_EVERY
 
     # -- who waits ---------------------------------------------------------------------------------------------------
 
@@ -124,8 +135,8 @@ class HeldSets:
             if one.route != route or one.stream is not None or (head := self._parked.head(name)) is None:
                 continue
             span = one.lanes.get(lane)
-            behind = span is not None and span[0] < place and head <= span[1] and not _is_alone(span, place)
-            if behind or (not one.known and place > head):
+            behind = span is not None and head <= span[1] and follows(place, max(head, span[0]))
+            if behind or (not one.known and follows(place, head)):
                 one.awaited = True
                 return True
         return False
@@ -146,6 +157,15 @@ class HeldSets:
             if stream is not None and head is not None:
                 found[stream] = min(found.get(stream, head), head)
         return found
+
+    def first_by_force(self) -> Iterator[str]:
+        """The names of those whose first message goes into its stream by force: nothing that is held for that is before it."""
+        for name, one in self._sets.items():
+            if not one.forced or one.stream is None or (head := self._parked.head(name)) is None:
+                continue
+            one.forced = {place for place in one.forced if place >= head}
+            if head in one.forced and self.streams(self._sets)[one.stream] == head:
+                yield name
 
     # -- reading the lanes -------------------------------------------------------------------------------------------
 
@@ -171,11 +191,6 @@ class HeldSets:
         one.upto = page.after
         if page.after is None:
             one.lanes, one.reading, one.known, one.read_at = one.reading, None, True, now
-
-
-def _is_alone(span: tuple[Head, Head], place: Head) -> bool:
-    """Whether a set holds nothing of a lane but the ticket that the same message had before it was delivered by force."""
-    return span[0] == span[1] and span[0][1][:-7] == place[1][:-7] != b""
 
 
 def _stretch(lanes: _Lanes, lane: str, place: Head) -> None:

@@ -219,6 +219,7 @@ class InFlight:
                 continue
             if ticket in pulled.let_past:
                 message.by_hand, message.by_force = True, pulled.let_past[ticket]
+                self.held.look_again(of_topic(topic))
             message.route = self._tenure.routes.find(topic)
             self._add(message)
             share = self._goes(message, now, refused, gates)

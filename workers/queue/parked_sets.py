@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from delayq.store.commands import Head, Parked
 
-__all__ = ["NO_ROUTE", "ParkedSets", "of_route", "of_topic"]
+__all__ = ["NO_ROUTE", "ParkedSets", "follows", "of_route", "of_topic"]
 
 #: Parked messages whose topic has no route any more; no route can have this name.
 NO_ROUTE = "t:*"
@@ -26,6 +26,12 @@ def of_route(route: str) -> str:
 def of_topic(topic: str) -> str:
     """The name of the set in which messages are held whose topic is paused or limited."""
     return f"h:{topic}"
+
+
+def follows(place: Head, other: Head) -> bool:
+    """Whether a place is behind that of another message: a set may be known to begin with a ticket that the message itself had
+    before somebody had it delivered now."""
+    return (place[0], place[1][:-8]) > (other[0], other[1][:-8])
 
 
 class _Set:
@@ -78,7 +84,7 @@ class ParkedSets:
     def holds_up(self, name: str, place: Head) -> bool:
         """Whether something that comes before this place may be parked there."""
         known = self._sets.get(name)
-        return known is not None and place > known.head
+        return known is not None and follows(place, known.head)
 
     def expect(self, name: str, place: Head) -> None:
         """A message with this place is about to be parked there."""

@@ -15,7 +15,7 @@ from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route
 from workers.queue.tenure import Tenure
 from workers.queue.topics import Refusals
 
-__all__ = ["Parking"]
+__all__ = ["LOOK_EVERY", "Parking"]
 
 RAMP_FROM, RAMP_TO = 16, 500
 AT_ONCE = 8
@@ -73,6 +73,8 @@ class Parking:
         now = self._tenure.clock.monotonic()
         wanted: dict[_Name, tuple[int, float]] = {}
         self._call_back_held(policies, wanted, now)
+        for name in self._held.first_by_force():
+            wanted.setdefault(name, (1, 0.0))
         for name in parked:
             if name.startswith("t:") and parked.turn(name):
                 self._call_back(name, wanted)

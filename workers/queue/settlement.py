@@ -20,7 +20,7 @@ from delayq.store.commands import AsPulled, Command, Now
 from delayq.targets import Result
 from workers.queue.held import HeldSets
 from workers.queue.ordering import Lanes
-from workers.queue.parked_sets import NO_ROUTE, ParkedSets, of_route, of_topic
+from workers.queue.parked_sets import NO_ROUTE, ParkedSets, follows, of_route, of_topic
 from workers.queue.tenure import Bounds, Tenure
 from workers.sending.message import InFlightMessage
 
@@ -88,7 +88,7 @@ def sort(
     if route.name not in targets:  # so its topic is a stream in the same Redis
         if message.record.keyed and held:
             head = held.streams(held).get(route.stream_of(message.topic))
-            if head is not None and message.place >= head:  # the head itself: it has left the set, and nobody was told
+            if head is not None and follows(message.place, head):
                 return Park(of_topic(message.topic))
         error = refused.get((route.name, route.stream_of(message.topic)))
         if error is None and policies.bucket(message.topic) is not None and not awaits(message):

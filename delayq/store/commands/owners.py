@@ -223,7 +223,7 @@ Most = int | Sequence[tuple[int, int]]
 
 class Bound(msgspec.Struct, frozen=True, dict=True):
     """What of a topic that is a stream here a pull may append: `most` messages (None: all), or until each time (Unix ms by
-    the clock of its server) so many, and of those with an ordering key only what stands before a place. It returns the others.
+    the clock of its server) so many, and of those with an ordering key only what stands up to a place. It returns the others.
     Topics with the same `share` have `most` together."""
 
     topic: str

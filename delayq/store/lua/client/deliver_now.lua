@@ -1,6 +1,7 @@
 -- Have messages delivered now: one that waits gets this due, as `reschedule` gives it; one that is tried again later is tried
 -- now; one that is parked goes back into the queue and is let past its target's circuit, as a probe. What is held goes only
 -- by force, in spite of pauses and limits. One that is let past anything is exposed, and is so until its next attempt is counted.
+-- With an ordering key, what was due before keeps its due, and so its place: behind what goes before it, before what follows.
 -- KEYS: state queue pool attempts final dead audit, then the held sets of the messages' topics
 -- ARGV: now, wake channel, window of final, '1' by force, entry (see include/audit) or '', then the ids (see include/rights);
 --       the deadline (see include/deadline)
@@ -8,7 +9,7 @@
 --          'in_flight' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' | 'discarded' | 'not_found'} or {'moved'}: it
 --          is not here and the queue is closed
 -- @promise
--- @include clock deadline record rights generation wake final life closed moved
+-- @include clock deadline record rights generation wake final life closed moved turn
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local now, by_force, audit, entry = clock(ARGV[1]), ARGV[4] == '1', KEYS[7], ARGV[5]
 local noted = entry ~= '' and {}
@@ -19,7 +20,7 @@ for i = 8, #KEYS do
   local topic = string.match(KEYS[i], ':parked:h:(.*)$')
   sets[topic] = KEYS[i]
 end
-local generation, changed
+local generation, earliest
 
 local function deliver(id)
   local record = redis.call('HGET', pool, id)
@@ -34,9 +35,8 @@ local function deliver(id)
   local topic = topic_of(record)
   mark_of = mark_of or paused and marks_of(paused)
   local held = paused and mark_of(topic) < math.huge
-  if not due and sets[topic] then
-    held = held or redis.call('ZSCORE', sets[topic], ticket)
-  end
+  local aside = not due and sets[topic] and redis.call('ZSCORE', sets[topic], ticket)
+  held = held or aside
   local tried = redis.call('HGET', attempts, id)
   if due and tried and string.find(tried, held and '^%+0%d' or '^%+') then
     return { 'scheduled', digits(due) } -- the same call again
@@ -47,31 +47,44 @@ local function deliver(id)
   elseif due and due <= now and not held then
     return { 'scheduled', digits(due) }
   end
-  if not due or not tried or (byte(record, ORDERING_LENGTH) or 0) > 0 then -- a key is in the order of what is asked for
+  local keyed = (byte(record, ORDERING_LENGTH) or 0) > 0
+  local was = keyed and (due or tonumber(aside or string.sub(record, ASKED, MARK - 1)))
+  local stays = was and was <= floor -- others of its key may have gone before it up to there
+  local at = stays and was or now
+  if not due or not tried or keyed then
     generation = generation or generation_of(redis.call('HINCRBY', state, 'generation', 1))
     redis.call('ZREM', queue, ticket)
-    record = moved(record, generation, now, true)
+    if aside then
+      redis.call('ZREM', sets[topic], ticket)
+      begin_turn(state, 'parked:h:' .. topic)
+      set_now(state, sets[topic], 'parked:h:' .. topic)
+    end
+    if stays then
+      record = generation .. string.sub(record, GENERATION + 1)
+    else
+      record = moved(record, generation, now, true)
+      redis.call('HINCRBY', state, 'rescheduled', 1)
+    end
     ticket = ticket_of(id, record)
     redis.call('HSET', pool, id, record)
-    redis.call('HINCRBY', state, 'rescheduled', 1)
   end
-  redis.call('ZADD', queue, digits(now), ticket)
-  changed = true
+  redis.call('ZADD', queue, digits(at), ticket)
+  earliest = math.min(earliest or at, at)
   if noted then
     -- @include note
   end
   if held or not due then
     redis.call('HSET', attempts, id, (held and '+0' or '+') .. digits(tonumber(tried or '') or 0))
   end
-  return { 'scheduled', digits(now) }
+  return { 'scheduled', digits(at) }
 end
 
 local answer = {}
 for i, id in ipairs(allowed_ids(pool, 6)) do
   answer[i] = deliver(id)
 end
-if changed then
-  wake(state, ARGV[2], now, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
+if earliest then
+  wake(state, ARGV[2], earliest, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
 end
 if noted and #noted > 0 then
   -- @include audit

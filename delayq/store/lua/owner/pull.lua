@@ -7,7 +7,7 @@
 --       '1' if the names of the parked sets are, the version of the policies that the owner goes by, how many topics are
 --       known; topic, stream (its place behind the 8 keys, or '' for general), MAXLEN ('' = none) of each known topic;
 --       of each that is bounded: topic, name of what it shares with others ('' = nothing), most to append of all that share
---       it ('' = all; or 'N@TIME N@TIME ...', each good until then), due and ticket before which one with an ordering key has to stand to be appended ('' '' = anywhere)
+--       it ('' = all; or 'N@TIME N@TIME ...', each good until then), due and ticket behind which one with an ordering key may not stand to be appended ('' '' = anywhere)
 -- Returns: {'fenced', epoch} or {'policies', the version that the queue has}: it is another one, and nothing was done
 --          or {'ok', now, µs, next due or '', more due ('1'/'0'), rank of the first looked at, due and ticket of the last,
 --          how many were appended, tickets, dues, attempts, records, unknown topics,
@@ -121,15 +121,15 @@ end
 local within
 local stopped -- what waits: behind it nothing of its ordering key goes to the same stream
 if bounds then
-  -- Whether one ticket comes before another, by bytes: `<` would go by the language of the server.
-  local function before(one, other)
-    for i = 1, math.min(#one, #other) do
+  -- Whether one ticket comes behind that of another message, by bytes: `<` would go by the language of the server.
+  local function behind(one, other)
+    for i = 1, math.min(#one, #other) - GENERATION do
       local a, b = byte(one, i), byte(other, i)
       if a ~= b then
-        return a < b
+        return a > b
       end
     end
-    return #one < #other
+    return false
   end
   within = function(bound, stream, ticket, key, tried)
     local lane = key ~= '' and stream .. ' ' .. key
@@ -137,7 +137,7 @@ if bounds then
     local stays = lane and stopped and stopped[lane] or bound and bound[1].most < 1 and not forced
     if lane and bound and bound[2] < ALL then
       local score = tonumber(due_of[ticket] or redis.call('ZSCORE', queue, ticket))
-      stays = stays or score > bound[2] or score == bound[2] and not before(ticket, bound[3])
+      stays = stays or score > bound[2] or score == bound[2] and behind(ticket, bound[3])
     end
     if stays and lane then
       stopped = stopped or {}
