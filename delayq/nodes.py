@@ -16,6 +16,7 @@ __all__ = [
     "LONGEST_REASON",
     "RECENT_SLOTS",
     "RECENT_STEP",
+    "FailedSend",
     "NodeLine",
     "OpenCircuit",
     "Owned",
@@ -60,13 +61,23 @@ class OpenCircuit(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class FailedSend(msgspec.Struct, frozen=True):
+    """The last send to a target that failed: when, and why."""
+
+    at: Ms
+    reason: str = ""
+
+
 class RouteLine(msgspec.Struct, frozen=True):
-    """A route of a node, in the order of its table: the pattern of its topics, its target's kind and hosts."""
+    """A route of a node, in the order of its table: the pattern of its topics, its target's kind and hosts, how often its
+    messages are tried if neither they nor a policy says so, and what failed last since the node began."""
 
     name: str
     match: str
     target: str
     circuit: OpenCircuit | None = None
+    max_attempts: int | None = None
+    failed: FailedSend | None = None
 
 
 class Recent(msgspec.Struct, frozen=True):

@@ -11,7 +11,16 @@ import pytest
 
 from delayq import Client, Message
 from delayq.config import load_settings
-from delayq.nodes import LATENESS, LONGEST_REASON, RECENT_STEP, OpenCircuit, Recent, RouteLine, read_nodes
+from delayq.nodes import (
+    LATENESS,
+    LONGEST_REASON,
+    RECENT_STEP,
+    FailedSend,
+    OpenCircuit,
+    Recent,
+    RouteLine,
+    read_nodes,
+)
 from delayq.policies import Pause, Policies
 from delayq.routes import Route, Routes
 from delayq.store import commands
@@ -114,7 +123,7 @@ def test_it_tells_at_once_which_policies_all_its_jobs_act_on_and_what_of_paused_
         job.version, job.held = "2", {"a": 2, "b": 1}
     assert told() == ("", {"a": 4, "b": 2}), "one of them acts on others yet"
     jobs[0].version, jobs[0].held = "1", {f"t{number}": 1 for number in range(MOST_TOPICS)}
-    hangs = cast(Forwarder, SimpleNamespace(given_up={"a": 3, "goes.on": 2}))
+    hangs = cast(Forwarder, SimpleNamespace(given_up={"a": 3, "goes.on": 2}, circuit=SimpleNamespace(open=False)))
     one._forwarders = {"hangs": hangs}
     one._book.current = Policies(pauses={"a": Pause(match="a")})
     version, held = told()
@@ -142,7 +151,7 @@ def test_it_tells_of_its_routes_and_which_circuits_are_open_by_the_clock_of_redi
         (found,) = read_nodes(lines, clock.now())["one"].routes
         return found
 
-    assert told() == RouteLine("hooks", "h.*", "https://hooks.example")
+    assert told() == RouteLine("hooks", "h.*", "https://hooks.example", max_attempts=16)
     clock.advance(10)
     opened = clock.now()
     for _ in range(3):
@@ -153,7 +162,26 @@ def test_it_tells_of_its_routes_and_which_circuits_are_open_by_the_clock_of_redi
     circuit = told().circuit
     assert circuit == OpenCircuit(opened, opened + 1_000, ("canary" * LONGEST_REASON)[:LONGEST_REASON])
     forwarder.circuit.sent(True)
-    assert told().circuit is None
+    assert (told().circuit, told().failed) == (None, FailedSend(opened, ("canary" * LONGEST_REASON)[:LONGEST_REASON]))
+
+
+def test_it_tells_at_once_that_a_circuit_has_opened_or_closed(store: Store, clock: ManualClock) -> None:
+    forwarder = Forwarder(Route(name="hooks", match="h.*"), MemoryTarget(), clock, threads=1, timeout=1_000)
+    one = line(store, clock, "one", forwarder)
+
+    def told() -> str | None:
+        one.publish(NOTHING, changed=False)
+        lines = store.run(commands.nodes())
+        (found,) = read_nodes(lines, clock.now())["one"].routes
+        return found.circuit.reason if found.circuit is not None else None
+
+    assert told() is None
+    forwarder.circuit.sent(False, full=True, reason="closed for today")
+    assert told() == "closed for today"
+    forwarder.circuit.sent(False, reason="not yet")
+    assert told() == "closed for today", "what it says while it is open may wait"
+    forwarder.circuit.sent(True)
+    assert told() is None
 
 
 def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, clock: ManualClock) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from delayq.clock import Clock
 from delayq.config import Settings
-from delayq.nodes import LONGEST_REASON, OpenCircuit, RouteLine
+from delayq.nodes import LONGEST_REASON, FailedSend, OpenCircuit, RouteLine
 from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.connect.store import Store
@@ -30,7 +30,8 @@ TIDY = 60_000  # ms between two looks for such lines, at a page of them
 
 
 class StatusLine:
-    """Published every 5 s, and at once when a queue came or went, or the policies are others. Belongs to the node's thread.
+    """Published every 5 s, and at once when a queue came or went, a circuit opened or closed, or the policies are others. Belongs
+    to the node's thread.
 
     A node that was killed takes its line not away, so the others do, an hour later.
     """
@@ -56,7 +57,8 @@ class StatusLine:
         self._forwarders = forwarders
         self._complaints = complaints
         self._book = book
-        self._said: tuple[str, dict[str, int]] = "", {}
+        self._said: tuple[str, dict[str, int], set[str]] = "", {}, set()
+        self._version = metadata.version("delayq")
         self._recent = recent
         self._started = clock.now()
         self._published_at: int | None = None
@@ -73,7 +75,8 @@ class StatusLine:
         now = self._clock.monotonic()
         version = min((job.version for job in ownership.running), default=self._book.current.version)
         held = _sum([*(job.held for job in ownership.running), *map(self._given_up, self._forwarders.values())])
-        changed = changed or self._said != (version, held)
+        broken = {name for name, forwarder in self._forwarders.items() if forwarder.circuit.open}
+        changed = changed or self._said != (version, held, broken)
         if self._recent is not None:
             self._recent.tick(self._clock.now() + self._skew.ms)
         if not changed and self._published_at is not None and now - self._published_at < EVERY:
@@ -84,7 +87,7 @@ class StatusLine:
             {
                 "node": settings.node,
                 "address": settings.address,
-                "version": metadata.version("delayq"),
+                "version": self._version,
                 "since": self._started,
                 "seen": self._clock.now() + self._skew.ms,  # or others would hold a node with a wrong clock for dead
                 "coordinator": "zookeeper" if settings.zookeeper else "local",
@@ -101,7 +104,7 @@ class StatusLine:
             }
         )
         self._store.run(commands.publish_node(settings.node, line))
-        self._said = version, held
+        self._said = version, held, broken
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY
             self._cursor = self._store.run(commands.forget_silent(self._cursor, SILENT))
@@ -114,12 +117,18 @@ class StatusLine:
     def _route(self, route: Route) -> RouteLine:
         forwarder = self._forwarders.get(route.name)
         opened = forwarder.circuit.opened if forwarder is not None else None
-        circuit = None
-        if opened is not None:
-            redis_now = self._clock.now() + self._skew.ms - self._clock.monotonic()
-            reason = opened.reason[:LONGEST_REASON]
-            circuit = OpenCircuit(redis_now + opened.since, redis_now + opened.probe_at, reason)
-        return RouteLine(route.name, route.match, route.shown_target, circuit)
+        failed = forwarder.circuit.failed if forwarder is not None else None
+        redis_now = self._clock.now() + self._skew.ms - self._clock.monotonic()
+        return RouteLine(
+            route.name,
+            route.match,
+            route.shown_target,
+            OpenCircuit(redis_now + opened.since, redis_now + opened.probe_at, opened.reason[:LONGEST_REASON])
+            if opened is not None
+            else None,
+            route.max_attempts or self._settings.max_attempts,
+            FailedSend(redis_now + failed.at, failed.reason[:LONGEST_REASON]) if failed is not None else None,
+        )
 
     def take_away(self) -> None:
         """The node has stopped; raises StoreError."""

@@ -13,7 +13,7 @@ import msgspec
 
 from delayq.clock import Clock
 
-__all__ = ["PROBES", "Circuit", "Opened"]
+__all__ = ["PROBES", "Circuit", "Failed", "Opened"]
 
 FAILURES = 3
 PROBES = 3
@@ -30,6 +30,13 @@ class Opened(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Failed(msgspec.Struct, frozen=True):
+    """The last send that failed: when (monotonic ms), and what the target said."""
+
+    at: int
+    reason: str
+
+
 class Circuit:
     """Closed: all goes. Open: a permit for PROBES messages is given out now and then. Safe for threads."""
 
@@ -43,7 +50,7 @@ class Circuit:
         self._suspects: set[str] = set()  # ids that have failed, or were let in to try, since a send succeeded
         self._told = False  # the target asked for a pause, or is full: so it is the target
         self._opened_at = 0
-        self._reason = ""
+        self._failed: Failed | None = None
 
     @property
     def open(self) -> bool:
@@ -54,7 +61,13 @@ class Circuit:
     def opened(self) -> Opened | None:
         """What there is to know of it while it is open."""
         with self._lock:
-            return None if self._probe_at is None else Opened(self._opened_at, self._probe_at, self._reason)
+            reason = self._failed.reason if self._failed is not None else ""
+            return None if self._probe_at is None else Opened(self._opened_at, self._probe_at, reason)
+
+    @property
+    def failed(self) -> Failed | None:
+        """The last send that failed, also when others have succeeded since."""
+        return self._failed
 
     def sent(self, ok: bool, after: int = 0, ids: Iterable[str] = (), full: bool = False, reason: str = "") -> bool:
         """Count a send of these messages; True if that opened or closed the circuit.
@@ -74,7 +87,7 @@ class Circuit:
             if len(self._suspects) < SUSPECTS:
                 self._suspects.update(islice(ids, SUSPECTS))
             now = self._clock.monotonic()
-            self._reason = reason
+            self._failed = Failed(now, reason)
             if self._probe_at is not None:
                 if self._probing:  # not one that was on its way when the circuit opened
                     self._probing = False
