@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from delayq.client.plan import Context, Plan
+from delayq.client.plan import Context, Plan, every_queue
 from delayq.codec import CorruptRecord
 from delayq.message import State
 from delayq.nodes import NodeLine, RouteLine, owners_of, read_nodes
@@ -17,7 +17,7 @@ from delayq.policies import Pause, Policies
 from delayq.store import commands
 from delayq.store.commands import HELD_SET, Found
 from delayq.store.connect.exchange import all_good
-from delayq.store.keys import queue_keys
+from delayq.store.keys import QueueKeys, queue_keys
 from delayq.times import format_instant
 
 __all__ = ["NO_ROUTE", "OF_ROUTE", "Explanation", "explain", "explain_parked", "held_by"]
@@ -25,6 +25,8 @@ __all__ = ["NO_ROUTE", "OF_ROUTE", "Explanation", "explain", "explain_parked", "
 #: Names of parked sets that wait for a route's target; that of messages which no route takes.
 OF_ROUTE: Final = "t:"
 NO_ROUTE: Final = "*"
+#: Tickets of its own that one that was delivered now may have left in a set: so many are looked for.
+OWN: Final = 100
 WAITS: Final = "its target has no room for it yet, or messages of its ordering key go first"
 
 
@@ -44,7 +46,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known beside the message. `ranks` are its places in the parked sets in which it may stand, by their kind."""
+    """What is known beside the message. `ranks` are its places in the parked sets in which it may stand, by their kind;
+    `let_past` is whether somebody has it delivered now, `forced` whether in spite of what holds it."""
 
     nodes: Mapping[str, NodeLine]
     owner: str | None
@@ -56,6 +59,19 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None
     ranks: Mapping[str, int | None]
     before: int | None  # in the queue
+    elsewhere: int  # how many of its topic are held in other queues and were due before
+    let_past: bool
+    forced: bool
+
+    @property
+    def held_by(self) -> Pause | None:
+        """The pause that will keep it back."""
+        return None if self.forced else self.pause
+
+    @property
+    def held_before(self) -> int:
+        """How many messages of its topic are held and go before it."""
+        return (self.ranks["h"] or 0) + self.elsewhere
 
 
 def explain(context: Context, found: Found) -> Plan[Explanation]:
@@ -82,7 +98,14 @@ def explain(context: Context, found: Found) -> Plan[Explanation]:
         "k": f"k:{route}/{ordering_key}",
     }
     asked = [commands.place_in(keys.parked(name), ticket) for name in sets.values()]
-    *ranks, before = all_good((yield [*asked, commands.place_in(keys.queue, ticket)]))
+    held_at = commands.due_in(keys.held(topic), ticket)
+    sign = commands.delivered_now(keys, found.id)
+    *ranks, before, at, (let_past, forced) = all_good(
+        (yield [*asked, commands.place_in(keys.queue, ticket), held_at, sign])
+    )
+    if let_past:
+        ranks = yield from _without_its_own(found.id, keys, dict(zip(sets.values(), ranks, strict=True)))
+    elsewhere = (yield from _held_elsewhere(context, found.queue, topic, at)) if at is not None else 0
     policy, limit = policies.policy(topic), policies.limit(topic)
     rates = [one.rate for one in (policy, limit) if one is not None and one.rate]
     known = _Known(
@@ -93,20 +116,41 @@ def explain(context: Context, found: Found) -> Plan[Explanation]:
         pause=policies.pause(topic),
         rate=min(rates, default=None),
         at_a_time=policy.max_in_flight if policy is not None else None,
-        max_attempts=found.record.max_attempts or (policy.max_attempts if policy is not None else None),
+        max_attempts=found.record.max_attempts
+        or (policy.max_attempts if policy is not None else None)
+        or (line.max_attempts if line is not None else None),
         ranks=dict(zip(sets, ranks, strict=True)),
         before=before,
+        elsewhere=elsewhere,
+        let_past=let_past,
+        forced=forced,
     )
     return msgspec.structs.replace(_EACH[found.state](found, known), owner=owner)
+
+
+def _without_its_own(id: str, keys: QueueKeys, ranks: Mapping[str, int | None]) -> Plan[list[int | None]]:
+    """The places of a message without the tickets right before it that it had until it was delivered now."""
+    asked = [commands.tickets_of(keys.parked(name), rank - OWN, rank - 1) for name, rank in ranks.items() if rank]
+    own = iter(all_good((yield asked)) if asked else [])
+    return [rank - next(own).count(id) if rank else rank for rank in ranks.values()]
+
+
+def _held_elsewhere(context: Context, queue: int, topic: str, due: int) -> Plan[int]:
+    """How many messages of a topic are held in other queues and were due before then."""
+    counts = yield from every_queue(context, lambda keys: commands.count_before(keys.held(topic), due))
+    return sum(count for number, count in counts.items() if number != queue)
+
+
+def _paused_by(pause: Pause) -> str:
+    until = f" until {format_instant(pause.until)}" if pause.until is not None else ""
+    return f"its topic is paused by {pause.match} since {format_instant(pause.since)}{until}"
 
 
 def held_by(pause: Pause | None) -> str:
     """What holds a message."""
     if pause is None:
         return "a pause or a limit of its topic holds it"
-    until = f" until {format_instant(pause.until)}" if pause.until is not None else ""
-    reason = f": {pause.reason}" if pause.reason else ""
-    return f"its topic is paused by {pause.match} since {format_instant(pause.since)}{until}{reason}"
+    return _paused_by(pause) + (f": {pause.reason}" if pause.reason else "")
 
 
 def _of_pause(pause: Pause) -> Explanation:
@@ -124,8 +168,9 @@ def _no_owner(found: Found, known: _Known) -> Explanation:
 
 def _and_then(text: str, known: _Known) -> str:
     """With what will be in the way once it is due, if that is so still."""
-    if known.pause is not None:
-        return f"{text}, and is held then if {held_by(known.pause)} still"
+    if (pause := known.held_by) is not None:
+        reason = f" ({pause.reason})" if pause.reason else ""
+        return f"{text}, and is held then if {_paused_by(pause)} still{reason}"
     if known.owner is None:
         return f"{text}, and its queue has no owner now"
     if known.circuit is not None and known.circuit.circuit is not None:
@@ -141,14 +186,23 @@ def _scheduled(found: Found, known: _Known) -> Explanation:
 def _retrying(found: Found, known: _Known) -> Explanation:
     most = f" of {known.max_attempts}" if known.max_attempts is not None else ""
     text = f"attempt {found.attempts + 1}{most} is at {_time(found.due)}"
-    return Explanation(waits_for="attempt", text=_and_then(text, known), until=found.due)
+    return Explanation(waits_for="attempt", text=_and_then(f"{text}{_failed(known)}", known), until=found.due)
+
+
+def _failed(known: _Known) -> str:
+    """What failed last at its target: what failed of each message is not kept."""
+    failed = known.circuit.failed if known.circuit is not None else None
+    if failed is None or known.circuit is None:
+        return ""
+    why = failed.reason or "no word why"
+    return f"; the last send to route {known.circuit.name} that failed was at {format_instant(failed.at)} ({why})"
 
 
 def _due(found: Found, known: _Known) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
-    if known.pause is not None:
-        return _of_pause(known.pause)
+    if (pause := known.held_by) is not None:
+        return _of_pause(pause)
     text = f"it is due since {_time(found.due)}, and {known.owner} takes it in its turn{_behind(known.before)}"
     return Explanation(waits_for="pull", text=text, since=found.due)
 
@@ -156,27 +210,31 @@ def _due(found: Found, known: _Known) -> Explanation:
 def _in_flight(found: Found, known: _Known) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
-    text = f"{known.owner} has it since {_time(found.due)}: it is being sent, or waits for {_turn(found)}"
-    if known.pause is not None:
-        text = f"{text}; if it is not being sent yet it is held, as {held_by(known.pause)}"
+    text = f"{known.owner} has it since {_time(found.due)}: it is being sent, or waits for {_turn(found, known)}"
+    if (pause := known.held_by) is not None:
+        text = f"{text}; if it is not being sent yet it is held, as {held_by(pause)}"
     return Explanation(waits_for="answer", text=text, since=found.due)
 
 
-def _turn(found: Found) -> str:
+def _turn(found: Found, known: _Known) -> str:
     """What a message waits for that its worker has: there it also waits for what failed and goes before it."""
     if found.record is None or not found.record.ordering_key:
         return "its turn"
     if found.attempts:
-        return f"attempt {found.attempts + 1}, and what follows it under its ordering key waits for it"
+        most = f" of {known.max_attempts}" if known.max_attempts is not None else ""
+        return f"attempt {found.attempts + 1}{most}, and what follows it under its ordering key waits for it{_failed(known)}"
     return "what goes before it under its ordering key, which may have failed and be tried again"
 
 
 def _held(found: Found, known: _Known) -> Explanation:
-    if known.pause is not None:
-        return _of_pause(known.pause)
+    if (pause := known.held_by) is not None:
+        return _of_pause(pause)
     if known.owner is None:
         return _no_owner(found, known)
-    before = known.ranks["h"] or 0
+    before = known.held_before
+    if known.forced and (known.pause is not None or known.rate is not None or known.at_a_time is not None):
+        text = "it goes by force, in its order: behind what is held before it under its ordering key, or for its stream"
+        return Explanation(waits_for="key", text=f"{text}{_behind(known.ranks['h'])}")
     if known.rate is not None:
         text = f"it is held: the limit of its topic is {known.rate:g} messages a second, and {before} go before it"
         return Explanation(waits_for="limit", text=text)
@@ -190,9 +248,9 @@ def _parked(found: Found, known: _Known) -> Explanation:
     if known.owner is None:
         return _no_owner(found, known)
     told = _set_aside(known)
-    if known.pause is None:
+    if (pause := known.held_by) is None:
         return told
-    return msgspec.structs.replace(told, text=f"{told.text}; when it comes back it is held, as {held_by(known.pause)}")
+    return msgspec.structs.replace(told, text=f"{told.text}; when it comes back it is held, as {held_by(pause)}")
 
 
 def _set_aside(known: _Known) -> Explanation:

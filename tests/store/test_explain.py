@@ -37,9 +37,10 @@ class World:
     def add(self, id: str, after: int = -1_000, **more: Any) -> str:
         return self.client.schedule(Message(topic="orders", expect_date=self.now + after, id=id, **more)).id
 
-    def owned(self, id: str, seen: int = 0, circuit: dict[str, Any] | None = None) -> None:
+    def owned(self, id: str, seen: int = 0, circuit: dict[str, Any] | None = None, **more: Any) -> None:
         """By the line of a node."""
-        queue, route = self.keys(id).number, {"name": "kafka", "match": "ord*", "target": "kafka", "circuit": circuit}
+        route = {"name": "kafka", "match": "ord*", "target": "kafka", "circuit": circuit, **more}
+        queue = self.keys(id).number
         line = {"seen": self.now + seen, "queues": {queue: {"epoch": EPOCH}}, "routes": [route]}
         self.run(commands.claim(self.keys(id), EPOCH))
         self.run(commands.publish_node("node-1", json.dumps(line).encode()))
@@ -128,6 +129,23 @@ def test_one_that_was_tried_is_tried_then_again(world: World) -> None:
     assert world.pull("a", world.now + HOUR)["a"].attempts == 1
 
 
+def test_how_often_one_is_tried_and_what_failed_last_is_told_by_its_worker_if_nothing_else_does(world: World) -> None:
+    first, keyed = world.add("a"), world.add("b", ordering_key="k")
+    failed = {"at": world.now - 7_000, "reason": "connection refused"}
+    world.owned(first, max_attempts=16, failed=failed)
+    world.run(commands.retry(world.keys(first), EPOCH, [(world.pull(first)[first], world.now + HOUR)]))
+    told = world.explained(first).text
+    assert told.startswith("attempt 2 of 16 is at ")
+    assert "; the last send to route kafka that failed was at " in told
+    assert told.endswith(" (connection refused)")
+    world.owned(keyed, max_attempts=16, failed=failed)
+    world.run(commands.retry(world.keys(keyed), EPOCH, [(world.pull(keyed)[keyed], None)]))
+    world.pull(keyed)
+    told = world.explained(keyed).text
+    assert "waits for attempt 2 of 16, and what follows it" in told
+    assert told.endswith(" (connection refused)")
+
+
 @pytest.mark.parametrize("open", [True, False], ids=["open", "closed"])
 def test_one_that_is_parked_comes_back_when_its_target_takes_something(world: World, open: bool) -> None:
     world.add("a")
@@ -192,6 +210,7 @@ def test_one_that_a_pause_holds_goes_once_it_is_resumed_and_is_surely_cancelled_
     assert "paused by ord* since " in told.text
     assert told.text.endswith(": down")
     assert "is held then if its topic is paused by ord*" in world.explained("b.0000").text
+    assert world.explained("b.0000").text.endswith(" still (down)")
     assert world.client.cancel("a").result == "cancelled"
     world.put("b.0000", "policy:none", '{"match": "x"}', "ord*")
     refused = world.client.deliver_now("b.0000")
@@ -214,6 +233,42 @@ def test_what_is_set_aside_comes_back_when_its_pause_is_over_as_its_limit_says(w
     assert world.client.reschedule("b.0000", delay_time=5).result == "held"
     assert world.unpark("b.0000", "h:orders", most=1) == ["a.0000"]
     assert world.unpark("b.0000", "h:orders", most=1) == ["a.0000", "b.0000"]
+
+
+def test_what_goes_before_it_by_its_limit_is_counted_in_all_queues(world: World) -> None:
+    ids = [world.add(f"m{n}", after=HOUR + n) for n in range(40)]
+    assert len({world.keys(id).number for id in ids}) > 8
+    for id in ids:
+        world.owned(id)
+        for one in world.pull(id, world.now + 2 * HOUR).values():
+            world.run(commands.park(world.keys(id), EPOCH, "h:orders", [one]))
+    world.put(ids[0], "policy:slow", '{"match": "orders", "rate": 50}')
+    assert "and 39 go before it" in world.explained(ids[39]).text
+    world.owned(ids[0])
+    assert "and 0 go before it" in world.explained(ids[0]).text
+
+
+def test_one_that_is_forced_is_not_said_to_be_held_and_none_waits_behind_its_own_ticket(world: World) -> None:
+    first, second = world.add("a", ordering_key="k"), world.add("b", after=-500, ordering_key="k")
+    world.owned(first)
+    world.park(first, "h:orders")
+    world.put(first, "pause:orders", "{}", "orders")
+    assert world.explained(second).waits_for == "pause"
+    assert world.client.deliver_now(second, force=True).result == "scheduled"
+    assert "is held" not in world.explained(second).text
+    world.park(second, "k:kafka/k")
+    told = world.explained(second)
+    assert (told.waits_for, told.text.endswith(": it is set aside")) == ("key", True)
+    world.client.deliver_now(second, force=True)
+    world.park(second, "k:kafka/k")
+    assert world.explained(second) == told
+    world.client.deliver_now(second, force=True)
+    world.park(second, "h:orders")  # as for a stream
+    told = world.explained(second)
+    assert (told.waits_for, told.text.startswith("it goes by force, in its order")) == ("key", True)
+    assert told.text.endswith(", behind 1 other")
+    world.client.deliver_now(first, force=True)
+    assert not world.explained(second).text.endswith(", behind 1 other")
 
 
 def test_one_that_is_dead_is_redriven_and_of_one_that_has_ended_it_is_told_how(world: World) -> None:

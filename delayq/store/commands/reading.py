@@ -19,8 +19,11 @@ __all__ = [
     "QueueStats",
     "Searched",
     "asked",
+    "count_before",
     "count_key",
     "count_parked",
+    "delivered_now",
+    "due_in",
     "find_by_key",
     "find_by_property",
     "found",
@@ -31,6 +34,7 @@ __all__ = [
     "read_reason",
     "read_record",
     "stats",
+    "tickets_of",
     "write_off",
 ]
 
@@ -161,6 +165,32 @@ def is_held(keys: QueueKeys, topic: str, id: str, generation: bytes) -> Command[
 def place_in(key: str, ticket: bytes) -> Command[int | None]:
     """How many tickets stand before this one in a sorted set; None if it does not stand there."""
     return plain("ZRANK", key, ticket, read=lambda reply: reply, key=key)
+
+
+def due_in(key: str, ticket: bytes) -> Command[int | None]:
+    """The due with which a ticket stands in a sorted set; None if it does not stand there."""
+    return plain("ZSCORE", key, ticket, read=lambda reply: None if reply is None else int(float(reply)), key=key)
+
+
+def count_before(key: str, due: int) -> Command[int]:
+    """How many tickets of a sorted set are due before then."""
+    return plain("ZCOUNT", key, "-inf", f"({due}", read=int, key=key)
+
+
+def tickets_of(key: str, first: int, last: int) -> Command[list[str]]:
+    """Whose tickets stand at these places of a sorted set: their ids."""
+    return plain("ZRANGE", key, max(0, first), last, read=lambda reply: [one[:-8].decode() for one in reply], key=key)
+
+
+def delivered_now(keys: QueueKeys, id: str) -> Command[tuple[bool, bool]]:
+    """Whether somebody has a message delivered now, past whatever it waits for; and whether in spite of pauses and limits."""
+    return plain(
+        "HGET",
+        keys.attempts,
+        id,
+        read=lambda reply: ((reply or b"").startswith(b"+"), (reply or b"")[:2] == b"+0" and len(reply) > 2),
+        key=keys.attempts,
+    )
 
 
 def count_parked(keys: QueueKeys, name: str) -> Command[int]:
