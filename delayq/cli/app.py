@@ -36,6 +36,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "reschedule": "messages:reschedule",
     "deliver-now": "messages:deliver_now",
     "get": "messages:get",
+    "explain": "messages:explain",
     "find": "messages:find",
     "search": "search:search",
     "count": "search:count",

@@ -180,6 +180,9 @@ def test_get_explains_what_a_message_waits_for(cli: Cli, given: Given) -> None:
     assert rows["waits for"].startswith("due: it is due at ")
     assert json.loads(cli("get", "a", "--explain", "--json").out)["explain"]["waitsFor"] == "due"
     assert "waits for" not in dict(cli("get", "a").rows)
+    for form in ((), ("--json",)):
+        assert cli("explain", "a", *form).out == cli("get", "a", "--explain", *form).out
+    assert (cli("explain", "nobody").code, cli("explain", "nobody", "--json").code) == (1, 1)
 
 
 def test_deliver_now_says_what_is_due_by_then(cli: Cli, given: Given) -> None:

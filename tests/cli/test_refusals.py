@@ -89,8 +89,8 @@ def test_bad_use_is_one_sentence_and_exit_2(cli: Cli, given: Given, name: str) -
 
 EVERY_COMMAND = [
     ("schedule", "t", "x", "--delay", "1h"), ("cancel", "a"), ("cancel", "--key", "k"),
-    ("reschedule", "a", "--delay", "1h"), ("get", "a"), ("find", "k"), ("search",), ("count",), ("forecast",), ("stats",),
-    ("queues",),
+    ("reschedule", "a", "--delay", "1h"), ("get", "a"), ("explain", "a"), ("find", "k"), ("search",), ("count",),
+    ("forecast",), ("stats",), ("queues",),
     ("dead-letters", "list"), ("dead-letters", "redrive", "a"), ("dead-letters", "redrive", "--all"),
     ("dead-letters", "discard", "a"), ("tail", "t"), ("doctor",), ("doctor", "--repair"), ("nodes",), ("era", "show"),
     ("era", "bump", "--yes"),

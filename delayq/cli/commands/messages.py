@@ -1,4 +1,4 @@
-"""cancel, reschedule, deliver-now, get, find."""
+"""cancel, reschedule, deliver-now, get, explain, find."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delayq.errors import StoreError
 from delayq.text.answers import FoundOut, MessageOut, StateOut, found_out, instant, scheduled_out, state_out
 from delayq.text.output import Output, say
 
-__all__ = ["cancel", "deliver_now", "find", "get", "print_found", "reschedule"]
+__all__ = ["cancel", "deliver_now", "explain", "find", "get", "print_found", "reschedule"]
 
 _WHY = {
     "in_flight": "is due or was in flight before, so its due cannot be changed any more",
@@ -127,6 +127,19 @@ def get(
     json: AsJson = False,
 ) -> int:
     """Print what is known of a message."""
+    return _print_known(id, redis_url, explain=explain, json=json)
+
+
+def explain(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The message.")],
+    redis_url: RedisUrl = None,
+    json: AsJson = False,
+) -> int:
+    """Say why a message has not been delivered yet; the same as get --explain."""
+    return _print_known(id, redis_url, explain=True, json=json)
+
+
+def _print_known(id: str, redis_url: str | None, *, explain: bool, json: bool) -> int:
     with connect(redis_url) as client:
         found = client.get(id)
         explained = client.explain(found) if explain and found is not None else None
