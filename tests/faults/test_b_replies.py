@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import redis
@@ -17,10 +18,13 @@ from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.errors import StoreUnavailable
 from delayq.store import commands
+from delayq.store.commands import Found
 from delayq.store.connect.store import Store
+from delayq.store.keys import queue_keys
 from tests.faults.flow import refused
 from tests.faults.house import House, house
 from tests.support.proxy import FaultProxy
+from tests.support.queues import EPOCH, taken
 from tests.support.servers import KEPT
 from tests.support.service import ROOT
 from tests.support.waiting import eventually
@@ -141,20 +145,71 @@ def test_b5_what_the_library_repeats_silently_by_default_is_repeated_here_once_a
         store.close()
 
 
-def test_b16_a_change_by_hand_and_its_entry_are_both_there_or_neither_is(tmp_path: Path) -> None:
-    by = By(actor="night shift")
+LATER = 3_600_000
+
+
+def dead(client: Client, due: int) -> None:
+    """All that is there becomes a dead letter."""
+    for queue in range(16):
+        keys = queue_keys(queue)
+        client.store.run(commands.claim(keys, EPOCH))
+        pulled = client.store.run(commands.pull(keys, EPOCH, offset=0, room=500, now=due))
+        client.store.run(commands.bury(keys, EPOCH, [(one, 1, "broken") for one in taken(pulled)]))
+
+
+class ByHand(NamedTuple):
+    """A change of messages by hand: how many a call changes, the call, and whether what is found of one shows it."""
+
+    call: Callable[[Client, Sequence[str], int, By], object]
+    changed: Callable[[Found, int], bool]
+    at_once: int = 2
+    of_dead: bool = False
+
+
+BY_HAND = {
+    "cancel": ByHand(
+        lambda client, ids, _, by: client.cancel_many(ids, by=by),
+        lambda one, _: one.record is None,
+    ),
+    "reschedule": ByHand(
+        lambda client, ids, due, by: client.reschedule(ids[0], expect_date=due + 1_000, by=by),
+        lambda one, due: one.due == due + 1_000,
+        at_once=1,
+    ),
+    "deliver_now": ByHand(
+        lambda client, ids, _, by: client.deliver_now_many(ids, by=by),
+        lambda one, due: one.due is not None and one.due < due,
+    ),
+    "redrive": ByHand(
+        lambda client, ids, _, by: client.redrive(ids, by=by), lambda one, _: one.state != "dead", of_dead=True
+    ),
+    "discard": ByHand(
+        lambda client, ids, _, by: client.discard_many(ids, by=by),
+        lambda one, _: one.state == "discarded",
+        of_dead=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("action", BY_HAND)
+def test_b16_a_change_by_hand_and_its_entry_are_both_there_or_neither_is(tmp_path: Path, action: str) -> None:
+    by, change = By(actor="night shift"), BY_HAND[action]
+    ids, step = [f"m{n}" for n in range(2_000)], change.at_once
     with EmbeddedServer(data_dir=tmp_path / "valkey", extra=KEPT) as server, FaultProxy(server.port) as proxy:
         settings = load_settings(redis_url=f"redis://127.0.0.1:{proxy.port}/0", redis_timeout=2_000)
         with Client(settings=settings) as client, ThreadPoolExecutor(4) as callers:
-            client.schedule_many([Message(topic="t", id=f"m{n}", delay_time=3_600_000) for n in range(2_000)])
-            proxy.drop_reply("cancel", times=5)
-            begun = [callers.submit(client.cancel_many, [f"m{n}", f"m{n + 1}"], by=by) for n in range(0, 2_000, 2)]
-            eventually(lambda: sum(one.done() for one in begun) > 200, "some are cancelled")
+            due = client.store.run(commands.redis_now()) + LATER
+            client.schedule_many([Message(topic="t", id=id, expect_date=due) for id in ids])
+            if change.of_dead:
+                dead(client, due)
+            proxy.drop_reply(action, times=5)
+            begun = [callers.submit(change.call, client, ids[n : n + step], due, by) for n in range(0, len(ids), step)]
+            eventually(lambda: sum(one.done() for one in begun) > 200, "some are changed")
             server.kill()
             proxy.reset()
             server.start()
-            told = [outcome for one in begun for outcome in one.result()]
-            cancelled = {one.id for one in client.get_many([f"m{n}" for n in range(2_000)]) if one and not one.record}
+            broken_off = [one for one in begun if is_broken_off(one)]
+            changed = {one.id for one in client.get_many(ids) if one is not None and change.changed(one, due)}
             written: Counter[str] = Counter()
             token = None
             while True:
@@ -162,7 +217,16 @@ def test_b16_a_change_by_hand_and_its_entry_are_both_there_or_neither_is(tmp_pat
                 written.update(message.id for entry in page.entries for message in entry.change.messages)
                 if (token := page.next_token) is None:
                     break
-    assert any(isinstance(one, StoreUnavailable) for one in told), "some were broken off"
-    assert "cancel" in proxy.dropped
-    assert written == dict.fromkeys(cancelled, 1)
-    assert len(cancelled) > 400
+    assert broken_off, "some were broken off"
+    assert action in proxy.dropped
+    assert written == dict.fromkeys(changed, 1)
+    assert len(changed) > 200 * step
+
+
+def is_broken_off(call: Future[object]) -> bool:
+    """Whether a call says that Redis did not answer."""
+    try:
+        told = call.result()
+    except StoreUnavailable:
+        return True
+    return any(isinstance(one, StoreUnavailable) for one in told) if isinstance(told, list) else False
