@@ -7,10 +7,15 @@ from functools import partial
 
 import pytest
 
+from delayq import Client, Message
 from delayq.store import commands, scripts
 from delayq.store.commands import Change
 from delayq.targets import OK, Result
+from delayq.testing import MemoryTarget
 from tests.protocol.mutants import Mutant, plant
+from tests.support.nodes import RunningNode, settings_for
+from tests.support.servers import ServerUnderTest
+from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
 from workers.queue import held, parked_sets, settlement
 from workers.queue.held import HeldSets
@@ -215,6 +220,28 @@ def test_with_an_ordering_key_the_first_that_is_held_for_a_stream_goes_into_it(w
     world.pause()
     hand.run(3_000)
     assert world.stream("s.t") == ["0", "1", "2", "3"]
+
+
+def state(client: Client, id: str) -> str | None:
+    found = client.get(id)
+    return found.state if found is not None else None
+
+
+@pytest.mark.parametrize("topic", ["m.t", "lone.a"], ids=["target", "stream"])
+def test_by_force_the_first_of_an_ordering_key_is_delivered_and_its_follower_stays(
+    valkey: ServerUnderTest, topic: str
+) -> None:
+    target = MemoryTarget()
+    settings = settings_for(valkey.url, target)
+    with RunningNode(settings), Client(settings=settings) as client:
+        client.pause("*")
+        first, second = (client.schedule(Message(topic=topic, id=id, delay_time=0, ordering_key="k")).id for id in "ab")
+        eventually(lambda: client.topic(topic).held == 2, "both are held", 30)
+        assert client.deliver_now(first, force=True).result == "scheduled"
+        eventually(lambda: state(client, first) == "delivered", "it goes", 30)
+        assert state(client, second) == "held"
+        client.resume("*")
+        eventually(lambda: state(client, second) == "delivered", "so does its follower", 30)
 
 
 # -- rules taken out -----------------------------------------------------------------------------------------------------
