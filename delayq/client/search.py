@@ -3,12 +3,15 @@
 The order is that of (due, queue, set, ticket), dead letters by when they were buried. Each set is read from where the page
 begins, a step at a time, the one first that was read the least far; what was found up to where all of them have been read
 is the page. So a message that stays where it is stands on one page, whatever comes and goes beside it.
+
+A step tells where messages stand and how large they are. Only what the page shows is read: so what was found beyond it costs
+no more than its place, however large it is.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from hashlib import blake2b
@@ -33,7 +36,7 @@ PAUSE: Final = 0.001
 #: Messages that one step looks at, and the sets that it asks.
 STEP: Final = 200
 STEP_SETS: Final = 25
-#: What a page looks at, the bytes of records that it tells, and the seconds that it takes: with the first of them it ends.
+#: What a page looks at, the bytes of records that it shows, and the seconds that it takes: with the first of them it ends.
 MOST_LOOKED: Final = 20_000
 MOST_BYTES: Final = 1024 * 1024
 SECONDS: Final = 0.2
@@ -113,6 +116,15 @@ class _Place(NamedTuple):
     ticket: bytes
 
 
+class _Seen(NamedTuple):
+    """A message that fits, without its record, of which this is the generation and the bytes."""
+
+    place: _Place
+    found: Found
+    generation: bytes
+    size: int
+
+
 class _Source:
     """A set, and how far it was read."""
 
@@ -145,9 +157,8 @@ class Search:
         self._behind = _read_token(token, wanted) if token is not None else None
         self._unheard: list[_Source] = []
         self._sources: list[_Source] = []  # that have been heard, and have more
-        self._found: list[tuple[_Place, Found]] = []
+        self._found: list[_Seen] = []
         self._looked = 0
-        self._bytes = 0
         self._most = STEP
 
     def begin(self) -> Plan[None]:
@@ -171,8 +182,10 @@ class Search:
         """Whether another step is worth it. Each set is heard once, however long that takes: so pages come forward."""
         if self._unheard:
             return True
-        enough = self._looked >= MOST_LOOKED or self._bytes >= MOST_BYTES or not in_time
-        return bool(self._sources) and not enough and len(self._read()) <= self._limit
+        if not self._sources or self._looked >= MOST_LOOKED or not in_time:
+            return False
+        read = self._read()
+        return len(read) <= self._limit and sum(one.size for one in read) < MOST_BYTES
 
     def step(self) -> Plan[None]:
         """Read a little further, where the least was read."""
@@ -194,37 +207,63 @@ class Search:
             look=STEP // share,
             most_bytes=MOST_BYTES // share,
             most=min(self._most, STEP // share),
+            only_sizes=True,
         )
 
     def _take(self, source: _Source, page: Page) -> None:
         self._looked += page.looked
-        for (due, ticket), one in zip(page.places, page.messages, strict=True):
-            self._bytes += len(one.record.payload) if one.record is not None else 0
+        for (due, ticket), one, (generation, size) in zip(page.places, page.messages, page.sizes, strict=True):
             if one.state in (State.PARKED, State.HELD):
                 one = msgspec.structs.replace(one, due=None)
-            self._found.append((_Place(due, source.queue, source.name, ticket), one))
+            self._found.append(_Seen(_Place(due, source.queue, source.name, ticket), one, generation, size))
         if page.after is not None:
             source.at = _Place(page.after[0], source.queue, source.name, page.after[1])
             self._sources.append(source)
 
-    def _read(self) -> list[tuple[_Place, Found]]:
+    def _read(self) -> list[_Seen]:
         """What was found up to where all sets have been read."""
         if not self._sources:
             return self._found
         frontier = min(map(_at, self._sources))
-        return [one for one in self._found if one[0] <= frontier]
+        return [one for one in self._found if one.place <= frontier]
 
     def end(self) -> Plan[SearchPage]:
         """The page."""
-        found = sorted(self._read(), key=lambda one: one[0])
+        found = sorted(self._read(), key=lambda one: one.place)
+        shown = found[: self._shown(found)]
         token = None
-        if len(found) > self._limit:
-            token = _token(found[self._limit - 1][0], self._wanted)
+        if len(found) > len(shown):
+            token = _token(shown[-1].place, self._wanted)
         elif self._sources:
             token = _token(min(map(_at, self._sources)), self._wanted)
-        messages = [one for _, one in found[: self._limit]]
+        messages = yield from self._with_records(shown)
         explained = yield from explain_parked(messages)
         return SearchPage([explained.get(one.id, one) for one in messages], self._looked, token)
+
+    def _shown(self, found: Sequence[_Seen]) -> int:
+        """How many of these the page has: no more bytes than it may, but one message at least."""
+        size = 0
+        for number, one in enumerate(found[: self._limit]):
+            size += one.size
+            if size > MOST_BYTES:
+                return max(1, number)
+        return min(len(found), self._limit)
+
+    def _with_records(self, shown: Sequence[_Seen]) -> Plan[list[Found]]:
+        """With what they are, without those that have become others since they were seen."""
+        messages: list[Found] = []
+        for first in range(0, len(shown), STEP):
+            some = shown[first : first + STEP]
+            queues: dict[int, list[str]] = {}
+            for one in some:
+                queues.setdefault(one.place.queue, []).append(one.found.id)
+            answers = all_good((yield [commands.records(queue_keys(queue), ids) for queue, ids in queues.items()]))
+            raw = {queue: dict(zip(ids, told, strict=True)) for (queue, ids), told in zip(queues.items(), answers, strict=True)}
+            for one in some:
+                record = raw[one.place.queue][one.found.id]
+                if record is not None and record.startswith(one.generation):
+                    messages.append(msgspec.structs.replace(one.found, record=commands.read_record(record)))
+        return messages
 
 
 def _at(source: _Source) -> _Place:

@@ -43,6 +43,7 @@ class Given:
     tags: str = ""
     run: str = ""
     exposed: bool = False
+    body: str = "x"
 
     @property
     def order(self) -> tuple[int, int, str, str]:
@@ -88,7 +89,7 @@ class World:
     def put(self, one: Given) -> None:
         keys, key, member = self._set(one)
         properties = {"run": one.run} if one.run else {}
-        message = Message(topic=one.topic, tags=one.tags, delay_time=0, body="x", properties=properties)
+        message = Message(topic=one.topic, tags=one.tags, delay_time=0, body=one.body, properties=properties)
         self._admin.hset(keys.pool, one.id, GENERATION + b"%013d0" % one.due + encode(message, Limits()))
         self._admin.zadd(key, {member: one.due})
         if one.place not in ("", "dead"):
@@ -289,6 +290,43 @@ def test_a_page_looks_at_a_bounded_number_and_tells_a_bounded_size(
     assert (page.looked, page.next_token is None) == (9, False)
     monkeypatch.setattr(search, "MOST_BYTES", 20)
     assert max(len(page.messages) for page in pages(client, Filter(), 100)) < 40
+
+
+def test_large_messages_beyond_what_was_read_hold_no_page_up(
+    client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(valkey.admin)
+    for number in range(1_200):  # nearly all of them in one queue
+        world.put(Given(f"m-{number:04}", 0 if number % 12 else 1, "", FUTURE + number, "t"))
+    for number in range(20):
+        world.put(Given(f"z-{number:02}", number % QUEUES, "", FUTURE + 2_000, "fat", body="x" * 50_000))
+    monkeypatch.setattr(search, "MOST_BYTES", 110_000)
+    found = list(pages(client, Filter(topic="fat"), 1_000))
+    assert [one.id for page in found for one in page.messages] == world.listed(Filter(topic="fat"))
+    assert [len(page.messages) for page in found if page.messages] == [2] * 10
+    assert len(found) == 10
+    assert all(one.record is not None for page in found for one in page.messages)
+
+
+@pytest.mark.slow
+def test_thirty_thousand_in_one_ms_are_paged_through(client: Client, valkey: ServerUnderTest) -> None:
+    world = World(valkey.admin)
+    record = {}
+    for number in range(30_000):
+        one = Given(f"m-{number:05}", number % QUEUES, "", FUTURE, "t")
+        world.all[one.id] = one
+        record.setdefault(one.queue, []).append(one.id)
+    raw = GENERATION + b"%013d0" % FUTURE + encode(Message(topic="t", delay_time=0, body="x"), Limits())
+    for queue, ids_of_it in record.items():
+        keys = queue_keys(queue)
+        for first in range(0, len(ids_of_it), 1_000):
+            some = ids_of_it[first : first + 1_000]
+            valkey.admin.hset(keys.pool, mapping=dict.fromkeys(some, raw))
+            valkey.admin.zadd(keys.queue, {id.encode() + b"\0" + GENERATION: FUTURE for id in some})
+    found = list(pages(client, Filter(), 1_000))
+    assert [one.id for page in found for one in page.messages] == world.listed(Filter())
+    assert len(found) <= 35
+    assert max(page.looked for page in found) <= 3_000
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 100, "?" * 255, "*" * 255, "*?" * 127])

@@ -427,7 +427,7 @@ def read_lanes(keys: QueueKeys, name: str, after: Head | None, *, most: int = 50
         return LanesPage(entries, (int(reply[2]), reply[3]) if reply[2] else None)
 
     due, ticket = after if after is not None else (0, b"")
-    args: list[Arg] = ["", "parked", due, ticket, "", most, 4 * 1024 * 1024, most, "", "", "", "", "", "", "1"]
+    args: list[Arg] = ["", "parked", due, ticket, "", most, 4 * 1024 * 1024, most, "", "", "", "", "", "", "key"]
     return Command("page", (keys.state, keys.parked(name), keys.pool, keys.attempts, keys.reasons), args, read)
 
 

@@ -8,17 +8,19 @@ from typing import Any, Final
 import msgspec
 
 from delayq.message import State
-from delayq.store.commands.command import Command, Now
+from delayq.store.commands.command import Command, Now, plain
 from delayq.store.commands.reading import HELD_SET, Found, found
 from delayq.store.keys import QueueKeys
 
-__all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "aside", "counts", "page"]
+__all__ = ["DEAD", "EVERYTHING", "QUEUE", "QUEUE_STATES", "Filter", "Page", "aside", "counts", "page", "records"]
 
 #: Where messages of a queue stand, beside the names of its parked sets.
 QUEUE: Final = ""
 DEAD: Final = "dead"
 #: What those may be in that are neither set aside nor dead.
 QUEUE_STATES: Final = (State.SCHEDULED, State.DUE, State.IN_FLIGHT, State.RETRYING)
+#: Bytes of a record that tell which generation it is of.
+_GENERATION: Final = 7
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,13 +57,15 @@ def aside(name: str) -> str:
 class Page(msgspec.Struct, frozen=True):
     """Messages by due, and where the next page begins: the due and ticket of the last one; None: this is the last.
 
-    `places` has the due and ticket of each; `looked` messages were looked at. A dead letter's ticket is its id.
+    `places` has the due and ticket of each; `looked` messages were looked at. A dead letter's ticket is its id. Where only
+    sizes were asked for, the messages come without their records, of which `sizes` has the generation and the bytes.
     """
 
     messages: list[Found]
     places: list[tuple[int, bytes]]
     after: tuple[int, bytes] | None
     looked: int
+    sizes: list[tuple[bytes, int]]
 
 
 def page(
@@ -73,6 +77,7 @@ def page(
     look: int = 1_000,
     most_bytes: int = 1024 * 1024,
     most: int | None = None,
+    only_sizes: bool = False,
     now: Now = "",
 ) -> Command[Page]:
     """A page of one queue's messages that stand in a place: QUEUE, the name of a parked set, or DEAD.
@@ -89,15 +94,18 @@ def page(
     def read(reply: list[Any]) -> Page:
         here, watermark = int(reply[0]), int(reply[1]) if reply[1] else -1
         stands = b"" if place == QUEUE else kind.encode()
-        messages, places = [], []
+        messages, places, sizes = [], [], []
         for i in range(5, len(reply), 5):
             member, score, record, attempts, reason = reply[i : i + 5]
             id = member.decode() if place == DEAD else member[:-8].decode()
-            one = found(id, keys.number, (record, stands, score, attempts, reason), here, watermark)
+            whole = b"" if only_sizes else record
+            one = found(id, keys.number, (whole, stands, score, attempts, reason), here, watermark)
             if one is not None:
                 messages.append(one)
                 places.append((int(score), member))
-        return Page(messages, places, (int(reply[2]), reply[3]) if reply[2] else None, reply[4])
+                if only_sizes:
+                    sizes.append((record[:_GENERATION], int(record[_GENERATION:])))
+        return Page(messages, places, (int(reply[2]), reply[3]) if reply[2] else None, reply[4], sizes)
 
     return Command(
         "page",
@@ -105,10 +113,16 @@ def page(
         (
             *(now, kind, due, ticket, "" if wanted.due_to is None else wanted.due_to),
             *(look, most_bytes, look if most is None else most),
-            *(states, wanted.prefix, wanted.tags, name, value, wanted.topic, "", *(wanted.among or ())),
+            *(states, wanted.prefix, wanted.tags, name, value, wanted.topic),
+            *("size" if only_sizes else "", *(wanted.among or ())),
         ),
         read,
     )
+
+
+def records(keys: QueueKeys, ids: Sequence[str]) -> Command[list[bytes | None]]:
+    """The records of these ids of one queue, as they stand in its pool."""
+    return plain("HMGET", keys.pool, *ids, read=list)
 
 
 def counts(keys: QueueKeys, place: str, edges: Sequence[int | None]) -> Command[list[int]]:

@@ -4,10 +4,11 @@
 -- ARGV: now, 'dead' or where else they stand, due to begin with, ticket behind which to begin at that due ('' = the first; of dead
 --       letters the id), due to end before ('' = none), most to look at, most of their bytes, most to tell;
 --       then what those have that are told: states of the queue (a comma around each; '' = any), how the id begins, tags ('' =
---       any), a property's name ('' = any) and its value, a pattern of the topic ('' = any), '1' if of each record only its
---       ordering key is told, then patterns one of which its topic has, too (none = any)
+--       any), a property's name ('' = any) and its value, a pattern of the topic ('' = any), what is told of each record ('' = all
+--       of it, 'key' = its ordering key, 'size' = its generation and how many bytes it has), then patterns one of which its topic has,
+--       too (none = any)
 -- Returns: {now, watermark or '', due and ticket of the last one looked at ('' '' = this is the end), how many were looked at,
---          then of each: ticket, due, record or ordering key, attempts or '', reason or ''}
+--          then of each: ticket, due, what is told of the record, attempts or '', reason or ''}
 -- @flags no-writes
 -- @include clock record properties carries glob
 local state, set, pool, attempts_key, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -18,7 +19,7 @@ local most, most_bytes, most_told = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumb
 local states, prefix, tags, name, pattern = ARGV[9], ARGV[10], ARGV[11], ARGV[12], ARGV[14]
 local property = name ~= '' and property_text(name, ARGV[13])
 local topic_glob = pattern ~= '' and glob(pattern)
-local keys_only, globs = ARGV[15] == '1', {}
+local what, globs = ARGV[15], {}
 for i = 16, #ARGV do
   globs[#globs + 1] = glob(ARGV[i])
 end
@@ -104,6 +105,13 @@ local function ordering_key(record)
   return ordering and string.sub(record, FIELDS + topic + tags, FIELDS - 1 + topic + tags + ordering) or ''
 end
 
+local function told_of(record)
+  if what == 'key' then
+    return ordering_key(record)
+  end
+  return what == 'size' and string.sub(record, 1, GENERATION) .. #record or record
+end
+
 local function state_of(score, tried)
   if score > now and tried then
     return 'retrying'
@@ -114,7 +122,7 @@ local function state_of(score, tried)
 end
 
 local answer = { digits(now), watermark, '', '', 0 }
-local bytes, last, told, block = 0, 0, 0, 20
+local bytes, last, told, block = 0, 0, 0, 1
 while last < count and bytes <= most_bytes and told < most_told do
   local places, ids = {}, {}
   local stop = math.min(last + block, count)
@@ -146,13 +154,14 @@ while last < count and bytes <= most_bytes and told < most_told do
     if states == '' or among(state_of(tonumber(score), attempts[i])) then
       local at = #answer
       answer[at + 1], answer[at + 2], answer[at + 4] = ticket, score, attempts[i] or ''
-      answer[at + 3] = keys_only and ordering_key(records[n]) or records[n]
+      answer[at + 3] = told_of(records[n])
       answer[at + 5] = dead and redis.call('HGET', reasons, found_ids[i]) or ''
       told = told + 1
     end
   end
+  block = math.min(100, 4 * block)
   if bytes > 0 then -- as many next time as the bytes allow
-    block = math.max(1, math.min(100, math.floor(most_bytes * last / bytes)))
+    block = math.max(1, math.min(block, math.floor(most_bytes * last / bytes)))
   end
 end
 if more or last < count then
