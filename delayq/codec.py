@@ -400,6 +400,11 @@ class Record:
         return self._raw[self._properties_end : self._body_end]
 
     @property
+    def size(self) -> int:
+        """The bytes of the whole record."""
+        return len(self._raw)
+
+    @property
     def content_type(self) -> str:
         """The media type of the payload, by what kind of body was scheduled."""
         if self.flags & BODY_BYTES:

@@ -27,7 +27,6 @@ __all__ = [
     "deliver_now",
     "deliver_now_by_key",
     "discard",
-    "find",
     "forecast",
     "get",
     "redrive",
@@ -78,14 +77,6 @@ async def get(service: Service, caller: Caller, id: str) -> Found | None:
     if isinstance(verdict, Problem):
         raise verdict
     return None if verdict is None else found
-
-
-async def find(service: Service, caller: Caller, key: str) -> list[Found]:
-    """The messages with a business key that the caller may read."""
-    found = await service.client.find(key)
-    if caller.everything("read"):
-        return found
-    return [one for one in found if isinstance(_verdict(caller, "read", one), str)]
 
 
 async def search(service: Service, caller: Caller, wanted: Filter, limit: int, token: str | None) -> SearchPage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import unquote
 
 from api.asgi import Answer, Request, encode
 from api.routes import for_caller
@@ -11,7 +12,7 @@ from api.service import Operations, Service
 from api.wire.requests import KEY, LIMIT, MOST, duration_of, instant_of, limit_of
 from delayq import InvalidMessage
 from delayq.client.counting import MOST_BUCKETS
-from delayq.client.search import SEARCHED_STATES, check_filter, takes
+from delayq.client.search import SEARCHED_STATES, check_filter
 from delayq.store.commands import Filter
 from delayq.text.answers import CountOut, ForecastOut, FoundOut, count_out, forecast_out, found_out
 
@@ -36,9 +37,15 @@ _FILTER: Final[dict[str, Any]] = _TOPIC | {
         "description": f"one or more, a comma between: {', '.join(SEARCHED_STATES)}",
     },
     **_DUES,
-    "property": {"schema": {"type": "string"}, "description": "a property's name, a colon, its value"},
+    "property": {
+        "schema": {"type": "string"},
+        "description": "a property's name, a colon, its value; in the name %3A stands for a colon, %25 for %",
+    },
     "idPrefix": {"schema": {"type": "string"}, "description": "how the id begins"},
-    "key": {"schema": {"type": "string"} | KEY, "description": "a business key; all that carry it are told at once"},
+    "key": {
+        "schema": {"type": "string"} | KEY,
+        "description": "a business key; pages go on by id then, each sorted by due",
+    },
 }
 
 
@@ -52,6 +59,7 @@ def _filter_of(given: dict[str, str]) -> Filter:
         prefix=_one(given, "idPrefix"),
         due_from=instant_of("dueFrom", given.get("dueFrom")),
         due_to=instant_of("dueTo", given.get("dueTo")),
+        key=given.get("key"),
     )
     check_filter(wanted)
     return wanted
@@ -69,7 +77,7 @@ def _property(text: str | None) -> tuple[str, str] | None:
     name, colon, value = text.partition(":")
     if not name or not colon:
         raise InvalidMessage("property", "write it as name:value")
-    return name, value
+    return unquote(name), value
 
 
 @OPERATIONS.add(
@@ -79,6 +87,10 @@ def _property(text: str | None) -> tuple[str, str] | None:
     problems=(400, 503),
     query=_FILTER
     | {
+        "order": {
+            "schema": {"type": "string", "enum": ["due"]},
+            "description": "by due, the earliest first: the only order",
+        },
         "limit": {"schema": {"type": "integer", "minimum": 1, "maximum": MOST, "default": LIMIT}},
         "pageToken": {"schema": {"type": "string"}, "description": "the nextPageToken of the page before"},
     },
@@ -88,20 +100,16 @@ async def search(service: Service, request: Request) -> Answer:
 
     Those that fit all that is given and have not ended, by due; dead letters by when they died. A page looks at 20,000 messages,
     tells 1 MB or takes 200 ms, whichever is first: it may have fewer than `limit`, or none, and not be the last, which has no
-    token. A token is for the same filter; its times may be others. With `key` all are told at once, at most 1,000 of each queue.
+    token. A token is for the same filter; its times may be others. With `key` pages go on by id, each is sorted by due, and
+    `limit` is 1,000 unless it is told.
     """
-    given = request.query(*_FILTER, "limit", "pageToken")
+    given = request.query(*_FILTER, "order", "limit", "pageToken")
     wanted = _filter_of(given)
-    limit = limit_of(given.get("limit"))
-    if "key" in given:
-        for name in ("limit", "pageToken"):
-            if name in given:
-                raise InvalidMessage(name, "with key all messages are told at once")
-        found = await for_caller.find(service, request.caller, given["key"])
-        answer = found_out(one for one in found if takes(wanted, one))
-    else:
-        page = await for_caller.search(service, request.caller, wanted, limit, given.get("pageToken"))
-        answer = found_out(page.messages, page.looked, page.next_token)
+    limit = limit_of(given.get("limit"), LIMIT if wanted.key is None else MOST)
+    if given.get("order", "due") != "due":
+        raise InvalidMessage("order", "is 'due', the only order that there is; leave it out")
+    page = await for_caller.search(service, request.caller, wanted, limit, given.get("pageToken"))
+    answer = found_out(page.messages, page.looked, page.next_token)
     await redacted(service, (one.message for one in answer.messages))
     return Answer(200, encode(answer))
 

@@ -268,10 +268,10 @@ class SessionIn(msgspec.Struct, forbid_unknown_fields=True):
 _text = msgspec.json.Decoder(str)
 
 
-def limit_of(text: str | None) -> int:
+def limit_of(text: str | None, otherwise: int = LIMIT) -> int:
     """How much a page has at most, by a query's `limit`; raises InvalidMessage."""
     if text is None:
-        return LIMIT
+        return otherwise
     if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST):
         raise InvalidMessage("limit", f"is a whole number from 1 to {MOST}")
     return int(text)

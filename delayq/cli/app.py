@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command
@@ -84,7 +84,7 @@ _COMMANDS: Final[Mapping[str, str | tuple[str, Mapping[str, str]]]] = {
     "version": "version:version",
 }
 
-#: How the fields that errors name are written on the command line, where that is not their name behind two hyphens.
+#: How the fields that errors name are written on the command line, where the command has no option of that name.
 _OPTIONS = {
     "id": "id", "topic": "TOPIC", "body": "BODY", "key": "KEY", "match": "MATCH", "name": "NAME", "delayTime": "--delay",
     "expectDate": "--at", "delayLevel": "--level", "keys": "--key", "properties": "--property",
@@ -144,6 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character
+    called = None
     try:
         args = list(sys.argv[1:] if argv is None else argv)
         for arg in args:
@@ -151,6 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args[:2] == UNDO.split():
             args[:2] = [UNDO]
         command = get_command(_app(args[0] if args else ""))
+        called = _called(command, args)
         with command.make_context("delayq", args) as context:  # not command(): that has its own ways to fail
             code: int = command.invoke(context)
         sys.stdout.flush()
@@ -168,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         return _refuse(_of_usage(error))
     except DelayqError as error:
-        return _refuse(_of_error(error))
+        return _refuse(_of_error(error, called))
 
 
 def _write_no_more() -> None:
@@ -191,10 +193,19 @@ def _of_usage(error: typer.TyperException) -> str:
     return re.sub(r"\.\s+(\w)", lambda match: "; " + match.group(1).lower(), text)
 
 
-def _of_error(error: DelayqError) -> str:
+def _called(command: Any, args: Sequence[str]) -> Any:
+    """The command that is called, of a group the part."""
+    for arg in args:
+        if arg in getattr(command, "commands", {}):
+            command = command.commands[arg]
+    return command
+
+
+def _of_error(error: DelayqError, called: Any = None) -> str:
     if isinstance(error, InvalidMessage):
-        hyphens = re.sub("[A-Z]", lambda match: "-" + match.group().lower(), error.field)
-        return f"{_OPTIONS.get(error.field, f'--{hyphens}')}: {error.reason}"
+        hyphens = "--" + re.sub("[A-Z]", lambda match: "-" + match.group().lower(), error.field)
+        options = {name for one in getattr(called, "params", ()) for name in one.opts}
+        return f"{hyphens if hyphens in options else _OPTIONS.get(error.field, hyphens)}: {error.reason}"
     text = str(error)
     id = getattr(error, "id", None)  # of a message that may have been scheduled
     if isinstance(id, str) and not isinstance(error, Conflict):

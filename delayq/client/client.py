@@ -21,7 +21,8 @@ from delayq.client.overview import Overview, overview
 from delayq.client.plan import Context, Plan
 from delayq.client.policies import Paused, PolicyChanged, Resumed, TopicState
 from delayq.client.schedule import Encoded, Outcome, Scheduled, encode_all, schedule_encoded
-from delayq.client.search import PAUSE, SECONDS, Search, SearchPage, check_filter
+from delayq.client.search import PAUSE, SECONDS, SearchPage
+from delayq.client.search_by_key import search_of
 from delayq.client.session import Agreement, spans_by
 from delayq.clock import Clock
 from delayq.config import Settings
@@ -212,17 +213,19 @@ class Client:
         return self._run(explain(self.reading(), found))
 
     def find(self, key: str) -> list[Found]:
-        """The messages that carry a business key and have not ended, by due."""
+        """The messages that carry a business key and have not ended, by due; at most 1,000 of each queue.
+
+        `search` tells of all of them, page by page.
+        """
         return self._run(operations.find(self.reading(), key))
 
     def search(self, wanted: Filter = EVERYTHING, limit: int = 100, token: str | None = None) -> SearchPage:
         """A page of the messages that fit a filter, by due; dead letters by when they died.
 
-        A page looks at a bounded number of messages: it may have fewer than `limit`, or none, and not be the last. Raises
-        InvalidMessage for a filter that makes no sense.
+        A page looks at a bounded number of messages: it may have fewer than `limit`, or none, and not be the last. With a
+        business key pages go on by id, and each is sorted by due. Raises InvalidMessage for a filter that makes no sense.
         """
-        check_filter(wanted)
-        page = Search(self.reading(), wanted, limit, token)
+        page = search_of(self.reading(), wanted, limit, token)
         clock = self._setup.clock
         until = clock.precise() + SECONDS * 1000
         self._run(page.begin())

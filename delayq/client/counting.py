@@ -69,8 +69,8 @@ def count_messages(context: Context, wanted: Filter) -> Plan[Counted]:
     Raises InvalidMessage for others, and StoreError.
     """
     check_filter(wanted)
-    for field, given in (("property", wanted.property), ("idPrefix", wanted.prefix)):
-        if given:
+    for field, given in (("property", wanted.property), ("idPrefix", wanted.prefix), ("key", wanted.key)):
+        if given not in (None, ""):
             raise InvalidMessage(field, "is counted by nobody; search for it")
     queues = yield from every_queue(context, commands.stats)
     indexed = yield from _by_index(context, wanted, queues)

@@ -16,7 +16,7 @@ from fnmatch import translate
 from functools import lru_cache
 from hashlib import blake2b
 from re import Pattern, compile, fullmatch
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,7 +29,10 @@ from delayq.store.commands import DEAD, HELD_SET, QUEUE, QUEUE_STATES, Command, 
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import queue_keys
 
-__all__ = ["PAUSE", "SEARCHED_STATES", "SECONDS", "Search", "SearchPage", "check_filter", "has_topic", "takes"]
+__all__ = [
+    "MOST_BYTES", "MOST_LOOKED", "PAUSE", "SEARCHED_STATES", "SECONDS", "Search", "SearchPage", "check_filter", "has_topic",
+    "order_of", "read_token", "takes", "token_of",
+]  # fmt: skip
 
 #: Seconds between two steps, in which Redis serves others.
 PAUSE: Final = 0.001
@@ -46,6 +49,7 @@ SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.HELD, State.DEAD)
 _PATTERN: Final = r"[A-Za-z0-9._:*?-]{1,255}"
 _PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
 _DIGEST: Final = 9
+T = TypeVar("T")
 
 
 class SearchPage(msgspec.Struct, frozen=True):
@@ -79,13 +83,12 @@ def check_filter(wanted: Filter) -> None:
 
 def takes(wanted: Filter, found: Found) -> bool:
     """Whether a message fits that was found in another way."""
-    record, due = found.record, found.due
+    record = found.record
     if not wanted.wants(found.state) or not found.id.startswith(wanted.prefix):
         return False
     if record is None:
         return not (wanted.topic or wanted.among is not None or wanted.tags or wanted.property)
-    if due is None:
-        due = record.asked if found.ended is None else found.ended
+    due = _due_of(found)
     return (
         has_topic(wanted, record.topic)
         and wanted.tags in ("", record.tags)
@@ -93,6 +96,17 @@ def takes(wanted: Filter, found: Found) -> bool:
         and (wanted.due_from or 0) <= due
         and (wanted.due_to is None or due < wanted.due_to)
     )
+
+
+def order_of(found: Found) -> tuple[int, str]:
+    """Where a message stands that was found in another way: by its due, or as for `takes`; equal ones by id."""
+    return _due_of(found), found.id
+
+
+def _due_of(found: Found) -> int:
+    """Its due, that which was asked for while it is set aside, or when it died."""
+    due = found.due if found.ended is None else found.ended
+    return due if due is not None else found.record.asked if found.record is not None else MAX_DUE
 
 
 def has_topic(wanted: Filter, topic: str) -> bool:
@@ -154,7 +168,7 @@ class Search:
         self._context = context
         self._wanted = wanted
         self._limit = limit
-        self._behind = _read_token(token, wanted) if token is not None else None
+        self._behind = read_token(token, wanted, _Place) if token is not None else None
         self._unheard: list[_Source] = []
         self._sources: list[_Source] = []  # that have been heard, and have more
         self._found: list[_Seen] = []
@@ -233,9 +247,9 @@ class Search:
         shown = found[: self._shown(found)]
         token = None
         if len(found) > len(shown):
-            token = _token(shown[-1].place, self._wanted)
+            token = token_of(shown[-1].place, self._wanted)
         elif self._sources:
-            token = _token(min(map(_at, self._sources)), self._wanted)
+            token = token_of(min(map(_at, self._sources)), self._wanted)
         messages = yield from self._with_records(shown)
         explained = yield from explain_parked(messages)
         return SearchPage([explained.get(one.id, one) for one in messages], self._looked, token)
@@ -258,7 +272,10 @@ class Search:
             for one in some:
                 queues.setdefault(one.place.queue, []).append(one.found.id)
             answers = all_good((yield [commands.records(queue_keys(queue), ids) for queue, ids in queues.items()]))
-            raw = {queue: dict(zip(ids, told, strict=True)) for (queue, ids), told in zip(queues.items(), answers, strict=True)}
+            raw = {
+                queue: dict(zip(ids, told, strict=True))
+                for (queue, ids), told in zip(queues.items(), answers, strict=True)
+            }
             for one in some:
                 record = raw[one.place.queue][one.found.id]
                 if record is not None and record.startswith(one.generation):
@@ -271,7 +288,8 @@ def _at(source: _Source) -> _Place:
     return source.at
 
 
-def _token(place: _Place, wanted: Filter) -> str:
+def token_of(place: object, wanted: Filter) -> str:
+    """Where the next page of a search begins, as text."""
     raw = msgspec.msgpack.encode(place)
     return base64.urlsafe_b64encode(_digest(raw, wanted) + raw).decode().rstrip("=")
 
@@ -282,12 +300,13 @@ def _digest(place: bytes, wanted: Filter) -> bytes:
     return blake2b(place + msgspec.json.encode(timeless), digest_size=_DIGEST).digest()
 
 
-def _read_token(token: str, wanted: Filter) -> _Place:
+def read_token(token: str, wanted: Filter, kind: type[T]) -> T:
+    """The place that a token of this search stands for; raises InvalidMessage."""
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        place = msgspec.msgpack.decode(raw[_DIGEST:], type=_Place)
+        place = msgspec.msgpack.decode(raw[_DIGEST:], type=kind)
     except (ValueError, msgspec.MsgspecError):
         raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
-    if _token(place, wanted) != token:
+    if token_of(place, wanted) != token:
         raise InvalidMessage("pageToken", "is not a token of this search: ask for the same, or start without one")
     return place

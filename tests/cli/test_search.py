@@ -43,6 +43,17 @@ def test_search_prints_what_the_http_api_answers(cli: Cli, given: Given) -> None
     assert (ran.code, ran.out, ran.sentence()) == (1, "", "there are no such messages.")
 
 
+def test_by_a_business_key_as_many_are_printed_as_asked_for(cli: Cli, given: Given) -> None:
+    for number in range(5):
+        given.scheduled(f"m-{number}", keys=("k",), expect_date=2_000_000_000_000 - number)
+    ran = cli("search", "--key", "k", "--limit", "3")
+    assert [row[0] for row in ran.rows] == ["m-2", "m-1", "m-0"]
+    token = ran.err.split()[-1]
+    assert [row[0] for row in cli("search", "--key", "k", "--page-token", token).rows] == ["m-4", "m-3"]
+    assert [row[0] for row in cli("find", "k").rows] == [f"m-{number}" for number in range(4, -1, -1)]
+    assert json.loads(cli("search", "--key", "k", "--json").out) == answer(given, "/v1/messages?key=k")
+
+
 def test_what_is_held_is_told_apart_from_what_is_parked(cli: Cli, given: Given) -> None:
     given.parked("aside", "t:gone")
     given.parked("behind", "h:demo")
@@ -87,9 +98,13 @@ def test_count_and_forecast_print_what_the_http_api_answers(cli: Cli, given: Giv
         ("--state lost", "--state: 'lost' is none of"),
         ("--topic a[b]", "--topic: a topic, or a pattern"),
         ("--due-from soon", "--due-from: write a date"),
-        ("--due-from 2 --due-to 1", "--due-to: is not later"),
+        ("--due-from 2 --due-to 1", "--due-to: is not later than --due-from"),
         ("--property run", "--property: write it as name=value"),
-        ("--key k --page-token x", "--page-token: with --key"),
+        ("--key= --limit 3", "--key: a key is not empty"),
+        ("--key k --page-token x", "--page-token: is not a token"),
+        ("--topic=", "--topic: is empty"),
+        ("--tags=", "--tags: is empty"),
+        ("--id-prefix=", "--id-prefix: is empty"),
         ("--page-token x", "--page-token: is not a token"),
     ],
 )

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 
-from delayq import Client, InvalidMessage, Message
-from delayq.client import search
+from delayq import Client, InvalidMessage, Message, Scheduled
+from delayq.client import search, search_by_key
 from delayq.client.search import Search, SearchPage, check_filter, takes
+from delayq.client.search_by_key import SearchByKey
 from delayq.codec import encode
 from delayq.config import load_settings
 from delayq.message import Limits
@@ -311,13 +312,13 @@ def test_large_messages_beyond_what_was_read_hold_no_page_up(
 @pytest.mark.slow
 def test_thirty_thousand_in_one_ms_are_paged_through(client: Client, valkey: ServerUnderTest) -> None:
     world = World(valkey.admin)
-    record = {}
+    of_queue: dict[int, list[str]] = {}
     for number in range(30_000):
         one = Given(f"m-{number:05}", number % QUEUES, "", FUTURE, "t")
         world.all[one.id] = one
-        record.setdefault(one.queue, []).append(one.id)
+        of_queue.setdefault(one.queue, []).append(one.id)
     raw = GENERATION + b"%013d0" % FUTURE + encode(Message(topic="t", delay_time=0, body="x"), Limits())
-    for queue, ids_of_it in record.items():
+    for queue, ids_of_it in of_queue.items():
         keys = queue_keys(queue)
         for first in range(0, len(ids_of_it), 1_000):
             some = ids_of_it[first : first + 1_000]
@@ -327,6 +328,93 @@ def test_thirty_thousand_in_one_ms_are_paged_through(client: Client, valkey: Ser
     assert [one.id for page in found for one in page.messages] == world.listed(Filter())
     assert len(found) <= 35
     assert max(page.looked for page in found) <= 3_000
+
+
+def keyed(client: Client, count: int) -> list[Message]:
+    made = [
+        Message(
+            id=f"m-{number:03}",
+            topic="a" if number % 7 else "b",
+            expect_date=2_000_000_000_000 - number,
+            keys=("k",) if number % 3 else ("k", "l"),
+        )
+        for number in range(count)
+    ]
+    assert all(isinstance(one, Scheduled) for one in client.schedule_many(made))
+    return made
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1_000])
+def test_all_messages_with_a_business_key_are_paged_through(
+    client: Client, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(search_by_key, "IDS", 5)
+    monkeypatch.setattr(search_by_key, "MOST_READ", 4)
+    made = keyed(client, 60)
+    for key, topic in (("k", ""), ("k", "b"), ("l", "a"), ("m", "")):
+        wanted = Filter(key=key, topic=topic)
+        fits = [str(one.id) for one in made if key in one.keys and topic in ("", one.topic)]
+        found = list(all_of(client, wanted, limit))
+        assert [id for page in found for id in sorted(one.id for one in page.messages)] == fits
+        for page in found:
+            dues = [one.due for one in page.messages if one.due is not None]
+            assert dues == sorted(dues)
+            assert len(dues) <= limit
+        assert sum(page.looked for page in found) >= sum(key in one.keys for one in made)
+
+
+def all_of(client: Client, wanted: Filter, limit: int) -> Iterator[SearchPage]:
+    page = client.search(wanted, limit)
+    yield page
+    while page.next_token is not None:
+        page = client.search(wanted, limit, page.next_token)
+        yield page
+
+
+def test_a_page_by_key_looks_at_a_bounded_number_and_tells_a_bounded_size(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed(client, 60)
+    monkeypatch.setattr(search_by_key, "MOST_READ", 4)
+    monkeypatch.setattr(search_by_key, "MOST_LOOKED", 10)
+    found = list(all_of(client, Filter(key="k", topic="nothing"), 100))
+    assert [page.messages for page in found] == [[]] * len(found)
+    assert 5 <= len(found) <= 6
+    monkeypatch.setattr(search_by_key, "MOST_BYTES", 20)
+    assert max(len(page.messages) for page in all_of(client, Filter(key="k"), 100)) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("delayq.client.client.SECONDS", 0)  # it comes forward all the same
+        assert client.search(Filter(key="k")).looked == 8
+
+
+def test_what_ends_while_a_key_is_looked_for_is_left_out(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_by_key, "FIRST_READ", 2)
+    keyed(client, 9)
+    page = SearchByKey(client.reading(), Filter(key="k"), 100)
+    client._run(page.begin())
+    client._run(page.step())
+    client.cancel_many([f"m-{number:03}" for number in range(4)])
+    while page.goes_on(in_time=True):
+        client._run(page.step())
+    assert {one.id for one in client._run(page.end()).messages} == {
+        f"m-{number:03}" for number in (0, 1, 4, 5, 6, 7, 8)
+    }
+
+
+def test_a_token_by_key_is_of_that_key(client: Client) -> None:
+    keyed(client, 9)
+    token = client.search(Filter(key="k"), 2).next_token
+    for wanted in (Filter(), Filter(key="l")):
+        with pytest.raises(InvalidMessage, match="pageToken"):
+            client.search(wanted, token=token)
+    for limit in (0, -1):
+        with pytest.raises(InvalidMessage, match="limit"):
+            client.search(Filter(key="k"), limit)
+        with pytest.raises(InvalidMessage, match="limit"):
+            client.search(limit=limit)
+    for key in ("", "a b"):
+        with pytest.raises(InvalidMessage, match="key"):
+            client.search(Filter(key=key))
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 100, "?" * 255, "*" * 255, "*?" * 127])

@@ -161,7 +161,7 @@ function Found({ filter, limit }) {
   const most = Number(limit);
   const [wanted, setWanted] = useState(() => ({ rows: most, until: performance.now() + ONWARD }));
   useHold(chosen.size > 0);
-  // All that carry a key are told at once.
+  // Of those that carry a key more are told at once.
   const query = filter.key ? filter : { ...filter, limit };
   const found = usePages("v1/messages", query, (answer) => answer.messages, every);
   const { rows, answers, next, loading, problem } = found;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
@@ -12,11 +12,19 @@ from msgspec import UNSET, Raw
 from delayq import Cancelled, Scheduled
 from delayq.cli.options import AsJson, At, BadUse, Delay, Ids, Level, Reason, RedisUrl, by_me, connect, due_of, option
 from delayq.client.operations import Rescheduled
+from delayq.client.search import order_of
 from delayq.errors import StoreError
+from delayq.store.commands import Filter, Found
 from delayq.text.answers import FoundOut, MessageOut, StateOut, found_out, instant, scheduled_out, state_out
 from delayq.text.output import Output, say
 
-__all__ = ["cancel", "deliver_now", "explain", "find", "get", "print_found", "reschedule"]
+if TYPE_CHECKING:
+    from delayq.client.client import Client
+
+__all__ = ["cancel", "deliver_now", "explain", "find", "get", "print_found", "reschedule", "searched"]
+
+#: Messages that a page is asked for where all are wanted.
+PAGE: Final = 1_000
 
 _WHY = {
     "in_flight": "is due or was in flight before, so its due cannot be changed any more",
@@ -182,8 +190,23 @@ def find(
     By due, those that have not ended; exit 1 if there are none.
     """
     with connect(redis_url) as client:
-        answer = found_out(client.find(key))
+        found, looked, _ = searched(client, Filter(key=key))
+        answer = found_out(sorted(found, key=order_of), looked)
     return print_found(answer, json, f"no message carries the key {key}.")
+
+
+def searched(
+    client: Client, wanted: Filter, limit: int | None = None, token: str | None = None
+) -> tuple[list[Found], int, str | None]:
+    """Up to `limit` messages that fit, page by page, how many were looked at for them, and the token of what comes next."""
+    found: list[Found] = []
+    looked = 0
+    while True:
+        page = client.search(wanted, PAGE if limit is None else limit - len(found), token)
+        found += page.messages
+        looked, token = looked + page.looked, page.next_token
+        if token is None or len(found) == limit:
+            return found, looked, token
 
 
 def print_found(answer: FoundOut, json: bool, none: str) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from delayq.cli.commands.messages import print_found
+from delayq.cli.commands.messages import print_found, searched
 from delayq.cli.options import (
     AsJson,
     BadUse,
@@ -19,10 +19,9 @@ from delayq.cli.options import (
     option,
     properties_of,
 )
-from delayq.client.search import check_filter, takes
-from delayq.errors import InvalidMessage
+from delayq.client.search import check_filter
 from delayq.store import commands
-from delayq.store.commands import Filter, Found
+from delayq.store.commands import Filter
 from delayq.text.answers import count_out, forecast_out, found_out
 from delayq.text.output import Output, say
 
@@ -31,8 +30,8 @@ __all__ = ["count", "forecast", "search"]
 BAR = 40
 DAY = 86_400_000  # ms that a forecast spans unless it is told
 
-Topic = Annotated[str, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")]
-Tags = Annotated[str, option("--tags", metavar="TAG", help="With this tag only.")]
+Topic = Annotated[str | None, option("--topic", metavar="PATTERN", help="Of these topics only: * and ? as in routes.")]
+Tags = Annotated[str | None, option("--tags", metavar="TAG", help="With this tag only.")]
 States = Annotated[list[str] | None, option("--state", metavar="STATE", help="In this state; more than once: in any.")]
 DueFrom = Annotated[
     str | None,
@@ -42,13 +41,13 @@ DueTo = Annotated[str | None, option("--due-to", metavar="TIME", help="Due befor
 
 
 def search(
-    topic: Topic = "",
-    tags: Tags = "",
+    topic: Topic = None,
+    tags: Tags = None,
     state: States = None,
     due_from: DueFrom = None,
     due_to: DueTo = None,
     property: Annotated[str | None, option("--property", metavar="NAME=VALUE", help="With this property only.")] = None,
-    id_prefix: Annotated[str, option("--id-prefix", metavar="TEXT", help="Whose id begins so.")] = "",
+    id_prefix: Annotated[str | None, option("--id-prefix", metavar="TEXT", help="Whose id begins so.")] = None,
     key: Annotated[str | None, option("--key", metavar="KEY", help="That carry this business key.")] = None,
     limit: Limit = 100,
     page_token: PageToken = None,
@@ -57,12 +56,9 @@ def search(
 ) -> int:
     """Print the messages that fit all of what is given.
 
-    By due, dead letters by when they died; exit 1 if there are none. It looks at every message until it has found as many.
+    By due, dead letters by when they died; exit 1 if there are none. It looks at every message until it has found as many, or
+    at those with the business key that is given: then pages go on by id.
     """
-    if key is not None and page_token is not None:
-        raise BadUse("--page-token: with --key all are printed at once")
-    found: list[Found] = []
-    looked, token = 0, page_token
     with connect(redis_url) as client:
         wanted = _filter(
             client.store.run(commands.redis_now()),
@@ -71,18 +67,11 @@ def search(
             topic=topic,
             tags=tags,
             states=tuple(state or ()),
-            property=next(iter(properties_of([property] if property else []).items()), None),
+            property=next(iter(properties_of([] if property is None else [property]).items()), None),
             prefix=id_prefix,
+            key=key,
         )
-        if key is not None:
-            found = [one for one in client.find(key) if takes(wanted, one)]
-            looked = len(found)
-        while key is None:
-            page = client.search(wanted, limit - len(found), token)
-            found += page.messages
-            looked, token = looked + page.looked, page.next_token
-            if token is None or len(found) == limit:
-                break
+        found, looked, token = searched(client, wanted, limit, page_token)
     code = print_found(found_out(found, looked, token), json, "there are no such messages.")
     if token is not None and not json:
         say(f"there may be more: --page-token {token}")
@@ -90,8 +79,8 @@ def search(
 
 
 def count(
-    topic: Topic = "",
-    tags: Tags = "",
+    topic: Topic = None,
+    tags: Tags = None,
     state: States = None,
     due_from: DueFrom = None,
     due_to: DueTo = None,
@@ -120,7 +109,7 @@ def forecast(
     ] = "0s",
     end: Annotated[str | None, option("--to", metavar="TIME", help="Until then; a day without.")] = None,
     step: Annotated[str, typer.Option("--step", metavar="DURATION", help="How long each bucket is.")] = "15m",
-    topic: Topic = "",
+    topic: Topic = None,
     redis_url: RedisUrl = None,
     json: AsJson = False,
 ) -> int:
@@ -159,11 +148,11 @@ def _filter(now: int, due_from: str | None, due_to: str | None, **given: Any) ->
     begin, end = (
         moment(name, text, now, ahead=True) for name, text in (("--due-from", due_from), ("--due-to", due_to))
     )
-    made = Filter(due_from=begin, due_to=end, **given)
-    try:
-        check_filter(made)
-    except InvalidMessage as error:
-        if error.field == "topic":  # elsewhere that is an argument
-            raise BadUse(f"--topic: {error.reason}") from None
-        raise
+    for name in ("topic", "tags", "prefix"):
+        if given.get(name) == "":
+            raise BadUse(f"--{'id-prefix' if name == 'prefix' else name}: is empty; leave it out for any")
+    if begin is not None and end is not None and end <= begin:
+        raise BadUse("--due-to: is not later than --due-from")
+    made = Filter(due_from=begin, due_to=end, **{name: one for name, one in given.items() if one is not None})
+    check_filter(made)
     return made

@@ -28,7 +28,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
     `topic` is a pattern with `*` and `?`; `among` are patterns one of which the topic has as well (None: whatever it is).
     They are due from `due_from` on and before `due_to`, Unix ms; a dead letter goes by when it was buried. `property` is a
-    name with its value, `prefix` how the id begins.
+    name with its value, `prefix` how the id begins, `key` a business key that they carry.
     """
 
     topic: str = ""
@@ -39,6 +39,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[str, ...] = ()
     due_from: int | None = None
     due_to: int | None = None
+    key: str | None = None
 
     def wants(self, *states: str) -> bool:
         """Whether messages in one of these states may fit."""
@@ -80,7 +81,7 @@ def page(
     only_sizes: bool = False,
     now: Now = "",
 ) -> Command[Page]:
-    """A page of one queue's messages that stand in a place: QUEUE, the name of a parked set, or DEAD.
+    """A page of one queue's messages that stand in a place: QUEUE, the name of a parked set, or DEAD; by all but a key.
 
     It begins behind the page before. It looks at `look` messages and about `most_bytes` of records at most, and tells `most`.
     """

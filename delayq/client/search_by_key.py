@@ -1,0 +1,140 @@
+"""Search by a business key: messages that carry it and fit a filter, by id, a page at a time.
+
+The index tells ids in order, queue by queue; what stands first in all of them is read and looked at. A page is sorted by due.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from delayq.client import operations
+from delayq.client.plan import Context, Plan, every_queue
+from delayq.client.search import (
+    MOST_BYTES,
+    MOST_LOOKED,
+    SEARCHED_STATES,
+    Search,
+    SearchPage,
+    check_filter,
+    order_of,
+    read_token,
+    takes,
+    token_of,
+)
+from delayq.errors import InvalidMessage
+from delayq.message import check_key
+from delayq.store import commands
+from delayq.store.commands import Filter, Found
+from delayq.store.connect.exchange import all_good
+from delayq.store.keys import queue_keys
+
+__all__ = ["SearchByKey", "search_of"]
+
+#: Ids that a queue is asked for at a time, and messages that are read at a time: at first, and at most.
+IDS: Final = 200
+FIRST_READ: Final = 8
+MOST_READ: Final = 100
+
+
+def search_of(context: Context, wanted: Filter, limit: int, token: str | None) -> Search | SearchByKey:
+    """A page of a search; raises InvalidMessage for what makes no sense."""
+    check_filter(wanted)
+    if limit < 1:
+        raise InvalidMessage("limit", "is at least 1")
+    return (Search if wanted.key is None else SearchByKey)(context, wanted, limit, token)
+
+
+class SearchByKey:
+    """A page of a search by a business key, as `Search` has it."""
+
+    def __init__(self, context: Context, wanted: Filter, limit: int, token: str | None = None) -> None:
+        assert wanted.key is not None
+        check_key(wanted.key, context.limits, "key")
+        self._context = context
+        self._wanted = wanted
+        self._key = wanted.key
+        self._limit = limit
+        self._behind = read_token(token, wanted, str) if token is not None else ""
+        self._ids: dict[int, deque[str]] = {}  # of each queue, those that come next
+        self._unread: dict[int, str] = {}  # queues that have more ids behind this one
+        self._found: list[Found] = []
+        self._looked = 0
+        self._looked_bytes = 0
+        self._found_bytes = 0
+
+    def begin(self) -> Plan[None]:
+        """Find out which queues have such messages."""
+        self._take((yield from every_queue(self._context, lambda keys: self._ask(keys.number, self._behind))))
+
+    def _ask(self, queue: int, behind: str) -> commands.Command[list[str]]:
+        return commands.find_by_key(queue_keys(queue), self._key, IDS, behind)
+
+    def _take(self, pages: dict[int, list[str]]) -> None:
+        for queue, ids in pages.items():
+            self._unread.pop(queue, None)
+            if ids:
+                self._ids[queue] = deque(ids)
+            if len(ids) == IDS:
+                self._unread[queue] = ids[-1]
+
+    def goes_on(self, *, in_time: bool) -> bool:
+        """Whether another step is worth it. One is always made: so pages come forward."""
+        if not self._ids and not self._unread:
+            return False
+        full = len(self._found) >= self._limit or self._found_bytes >= MOST_BYTES
+        return not self._looked or (in_time and not full and self._looked < MOST_LOOKED)
+
+    def step(self) -> Plan[None]:
+        """Look at the next few messages."""
+        asked = {queue: behind for queue, behind in self._unread.items() if queue not in self._ids}
+        if asked:
+            answers = all_good((yield [self._ask(queue, behind) for queue, behind in asked.items()]))
+            self._take(dict(zip(asked, answers, strict=True)))
+        ids = self._next()
+        for one in (yield from operations.get(self._context, ids)):
+            if one is None or one.state not in SEARCHED_STATES:
+                continue
+            size = _size(one)
+            self._looked_bytes += size
+            if takes(self._wanted, one):
+                self._found.append(one)
+                self._found_bytes += size
+        self._looked += len(ids)
+
+    def _next(self) -> list[str]:
+        """The next ids of all queues, up to where one has to be asked for more."""
+        most = MOST_READ if self._looked else FIRST_READ
+        if self._looked_bytes:
+            most = max(1, min(most, MOST_BYTES * self._looked // self._looked_bytes))
+        ids: list[str] = []
+        while self._ids and len(ids) < most:
+            queue = min(self._ids, key=lambda one: self._ids[one][0])
+            ids.append(self._ids[queue].popleft())
+            if not self._ids[queue]:
+                del self._ids[queue]
+                if queue in self._unread:
+                    break
+        if ids:
+            self._behind = ids[-1]
+        return ids
+
+    def end(self) -> Plan[SearchPage]:
+        """The page."""
+        yield from ()  # nothing is left to ask for
+        size, shown = 0, self._found[: self._limit]
+        for number, one in enumerate(shown):
+            size += _size(one)
+            if size > MOST_BYTES and number:
+                shown = shown[:number]
+                break
+        token = None
+        if len(shown) < len(self._found):
+            token = token_of(shown[-1].id, self._wanted)
+        elif self._ids or self._unread:
+            token = token_of(self._behind, self._wanted)
+        return SearchPage(sorted(shown, key=order_of), self._looked, token)
+
+
+def _size(one: Found) -> int:
+    return one.record.size if one.record is not None else 0
