@@ -123,7 +123,7 @@ async def count(service: Service, request: Request) -> Answer:
 
     Exactly, where sorted sets tell: without `topic`, and with states that stand in the same ones; and of one topic, or its
     `tags`, where its policy has them indexed. Else as of the last census of each queue, which its worker takes; dues are
-    spread evenly then between those that it tells apart.
+    spread evenly then between those that it tells apart. Null is what it does not tell.
     """
     wanted = _filter_of(request.query(*_COUNTED))
     return Answer(200, encode(count_out(await for_caller.count(service, request.caller, wanted))))
@@ -147,7 +147,8 @@ async def count(service: Service, request: Request) -> Answer:
 async def forecast(service: Service, request: Request) -> Answer:
     """Look at how many messages fall due when
 
-    Those that wait in queues, by when they are tried next. Exact without `topic`; with it as of the last census of each queue.
+    Those that wait in queues, by when they are tried next. Exact without `topic`; with it as of the last census of each queue,
+    without what was due already then.
     """
     given = request.query("from", "to", "step", "topic")
     wanted = _filter_of({"topic": given["topic"]} if "topic" in given else {})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -29,7 +29,11 @@ MOST_BUCKETS: Final = 500
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """So many messages; None: nobody knows yet. If that is not exact, `as_of` (Unix ms) is when it was so."""
+    """So many messages; None: nobody knows. If that is not exact, `as_of` (Unix ms) is when it was so.
+
+    None with `as_of` is what the census of then does not tell: it has not counted the topic by its name, or the dues are before
+    then, when some were due already. Without it no census was taken yet.
+    """
 
     messages: int | None
     exact: bool
@@ -37,10 +41,10 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """How many messages fall due from each edge on, until the next one; None: nobody knows yet.
+    """How many messages fall due from each edge on, until the next one; None: nobody knows.
 
-    If that is not exact, `as_of` (Unix ms) is when it was so. `drain_rate` is how many messages a second went out in the best
-    10 s of the last ten minutes, None if no worker tells.
+    If that is not exact, `as_of` (Unix ms) is when it was so (see `Counted`), and what was due by then is not among them.
+    `drain_rate` is how many messages a second went out in the best 10 s of the last ten minutes, None if no worker tells.
     """
 
     edges: list[int]
@@ -156,8 +160,9 @@ def _by_census(wanted: Filter, queues: dict[int, QueueStats]) -> Plan[Counted]:
     if found is None:
         return Counted(None, exact=False)
     begin, end = wanted.due_from or 0, wanted.due_to or 2 * MAX_DUE
-    total = sum(_share(one.began, tally, begin, end) for one, tally in _tallies(wanted, found))
-    return Counted(round(total), exact=not found, as_of=min((one.began for one in found), default=None))
+    total = _total(_tallies(wanted, found), begin, end)
+    as_of = min((one.began for one in found), default=None)
+    return Counted(None if total is None else round(total), exact=not found, as_of=as_of)
 
 
 def censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Census] | None]:
@@ -169,16 +174,50 @@ def censuses(queues: Mapping[int, QueueStats], topic: str = "") -> Plan[list[Cen
     return None if None in found else found
 
 
-def _tallies(wanted: Filter, found: Sequence[Census]) -> Iterator[tuple[Census, Tally]]:
+class _Counted(NamedTuple):
+    """What a census that began then has counted, and whether all of it is wanted or some of it may be."""
+
+    began: int
+    tally: Tally
+    whole: bool
+
+
+def _tallies(wanted: Filter, found: Sequence[Census]) -> Iterator[_Counted]:
+    everything = wanted.among is None and not wanted.topic.strip("*")
     for one in found:
         for topic, states in one.topics.items():
-            if has_topic(wanted, topic) and (topic != REST or wanted.topic in ("", "*")):
-                yield from ((one, tally) for state, tally in states.items() if wanted.wants(state))
+            whole = everything or (topic != REST and has_topic(wanted, topic))
+            if whole or (topic == REST and _may_be_beyond(wanted, one)):
+                yield from (_Counted(one.began, tally, whole) for state, tally in states.items() if wanted.wants(state))
 
 
-def _share(began: int, tally: Tally, begin: int, end: int) -> float:
-    """How many of them are due from `begin` on and before `end`, as if those of a bucket were spread evenly in it."""
-    share = float(sum(tally.dues[:1])) if begin <= began < end else 0.0
+def _may_be_beyond(wanted: Filter, counted: Census) -> bool:
+    """Whether a wanted topic may be among those that a census has not counted by their names."""
+    names = (wanted.topic,) if wanted.topic else wanted.among or ()
+    return any(_is_pattern(one) or one not in counted.topics for one in names)
+
+
+def _total(tallies: Iterable[_Counted], begin: int, end: int) -> float | None:
+    """How many are due from `begin` on and before `end`; None if that is not known."""
+    total = 0.0
+    for one in tallies:
+        share = _share(one.began, one.tally, begin, end)
+        if share is None or (share and not one.whole):
+            return None
+        total += share
+    return total
+
+
+def _share(began: int, tally: Tally, begin: int, end: int) -> float | None:
+    """How many of them are due from `begin` on and before `end`, as if those of a bucket were spread evenly in it.
+
+    Of what was due when the census began nobody knows since when: so it is in what is without a beginning, or not known.
+    """
+    share = 0.0
+    if begin < began and any(tally.dues[:1]):
+        if begin or end <= began:
+            return None
+        share = float(tally.dues[0])
     for (first, last), messages in zip(commands.bucket_edges(began), tally.dues[1:], strict=False):
         share += messages * max(0, min(end, last) - max(begin, first)) / (last - first)
     return share
@@ -198,9 +237,16 @@ def forecast(context: Context, begin: int, end: int, step: int, wanted: Filter) 
     found = yield from censuses((yield from every_queue(context, commands.stats)), only.topic)
     if found is None:
         return Forecast(edges, None, False, None, rate)
-    tallies = list(_tallies(only, found))
-    parts = [sum(_share(one.began, tally, first, last) for one, tally in tallies) for first, last in pairwise(edges)]
-    return Forecast(edges, _rounded(parts), not found, min((one.began for one in found), default=None), rate)
+    tallies = [one._replace(tally=_still_to_come(one.tally)) for one in _tallies(only, found)]
+    as_of = min((one.began for one in found), default=None)
+    parts = [_total(tallies, first, last) for first, last in pairwise(edges)]
+    known = [one for one in parts if one is not None]
+    return Forecast(edges, _rounded(known) if len(known) == len(parts) else None, not found, as_of, rate)
+
+
+def _still_to_come(tally: Tally) -> Tally:
+    """Without what was due when the census began."""
+    return msgspec.structs.replace(tally, dues=[0, *tally.dues[1:]])
 
 
 def _rounded(parts: Sequence[float]) -> list[int]:

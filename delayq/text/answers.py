@@ -120,7 +120,7 @@ class FoundOut(msgspec.Struct, rename="camel"):
 
 
 class CountOut(msgspec.Struct, rename="camel"):
-    """How many messages there are; null while nobody has counted them yet."""
+    """How many messages there are; null if no census was taken yet, with `asOf` if that one does not tell."""
 
     count: int | None
     exact: bool
@@ -135,7 +135,7 @@ class BucketOut(msgspec.Struct, rename="camel"):
 
 
 class ForecastOut(msgspec.Struct, rename="camel"):
-    """How many messages fall due when; `buckets` is null while nobody has counted them yet."""
+    """How many messages fall due when; `buckets` is null if no census was taken yet, with `asOf` if that one does not tell."""
 
     buckets: list[BucketOut] | None
     exact: bool

@@ -90,6 +90,20 @@ def test_count_and_forecast_print_what_the_http_api_answers(cli: Cli, given: Giv
     as_of = "2033-05-18T03:33:19.000Z"
     assert cli("count", "--topic", "demo").rows[0][1] == f"as of {as_of}"
     assert cli("forecast", "--topic", "demo").sentence() == f"this is as of {as_of}."
+    counted = Census(1_999_999_999_000, {"*": {"scheduled": Tally(2, 9, [0, 2])}})
+    given.client.store.run(commands.keep_census(queue_keys(given.queue_of("a")), epoch, counted))
+    for command, path in {
+        "count --topic demo": "/v1/messages:count?topic=demo",
+        "forecast --from 1999999999000 --to 2000000002000 --step 1s --topic demo": (
+            "/v1/forecast?from=1999999999000&to=2000000002000&step=1s&topic=demo"
+        ),
+    }.items():
+        told = json.loads(cli(*command.split(), "--json").out)
+        assert told == answer(given, path)
+        assert (told.get("count"), told.get("buckets"), told["exact"], told["asOf"]) == (None, None, False, as_of)
+        ran = cli(*command.split())
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.sentence().startswith(f"the census of {as_of} does not tell that")
 
 
 @pytest.mark.parametrize(

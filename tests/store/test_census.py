@@ -86,7 +86,6 @@ def test_counts_and_forecasts_by_topic_are_as_of_the_census(valkey: ServerUnderT
             "aa": {"scheduled": Tally(66, 0, [0, 60, 6]), "due": Tally(5, 0, [5])},
             "ab": {"dead": Tally(2, 0, [2])},
             "b": {"parked": Tally(7, 0, [7])},
-            "*": {"scheduled": Tally(100, 0, [0, 0, 0, 100])},
         }
         for queue, at in ((0, began), (1, began + 1)):
             valkey.admin.hset(queue_keys(queue).pool, "x", "y")
@@ -96,15 +95,70 @@ def test_counts_and_forecasts_by_topic_are_as_of_the_census(valkey: ServerUnderT
             Filter(topic="a*"): 73,
             Filter(topic="a*", states=("due", "dead")): 7,
             Filter(topic="?"): 7,
-            Filter(topic="*"): 180,
-            Filter(states=("scheduled",)): 166,
+            Filter(topic="*"): 80,
+            Filter(states=("scheduled",)): 66,
             Filter(topic="aa", due_from=began + 1, due_to=began + MINUTE // 2): 30,
             Filter(topic="aa", due_to=began + 2 * MINUTE): 68,
             Filter(among=("ab", "b")): 9,
         }.items():
             assert (client.count(wanted).messages, client.count(wanted).as_of) == (count, began), wanted
         found = client.forecast(began, began + 2 * MINUTE, MINUTE // 2, Filter(topic="a*"))
-        assert (found.messages, found.exact, found.as_of) == ([35, 30, 1, 2], False, began)
+        assert (found.messages, found.exact, found.as_of) == ([30, 30, 2, 1], False, began)
+
+
+def test_what_a_census_has_not_counted_by_its_topic_is_not_known(valkey: ServerUnderTest) -> None:
+    began = 4_000_000_000_000
+    topics = {
+        "aa": {"scheduled": Tally(60, 0, [0, 60]), "due": Tally(5, 0, [5])},
+        "b": {"parked": Tally(7, 0, [7])},
+        "*": {"scheduled": Tally(100, 0, [0, 0, 0, 100])},
+    }
+    with Client(settings=load_settings(redis_url=valkey.url, queues=2)) as client:
+        client.context()
+        for queue in range(2):
+            valkey.admin.hset(queue_keys(queue).pool, "x", "y")
+            told = topics if not queue else {"aa": {"scheduled": Tally(1, 0, [0, 1])}}
+            client.store.run(commands.keep_census(queue_keys(queue), EPOCH, Census(began, told)))
+        for wanted, count in {
+            Filter(topic="aa"): 66,
+            Filter(topic="c"): None,  # it may be among those of '*'
+            Filter(topic="a*"): None,
+            Filter(among=("aa", "c")): None,
+            Filter(topic="a*", states=("due",)): 5,  # of '*' none are due
+            Filter(topic="a?", due_from=began, due_to=began + MINUTE): 61,
+            Filter(among=("aa", "b")): 73,
+            Filter(topic="*"): 173,
+            Filter(topic="**", states=("scheduled",)): 161,
+            Filter(topic="*", among=("*a*",)): None,
+        }.items():
+            assert client.count(wanted) == Counted(count, exact=False, as_of=began), wanted
+        assert client.forecast(began, began + 2 * MINUTE, MINUTE, Filter(topic="c")).messages == [0, 0]
+        unknown = client.forecast(began, began + 4 * MINUTE, MINUTE, Filter(topic="c"))
+        assert (unknown.messages, unknown.as_of) == (None, began)
+
+
+def test_since_when_something_is_due_is_not_known_by_a_census(valkey: ServerUnderTest) -> None:
+    began = 4_000_000_000_000
+    topics = {"a": {"due": Tally(3, 0, [3]), "dead": Tally(5, 0, [5]), "scheduled": Tally(8, 0, [0, 8])}}
+    with Client(settings=load_settings(redis_url=valkey.url, queues=1)) as client:
+        client.context()
+        valkey.admin.hset(queue_keys(0).pool, "x", "y")
+        client.store.run(commands.keep_census(queue_keys(0), EPOCH, Census(began, topics)))
+        for edges, count in {
+            (None, None): 16,
+            (None, began + MINUTE): 16,
+            (began, None): 8,
+            (began + MINUTE // 2, None): 4,
+            (began - 1, None): None,
+            (began - 9, began - 1): None,
+            (None, began - 1): None,
+        }.items():
+            wanted = Filter(topic="a", due_from=edges[0], due_to=edges[1])
+            assert client.count(wanted).messages == count, edges
+            of_dead = client.count(Filter(topic="a", states=("dead",), due_from=edges[0], due_to=edges[1])).messages
+            assert of_dead == (None if count is None else 0 if edges[0] else 5), edges
+            scheduled = client.count(Filter(topic="a", states=("scheduled",), due_from=edges[0], due_to=edges[1]))
+            assert scheduled.messages is not None
 
 
 def test_what_a_policy_has_indexed_is_counted_exactly_once_a_census_has_met_nothing_else(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,9 +20,13 @@ from delayq.client.search_by_key import SearchByKey
 from delayq.codec import encode
 from delayq.config import load_settings
 from delayq.message import Limits
-from delayq.store.commands import QUEUE_STATES, Filter
+from delayq.store import commands
+from delayq.store.commands import QUEUE_STATES, REST, Command, Filter, Slice
 from delayq.store.keys import QueueKeys, queue_keys
+from delayq.testing import ManualClock
+from tests.support.queues import EPOCH
 from tests.support.servers import ServerUnderTest
+from workers.queue.census import CensusTaker, Pace
 
 QUEUES = 3
 FUTURE = 4_000_000_000_000
@@ -264,6 +268,55 @@ def test_counts_and_forecasts_are_those_of_the_list(
         edges = client.forecast(FUTURE, FUTURE + span, wide)
         assert (edges.exact, edges.edges) == (True, [*range(FUTURE, FUTURE + span, wide), FUTURE + span])
         assert edges.messages == [sum(a <= due < b for due in dues) for a, b in pairwise(edges.edges)]
+
+
+@shared
+@given(there=st.lists(messages, max_size=25), most=st.sampled_from((1, 2, 9)), wanted=filters)
+def test_counts_by_a_census_are_those_of_the_list_or_not_known(
+    client: Client, valkey: ServerUnderTest, there: list[Given], most: int, wanted: Filter
+) -> None:
+    valkey.flush()
+    world = World(valkey.admin)
+    for one in there:
+        if one.id not in world.all:
+            world.put(one)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("workers.queue.census.MOST_TOPICS", most)
+        rest = any(take_census(client, queue) for queue in range(QUEUES))
+    in_past = [one for one in world.all.values() if one.place or one.due < FUTURE]
+    aside = ("parked", "held")  # of a topic of which some are held a census takes all that are set aside for held
+    for topic in ("", *TOPICS, wanted.topic):
+        for states in ((), ("dead",), ("due",), ("in_flight", "retrying"), ("scheduled",), aside):
+            asked = Filter(topic=topic, among=wanted.among, states=states)
+            if not topic and wanted.among is None and (not states or states in (("dead",), aside)):
+                continue  # sorted sets tell
+            counted = client.count(asked).messages
+            assert counted == len(world.listed(asked)) or (counted is None and rest)
+            later = replace_struct(asked, due_from=wanted.due_from, due_to=wanted.due_to)
+            if later.due_from is not None and later.due_to is not None and later.due_from >= later.due_to:
+                continue
+            counted = client.count(later).messages
+            if counted is None:
+                assert rest or in_past
+            elif later.due_from is None and later.due_to is None:
+                assert counted == len(world.listed(later))
+            elif later.due_from is not None and later.due_from >= FUTURE:
+                assert counted <= len(world.listed(asked))  # they are spread over a bucket of years
+            else:
+                assert later.due_from is None or not any(one.fits(asked) for one in in_past)
+
+
+def take_census(client: Client, queue: int) -> bool:
+    """Whether it has topics that it did not count by their names."""
+    clock = ManualClock()
+    keys = queue_keys(queue)
+    taker = CensusTaker(keys, EPOCH, clock, Pace(clock))
+    for _ in range(10):
+        clock.advance(1_000)
+        for command in taker.ask():
+            taker.take(cast(Slice | bool, client.store.run(cast(Command[Any], command))))
+    found = client.store.run(commands.census(keys))
+    return found is not None and REST in found.topics
 
 
 def test_a_crowded_ms_is_paged_through(client: Client, valkey: ServerUnderTest, small: None) -> None:

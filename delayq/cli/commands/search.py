@@ -89,7 +89,7 @@ def count(
 ) -> int:
     """Print how many messages there are.
 
-    Exactly, or as of the last census of each queue; exit 1 if nobody has counted them yet.
+    Exactly, or as of the last census of each queue; exit 1 if that does not tell.
     """
     with connect(redis_url) as client:
         now = client.store.run(commands.redis_now())
@@ -100,7 +100,7 @@ def count(
         Output().json(answer)
     elif answer.count is not None:
         Output().line(answer.count, *(() if answer.exact else (f"as of {answer.as_of}",)))
-    return _told(answer.count)
+    return _told(answer.count, answer.as_of)
 
 
 def forecast(
@@ -115,7 +115,7 @@ def forecast(
 ) -> int:
     """Print how many messages fall due when.
 
-    Those that wait in queues. Exactly, or with --topic as of the last census of each queue; exit 1 if there is none yet.
+    Those that wait in queues. Exactly, or with --topic as of the last census of each queue; exit 1 if that does not tell.
     """
     with connect(redis_url) as client:
         now = client.store.run(commands.redis_now())
@@ -133,13 +133,18 @@ def forecast(
         output.table(("due from", "messages", ""), rows if output.terminal else (row[:2] for row in rows))
         if not answer.exact:
             say(f"this is as of {answer.as_of}.")
-    return _told(answer.buckets)
+    return _told(answer.buckets, answer.as_of)
 
 
-def _told(counted: object) -> int:
+def _told(counted: object, as_of: str | None) -> int:
     if counted is not None:
         return 0
-    say("no census was taken yet of some queue; its worker takes one a while after it has begun.")
+    if as_of is None:
+        say("no census was taken yet of some queue; its worker takes one a while after it has begun.")
+    else:
+        say(
+            f"the census of {as_of} does not tell that: there are more topics than it counts, or the dues lie before it."
+        )
     return 1
 
 
