@@ -98,6 +98,11 @@ class Caller:
         if scope not in self.on(topic):
             raise Problem("forbidden", f"This key has no {scope!r} on the topic {topic!r}.", field="topic")
 
+    def need_if_named(self, scope: Scope, pattern: str) -> None:
+        """The same where a pattern of topics is one topic; others find less by a pattern."""
+        if pattern and not set(pattern) & set("*?"):
+            self.need(scope, pattern)
+
     def has(self, scope: Scope, match: str) -> bool:
         """Whether it may do so on all topics that a pattern covers, by one pattern of its own."""
         if self.key is None:

@@ -7,6 +7,8 @@ from typing import Any
 from api.asgi import Answer, Request, encode
 from api.service import Operations, Service
 from api.wire.requests import LIMIT, MOST, instant_of, limit_of
+from delayq.client.audit import ACTIONS, check_span
+from delayq.patterns import check_pattern
 from delayq.text.answers import AuditOut, audit_out
 
 __all__ = ["OPERATIONS"]
@@ -26,7 +28,7 @@ OPERATIONS = Operations()
         "key": {"schema": {"type": "string"}, "description": "a business key of a message"},
         "topic": {"schema": {"type": "string", "maxLength": 255}, "description": "a pattern with * and ?"},
         "actor": {"schema": {"type": "string"}, "description": "a name, or the id of a key"},
-        "action": {"schema": {"type": "string"}, "description": "such as cancel or redrive"},
+        "action": {"schema": {"type": "string", "enum": list(ACTIONS)}},
         "from": {"schema": {"type": "string"}, "description": "made from then on: RFC 3339 with its zone, or Unix ms"},
         "to": {"schema": {"type": "string"}, "description": "made before: RFC 3339 with its zone, or Unix ms"},
     },
@@ -41,7 +43,11 @@ async def audit(service: Service, request: Request) -> Answer:
     limit, token = limit_of(given.get("limit")), given.get("pageToken")
     caller = request.caller
     wanted: dict[str, Any] = {name: given[name] for name in ("id", "key", "topic", "actor", "action") if name in given}
-    wanted |= {"since": instant_of("from", given.get("from")), "until": instant_of("to", given.get("to"))}
+    begin, end = instant_of("from", given.get("from")), instant_of("to", given.get("to"))
+    check_span("from", begin, "to", end)
+    wanted |= {"since": begin, "until": end}
+    if "topic" in given:
+        caller.need_if_named("read", check_pattern(given["topic"], "topic"))
     everything = caller.everything("read")
     if not everything:
         wanted["may"] = lambda topic: "read" in caller.on(topic)

@@ -21,6 +21,7 @@ from api.wire.responses import EndedOut
 from delayq import InvalidMessage, StoreError
 from delayq.client.audit import By
 from delayq.message import check_id
+from delayq.patterns import check_pattern
 from delayq.store.commands import DeadLetter
 from delayq.text.answers import DeadGroupsOut, DeadLettersOut, dead_groups_out, dead_letter_out
 
@@ -70,6 +71,8 @@ async def dead_letters(service: Service, request: Request) -> Answer:
         "until": instant_of("until", given.get("until")),
     }
     caller = request.caller
+    if "topic" in given:
+        caller.need_if_named("read", check_pattern(given["topic"], "topic"))
     everything = caller.everything("read")
     if token is not None and not everything:
         token = service.door.unseal(token)

@@ -81,6 +81,7 @@ async def get(service: Service, caller: Caller, id: str) -> Found | None:
 
 async def search(service: Service, caller: Caller, wanted: Filter, limit: int, token: str | None) -> SearchPage:
     """A page of the messages that fit and that the caller may read."""
+    caller.need_if_named("read", wanted.topic)
     among = caller.patterns("read")
     if among is not None:
         if not among:
@@ -101,11 +102,13 @@ def _narrowed(caller: Caller, wanted: Filter) -> Filter:
 
 async def count(service: Service, caller: Caller, wanted: Filter) -> Counted:
     """How many messages there are that fit and that the caller may read."""
+    caller.need_if_named("read", wanted.topic)
     return await service.client.count(_narrowed(caller, wanted))
 
 
 async def forecast(service: Service, caller: Caller, begin: int, end: int, step: int, wanted: Filter) -> Forecast:
     """How many messages fall due when that the caller may read; how fast all go out is told to who sees all."""
+    caller.need_if_named("read", wanted.topic)
     found = await service.client.forecast(begin, end, step, _narrowed(caller, wanted))
     return found if caller.everything("read") else replace(found, drain_rate=None)
 

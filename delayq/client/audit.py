@@ -5,24 +5,32 @@ The order is that of (time, number in its ms, queue): what stands under a place 
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterator
-from fnmatch import translate
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
 from delayq.client.plan import Context, Plan
+from delayq.client.tokens import read_token, token_of
 from delayq.errors import InvalidMessage
+from delayq.message import MAX_DUE, Limits, check_id, check_key
+from delayq.patterns import check_pattern, compiled
 from delayq.store import commands
 from delayq.store.commands import Audited, AuditedMessage, Found, Retention
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import AUDIT, Layout, queue_keys
 
-__all__ = ["AuditEntry", "AuditPage", "By", "WantedEntries", "audit", "ended_by", "entry_of"]
+__all__ = ["ACTIONS", "AuditEntry", "AuditPage", "By", "WantedEntries", "audit", "check_span", "ended_by", "entry_of"]
 
 LONGEST_REASON: Final = 200
+#: What is done by hand, by its name in an entry.
+Action = Literal[
+    "cancel", "reschedule", "deliver_now", "redrive", "discard", "pause", "resume", "put_policy", "delete_policy", "repair",
+    "write_off", "reshard", "bump_era", "undo_backfill",
+]  # fmt: skip
+ACTIONS: Final[tuple[str, ...]] = get_args(Action)
 #: Entries that a stream is asked for at first, and at most: each may tell of 500 messages, so more only while few are told of.
 #: And those that a page looks at, about.
 STEP: Final = 8
@@ -51,7 +59,7 @@ class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidMessage("reason", f"is a line of at most {LONGEST_REASON} characters")
 
 
-def entry_of(by: By | None, action: str, retention: Retention) -> str:
+def entry_of(by: By | None, action: Action, retention: Retention) -> str:
     """What a script is told that writes it down; nothing if nobody is to be."""
     if by is None:
         return ""
@@ -74,39 +82,74 @@ class AuditPage(msgspec.Struct, frozen=True):
     next_token: str | None
 
 
+def check_span(first: str, since: int | None, last: str, until: int | None) -> None:
+    """Raise InvalidMessage for a time that makes no sense, by the names of its beginning and its end."""
+    for field, at in ((first, since), (last, until)):
+        if at is not None and not 0 <= at <= MAX_DUE:
+            raise InvalidMessage(field, "lies out of the times that there are")
+    if since is not None and until is not None and until <= since:
+        raise InvalidMessage(last, f"is not later than {first}")
+
+
 class WantedEntries(msgspec.Struct, frozen=True, kw_only=True):
     """Which entries. Of one that concerns messages only those are told that are wanted.
 
-    `topic` is a pattern with `*` and `?`; `key` a business key; `actor` a name, or the id of a key; they were made from
-    `since` on and before `until` (Unix ms). `may` says of which topics somebody may know (None: of all, and of the whole).
+    `topic` is a pattern with `*` and `?`; `key` a business key; `actor` a name, or the id of a key; `action` one of `ACTIONS`;
+    they were made from `since` on and before `until` (Unix ms). None stands for any. `may` says of which topics somebody may
+    know (None: of all, and of the whole).
     """
 
-    id: str = ""
-    key: str = ""
-    topic: str = ""
-    actor: str = ""
-    action: str = ""
+    id: str | None = None
+    key: str | None = None
+    topic: str | None = None
+    actor: str | None = None
+    action: str | None = None
     since: int | None = None
     until: int | None = None
     may: Callable[[str], bool] | None = None
 
+    def check(self, limits: Limits) -> None:
+        """Raise InvalidMessage for the first field that makes no sense."""
+        if self.id is not None:
+            check_id(self.id)
+        if self.key is not None:
+            check_key(self.key, limits, "key")
+        if self.topic is not None:
+            check_pattern(self.topic, "topic")
+        if self.actor == "":
+            raise InvalidMessage("actor", "is empty; leave it out for anybody")
+        if self.action is not None and self.action not in ACTIONS:
+            raise InvalidMessage("action", f"{self.action!r} is none of {', '.join(ACTIONS)}")
+        check_span("since", self.since, "until", self.until)
+
+    @property
+    def asked(self) -> WantedEntries:
+        """What a token is for: the times may be others."""
+        return msgspec.structs.replace(self, since=None, until=None, may=None)
+
     def of(self, change: Audited) -> Audited | None:
         """What is wanted of a change; None if nothing is."""
-        if self.actor not in ("", change.actor, change.key) or self.action not in ("", change.action):
+        if self.actor not in (None, change.actor, change.key) or self.action not in (None, change.action):
             return None
         if not change.messages:
-            return change if self.may is None and not (self.id or self.key or self.topic) else None
+            of_messages = self.id is not None or self.key is not None or self.topic is not None
+            return change if self.may is None and not of_messages else None
         messages = tuple(one for one in change.messages if self._takes(one))
         return msgspec.structs.replace(change, messages=messages) if messages else None
 
     def _takes(self, one: AuditedMessage) -> bool:
-        if self.id and one.id != self.id and not (Layout.has_suffix(one.id) and one.id[:-5] == self.id):
+        if self.id is not None and one.id != self.id and not (Layout.has_suffix(one.id) and one.id[:-5] == self.id):
             return False
-        if self.key and self.key not in one.keys:
+        if self.key is not None and self.key not in one.keys:
             return False
-        if self.topic and not re.match(translate(self.topic), one.topic):
+        if self.topic is not None and not _compiled(self.topic).match(one.topic):
             return False
         return self.may is None or self.may(one.topic)
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return compiled(pattern)
 
 
 class _Place(NamedTuple):
@@ -120,11 +163,14 @@ class _Place(NamedTuple):
 def audit(
     context: Context, limit: int, token: str | None = None, wanted: WantedEntries | None = None
 ) -> Plan[AuditPage]:
-    """A page of at most `limit`, or fewer where not all that were looked at are wanted; raises StoreError."""
+    """A page of at most `limit`, or fewer where not all that were looked at are wanted; raises InvalidMessage and StoreError."""
     wanted = wanted if wanted is not None else WantedEntries()
+    wanted.check(context.limits)
+    if limit < 1:
+        raise InvalidMessage("limit", "is at least 1")
     oldest = "-" if wanted.since is None else str(wanted.since)
     before = "+" if wanted.until is None else f"({wanted.until}-0"
-    behind = _read_token(token)
+    behind = None if token is None else read_token(token, wanted.asked, _Place)
     queues = [WHOLE, *range(context.layouts.known[-1].numbers.stop)]
     taken: list[AuditEntry] = []
     looked, step = 0, STEP
@@ -144,14 +190,14 @@ def audit(
             if (shown := wanted.of(change)) is not None:
                 taken.append(AuditEntry(None if place.queue == WHOLE else place.queue, shown))
                 if len(taken) == limit:
-                    return AuditPage(taken, _token(place))
+                    return AuditPage(taken, token_of(place, wanted.asked))
         if known_to is None:
             return AuditPage(taken, None)
         queues = [queue for queue, page in pages.items() if page]
         told = sum(len(one.messages) for page in pages.values() for one in page)
         step = min(2 * step, MOST_STEP) if told < FEW else STEP
     assert behind is not None
-    return AuditPage(taken, _token(behind))
+    return AuditPage(taken, token_of(behind, wanted.asked))
 
 
 def _stream(queue: int) -> str:
@@ -169,24 +215,6 @@ def _placed(pages: dict[int, list[Audited]]) -> Iterator[tuple[_Place, Audited]]
     for queue, page in pages.items():
         for one in page:
             yield _Place(one.at, one.number, queue), one
-
-
-def _token(last: _Place) -> str:
-    return base64.urlsafe_b64encode(" ".join(map(str, last)).encode()).decode().rstrip("=")
-
-
-def _read_token(token: str | None) -> _Place | None:
-    if token is None:
-        return None
-    try:
-        at, number, queue = map(
-            int, base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).split()
-        )
-    except ValueError:
-        at = -1
-    if not 0 <= at < 2**53 or not 0 <= number < 2**53 or not WHOLE <= queue < 2**53:
-        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one")
-    return _Place(at, number, queue)
 
 
 def ended_by(found: Found) -> Plan[Found]:

@@ -10,18 +10,17 @@ no more than its place, however large it is.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from functools import lru_cache
-from hashlib import blake2b
 from re import Pattern, compile, fullmatch
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
 from delayq.client.explain import explain_parked
 from delayq.client.plan import Context, Plan, every_queue
+from delayq.client.tokens import read_token, token_of
 from delayq.errors import InvalidMessage
 from delayq.message import MAX_DUE, Limits, Message, State
 from delayq.store import commands
@@ -48,8 +47,6 @@ SECONDS: Final = 0.2
 SEARCHED_STATES: Final = (*QUEUE_STATES, State.PARKED, State.HELD, State.DEAD)
 _PATTERN: Final = r"[A-Za-z0-9._:*?-]{1,255}"
 _PREFIX: Final = r"[A-Za-z0-9._:-]{1,128}"
-_DIGEST: Final = 9
-T = TypeVar("T")
 
 
 class SearchPage(msgspec.Struct, frozen=True):
@@ -168,7 +165,7 @@ class Search:
         self._context = context
         self._wanted = wanted
         self._limit = limit
-        self._behind = read_token(token, wanted, _Place) if token is not None else None
+        self._behind = read_token(token, timeless(wanted), _Place) if token is not None else None
         self._unheard: list[_Source] = []
         self._sources: list[_Source] = []  # that have been heard, and have more
         self._found: list[_Seen] = []
@@ -247,9 +244,9 @@ class Search:
         shown = found[: self._shown(found)]
         token = None
         if len(found) > len(shown):
-            token = token_of(shown[-1].place, self._wanted)
+            token = token_of(shown[-1].place, timeless(self._wanted))
         elif self._sources:
-            token = token_of(min(map(_at, self._sources)), self._wanted)
+            token = token_of(min(map(_at, self._sources)), timeless(self._wanted))
         messages = yield from self._with_records(shown)
         explained = yield from explain_parked(messages)
         return SearchPage([explained.get(one.id, one) for one in messages], self._looked, token)
@@ -288,25 +285,6 @@ def _at(source: _Source) -> _Place:
     return source.at
 
 
-def token_of(place: object, wanted: Filter) -> str:
-    """Where the next page of a search begins, as text."""
-    raw = msgspec.msgpack.encode(place)
-    return base64.urlsafe_b64encode(_digest(raw, wanted) + raw).decode().rstrip("=")
-
-
-def _digest(place: bytes, wanted: Filter) -> bytes:
-    """By it a token is known that was changed, or that is of another search; the times may be others."""
-    timeless = msgspec.structs.replace(wanted, due_from=None, due_to=None)
-    return blake2b(place + msgspec.json.encode(timeless), digest_size=_DIGEST).digest()
-
-
-def read_token(token: str, wanted: Filter, kind: type[T]) -> T:
-    """The place that a token of this search stands for; raises InvalidMessage."""
-    try:
-        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        place = msgspec.msgpack.decode(raw[_DIGEST:], type=kind)
-    except (ValueError, msgspec.MsgspecError):
-        raise InvalidMessage("pageToken", "is not a token that this API gave out; start without one") from None
-    if token_of(place, wanted) != token:
-        raise InvalidMessage("pageToken", "is not a token of this search: ask for the same, or start without one")
-    return place
+def timeless(wanted: Filter) -> Filter:
+    """What a token is for: the times may be others."""
+    return msgspec.structs.replace(wanted, due_from=None, due_to=None)

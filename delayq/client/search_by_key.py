@@ -18,10 +18,10 @@ from delayq.client.search import (
     SearchPage,
     check_filter,
     order_of,
-    read_token,
     takes,
-    token_of,
+    timeless,
 )
+from delayq.client.tokens import read_token, token_of
 from delayq.errors import InvalidMessage
 from delayq.message import check_key
 from delayq.store import commands
@@ -55,7 +55,7 @@ class SearchByKey:
         self._wanted = wanted
         self._key = wanted.key
         self._limit = limit
-        self._behind = read_token(token, wanted, str) if token is not None else ""
+        self._behind = read_token(token, timeless(wanted), str) if token is not None else ""
         self._ids: dict[int, deque[str]] = {}  # of each queue, those that come next
         self._unread: dict[int, str] = {}  # queues that have more ids behind this one
         self._found: list[Found] = []
@@ -130,9 +130,9 @@ class SearchByKey:
                 break
         token = None
         if len(shown) < len(self._found):
-            token = token_of(shown[-1].id, self._wanted)
+            token = token_of(shown[-1].id, timeless(self._wanted))
         elif self._ids or self._unread:
-            token = token_of(self._behind, self._wanted)
+            token = token_of(self._behind, timeless(self._wanted))
         return SearchPage(sorted(shown, key=order_of), self._looked, token)
 
 

@@ -107,6 +107,32 @@ async def test_a_key_sees_what_concerns_topics_that_it_reads(door: Door, worker:
     assert_refused(await door.ask("press", "GET", f"/v1/audit?pageToken={page['nextPageToken'][::-1]}"))
 
 
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("topic=", "topic"), ("topic=orders.[xy]", "topic"), ("id=a/b", "id"), ("id=", "id"), ("key=", "key"),
+        ("key=a%20b", "key"),
+        ("actor=", "actor"), ("action=", "action"), ("action=foo", "action"), ("from=2000&to=1000", "to"), ("from=soon", "from"),
+        ("pageToken=", "pageToken"), ("pageToken=MSAyIDM", "pageToken"),
+    ],
+)  # fmt: skip
+async def test_an_audit_that_makes_no_sense_is_refused(door: Door, query: str, field: str) -> None:
+    assert assert_refused(await door.ask("boss", "GET", f"/v1/audit?{query}"))["field"] == field
+
+
+async def test_a_token_of_an_audit_is_of_that_one_and_whole(door: Door) -> None:
+    for id in "abc":
+        await door.schedule(id, "orders.x")
+        await door.ask("shop", "DELETE", f"/v1/messages/{id}")
+    token = (await door.ask("boss", "GET", "/v1/audit?limit=1&action=cancel")).json()["nextPageToken"]
+    assert len(await door.audit("boss", f"?action=cancel&pageToken={token}")) == 2
+    for n in range(len(token)):
+        wrong = token[:n] + ("A" if token[n] != "A" else "B") + token[n + 1 :]
+        answer = await door.ask("boss", "GET", f"/v1/audit?action=cancel&pageToken={wrong}")
+        assert assert_refused(answer)["field"] == "pageToken"
+    assert_refused(await door.ask("boss", "GET", f"/v1/audit?action=redrive&pageToken={token}"))
+
+
 async def test_who_cancelled_a_message_is_told_with_it(door: Door) -> None:
     await door.schedule("a", "orders.x")
     await door.schedule("b", "orders.x")

@@ -114,8 +114,14 @@ async def test_a_key_of_some_topics_finds_those_and_its_tokens_are_sealed(
         nobody = {"count": None, "exact": False, "asOf": None}
         assert (await api.get("/v1/messages:count")).json() == nobody  # all that there are are not theirs
         assert (await api.get("/v1/forecast")).json()["buckets"] is None
+        for path in ("messages", "messages:count", "forecast", "audit"):
+            assert_refused(await api.get(f"/v1/{path}?topic=orders.paid"), 403)
+            assert (await api.get(f"/v1/{path}?topic=orders.late")).status_code == 200
+            assert (await api.get(f"/v1/{path}?topic=orders.p*")).status_code == 200
         be("writer")
         assert await ids(api) == []
+        for path in ("messages", "messages:count", "forecast", "audit"):
+            assert_refused(await api.get(f"/v1/{path}?topic=orders.late"), 403)
 
 
 async def test_messages_are_counted_and_forecast(api: httpx2.AsyncClient, worker: Worker) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.cli.conftest import Cli, Given
 
 
@@ -31,6 +33,23 @@ def test_every_change_by_a_command_is_written_down(cli: Cli, given: Given) -> No
     (row,) = cli("audit", "--action", "bump_era", "--since", "1h").rows
     assert row[2:] == ["bump_era", "0 1", "ZooKeeper was wiped"]
     assert cli("get", "a").out.endswith(f"{row[1]}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("--action foo", "--action: 'foo' is none of cancel, "),
+        ("--action=", "--action: '' is none of"),
+        ("--actor=", "--actor: is empty"),
+        ("--id a/b", "--id: 1 to 128 characters"),
+        ("--key=", "--key: a key is not empty"),
+        ("--topic o[rd]", "--topic: 1 to 255 characters"),
+        ("--since 1h --until 2h", "--until: is not later than since"),
+        ("--page-token x", "--page-token: is not a token"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(cli: Cli, given: Given, options: str, why: str) -> None:
+    assert cli("audit", *options.split()).refused().startswith(why)
 
 
 def test_pages_and_nothing(cli: Cli, given: Given) -> None:

@@ -20,7 +20,7 @@ from tests.support.proxy import FaultProxy
 from tests.support.queues import Queue, row
 
 RETENTION = Retention(audit_most=1_000, audit_window=60_000)
-ENTRY = entry_of(By(actor="shop", key="5f3a", address="10.0.0.5", reason="a test"), "test", RETENTION)
+ENTRY = entry_of(By(actor="shop", key="5f3a", address="10.0.0.5", reason="a test"), "repair", RETENTION)
 NOW = 20_000
 
 
@@ -65,7 +65,7 @@ def test_a_change_is_written_down_once_with_what_it_really_changed(q: Queue, nam
     q.run(command)
     (entry,) = entries(q)
     assert (entry.actor, entry.key, entry.address, entry.action, entry.reason) == (
-        "shop", "5f3a", "10.0.0.5", "test", "a test",
+        "shop", "5f3a", "10.0.0.5", "repair", "a test",
     )  # fmt: skip
     assert [(one.id, one.topic, one.keys) for one in entry.messages] == [("a", "orders", ("k1", "k2"))]
     assert 0 < q.admin.pttl(q.keys.audit) <= 60_000
@@ -104,7 +104,7 @@ def test_reserved_keys_are_nobody_s_business(q: Queue) -> None:
 
 
 def test_only_so_many_entries_are_kept(q: Queue) -> None:
-    few = entry_of(By(actor="shop"), "test", Retention(audit_most=100))
+    few = entry_of(By(actor="shop"), "repair", Retention(audit_most=100))
     for number in range(400):
         q.given(row(f"m{number}", at=90_000))
         q.run(commands.cancel(q.keys, [f"m{number}"], entry=few, now=q.now))

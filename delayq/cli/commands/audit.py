@@ -16,11 +16,13 @@ __all__ = ["audit"]
 
 
 def audit(
-    id: Annotated[str, option("--id", metavar="ID", help="What was done to this message.")] = "",
-    key: Annotated[str, option("--key", metavar="KEY", help="To messages with this business key.")] = "",
-    topic: Annotated[str, option("--topic", metavar="PATTERN", help="To messages of these topics: * and ?.")] = "",
-    actor: Annotated[str, option("--actor", metavar="NAME", help="By whom: a name, or the id of a key.")] = "",
-    action: Annotated[str, option("--action", metavar="ACTION", help="Such as cancel or redrive.")] = "",
+    id: Annotated[str | None, option("--id", metavar="ID", help="What was done to this message.")] = None,
+    key: Annotated[str | None, option("--key", metavar="KEY", help="To messages with this business key.")] = None,
+    topic: Annotated[
+        str | None, option("--topic", metavar="PATTERN", help="To messages of these topics: * and ?.")
+    ] = None,
+    actor: Annotated[str | None, option("--actor", metavar="NAME", help="By whom: a name, or the id of a key.")] = None,
+    action: Annotated[str | None, option("--action", metavar="ACTION", help="Such as cancel or redrive.")] = None,
     since: Annotated[
         str | None, option("--since", metavar="TIME", help="Since then: a date, Unix ms, or '2h'.")
     ] = None,
