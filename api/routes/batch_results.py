@@ -6,35 +6,26 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from api.asgi import Answer, encode
-from api.routes.by import tell
-from api.service import Service
 from api.wire import problems
 from api.wire.problems import Problem
 from api.wire.responses import ResultOut, ResultsOut
 from delayq import InvalidMessage, StoreError
-from delayq.client.audit import By
 from delayq.message import check_id
 
 __all__ = [
-    "CHANGED",
     "TO_MANY",
     "Result",
-    "Told",
     "answer_ids",
     "answer_results",
     "ask_each",
     "check_each",
     "result_of",
-    "tells",
 ]
 
 T = TypeVar("T")
 #: What such calls give and may come to, for the documentation.
 TO_MANY: Final[dict[str, Any]] = {"gives": {200: ResultsOut}, "problems": (400, 408, 413, 415, 503, 507)}
-#: Statuses of what was changed, now or before.
-CHANGED: Final = (200, 202)
-#: Hears what became of some; and makes a result of what became of one, by its id.
-Told = Callable[[Sequence[ResultOut]], None]
+#: Makes a result of what became of one, by its id.
 Result = Callable[[Any, str], ResultOut]
 
 
@@ -76,24 +67,13 @@ def result_of(outcome: str | Problem | StoreError, id: str, statuses: Mapping[st
     return ResultOut(status=problem.status, id=id, problem=problem)
 
 
-def tells(service: Service, by: By | None, action: str) -> Told:
-    """Has the log told of what was changed."""
-
-    def told(results: Sequence[ResultOut]) -> None:
-        tell(service, by, action, [str(one.id) for one in results if one.status in CHANGED])
-
-    return told
-
-
 async def answer_ids(
-    ids: Sequence[str], most: int, ask: Callable[[Sequence[str]], Awaitable[Sequence[Any]]], told: Told, result: Result
+    ids: Sequence[str], most: int, ask: Callable[[Sequence[str]], Awaitable[Sequence[Any]]], result: Result
 ) -> Answer:
     """A result for each id, in order."""
     valid, refused = check_each("ids", ids, most, check_id)
     outcomes = await ask_each(ask, valid)
-    results = [refused.get(id) or result(next(outcomes), id) for id in ids]
-    told(results)
-    return answer_results(results)
+    return answer_results([refused.get(id) or result(next(outcomes), id) for id in ids])
 
 
 def answer_results(results: list[ResultOut]) -> Answer:

@@ -50,18 +50,18 @@ def _header(request: Request) -> str:
         raise Problem("invalid", "Delayq-Reason: is not UTF-8.", field="Delayq-Reason") from None
 
 
-def tell(service: Service, by: By | None, action: str, ids: Iterable[str]) -> None:
-    """Log what was changed, for those who ship logs."""
-    changed = list(ids)
-    if by is not None and changed:
-        service.metrics.audited += 1
-        log.info(
-            "audit",
-            actor=by.actor,
-            key=by.key,
-            address=by.address,
-            action=action,
-            reason=by.reason,
-            ids=changed[:MOST],
-            count=len(changed),
-        )
+def tell(service: Service, by: By | None, action: str, what: Iterable[str] = ()) -> None:
+    """Log what was changed, for those who ship logs: messages that are written down as changed by him, or `what`."""
+    if by is None or not (changed := [*by.changed, *what]):
+        return
+    service.metrics.audited += 1
+    log.info(
+        "audit",
+        actor=by.actor,
+        key=by.key,
+        address=by.address,
+        action=action,
+        reason=by.reason,
+        ids=changed[:MOST],
+        count=len(changed),
+    )

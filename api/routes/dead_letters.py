@@ -11,7 +11,7 @@ import msgspec
 from api.asgi import Answer, Request, encode
 from api.auth.caller import Caller
 from api.routes import for_caller
-from api.routes.batch_results import TO_MANY, answer_ids, result_of, tells
+from api.routes.batch_results import TO_MANY, answer_ids, result_of
 from api.routes.by import by_hand, tell
 from api.routes.redacting import redacted
 from api.service import Operations, Service
@@ -149,8 +149,11 @@ _STATUS: Final = {"scheduled": 200, "discarded": 200}
 async def _mend(service: Service, request: Request, mend: Mend, action: str) -> Answer:
     given = decode(_ids, await request.json_text(service.settings.request_limit))
     by = by_hand(request, given.reason)
-    ask, told = partial(mend, service, request.caller, by), tells(service, by, action)
-    return await answer_ids(given.ids, service.settings.batch_limit, ask, told, partial(result_of, statuses=_STATUS))
+    ask = partial(mend, service, request.caller, by)
+    try:
+        return await answer_ids(given.ids, service.settings.batch_limit, ask, partial(result_of, statuses=_STATUS))
+    finally:
+        tell(service, by, action)
 
 
 @OPERATIONS.add(
@@ -169,5 +172,5 @@ async def discard(service: Service, request: Request) -> Answer:
         raise outcome
     if outcome == "not_dead":
         raise Problem("not-found", "No dead letter has this id.", field="id", id=id)
-    tell(service, by, "discard", [id])
+    tell(service, by, "discard")
     return Answer(200, encode(EndedOut(id, outcome)))

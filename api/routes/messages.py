@@ -12,16 +12,13 @@ from msgspec import UNSET
 from api.asgi import Answer, Request, encode
 from api.routes import for_caller
 from api.routes.batch_results import (
-    CHANGED,
     TO_MANY,
     Result,
-    Told,
     answer_ids,
     answer_results,
     ask_each,
     check_each,
     result_of,
-    tells,
 )
 from api.routes.by import by_application, by_hand, tell
 from api.routes.redacting import redacted
@@ -110,7 +107,7 @@ async def cancel(service: Service, request: Request) -> Answer:
     if isinstance(outcome, (Problem, StoreError)):
         raise outcome
     result = outcome.result
-    tell(service, by, "cancel", [id] if STATUS[result] in CHANGED else [])
+    tell(service, by, "cancel")
     if result == "not_found":
         raise _unknown(id)
     if STATUS[result] == 409:
@@ -135,9 +132,10 @@ async def cancel_many(service: Service, request: Request) -> Answer:
     by = by_application(request, given.reason)
     calls = [partial(one, service, request.caller, by) for one in (for_caller.cancel, for_caller.cancel_by_key)]
 
-    return await _to_many(
-        service, given, calls[0], calls[1], tells(service, by, "cancel"), partial(_cancelled, service)
-    )
+    try:
+        return await _to_many(service, given, calls[0], calls[1], partial(_cancelled, service))
+    finally:
+        tell(service, by, "cancel")
 
 
 async def _to_many(
@@ -145,14 +143,13 @@ async def _to_many(
     given: CancelIn,
     ask: Callable[[Sequence[str]], Awaitable[Sequence[Any]]],
     by_key: Callable[[str], Awaitable[Sequence[Any]]],
-    told: Told,
     result: Result,
 ) -> Answer:
-    """A result for each of the ids or business keys that are given; exactly one of the two. `told` hears what became of all."""
+    """A result for each of the ids or business keys that are given; exactly one of the two."""
     if (given.ids is None) == (given.keys is None):
         raise InvalidMessage("ids", "give exactly one of ids and keys")
     if given.ids is not None:
-        return await answer_ids(given.ids, service.settings.batch_limit, ask, told, result)
+        return await answer_ids(given.ids, service.settings.batch_limit, ask, result)
     assert given.keys is not None
     _, refused = check_each("keys", given.keys, MOST_KEYS, lambda key: check_key(key, service.limits))
     results: list[ResultOut] = []
@@ -163,7 +160,7 @@ async def _to_many(
             continue
         messages: list[ResultOut] = []
         if away is None:  # or else the other keys are not asked for: each would wait for its time-out
-            messages, away = await _of_key(key, by_key, told, result)
+            messages, away = await _of_key(key, by_key, result)
         if away is None:
             results.append(ResultOut(status=200, key=key, messages=messages))
             continue
@@ -174,7 +171,7 @@ async def _to_many(
 
 
 async def _of_key(
-    key: str, by_key: Callable[[str], Awaitable[Sequence[Any]]], told: Told, result: Result
+    key: str, by_key: Callable[[str], Awaitable[Sequence[Any]]], result: Result
 ) -> tuple[list[ResultOut], StoreError | None]:
     """What became of the messages that carry a key, and the error that hides what became of others."""
     try:
@@ -183,7 +180,6 @@ async def _of_key(
         return [], error
     away = next((outcome for outcome in outcomes if isinstance(outcome, StoreError)), None)
     results = [result(outcome, _id_of(outcome)) for outcome in outcomes if not isinstance(outcome, StoreError)]
-    told(results)
     return results, away
 
 
@@ -223,7 +219,7 @@ async def reschedule(service: Service, request: Request) -> Answer:
         raise _unknown(id)
     if outcome.due is None or outcome.queue is None:
         raise Problem("conflict", _why_not(outcome), id=id, state=outcome.result)
-    tell(service, by, "reschedule", [outcome.id])
+    tell(service, by, "reschedule")
     return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))
 
 
@@ -257,7 +253,7 @@ async def deliver_now(service: Service, request: Request) -> Answer:
             id=id,
             state=outcome.result,
         )
-    tell(service, by, "deliver_now", [outcome.id])
+    tell(service, by, "deliver_now")
     return Answer(200, encode(scheduled_out(Scheduled(outcome.id, outcome.queue, outcome.due))))
 
 
@@ -284,7 +280,10 @@ async def deliver_many_now(service: Service, request: Request) -> Answer:
         for one in (for_caller.deliver_now, for_caller.deliver_now_by_key)
     ]
 
-    return await _to_many(service, given, calls[0], calls[1], tells(service, by, "deliver_now"), _delivered)
+    try:
+        return await _to_many(service, given, calls[0], calls[1], _delivered)
+    finally:
+        tell(service, by, "deliver_now")
 
 
 def _delivered(outcome: Rescheduled | Problem | StoreError, id: str) -> ResultOut:

@@ -22,7 +22,18 @@ from delayq.store.commands import Audited, AuditedMessage, Found, Retention
 from delayq.store.connect.exchange import all_good
 from delayq.store.keys import AUDIT, Layout, queue_keys
 
-__all__ = ["ACTIONS", "AuditEntry", "AuditPage", "By", "WantedEntries", "audit", "check_span", "ended_by", "entry_of"]
+__all__ = [
+    "ACTIONS",
+    "AuditEntry",
+    "AuditPage",
+    "By",
+    "WantedEntries",
+    "audit",
+    "changed_by",
+    "check_span",
+    "ended_by",
+    "entry_of",
+]
 
 LONGEST_REASON: Final = 200
 #: What is done by hand, by its name in an entry.
@@ -46,12 +57,16 @@ APART: Final = 20
 
 
 class By(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who changes something by hand: his name, the id of his key, from which address, and why."""
+    """Who changes something by hand: his name, the id of his key, from which address, and why.
+
+    `changed` gets the ids of the messages that are written down as changed by him: not of those that were so already.
+    """
 
     actor: str
     key: str = ""
     address: str = ""
     reason: str = ""
+    changed: list[str] = []
 
     def check(self) -> None:
         """Raise InvalidMessage for a reason that is too long, or more than a line."""
@@ -64,8 +79,15 @@ def entry_of(by: By | None, action: Action, retention: Retention) -> str:
     if by is None:
         return ""
     by.check()
-    said = msgspec.json.encode({**msgspec.to_builtins(by), "action": action}).decode()
+    said = msgspec.json.encode(
+        msgspec.to_builtins(msgspec.structs.replace(by, changed=[])) | {"action": action}
+    ).decode()
     return f"{retention.audit_most} {retention.audit_window} {said}"
+
+
+def changed_by(by: By | None) -> list[str] | None:
+    """Where the ids go of what is changed by somebody."""
+    return None if by is None else by.changed
 
 
 class AuditEntry(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayq.client.audit import By, ended_by, entry_of
+from delayq.client.audit import By, changed_by, ended_by, entry_of
 from delayq.client.explain import NO_ROUTE, OF_ROUTE, explain_parked, held_by
 from delayq.client.plan import Context, Plan, by_asked_id, by_id, every_queue
 from delayq.client.schedule import Scheduled
@@ -72,7 +72,9 @@ def cancel(
         check_id(id)
 
     def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
-        return commands.cancel(keys, some, topics=_seen(topics, given), entry=entry, retention=context.retention)
+        return commands.cancel(
+            keys, some, topics=_seen(topics, given), entry=entry, changed=changed_by(by), retention=context.retention
+        )
 
     results = yield from by_asked_id(context, ids, ask, _moved, lambda answer: answer == "not_found")
     return [result if isinstance(result := results[id], StoreError) else Cancelled(id, result) for id in ids]
@@ -128,7 +130,9 @@ def reschedule(
     check_id(id)
 
     def ask(keys: QueueKeys, some: list[str], _given: list[str]) -> Command[list[Rescheduled]]:
-        command = commands.reschedule(keys, some[0], spec, topic=topic, entry=entry, retention=context.retention)
+        command = commands.reschedule(
+            keys, some[0], spec, topic=topic, entry=entry, changed=changed_by(by), retention=context.retention
+        )
 
         def read(reply: Any) -> list[Rescheduled]:
             result, due = command.read(reply)
@@ -173,7 +177,14 @@ def deliver_now(
     def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[Rescheduled]]:
         held = sorted({topic for id in given if (topic := _topic_of(found[id])) is not None})
         command = commands.deliver_now(
-            keys, some, force=force, held=held, topics=_seen(topics, given), entry=entry, retention=context.retention
+            keys,
+            some,
+            force=force,
+            held=held,
+            topics=_seen(topics, given),
+            entry=entry,
+            changed=changed_by(by),
+            retention=context.retention,
         )
 
         def read(reply: Any) -> list[Rescheduled]:
@@ -307,7 +318,7 @@ def redrive(
         refused = yield from _without_route(context, ids, topics)
 
     def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[str]]:
-        return commands.redrive(keys, some, topics=_seen(topics, given), entry=entry)
+        return commands.redrive(keys, some, topics=_seen(topics, given), entry=entry, changed=changed_by(by))
 
     wanted = [id for id in ids if id not in refused]
     results = yield from by_asked_id(context, wanted, ask, _moved, lambda answer: answer == "not_dead")
@@ -335,7 +346,9 @@ def discard(
         check_id(id)
 
     def ask(keys: QueueKeys, some: list[str], given: list[str]) -> Command[list[bool | None]]:
-        return commands.discard(keys, some, topics=_seen(topics, given), entry=entry, retention=context.retention)
+        return commands.discard(
+            keys, some, topics=_seen(topics, given), entry=entry, changed=changed_by(by), retention=context.retention
+        )
 
     results = yield from by_asked_id(context, ids, ask, lambda removed: removed is None, lambda removed: not removed)
     return [

@@ -149,6 +149,39 @@ async def test_a_reason_is_a_line(door: Door, reason: str) -> None:
     assert assert_refused(await door.ask("shop", "POST", "/v1/messages:cancel", body))["field"] == "reason"
 
 
+async def test_what_changes_nothing_is_not_told(api: httpx2.AsyncClient, worker: Worker) -> None:
+    for id in "abc":
+        await api.post("/v1/messages", json={"topic": "orders", "delayTime": HOUR, "id": id, "keys": ["k"]})
+    await api.post("/v1/messages", json={"topic": "orders", "delayTime": 0, "id": "dead"})
+    worker.bury("dead")
+    page = {"sec-fetch-site": "same-origin"}
+    calls: list[tuple[str, str, Any]] = [
+        ("PATCH", "/v1/messages/a", {"expectDate": "2033-05-18T03:33:20Z"}),
+        ("POST", "/v1/messages/a:deliverNow", {}),
+        ("POST", "/v1/messages:deliverNow", {"ids": ["a", "b", "nobody"]}),
+        ("DELETE", "/v1/messages/b", None),
+        ("POST", "/v1/messages:cancel", {"ids": ["b", "c"]}),
+        ("DELETE", "/v1/dead-letters/dead", None),
+        ("POST", "/v1/dead-letters:discard", {"ids": ["dead"]}),
+    ]
+    with capture_logs() as logs:
+        for method, path, body in calls:
+            for _ in range(2):
+                answer = await api.request(method, path, json=body, headers=page)
+                assert answer.status_code in (200, 202), answer.text
+    events = [(one["action"], one["ids"]) for one in logs if one["event"] == "audit"]
+    assert events == [
+        ("reschedule", ["a"]),
+        ("deliver_now", ["a"]),
+        ("deliver_now", ["b"]),
+        ("cancel", ["b"]),
+        ("cancel", ["c"]),
+        ("discard", ["dead"]),
+    ]
+    assert len((await api.get("/v1/audit")).json()["entries"]) == len(events)
+    assert f"delayq_audit_entries_total {len(events)}.0" in (await api.get("/metrics")).text
+
+
 async def test_without_keys_what_is_done_by_hand_is_anybody_s(api: httpx2.AsyncClient, worker: Worker) -> None:
     await api.post("/v1/messages", json={"topic": "orders", "delayTime": 0, "id": "a"})
     worker.bury("a")

@@ -73,6 +73,23 @@ def test_a_change_is_written_down_once_with_what_it_really_changed(q: Queue, nam
     assert len(entries(q)) == 1
 
 
+@pytest.mark.parametrize("name", ["cancel", "reschedule", "deliver_now", "redrive", "discard"])
+def test_who_changes_messages_hears_of_those_that_are_written_down(q: Queue, name: str) -> None:
+    prepare, call = CHANGES[name]
+    prepare(q)
+    without = call(q, "")
+    changed: list[str] = []
+    command = getattr(commands, name)
+    more: dict[str, Any] = {"entry": ENTRY, "changed": changed, "now": NOW if name in ("redrive", "discard") else q.now}
+    with_entry = command(q.keys, "a", "a95000", **more) if name == "reschedule" else command(q.keys, ["x", "a"], **more)
+    assert with_entry.script == without.script
+    answer = q.run(with_entry)
+    assert changed == ["a"]
+    assert len(answer) == 2  # as without an entry
+    assert q.run(with_entry) == answer
+    assert changed == ["a"]
+
+
 @each
 def test_without_an_entry_nothing_is_written_down(q: Queue, name: str) -> None:
     prepare, call = CHANGES[name]

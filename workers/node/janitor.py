@@ -63,6 +63,6 @@ class Janitor:
         if self._clock.monotonic() < self._trim_at:
             return
         self._trim_at = self._clock.monotonic() + TRIM_EVERY
-        before = self._clock.now() - self._audit_window
+        before = self._store.run(commands.redis_now()) - self._audit_window  # entries have the time of Redis
         streams = [AUDIT, *(queue_keys(queue).audit for queue in self.queues)]
         self._store.run_many(commands.trim_audit(stream, before) for stream in streams)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ __all__ = [
     "reschedule",
     "schedule",
 ]
+
+T = TypeVar("T")
 
 
 class Answers(msgspec.Struct, frozen=True, gc=False):
@@ -70,21 +72,40 @@ def schedule(
     return Command("schedule", names, args, _read_schedule)
 
 
+def _noting(entry: str, changed: list[str] | None, read: Callable[[list[Any]], T]) -> Callable[[list[Any]], T]:
+    """A reader of what a script answers that writes an `entry`: behind all else comes what of it is written down."""
+
+    def read_both(reply: list[Any]) -> T:
+        _take_noted(reply[-1], changed)
+        return read(reply[:-1])
+
+    return read_both if entry else read
+
+
+def _take_noted(lines: list[bytes], changed: list[str] | None) -> None:
+    if changed is not None:
+        changed += (line.partition(b"\0")[0].decode() for line in lines)
+
+
 def cancel(
     keys: QueueKeys,
     ids: Sequence[str],
     *,
     topics: Sequence[str] | None = None,
     entry: str = "",
+    changed: list[str] | None = None,
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[str]]:
-    """Cancel messages of one queue: how each went, or 'moved'; see `Cancelled`. `entry` is for the audit."""
+    """Cancel messages of one queue: how each went, or 'moved'; see `Cancelled`.
+
+    `entry` is for the audit; the ids of what is written down there are put into `changed`.
+    """
     return Command(
         "cancel",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.index, keys.final, keys.dead, keys.audit),
         (now, retention.window, retention.most, entry, *allowed(ids, topics)),
-        texts,
+        _noting(entry, changed, texts),
     )
 
 
@@ -95,10 +116,18 @@ def reschedule(
     *,
     topic: str | None = None,
     entry: str = "",
+    changed: list[str] | None = None,
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[tuple[str, int | None]]:
-    """Give a message another due: ('scheduled', due), or why not and None."""
+    """Give a message another due: ('scheduled', due), or why not and None. `entry` is for the audit; see `cancel`."""
+
+    def read(reply: list[Any]) -> tuple[str, int | None]:
+        result, *due_and_noted = reply
+        for lines in due_and_noted[1:]:
+            _take_noted(lines, changed)
+        return result.decode(), int(due_and_noted[0]) if due_and_noted else None
+
     return Command(
         "reschedule",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.final, keys.dead, keys.audit),
@@ -111,7 +140,7 @@ def reschedule(
             entry,
             *allowed([id], None if topic is None else [topic]),
         ),
-        lambda reply: (reply[0].decode(), int(reply[1]) if len(reply) > 1 else None),
+        read,
     )
 
 
@@ -123,6 +152,7 @@ def deliver_now(
     held: Sequence[str] = (),
     topics: Sequence[str] | None = None,
     entry: str = "",
+    changed: list[str] | None = None,
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[tuple[str, int | None]]]:
@@ -133,7 +163,11 @@ def deliver_now(
         "deliver_now",
         (*names, *(keys.held(topic) for topic in held)),
         (now, keys.wake, retention.window, "1" if force else "", entry, *allowed(ids, topics)),
-        lambda reply: [(one[0].decode(), int(one[1]) if len(one) > 1 else None) for one in reply],
+        _noting(
+            entry,
+            changed,
+            lambda reply: [(one[0].decode(), int(one[1]) if len(one) > 1 else None) for one in reply],
+        ),
     )
 
 
@@ -211,14 +245,20 @@ def _page(limit: int, after: After | None, newest: bool, whole: str) -> tuple[in
 
 
 def redrive(
-    keys: QueueKeys, ids: Sequence[str], *, topics: Sequence[str] | None = None, entry: str = "", now: Now = ""
+    keys: QueueKeys,
+    ids: Sequence[str],
+    *,
+    topics: Sequence[str] | None = None,
+    entry: str = "",
+    changed: list[str] | None = None,
+    now: Now = "",
 ) -> Command[list[str]]:
     """Put dead letters back, due now: 'scheduled', 'not_dead', 'corrupt' or 'moved' of each."""
     return Command(
         "redrive",
         (keys.state, keys.queue, keys.pool, keys.attempts, keys.dead, keys.reasons, keys.audit),
         (now, keys.wake, entry, *allowed(ids, topics)),
-        texts,
+        _noting(entry, changed, texts),
     )
 
 
@@ -228,6 +268,7 @@ def discard(
     *,
     topics: Sequence[str] | None = None,
     entry: str = "",
+    changed: list[str] | None = None,
     now: Now = "",
     retention: Retention = RETENTION,
 ) -> Command[list[bool | None]]:
@@ -236,5 +277,5 @@ def discard(
         "discard",
         (keys.state, keys.pool, keys.attempts, keys.index, keys.dead, keys.reasons, keys.final, keys.audit),
         (now, retention.window, retention.most, entry, *allowed(ids, topics)),
-        lambda reply: [None if removed < 0 else bool(removed) for removed in reply],
+        _noting(entry, changed, lambda reply: [None if removed < 0 else bool(removed) for removed in reply]),
     )

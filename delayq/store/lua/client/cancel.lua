@@ -4,7 +4,7 @@
 -- ARGV: now, window of final, most in final, entry (see include/audit) or '', then the ids (see include/rights); the deadline
 --       (see include/deadline)
 -- Returns: 'cancelled' | 'in_flight' | 'delivered' | 'dead' | 'discarded' | 'not_found' of each; 'moved' if it is not here and the
---          queue is closed: ask the next layout
+--          queue is closed: ask the next layout; with an entry, behind these, what of it is written down (see include/note)
 -- @flags allow-oom
 -- @promise
 -- @empties
@@ -51,5 +51,8 @@ end
 forget_over(final, index, most_final)
 if noted and #noted > 0 then
   -- @include audit
+end
+if noted then
+  answer[#answer + 1] = noted
 end
 return answer

@@ -7,7 +7,7 @@
 --       the deadline (see include/deadline)
 -- Returns: of each {'scheduled', due}, the same again until it is pulled (or tried, if it was let past anything), or {'held' |
 --          'in_flight' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' | 'discarded' | 'not_found'} or {'moved'}: it
---          is not here and the queue is closed
+--          is not here and the queue is closed; with an entry, behind these, what of it is written down (see include/note)
 -- @promise
 -- @include clock deadline record rights generation wake final life closed moved turn
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -88,5 +88,8 @@ if earliest then
 end
 if noted and #noted > 0 then
   -- @include audit
+end
+if noted then
+  answer[#answer + 1] = noted
 end
 return answer

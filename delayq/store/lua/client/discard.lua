@@ -2,7 +2,8 @@
 -- KEYS: state pool attempts keys dead reasons final audit
 -- ARGV: now, window of final, most in final, entry (see include/audit) or '', then the ids (see include/rights); the deadline (see
 --       include/deadline)
--- Returns: 1 (now, or by the same call before) | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each
+-- Returns: 1 (now, or by the same call before) | 0 (it is no dead letter) | -1 (it is not here, and the queue is closed: ask the next layout) of each;
+--          with an entry, behind these, what of it is written down (see include/note)
 -- @flags allow-oom
 -- @promise
 -- @empties
@@ -42,5 +43,8 @@ end
 forget_over(final, index, tonumber(ARGV[3]))
 if noted and #noted > 0 then
   -- @include audit
+end
+if noted then
+  answer[#answer + 1] = noted
 end
 return answer

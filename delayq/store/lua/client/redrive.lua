@@ -2,7 +2,8 @@
 -- because they were in flight before.
 -- KEYS: state queue pool attempts dead reasons audit
 -- ARGV: now, wake channel, entry (see include/audit) or '', then the ids (see include/rights); the deadline (see include/deadline)
--- Returns: 'scheduled' (now, or before, if it was not tried since) | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed
+-- Returns: 'scheduled' (now, or before, if it was not tried since) | 'not_dead' | 'corrupt' of each; 'moved' if it is not here and the queue is closed; with
+--          an entry, behind these, what of it is written down (see include/note)
 -- @promise
 -- @include clock deadline record rights generation wake closed moved
 local state, queue, pool, attempts, dead, reasons = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -40,5 +41,8 @@ if generation then
 end
 if noted and #noted > 0 then
   -- @include audit
+end
+if noted then
+  answer[#answer + 1] = noted
 end
 return answer

@@ -4,7 +4,8 @@
 -- ARGV: now, wake channel, window of final, below this delay an id is remembered (ms), spec ('a' or 'r', ms), entry (see
 --       include/audit) or '', then the id (see include/rights); the deadline (see include/deadline)
 -- Returns: {'scheduled', due} or {'in_flight' | 'parked' | 'dead' | 'delivered' | 'cancelled' | 'removed_in_flight' |
---          'discarded' | 'not_found' | 'invalid'} or {'moved'}: the queue is closed and does not have it, ask the next layout
+--          'discarded' | 'not_found' | 'invalid'} or {'moved'}: the queue is closed and does not have it, ask the next layout;
+--          with an entry and a change, behind the due, what of it is written down (see include/note)
 -- @promise
 -- @include clock deadline record rights generation wake final life closed moved
 local state, queue, pool, attempts, final, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -43,9 +44,11 @@ redis.call('HSET', pool, id, record)
 redis.call('ZADD', queue, digits(due), ticket_of(id, record))
 redis.call('HINCRBY', state, 'rescheduled', 1)
 wake(state, ARGV[2], due, unpack(redis.call('HMGET', state, 'sleep_until', 'watermark')))
+local answer = { 'scheduled', digits(due) }
 if entry ~= '' then
   local noted = {}
   -- @include note
   -- @include audit
+  answer[3] = noted
 end
-return { 'scheduled', digits(due) }
+return answer
