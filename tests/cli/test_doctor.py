@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -12,6 +13,7 @@ import redis
 from delayq.clock import SystemClock
 from delayq.config import load_settings
 from delayq.doctor import examine
+from delayq.doctor.access import check_zookeeper
 from delayq.doctor.queues import check_pulled
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
@@ -19,6 +21,7 @@ from delayq.store import commands
 from delayq.store.commands import LAYOUT_VERSION
 from delayq.store.keys import queue_keys
 from tests.cli.conftest import Cli, Given, Ran
+from tests.docs.blocks import ROOT
 from tests.support.waiting import eventually
 
 ALL = range(16)
@@ -69,6 +72,13 @@ def test_a_healthy_delayq_is_ok_in_everything(cli: Cli, healthy: Given) -> None:
     assert checks(ran)["server"][1].startswith("valkey ")
     assert checks(ran)["layout"][1] == f"layout version {LAYOUT_VERSION}, 16 queues"
     assert "node-1" in checks(ran)["owners"][1]
+
+
+def test_the_page_has_a_row_of_each_check(cli: Cli, healthy: Given) -> None:
+    page = (ROOT / "docs" / "cli.md").read_text().partition("## doctor")[2].partition("## version")[0]
+    rows = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert checks(cli("doctor")).keys() <= rows
+    assert {one.name for one in check_zookeeper(load_settings(zookeeper="zk.example.com:2181"))} <= rows
 
 
 def test_doctor_tells_programs_too(cli: Cli, healthy: Given) -> None:

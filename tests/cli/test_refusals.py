@@ -46,6 +46,12 @@ BAD_USE = {
     "a key twice": (("schedule", "t", "x", *WHEN, "--key", "a", "--key", "a"), "--key: a key is given twice"),
     "a wrong key to find": (("find", "a b"), "KEY: a key is not empty"),
     "a wrong key to cancel": (("cancel", "--key", ""), "--key: a key is not empty"),
+    "an empty key to deliver": (("deliver-now", "--key", ""), "--key: a key is not empty"),
+    "a key with a blank to search for": (
+        ("search", "--key", "a b"),
+        "--key: a key is not empty and has no white space",
+    ),
+    "a key with a blank to find": (("find", "a b"), "KEY: a key is not empty and has no white space"),
     "a property without a value": (("schedule", "t", "x", *WHEN, "--property", "a"), "name=value, not 'a'"),
     "a property without a name": (("schedule", "t", "x", *WHEN, "--property", "=a"), "name=value"),
     "a property twice": (("schedule", "t", "x", *WHEN, "--property", "a=1", "--property", "a=2"), "given twice"),

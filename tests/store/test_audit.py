@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delayq import Client, Message
+from delayq import Client, InvalidMessage, Message
 from delayq.client import operations
 from delayq.client.audit import By, entry_of
 from delayq.client.plan import Plan
@@ -18,6 +18,7 @@ from delayq.store.commands import Audited, Change, Command, Retention
 from delayq.store.keys import AUDIT, Layout
 from tests.support.proxy import FaultProxy
 from tests.support.queues import Queue, row
+from tests.support.servers import ServerUnderTest
 
 RETENTION = Retention(audit_most=1_000, audit_window=60_000)
 ENTRY = entry_of(By(actor="shop", key="5f3a", address="10.0.0.5", reason="a test"), "repair", RETENTION)
@@ -179,3 +180,24 @@ def test_an_entry_in_a_second_call_would_not_be(own_valkey: EmbeddedServer, monk
 
     monkeypatch.setattr(operations, "cancel", in_two)
     assert unheard(own_valkey) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "wanted"),
+    [
+        ("limit", {"limit": 0}), ("limit", {"limit": -1}), ("id", {"id": ""}), ("key", {"key": ""}), ("topic", {"topic": "[a]"}),
+        ("action", {"action": "foo"}), ("since", {"since": -1}), ("until", {"since": 5, "until": 4}),
+        ("pageToken", {"token": "MSAyIDM"}),
+    ],
+)  # fmt: skip
+def test_an_audit_that_makes_no_sense_is_refused(valkey: ServerUnderTest, field: str, wanted: dict[str, Any]) -> None:
+    with Client(valkey.url) as client, pytest.raises(InvalidMessage) as refused:
+        client.audit(**wanted)
+    assert refused.value.field == field
+
+
+def test_brackets_mean_nothing_in_a_pattern(valkey: ServerUnderTest) -> None:
+    with Client(valkey.url) as client:
+        client.schedule(Message(topic="a.b", id="a", delay_time=3_600_000))
+        client.cancel("a", by=By(actor="shop"))
+        assert [len(client.audit(topic=topic).entries) for topic in ("a.b", "a?b", "a*", "b*")] == [1, 1, 1, 0]
