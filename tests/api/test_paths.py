@@ -67,7 +67,7 @@ async def test_a_method_that_a_path_does_not_take_is_refused_with_those_it_takes
         ("/v1/messages?key=a%0d%0ab", "key"),
         ("/v1/messages?key=a&key=b", "key"),
         ("/v1/messages?keys=a", "keys"),
-        ("/v1/messages?key=a&limit=1", "limit"),
+        ("/v1/messages?key=a&limit=0", "limit"),
         ("/v1/messages/a%20b", "id"),
         ("/v1/messages/a%ff", "id"),
         ("/v1/messages/" + "a" * 129, "id"),
