@@ -9,7 +9,7 @@ __all__ = ["Named", "named_in"]
 
 FUNCTIONS: Final = frozenset({
     "abs", "absent", "and", "by", "count", "deriv", "group_right", "histogram_quantile", "increase", "max", "min", "on", "or",
-    "rate", "sum", "unless", "without",
+    "rate", "sum", "time", "unless", "without",
 })  # fmt: skip
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _RANGE: Final = re.compile(r"\[[^\]]*\]")

@@ -59,7 +59,9 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     node.watch = Alarms(node.store, [0, 1], SystemClock())
     node.watch.tick()
     sms = Policy(name="sms", match="sms", rate=2.0)
-    node.book.current = Policies("0000000008.0000000001", {"x": Pause(match="x")}, {"sms": sms})
+    node.book.current = Policies(
+        "0000000008.0000000001", {"x": Pause(match="x", since=9_500), "y": Pause(match="y", since=9_000)}, {"sms": sms}
+    )
     refusals = Refusals(node.routes)
     refusals.add("t", "NOPERM", 0)
     version = "0000000007.0000000001"
@@ -75,9 +77,10 @@ def test_queues_and_servers_are_as_they_were_seen_last(valkey: ServerUnderTest, 
     assert value(metrics, "delayq_messages_total", event="cancelled") == 1
     assert (value(metrics, "delayq_claims_total"), value(metrics, "delayq_fenced_total")) == (5, 1)
     told = [
-        value(metrics, f"delayq_{name}") for name in ("held", "limit_wait_seconds", "paused_policies", "policy_version")
+        value(metrics, f"delayq_{name}")
+        for name in ("held", "limit_wait_seconds", "paused_policies", "paused_since_seconds", "policy_version")
     ]
-    assert told == [4, 2, 1, 7]
+    assert told == [4, 2, 2, 9, 7]
     for queue in (0, 1):
         overdue = value(metrics, "delayq_head_overdue_seconds", queue=str(queue))
         assert overdue is None if queue not in owned else overdue is not None and overdue >= 0

@@ -134,6 +134,10 @@ def _of_policies(node: Node) -> Iterator[Metric]:
     acted_on = min((job.version for job in node.jobs.values()), default=policies.version)
     yield _gauge("delayq_held", "Messages that a pause or a limit holds, in all queues", sum(held.values()))
     yield _gauge("delayq_paused_policies", "Pauses that this node knows of", len(policies.pauses))
+    since = min((pause.since for pause in policies.pauses.values()), default=0)
+    yield _gauge(
+        "delayq_paused_since_seconds", "Since when the oldest of them holds, Unix time; 0: there is none", since / 1000
+    )
     yield _gauge("delayq_policy_version", "The policies that all its pull jobs act on", number_of(acted_on))
     wait = "How long what a limit holds takes at its rate, of the slowest"
     yield _gauge("delayq_limit_wait_seconds", wait, max(policies.waits(held).values(), default=0))
