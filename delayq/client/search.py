@@ -30,7 +30,7 @@ from delayq.store.keys import queue_keys
 
 __all__ = [
     "MOST_BYTES", "MOST_LOOKED", "PAUSE", "SEARCHED_STATES", "SECONDS", "Search", "SearchPage", "check_filter", "has_topic",
-    "order_of", "read_token", "takes", "token_of",
+    "is_among", "order_of", "read_token", "takes", "token_of",
 ]  # fmt: skip
 
 #: Seconds between two steps, in which Redis serves others.
@@ -108,9 +108,12 @@ def _due_of(found: Found) -> int:
 
 def has_topic(wanted: Filter, topic: str) -> bool:
     """Whether messages of a topic may fit."""
-    if wanted.among is not None and not any(_compiled(one).match(topic) for one in wanted.among):
-        return False
-    return not wanted.topic or _compiled(wanted.topic).match(topic) is not None
+    return is_among(wanted, topic) and (not wanted.topic or _compiled(wanted.topic).match(topic) is not None)
+
+
+def is_among(wanted: Filter, topic: str) -> bool:
+    """Whether who asks may know of messages of a topic."""
+    return wanted.among is None or any(_compiled(one).match(topic) for one in wanted.among)
 
 
 @lru_cache(maxsize=64)

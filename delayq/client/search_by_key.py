@@ -17,6 +17,7 @@ from delayq.client.search import (
     Search,
     SearchPage,
     check_filter,
+    is_among,
     order_of,
     takes,
     timeless,
@@ -60,6 +61,7 @@ class SearchByKey:
         self._unread: dict[int, str] = {}  # queues that have more ids behind this one
         self._found: list[Found] = []
         self._looked = 0
+        self._told = 0  # of those, whether there are others with the key is not told to who may not see them
         self._looked_bytes = 0
         self._found_bytes = 0
 
@@ -93,6 +95,8 @@ class SearchByKey:
             self._take(dict(zip(asked, answers, strict=True)))
         ids = self._next()
         for one in (yield from operations.get(self._context, ids)):
+            topic = one.record.topic if one is not None and one.record is not None else ""
+            self._told += is_among(self._wanted, topic)
             if one is None or one.state not in SEARCHED_STATES:
                 continue
             size = _size(one)
@@ -133,7 +137,7 @@ class SearchByKey:
             token = token_of(shown[-1].id, timeless(self._wanted))
         elif self._ids or self._unread:
             token = token_of(self._behind, timeless(self._wanted))
-        return SearchPage(sorted(shown, key=order_of), self._looked, token)
+        return SearchPage(sorted(shown, key=order_of), self._told, token)
 
 
 def _size(one: Found) -> int:
