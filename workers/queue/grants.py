@@ -16,7 +16,7 @@ import msgspec
 
 from delayq.policies import Bucket
 from delayq.store.commands import Granted, Head
-from workers.queue.offers import Leave, Offer, Offers, Sends
+from workers.queue.offers import Leave, Offer, Offers, Sends, take_back
 from workers.queue.slots import AT_ONCE, BELIEVED, PATIENCE, JobSlots, SlotPool
 from workers.sending.message import Grant, InFlightMessage
 
@@ -492,12 +492,9 @@ class Grants:
         """Such messages that were offered and have had no grant; they are offered no more."""
         if not self._offers:
             return []
-        found, self._offers = list[InFlightMessage](), False
         with self._leases.lock:
-            for known in self._leases.known.values():
-                taken, left = known.offers.take_back(self, which)
-                found += taken
-                self._offers = self._offers or left > 0
+            limits = (known.offers for known in self._leases.known.values())
+            found, self._offers = take_back(limits, self, which)
         return found
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ As many are offered as go in a moment, so each waits for about as long. Until on
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ from delayq.store.commands import Head
 from workers.sending.forwarder import Forwarder
 from workers.sending.message import Grant, InFlightMessage, Slot
 
-__all__ = ["Leave", "Offer", "Offers", "Sends"]
+__all__ = ["Leave", "Offer", "Offers", "Sends", "take_back"]
 
 Leave = tuple[Grant | None, Slot | None]  # by which a message may be sent
 Job = TypeVar("Job")
@@ -113,6 +113,18 @@ class Offers(Generic[Job]):
             gone = set(taken)
             self._waiting = [one for one in self._waiting if one[0].message not in gone]
         return taken, len(mine) - len(taken)
+
+
+def take_back(
+    limits: Iterable[Offers[Job]], job: Job, which: Callable[[InFlightMessage], bool]
+) -> tuple[list[InFlightMessage], bool]:
+    """Such messages of a job, whichever limit they wait for, which they do no more; and whether others of it do."""
+    found, left = list[InFlightMessage](), 0
+    for offers in limits:
+        taken, others = offers.take_back(job, which)
+        found += taken
+        left += others
+    return found, left > 0
 
 
 def _place(one: tuple[Offer, object]) -> Head:

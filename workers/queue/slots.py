@@ -19,7 +19,7 @@ import msgspec
 
 from delayq.policies import Slots
 from delayq.store.commands import MOST_SLOTS, Head, taken_slots
-from workers.queue.offers import Leave, Offer, Offers, Sends
+from workers.queue.offers import Leave, Offer, Offers, Sends, take_back
 from workers.sending.message import InFlightMessage, Slot
 
 __all__ = ["AT_ONCE", "BELIEVED", "PATIENCE", "JobSlots", "SlotAsk", "SlotPool"]
@@ -422,12 +422,9 @@ class JobSlots:
         """Such messages that were offered and have had no slot; they are offered no more."""
         if not self._offers:
             return []
-        found, self._offers = list[InFlightMessage](), False
         with self._pool.lock:
-            for known in self._pool.known.values():
-                taken, left = known.offers.take_back(self, which)
-                found += taken
-                self._offers = self._offers or left > 0
+            limits = (known.offers for known in self._pool.known.values())
+            found, self._offers = take_back(limits, self, which)
         return found
 
     def close(self) -> None:
