@@ -122,7 +122,7 @@ local function state_of(score, tried)
 end
 
 local answer = { digits(now), watermark, '', '', 0 }
-local bytes, last, told, block = 0, 0, 0, 1
+local bytes, last, told, block = 0, 0, 0, 4
 while last < count and bytes <= most_bytes and told < most_told do
   local places, ids = {}, {}
   local stop = math.min(last + block, count)
@@ -159,7 +159,7 @@ while last < count and bytes <= most_bytes and told < most_told do
       told = told + 1
     end
   end
-  block = math.min(100, 4 * block)
+  block = math.min(200, 16 * block)
   if bytes > 0 then -- as many next time as the bytes allow
     block = math.max(1, math.min(block, math.floor(most_bytes * last / bytes)))
   end
