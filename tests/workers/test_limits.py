@@ -27,6 +27,7 @@ from workers.queue import grants
 from workers.queue.grants import GOOD, SHORTEST_LIFE, Ask, Grants, Leases, Want, _Known, count_of
 from workers.queue.in_flight import InFlight
 from workers.queue.offers import Offer, Offers
+from workers.queue.parking import Parking
 from workers.queue.slots import PATIENCE
 from workers.queue.topics import Topics
 
@@ -810,3 +811,33 @@ def test_what_is_not_sent_while_its_grant_is_good_is_pulled_anew_and_needs_anoth
     sent = live(hand, 1_500)
     assert bounded([at for at, _ in sent], 10, 10)
     assert [id for _, id in sent][: len(first)] == first
+
+
+def into_streams_of_two_queues(worlds: Worlds) -> int:
+    """How many messages of two queues of a node, which fall due in turns, are appended in 2 s at 200/s."""
+    leases, made = Leases(), [worlds(), worlds()]
+    hands = []
+    for queue, world in enumerate(made):
+        world.keys = queue_keys(queue)
+        hands.append(world.take_over(node=queue + 1, leases=leases))
+    limit(made[0], "s.*", rate=200, burst=40, per='"policy"')
+    hands[1].book.current = policies = hands[0].book.current
+    made[1].store.run(commands.apply_policies(made[1].keys, policies.version, policies.paused, now=made[1].now))
+    for n in range(600):
+        made[n % 2].add(f"{n:03}", topic="s.t", at=n // 10)
+    for _ in range(200):
+        hands[0].leases.tick()
+        for hand in hands:
+            hand.tick()
+        for world in made:
+            world.advance(10)
+    return sum(len(world.stream("s.t")) for world in made)
+
+
+def test_what_came_back_for_a_stream_has_the_grants_by_which_it_did_though_another_queue_has_lower_ones_by_now(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert into_streams_of_two_queues(worlds) >= 380
+    nothing = property(lambda self: [], lambda self, wants: None)
+    monkeypatch.setattr(Parking, "_coming", nothing, raising=False)
+    assert into_streams_of_two_queues(worlds) < 300, "it would be seen"

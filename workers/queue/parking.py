@@ -44,6 +44,7 @@ class Parking:
         self._shares = {share.aside: share for share in in_flight.shares.values()}
         self._ramp: dict[_Name, int] = {}
         self._probed: dict[_Name, int] = {}  # how often since it was parked
+        self._coming: list[Want] = []  # of what came back in the last tick: it is pulled in this one
         self._looking: set[_Name] = set()  # sets of which nothing is to come back in this tick
         self._unrouted = NO_ROUTE in names
         self._held = in_flight.held
@@ -113,6 +114,10 @@ class Parking:
         """What is not paused any more comes back, for its target as much as that has room for, and as much as is granted of
         what is limited."""
         wants: dict[str, Want] = {}
+        for want in self._coming:  # it goes first still: other queues may have something lower by now
+            name = want.bucket.name
+            wants[name] = want.and_also(wants[name]) if name in wants else want
+        self._coming = []
         granted: dict[str, int] = {}
         slots_wanted: dict[Slots, tuple[int, Head]] = {}
         slots_free: dict[str, int] = {}
@@ -167,6 +172,7 @@ class Parking:
                 slots_free[slots.name] -= limit
             if bucket is not None:
                 granted[bucket.name] -= limit
+                self._coming.append(Want(bucket, limit, head))
             elif slots is None:
                 self._ramp[name] = min(RAMP_TO, 2 * ramp)
             self._held.to_end(name)
