@@ -219,9 +219,9 @@ class _Known(msgspec.Struct):
 
     def match(self, now: int, sends: Sends) -> list[Grants]:
         """The offers go for which there is a grant, and a slot where they need one; the jobs that have to take some back."""
-        left, wants = self.spare.count(now + HASTE), self.wants(now)[::-1]
-        if not (self.offers and left):
+        if not self.offers or not (left := self.spare.count(now + HASTE)):
             return []
+        wants = self.wants(now)[::-1]
 
         def leave(offer: Offer, job: Grants) -> Leave | None:
             nonlocal left
