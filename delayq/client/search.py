@@ -34,7 +34,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: Seconds between two steps, in which Redis serves others.
-PAUSE: Final = 0.001
+PAUSE: Final = 0.0005
 #: Messages that one step looks at, and the sets that it asks.
 STEP: Final = 200
 STEP_SETS: Final = 25

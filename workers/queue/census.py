@@ -20,8 +20,8 @@ __all__ = ["CensusTaker", "Pace"]
 #: ms between two slices of a queue, which is looked at once a second.
 EVERY: Final = 900
 #: Behind a look through its pool there is a pause so many times as long, within these ms: looking costs little then, on average.
-TIMES: Final = 10
-PAUSE: Final = (30_000, 300_000)
+TIMES: Final = 20
+PAUSE: Final = (60_000, 300_000)
 #: Messages of a slice, and the bytes that they are to come to: a server does nothing else meanwhile.
 LOOK: Final = (8, 200)
 LOOK_BYTES: Final = 256 * 1024

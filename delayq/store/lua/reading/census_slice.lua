@@ -36,12 +36,13 @@ local function state_of(id, topic, due, tried)
   return due > now and 'scheduled' or 'due'
 end
 
+-- The logarithm of the minutes from then on and one more, rounded up.
 local function bucket_of(due)
-  local bucket, edge, width = 0, began, 60000
-  while due > edge and bucket < 23 do
-    bucket, edge, width = bucket + 1, edge + width, width * 2
+  if due <= began then
+    return 0
   end
-  return bucket
+  local fraction, exponent = math.frexp((due - began) / 60000 + 1)
+  return math.min(fraction == 0.5 and exponent - 1 or exponent, 23)
 end
 
 -- Of a record 1 if it is not indexed by topic, and 1 if it has tags and is not by these.
@@ -72,13 +73,13 @@ end
 
 -- One command tells of all of them: a script pays for each that it calls.
 local ids, tickets = {}, {}
-for i = 1, #found, 2 do
-  ids[#ids + 1], tickets[#tickets + 1] = found[i], ticket_of(found[i], found[i + 1])
+for n = 1, #found / 2 do
+  ids[n], tickets[n] = found[2 * n - 1], ticket_of(found[2 * n - 1], found[2 * n])
 end
 local dues = #ids > 0 and redis.call('ZMSCORE', queue, unpack(tickets))
-local tries = #ids > 0 and redis.call('HMGET', attempts, unpack(ids))
-for n, id in ipairs(ids) do
-  local record, due = found[2 * n], tonumber(dues[n] or '')
+local tries = #ids > 0 and redis.call('EXISTS', attempts) == 1 and redis.call('HMGET', attempts, unpack(ids)) or {}
+for n = 1, #ids do
+  local id, record, due = ids[n], found[2 * n], tonumber(dues[n] or '')
   local topic = topic_of(record)
   count(record, topic, state_of(id, topic, due, tries[n]), bucket_of(due or 0))
 end
