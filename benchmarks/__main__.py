@@ -15,6 +15,7 @@ from typing import Final
 
 from benchmarks import report
 from benchmarks.beside import beside
+from benchmarks.changes import changes
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, StealMeter, progress, warn_if_busy, warn_if_full
 from benchmarks.results import CHANGED, NAMES, SECONDS, STOLEN, Result, commit, environment, load, save
@@ -39,9 +40,12 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         "and are no failure. `all`, in full, takes about an hour of a machine that does nothing else, and renders "
         "docs/benchmarks.md; what was measured of this very commit before is left out. `growth`, in full, needs 4 GB "
         "of memory and 10 GB in the folder for temporary files (TMPDIR); `failover` and `scale` need Java and a "
-        "ZooKeeper, `spark` needs Java; `peers` are those whose toolchains are there.",
+        "ZooKeeper, `spark` needs Java; `peers` are those whose toolchains are there. `changes` goes with --beside: "
+        "what a message costs in both checkouts, second by second, where runs in turns tell no percents.",
     )
-    parser.add_argument("name", metavar="NAME", choices=[*NAMES, "all"], help=", ".join([*NAMES, "all"]))
+    parser.add_argument(
+        "name", metavar="NAME", choices=[*NAMES, "changes", "all"], help=", ".join([*NAMES, "changes", "all"])
+    )
     parser.add_argument("--quick", action="store_true", help="fewer messages, once; never rendered")
     parser.add_argument(
         "--anew", action="store_true", help="with all: measure also what was measured of this commit before"
@@ -68,6 +72,8 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error("--part and --pending go with controls")
     if given.beside and (given.name == "all" or given.redis_url or given.json or given.rounds < 1):
         parser.error("--beside goes with one benchmark, on servers of its own, and tells what it finds")
+    if given.name == "changes" and not given.beside:
+        parser.error("changes goes with --beside CHECKOUT")
     if given.anew and given.name != "all":
         parser.error("--anew goes with all; one benchmark is always measured anew")
     if given.redis_url and given.name not in ANYWHERE:
@@ -156,7 +162,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warn_if_full()
     try:
         if given.beside:
-            found = beside(given.name, given.beside.resolve(), given.rounds, quick=given.quick)
+            other = given.beside.resolve()
+            if given.name == "changes":
+                found = changes(other, given.rounds, quick=given.quick)
+            else:
+                found = beside(given.name, other, given.rounds, quick=given.quick)
             print("\n".join(figure.line() for figure in found))
             return 0
         if given.name == "all":

@@ -17,22 +17,27 @@ from benchmarks.harness import in_turns
 from benchmarks.results import ROOT, Figure, Pair, Result, load, number, paired, single
 from benchmarks.running.processes import program
 
-__all__ = ["beside", "figures_beside"]
+__all__ = ["beside", "figures_beside", "python_of"]
 
 SECONDS = 3_600.0
 
 
 def beside(name: str, other: Path, rounds: int, *, quick: bool) -> list[Figure]:
     """Measure both, so often; the other's figures stand as limits."""
-    python = other / ".venv" / "bin" / "python"
-    if not python.exists():
-        raise BenchmarkError(f"{other} is no checkout with a .venv: run ./dev there once")
     measures = {
-        "there": partial(_run, str(python), other, name, quick),
+        "there": partial(_run, python_of(other), other, name, quick),
         "here": partial(_run, sys.executable, ROOT, name, quick),
     }
     found = in_turns(f"{name}, here and in {other}", rounds, measures, swap=True)
     return figures_beside([one["here"] for one in found], [one["there"] for one in found])
+
+
+def python_of(checkout: Path) -> str:
+    """The Python of a checkout."""
+    python = checkout / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise BenchmarkError(f"{checkout} is no checkout with a .venv: run ./dev there once")
+    return str(python)
 
 
 def figures_beside(here: Sequence[Result], there: Sequence[Result]) -> list[Figure]:

@@ -125,7 +125,7 @@ class Node:
             stuck_after=settings.stuck_after,
         )
         self._retention = Retention(window=settings.final_window, most=settings.final_most)
-        self._pulse = PauseDetector(self._clock, settings.session_timeout // 3)
+        self._pulse: PauseDetector | None = None
         self._pullers = Pullers(self.store, self._clock)
         self._condition = threading.Condition()
         self._stopping = False
@@ -147,6 +147,8 @@ class Node:
         """Own queues until stopped. Raises what only people can mend: ConfigError, LayoutMismatch, CoordinatorRefused."""
         topics = [Topics(self.routes, self.settings.redis_url)]
         local = topics[0].local
+        if any(route.name not in local for route in self.routes.table):  # else nothing is held here while it is sent
+            self._pulse = PauseDetector(self._clock, self.settings.session_timeout // 3)
         for route in self.routes.table:
             if route.name not in local:
                 self._forwarders[route.name] = Forwarder(
@@ -189,7 +191,8 @@ class Node:
         for forwarder in self._forwarders.values():
             forwarder.start()
         try:
-            self._pulse.start()
+            if self._pulse is not None:
+                self._pulse.start()
             listener.start()
             if self._join(coordinator):
                 while not self._stopping:
@@ -334,8 +337,9 @@ class Node:
             self._line.take_away()
         except StoreError as error:
             log.warning("redis_trouble", error=str(error))
-        self._pulse.stop()
-        self._pulse.join(2_000)
+        if self._pulse is not None:
+            self._pulse.stop()
+            self._pulse.join(2_000)
         self._lease_thread.stop()
         self._lease_thread.join(2_000)
         listener.join(2_000)
