@@ -37,7 +37,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         prog="./dev bench",
         allow_abbrev=False,
         description="Measure delayq beside a limit measured in the same run. Goals that are missed are told, "
-        "and are no failure. `all`, in full, takes about an hour of a machine that does nothing else, and renders "
+        "and are no failure. `all`, in full, takes over an hour of a machine that does nothing else, and renders "
         "docs/benchmarks.md; what was measured of this very commit before is left out. `growth`, in full, needs 4 GB "
         "of memory and 10 GB in the folder for temporary files (TMPDIR); `failover` and `scale` need Java and a "
         "ZooKeeper, `spark` needs Java; `peers` are those whose toolchains are there. `changes` goes with --beside: "
