@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from re import compile
 from typing import Final
 
 import pytest
@@ -36,9 +37,9 @@ HOLD: Final = """() => {
 
 @pytest.fixture(scope="module")
 def list_of_many(world: World) -> str:
-    """The place of messages that have a key in common: all of them are one answer."""
+    """The place of messages that have a key in common: one answer, or some more that are asked for at once."""
     world.schedule("many.rows", MANY, keys=["many-rows"])
-    return "messages?key=many-rows"
+    return f"messages?key=many-rows&limit={MANY}"
 
 
 def begin(pages: Pages, world: World, script: str) -> Page:
@@ -76,6 +77,8 @@ def test_keys_and_selection_are_right_while_rows_are_still_to_come(
     go(page, list_of_many)
     rows = page.locator("main tbody tr")
     expect(rows).to_have_count(FIRST)
+    told = page.get_by_role("status").filter(has_text=compile("all: 1,000|1,000 so far"))
+    expect(told).to_be_visible()  # a busy server tells of less at first
     page.get_by_role("checkbox", name="Select all rows shown").check()
     expect(page.get_by_role("button", name="Cancel 1,000 messages")).to_be_enabled()
     rows.nth(FIRST - 1).focus()
