@@ -28,7 +28,7 @@ __all__ = [
 SECONDS: Final = {
     "schedule": 80, "http": 170, "access": 110, "drain": 200, "steady": 310, "lateness": 340, "burst": 70, "growth": 220,
     "memory": 80, "idle": 80, "failover": 290, "scale": 160, "targets": 550, "spark": 310, "peers": 380,
-    "controls": 800, "console": 50,
+    "controls": 200, "console": 50,
 }  # fmt: skip
 NAMES: Final = tuple(SECONDS)
 #: The detail that tells which share of the CPU time the host gave to other machines.
