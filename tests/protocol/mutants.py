@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
@@ -199,5 +200,10 @@ def mutated(mutant: Mutant) -> Callable[[str], str]:
 
 def plant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     """Change the scripts for one test."""
-    monkeypatch.setattr(scripts, "source", mutated(mutant))
-    scripts.load.cache_clear()
+    replace_source(mutated(mutant), monkeypatch)
+
+
+def replace_source(source: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the scripts read by this for one test: into a cache that ends with it, or later tests would run what it changed."""
+    monkeypatch.setattr(scripts, "source", source)
+    monkeypatch.setattr(scripts, "load", cache(scripts.load.__wrapped__))

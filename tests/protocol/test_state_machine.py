@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from delayq.embedded import EmbeddedServer
-from delayq.store import scripts
 from delayq.store.connect.store import Store
 from tests.protocol.machine import Protocol
 from tests.protocol.mutants import MUTANTS, OF_PAUSES, Mutant, plant
@@ -184,7 +183,6 @@ def test_the_state_machine_fails_without_a_rule(
             search(store, mutant)
     finally:
         store.close()
-        scripts.load.cache_clear()
 
 
 def test_the_state_machine_fails_for_an_owner_that_does_not_look_again_at_what_waited(
@@ -301,8 +299,5 @@ def test_a_path_of_a_pause_shows_what_breaks_without_a_rule(
     mutant: Mutant, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(mutant, monkeypatch)
-    try:
-        with pytest.raises(AssertionError, match=mutant.says):
-            walk(store, OF_A_PAUSE[mutant.name], Pausing)
-    finally:
-        scripts.load.cache_clear()
+    with pytest.raises(AssertionError, match=mutant.says):
+        walk(store, OF_A_PAUSE[mutant.name], Pausing)

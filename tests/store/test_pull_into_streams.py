@@ -8,6 +8,7 @@ from delayq.codec import CorruptRecord
 from delayq.errors import StoreError
 from delayq.store import scripts
 from delayq.store.commands import Bound, Known
+from tests.protocol.mutants import replace_source
 from tests.support.queues import Queue, State, ids, row, taken
 
 pytestmark = pytest.mark.one_server
@@ -192,14 +193,10 @@ def test_a_trouble_of_the_whole_redis_is_one_of_the_pull_and_not_of_the_stream(
     real = scripts.source
     appending = "local pcall, refused = redis.pcall, {}"
     failing = f"local refused = {{}}\nlocal function pcall() return {{ err = '{error}' }} end"
-    monkeypatch.setattr(scripts, "source", lambda name: real(name).replace(appending, failing))
-    scripts.load.cache_clear()
-    try:
-        q.given(row("a", at=20_000))
-        with pytest.raises(StoreError):
-            q.pull(now=20_000, known=[ORDERS])
-    finally:
-        scripts.load.cache_clear()
+    replace_source(lambda name: real(name).replace(appending, failing), monkeypatch)
+    q.given(row("a", at=20_000))
+    with pytest.raises(StoreError):
+        q.pull(now=20_000, known=[ORDERS])
     assert q.state().queue == {"a": 20_000}
 
 
