@@ -100,6 +100,7 @@ def test_a18_a_server_that_is_made_a_replica_is_told_and_found_again_when_it_lea
         copy: Any = redis.Redis(port=other.port, protocol=2, socket_timeout=10)
         eventually(lambda: copy.info("replication")["master_link_status"] == "up", "the other follows")
         ids = on.schedule("sink.a18", 50, delay=1_000)
+        on.admin.set("behind what was accepted", 1)  # WAIT waits for what its own connection wrote
         assert on.admin.wait(1, 10_000) == 1
         copy.execute_command("REPLICAOF", "NO", "ONE")
         on.admin.execute_command("REPLICAOF", LOCALHOST, other.port)
