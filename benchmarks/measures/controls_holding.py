@@ -1,14 +1,14 @@
 """A paused topic: how fast its due messages go aside, how late others are meanwhile, and how fast it all comes back.
 
-Messages of one topic fall due together while it is paused; other topics get 200 a second. When all stand aside the topic is
-resumed. Both rates are set beside draining as many into the same null target that were never paused, in turns. By default 200,000
-messages; `--pending 1000000` makes it a million.
+Messages of one topic fall due together while it is paused; other topics get 200 a second. That rate is set beside draining as
+many into the same null target that were never paused, in turns. By default 200,000 messages; `--pending 1000000` makes it a
+million. Backlogs that are resumed are set beside others that drain at the same time, slot by slot; so are those that drain where
+other topics have a pause and a policy.
 """
 
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -21,12 +21,14 @@ from benchmarks.harness import Scale, in_turns, now, pairs_of, sure, wait_for
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until
 from benchmarks.load.messages import make, spread
 from benchmarks.load.producer import Plan
+from benchmarks.load.side import Slot
 from benchmarks.measures.burst import BEFORE_MS, DELAYS, OTHERS, TOPIC
 from benchmarks.measures.burst import RATE as OTHERS_RATE
 from benchmarks.measures.drain import RATE, backlog
 from benchmarks.measures.lateness import Lateness, Traffic, lateness
-from benchmarks.results import Figure, Pair, paired, single
+from benchmarks.results import Figure, paired, single
 from benchmarks.running.processes import server, worker
+from benchmarks.slots import Kind, Side, compared, costs, in_slots
 from delayq import Client
 from delayq.policies import Policy
 
@@ -34,17 +36,21 @@ __all__ = ["run"]
 
 ROUTES: Final = f'[{{"name":"null","match":"{TOPIC}","target":"null:"}},{{"name":"streams"}}]'
 MODULE: Final = "benchmarks.running.worker_with_null"
-#: Messages/s at which they are taken to go aside at least, and ms after a resume from which on its rate counts.
+#: Messages/s at which they are taken to go aside at least.
 SLOWEST: Final = 15_000
-RAMP_MS: Final = 1_000
+RESUMED: Final = Kind("resumed", 2, Slot(100_000, 5_500, drains=True, null=True))
+RESUMED_QUICK: Final = Kind("resumed", 1, Slot(30_000, 2_500, drains=True, null=True))
+RESUMED_INTO_STREAMS: Final = Kind("resumed into Redis Streams", 2, Slot(60_000, 3_500, drains=True))
+OTHERS_SET: Final = Kind(
+    "drained where others have a policy and a pause", 6, Slot(20_000, 2_000, drains=True, null=True)
+)
+SET: Final = Side(pauses=("nobody.*",), policies=(Policy(name="some", match="some.*", max_attempts=3),))
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Rates at which messages went aside and came back, the latter from RAMP_MS on and as a whole."""
+    """The rate at which messages went aside, and how late others were meanwhile."""
 
     aside: float
-    back: float
-    back_whole: float
     others: Lateness
 
 
@@ -53,36 +59,44 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     count, pauses = scale.pending or backlog(scale), list[Held]()
     measures: dict[str, Callable[[], float]] = {
         "limit": partial(_drain, count),
-        "set": partial(_drain, count, other_policies=True),
         "delayq": lambda: _hold(count, pauses).aside,
     }
     rounds = in_turns("controls, holding", scale.runs, measures, swap=True, enough=sure(scale.runs))
-    drains = [found["limit"] for found in rounds]
     late = [one.others for one in pauses]
-    unused = [Pair(found["set"], found["limit"]) for found in rounds]
-    back = [Pair(one.back, drained) for one, drained in zip(pauses, drains, strict=True)]
-    whole = [Pair(one.back_whole, drained) for one, drained in zip(pauses, drains, strict=True)]
+    sides = {"limit": Side(), "held": Side(held=True)}
+    back = in_slots(RESUMED_QUICK if scale.quick else RESUMED, sides, scale.runs)
+    streams = in_slots(RESUMED_INTO_STREAMS, sides, 1)
+    unused = in_slots(OTHERS_SET, {"limit": Side(), "set": SET}, scale.runs)
+    name = f"{OTHERS_SET.name}, beside none"
     return [
         paired("held aside, beside draining", RATE, pairs_of(rounds), goal=0.5),
-        paired("resumed, from 1 s on, beside draining", RATE, back, goal=0.9),
-        paired("resumed, as a whole, beside draining", RATE, whole),
-        paired("drained where others have a policy and a pause, beside none", RATE, unused, goal=0.98),
+        compared(
+            "resumed, from 1 s on, beside draining", RATE, _later, back["held"], back["limit"], its=_rate, goal=0.9
+        ),
+        compared("resumed, as a whole, beside draining", RATE, _rate, back["held"], back["limit"]),
+        compared(f"{RESUMED_INTO_STREAMS.name}, beside draining", RATE, _rate, streams["held"], streams["limit"]),
+        compared(name, RATE, _rate, unused["set"], unused["limit"], goal=0.98),
+        costs(name, unused["set"], unused["limit"]),
         single("others while messages go aside, p50", "ms", [one.consumer["p50"] for one in late]),
         single("others while messages go aside, p99", "ms", [one.consumer["p99"] for one in late], goal=50),
         single("others while messages go aside, early", "messages", [one.early for one in late], goal=0),
     ], {"pauses": msgspec.to_builtins(pauses)}
 
 
-def _drain(count: int, *, other_policies: bool = False) -> float:
+def _rate(slot: dict[str, float]) -> float:
+    return slot["rate"]
+
+
+def _later(slot: dict[str, float]) -> float:
+    return slot["later"]
+
+
+def _drain(count: int) -> float:
     with (
         server() as running,
         worker(running.url, MODULE, ROUTES),
-        Client(running.url) as operator,
         closing(Watch(running.url, ())) as watch,
     ):
-        if other_policies:
-            operator.pause("nobody.*")
-            operator.put_policy(Policy(name="some", match="some.*", max_attempts=3))
         moment = in_time(count)
         _schedule(running.url, count, moment, moment)
         sleep_until(moment - 5)
@@ -120,12 +134,6 @@ def _hold(count: int, pauses: list[Held]) -> Held:
             arrived, _ = traffic.wait()
         others = [one for one in arrived if moment <= one.due <= end]
         process.check()
-        operator.resume(TOPIC)
-        began = now()
-        time.sleep(min(RAMP_MS, 500 * count / SLOWEST) / 1000)
-        then, left = now(), watch.pending()
-        whole = watch.pool_emptied(count, int(began))
-    after = whole - (then - began) / 1000
-    one = Held(1000 * count / (end - moment), left / after if left else count / whole, count / whole, lateness(others))
+    one = Held(1000 * count / (end - moment), lateness(others))
     pauses.append(one)
     return one

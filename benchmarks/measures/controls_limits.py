@@ -1,6 +1,6 @@
 """Limits: what one costs that does not bind, and how near the rate comes where it does.
 
-A backlog drains into Redis Streams, and into a null target, with a limit that is far above and with none, in turns; and into
+Backlogs drain into Redis Streams, and into a null target, with a limit that is far above and with none, slot by slot; and into
 the null target with a `maxInFlight` that is. Then three workers go by a limit, one of which is killed: the entries of the stream
 tell when each message went. At last a worker sends few at a time to a target that takes a while for each.
 """
@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import ExitStack, closing
-from functools import partial
 from typing import Any, Final
 
-from benchmarks.harness import Scale, in_turns, pairs_of, sure
-from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until, span_of
+from benchmarks.harness import Scale
+from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until
 from benchmarks.load.messages import TOPICS, make, spread
-from benchmarks.measures.drain import NULL_ROUTES, RATE, backlog
+from benchmarks.load.side import Slot
+from benchmarks.measures.drain import NULL_ROUTES, RATE
 from benchmarks.results import Figure, Pair, paired, single
 from benchmarks.running.processes import connect, server, worker
 from benchmarks.running.team import Team
+from benchmarks.slots import Kind, Side, compared, in_slots
 from delayq import Client
 from delayq.policies import Policy
 from delayq.routes import load_routes
@@ -49,12 +50,9 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         ("into a null target under a rate", True, FAR),
         ("into a null target under a maxInFlight", True, MANY),
     ):
-        measures = {
-            "limit": partial(_drain, backlog(scale), null=null),
-            "delayq": partial(_drain, backlog(scale), null=null, policy=policy),
-        }
-        rounds = in_turns(f"controls, limits {name}", scale.runs, measures, swap=True, enough=sure(scale.runs))
-        figures.append(paired(f"drained {name} that does not bind, beside none", RATE, pairs_of(rounds), goal=0.95))
+        kind = Kind(f"drained {name} that does not bind, beside none", 6, Slot(20_000, 2_000, drains=True, null=null))
+        found = in_slots(kind, {"limit": Side(), "set": Side(policies=(policy,))}, scale.runs)
+        figures.append(compared(kind.name, RATE, lambda slot: slot["rate"], found["set"], found["limit"], goal=0.95))
     mean, busiest = _bound(min(scale.messages, int(BOUND) * SECONDS))
     reckoned = FEW * 1_000 / LATENCY
     rates = [_few_at_a_time(int(reckoned) * LONG) for _ in range(scale.runs)]
@@ -71,23 +69,6 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
             goal=0.9,
         ),
     ], {}
-
-
-def _drain(count: int, *, null: bool, policy: Policy | None = None) -> float:
-    module, routes = (MODULE, NULL_ROUTES) if null else ("workers", "")
-    with (
-        server() as running,
-        worker(running.url, module, routes),
-        Client(running.url, routes=load_routes(routes)) as client,
-        closing(Watch(running.url)) as watch,
-    ):
-        if policy is not None:
-            client.put_policy(policy)
-        moment = in_time(count)
-        with Client(running.url) as scheduling:  # it has read the policies as they are
-            schedule_ahead(scheduling, make(count, spread(moment, span_of(count))), moment)
-        sleep_until(moment - 5)
-        return count / (watch.pool_emptied if null else watch.streams_filled)(count, moment)
 
 
 def _few_at_a_time(count: int) -> float:

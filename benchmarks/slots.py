@@ -1,0 +1,141 @@
+"""Several sides at the same time, each in slots of its own: what tells one or two percent of them apart.
+
+Each has a server and a worker of its own, and each second belongs to one of them, in turns: first one, then the other, the
+other again, and so on. So whatever slows the machine for a while slows all, which runs of minutes in turns do not see to: those
+differ by a tenth and more where nothing has changed. Servers and workers of the same commit differ by some percent, too, for as
+long as they live; so in each round they are new ones.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from benchmarks.harness import now, progress
+from benchmarks.load.side import ASIDE, Plan, Slot
+from benchmarks.results import ROOT, Figure, Pair, paired
+from benchmarks.running.processes import program
+from delayq.policies import Policy
+
+__all__ = ["Kind", "Measured", "Side", "compared", "costs", "in_slots", "starts_of"]
+
+#: Of each slot, what a message cost and how many went a second.
+Measured = list[dict[str, float]]
+
+SIDE: Final = ROOT / "benchmarks" / "load" / "side.py"
+#: Messages a second that each of them schedules at least, beside the others, and ms in which all are up.
+PACE: Final = 5_000
+UP: Final = 10_000
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """Something to measure: what is in a slot, and how many each side has in a round."""
+
+    name: str
+    slots: int
+    slot: Slot
+
+
+class Side(msgspec.Struct, frozen=True):
+    """What is measured: a checkout by its Python, with what its operators have set (see `Plan`)."""
+
+    python: str = sys.executable
+    checkout: Path = ROOT
+    pauses: tuple[str, ...] = ()
+    policies: tuple[Policy, ...] = ()
+    held: bool = False
+
+
+def starts_of(kind: Kind, sides: int, begin: int) -> list[list[int]]:
+    """When the slots of each side begin; who was last in a turn is first in the next one."""
+    found: list[list[int]] = [[] for _ in range(sides)]
+    for turn in range(kind.slots):
+        for place in range(sides):
+            side = place if turn % 2 == 0 else sides - 1 - place
+            found[side].append(begin + (turn * sides + place) * kind.slot.length)
+    return found
+
+
+def in_slots(kind: Kind, sides: Mapping[str, Side], rounds: int) -> dict[str, list[Measured]]:
+    """Of each side what was found in each round; in every second one they begin the other way round."""
+    found: dict[str, list[Measured]] = {name: [] for name in sides}
+    for number in range(1, rounds + 1):
+        progress(f"{kind.name}, round {number} of {rounds}")
+        names = list(sides)[:: 1 if number % 2 else -1]
+        for name, measured in measure(kind, {name: sides[name] for name in names}).items():
+            found[name].append(measured)
+    return found
+
+
+def measure(kind: Kind, sides: Mapping[str, Side]) -> dict[str, Measured]:
+    """One round."""
+    messages = kind.slots * kind.slot.count
+    begin = int(now()) + UP + 1_000 * messages // PACE
+    if any(side.held for side in sides.values()):
+        begin += 1_000 * messages // ASIDE
+    found = {}
+    with ExitStack() as stack:
+        running = {}
+        for (name, side), starts in zip(sides.items(), starts_of(kind, len(sides), begin), strict=True):
+            plan = Plan(starts, kind.slot, list(side.pauses), msgspec.to_builtins(side.policies), side.held)
+            words = (side.python, "-P", str(SIDE), msgspec.json.encode(plan).decode())
+            environment = {"PYTHONPATH": str(side.checkout)}
+            running[name] = stack.enter_context(program(words, environment, side.checkout))
+        seconds = (begin - now()) / 1_000 + len(sides) * kind.slots * kind.slot.length / 1_000
+        for name, process in running.items():
+            process.wait(seconds + 60)
+            found[name] = msgspec.json.decode(process.said().splitlines()[-1], type=Measured)
+    return found
+
+
+def costs(name: str, here: Sequence[Measured], there: Sequence[Measured], *, goal: float | None = None) -> Figure:
+    """CPU µs of the worker and of Redis a message, of the rounds of one side beside those of another."""
+    parts = [
+        _spent(one) | {f"its {name}": value for name, value in _spent(its).items()} for one, its in _slots(here, there)
+    ]
+    return compared(name, "CPU µs a message", _cost, here, there, goal=goal, at_most=True, parts=parts)
+
+
+def compared(
+    name: str,
+    unit: str,
+    value: Callable[[dict[str, float]], float],
+    here: Sequence[Measured],
+    there: Sequence[Measured],
+    *,
+    its: Callable[[dict[str, float]], float] | None = None,
+    goal: float | None = None,
+    at_most: bool = False,
+    parts: Sequence[dict[str, float]] = (),
+) -> Figure:
+    """A value of the rounds of one side beside that of another, or `its`; with the error by which the rounds differ."""
+    its = its or value
+    rounds = [
+        [Pair(value(one), its(other)) for one, other in zip(ours, theirs, strict=True)]
+        for ours, theirs in zip(here, there, strict=True)
+    ]
+    ratios = [statistics.median(pair.ratio for pair in pairs) for pairs in rounds]
+    error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
+    pairs = [pair for one in rounds for pair in one]
+    each = [{"error": error} | part for part in parts or [{}]]
+    return paired(name, unit, pairs, goal=goal, at_most=at_most, parts=each)
+
+
+def _slots(here: Sequence[Measured], there: Sequence[Measured]) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
+    for ours, theirs in zip(here, there, strict=True):
+        yield from zip(ours, theirs, strict=True)
+
+
+def _spent(slot: dict[str, float]) -> dict[str, float]:
+    return {name: slot[name] for name in ("worker", "Redis")}
+
+
+def _cost(slot: dict[str, float]) -> float:
+    return sum(_spent(slot).values())
