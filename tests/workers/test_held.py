@@ -38,6 +38,48 @@ def test_what_is_paused_is_set_aside_and_goes_in_order_once_it_is_resumed(worlds
     assert hand.parked == []
 
 
+def test_what_comes_back_takes_its_turn_with_the_backlogs_of_other_queues(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.t")
+    for n in range(5 * RAMP_FROM):
+        world.add(f"{n:03}", at=n)
+    world.advance(100)
+    hand.settle()
+    assert not hand.job.in_backlog
+    world.pause()
+    hand.tick()
+    hand.tick()
+    assert (hand.job.in_backlog, len(hand.sending), world.aside()) == (True, RAMP_FROM, {"h:g.t": 4 * RAMP_FROM})
+    hand.answer_all()
+    assert hand.tick(backlog=False) == 0, "it waits for its turn"
+    assert (hand.job.in_backlog, hand.sending, world.aside()) == (True, [], {"h:g.t": 4 * RAMP_FROM})
+    hand.tick()
+    assert world.aside()["h:g.t"] < 4 * RAMP_FROM
+    hand.run(3_000, lambda _: OK)
+    assert hand.sent == [f"{n:03}" for n in range(5 * RAMP_FROM)]
+    assert not hand.job.in_backlog
+
+
+def test_while_it_waits_for_its_turn_what_is_resumed_may_be_paused_again(worlds: Worlds) -> None:
+    world = worlds()
+    hand = world.take_over()
+    world.pause("g.t")
+    for n in range(5 * RAMP_FROM):
+        world.add(f"{n:03}", at=n)
+    world.advance(100)
+    hand.settle()
+    world.pause()
+    hand.tick()
+    hand.tick()
+    hand.answer_all()
+    world.pause("g.t")
+    hand.tick(backlog=False)
+    hand.run(3_000, lambda _: OK)
+    assert (hand.sent, world.aside()) == ([f"{n:03}" for n in range(RAMP_FROM)], {"h:g.t": 4 * RAMP_FROM})
+    assert not hand.job.in_backlog
+
+
 def test_what_waits_when_it_is_paused_is_not_sent_and_what_is_being_sent_is_told(worlds: Worlds) -> None:
     world = worlds()
     hand = world.take_over()

@@ -50,6 +50,7 @@ class Parking:
         self._held = in_flight.held
         self.before_pulls = False  # pulls have to wait in this tick
         self.returning = False  # held messages may come back as long as there are any
+        self.in_backlog = False  # so many as there is room for: a look takes a slice of them
         self._to_read: tuple[_Name, Head | None] | None = None  # whose lanes are read in this tick, and from where on
         in_flight.observe_sets(names)
 
@@ -63,12 +64,14 @@ class Parking:
             return self._unrouted
         return not self._refusals.keep_parked(name)
 
-    def commands(self, policies: Policies) -> list[tuple[_Name, Command[Parked | None]]]:
-        """What to run now, by these policies."""
+    def commands(self, policies: Policies, *, backlog: bool) -> list[tuple[_Name, Command[Parked | None]]]:
+        """What to run now, by these policies; without `backlog` what comes back in slices waits for its turn."""
+        if self.in_backlog and not backlog:
+            return []
         parked = self._parked
         self._refusals.forget_returned(parked)
         self._looking, self._to_read = set(), None
-        self.before_pulls = self.returning = False
+        self.before_pulls = self.returning = self.in_backlog = False
         if not (parked or self._held or self._grants.wants_any):
             return []
         now = self._tenure.clock.monotonic()
@@ -162,6 +165,7 @@ class Parking:
             if not limit:
                 continue
             self.returning = not self._in_flight.waiting
+            self.in_backlog = self.in_backlog or (self.returning and bucket is None and slots is None)
             if self._in_flight.unread or len(wanted) == AT_ONCE:
                 if not limited:
                     break

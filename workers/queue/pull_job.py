@@ -220,7 +220,7 @@ class PullJob:
     @property
     def in_backlog(self) -> bool:
         """Whether a look would take a slice of its backlog."""
-        return self._pulling.in_backlog
+        return self._pulling.in_backlog or self._parking.in_backlog
 
     @property
     def presses(self) -> bool:
@@ -251,7 +251,7 @@ class PullJob:
         if not ending:
             asked.streams = self._pulling.streams_to_ask(every=self._refused is not None)
             if self._refused is None:
-                if unparks := self._parking.commands(policies):
+                if unparks := self._parking.commands(policies, backlog=backlog):
                     asked.came_back = True
                     asked.aside += [(command, partial(self._unparked, name)) for name, command in unparks]
                     asked.aside += [
