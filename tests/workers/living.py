@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from structlog.testing import capture_logs
 
 from delayq.errors import StoreUnavailable
@@ -63,12 +64,13 @@ class Broken(Exception):
 class FaultyStore:
     """The store of the owner: what it is told goes wrong as the test says."""
 
-    def __init__(self, store: Store, dice: random.Random) -> None:
+    def __init__(self, store: Store, dice: random.Random, now: Callable[[], int]) -> None:
         self.fault = ""
         self.late: list[list[Command[Any]]] = []  # on its way still, though its caller has given it up
         self.url = store.url
         self._store = store
         self._dice = dice
+        self._now = now
 
     def run(self, command: Command[Any]) -> Any:
         return self._store.run(command)
@@ -99,7 +101,13 @@ class FaultyStore:
     def arrive_late(self) -> None:
         """What was given up long ago reaches Redis."""
         if self.late:
-            self._store.run_many(self.late.pop(0))
+            self._store.run_many([self._at_its_time(one) for one in self.late.pop(0)])
+
+    def _at_its_time(self, command: Command[Any]) -> Command[Any]:
+        """Slots are taken by the clock of Redis as it is then; by that of before, one that was set back would end them early."""
+        if command.script != "take_slots":
+            return command
+        return msgspec.structs.replace(command, args=(self._now(), *command.args[1:]))
 
 
 class BreakableRoutes(Routes):
@@ -170,12 +178,13 @@ class Life:
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
+        self.turns = random.Random(f"turns of {self.seed}")  # of other queues, in which this one takes no slice
         random.seed(self.seed)  # jitter
         table = (GENERAL, OTHER, ONE_STREAM) if self.streams else (GENERAL, OTHER)
         self.topics = TOPICS | STREAM_TOPICS if self.streams else TOPICS
         self.pauses = PAUSES + STREAM_PAUSES if self.streams else PAUSES
         self.world = OneQueue(self.store, table, BOUNDS)
-        self.faulty = FaultyStore(self.store, self.dice)
+        self.faulty = FaultyStore(self.store, self.dice, lambda: self.world.now)
         self.routes = BreakableRoutes(table)
         self.pulse = Pauses()
         self.world.routes = self.routes
@@ -366,8 +375,9 @@ class Life:
         if self.slots or self.limits:
             self.ask_for_leases()
         before = {id(held) for held in self.hand.job.in_flight.messages.values()}
+        turn = not self.hand.job.in_backlog or self.turns.random() < 0.6
         try:
-            pause = tick(self.hand.job, self.faulty)  # type: ignore[arg-type]  # it is the owner's store
+            pause = tick(self.hand.job, self.faulty, backlog=turn)  # type: ignore[arg-type]  # it is the owner's store
         except Exception:  # as its thread does
             self.hand.job.failed()
             pause = self.hand.job.looks_at - self.hand.job.ticked_at

@@ -16,7 +16,7 @@ AWAY = Result.unavailable("away")
 
 def faulty(world: OneQueue) -> tuple[Hand, FaultyStore]:
     """An owner, and the store by which it is told of Redis."""
-    store, real = FaultyStore(world.store, random.Random(1)), world.store
+    store, real = FaultyStore(world.store, random.Random(1), lambda: world.now), world.store
     world.store = store  # type: ignore[assignment]  # it is what the owner uses
     hand = world.take_over()
     world.store = real
