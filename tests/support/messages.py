@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from delayq.client.plan import Context, Plan
 from delayq.client.schedule import Outcome, encode_all, schedule_encoded
-from delayq.message import Message
+from delayq.message import RESERVED, Message
 
 ID_ALPHABET = string.ascii_letters + string.digits + "._:-"
 # Text that UTF-8 can carry, without control characters, line breaks and lone surrogates.
@@ -18,9 +18,15 @@ PLAIN = st.characters(codec="utf-8", exclude_categories=["Cc"], exclude_characte
 VISIBLE = st.characters(codec="utf-8", exclude_categories=["Cc", "Zs", "Zl", "Zp"])
 
 ids = st.text(ID_ALPHABET, min_size=1, max_size=128)
-topics = st.text(ID_ALPHABET, min_size=1, max_size=255).filter(lambda topic: not topic.startswith("delayq:"))
+
+
+def _is_for_callers(name: str) -> bool:
+    return not name.startswith(RESERVED)
+
+
+topics = st.text(ID_ALPHABET, min_size=1, max_size=255).filter(_is_for_callers)
 texts = st.text(PLAIN, min_size=1, max_size=60)
-keys = st.lists(st.text(VISIBLE, min_size=1, max_size=60), unique=True, max_size=16).map(tuple)
+keys = st.lists(st.text(VISIBLE, min_size=1, max_size=60).filter(_is_for_callers), unique=True, max_size=16).map(tuple)
 properties = st.dictionaries(texts, st.text(PLAIN, max_size=60), max_size=8)
 json_values = st.recursive(
     st.none()
