@@ -82,8 +82,15 @@ def test_i2_a_worker_that_is_killed_and_one_that_stands_still_across_the_pause_s
         home.service.url, *(f"{topic[:-1]}k.{topic[-1]}" for topic in TOPICS), batch=125, pause=0.1, latest=1_000
     ) as load:
         load.wait_for(5_000)
-        stands.signal(signal.SIGSTOP)
-        killed.kill()
+        # A send that has begun goes on, and connecting is a part of it: so all threads are connected to the sink before, and have
+        # written all of what they send when the worker is stopped.
+        with home.sink_paused():
+            home.wait_until_sent_to(len(home.service.workers))
+        load.wait_for(500)
+        with home.sink_paused():
+            home.wait_until_sent_to(len(home.service.workers))
+            stands.signal(signal.SIGSTOP)
+            killed.kill()
         asked = pause(home, "0")
         assert (asked["state"], asked["inFlight"]) == ("pausing", None), "nobody knows what those two may send yet"
         assert pause(home, "60s")["state"] == "paused"

@@ -150,7 +150,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., object], tuple[int, ...]]] = {
     "a share that never gets its room back": (Share, "returned", lambda self, count: None, (0, 1, 2)),
     "a key of which nobody follows": (InFlight, "_leave_lane", _let_nobody_follow, (0, 1, 2)),
     "a reset that keeps what waits for room": (InFlight, "reset", _leave_what_waits, (0, 1, 2)),
-    "sending what has waited, whoever cancelled it": (InFlightMessage, "stale", lambda self, now: False, (38, 42)),
+    "sending what has waited, whoever cancelled it": (InFlightMessage, "stale", lambda self, now: False, (22, 25, 41)),
     "sending what waits though it was paused": (
         InFlight,
         "observe_policies",
