@@ -11,14 +11,12 @@ import msgspec
 from benchmarks.beside import python_of
 from benchmarks.load.side import Slot
 from benchmarks.results import Figure
-from benchmarks.slots import Kind, Side, compared, costs, in_slots
+from benchmarks.slots import BACKLOG, NULL_BACKLOG, Kind, Side, costs, in_slots, rates
 
-__all__ = ["BACKLOG", "KINDS", "changes"]
+__all__ = ["KINDS", "changes"]
 
 #: What is asked of a change that is to cost nothing.
 GOAL: Final = 1.02
-#: A backlog of two seconds.
-BACKLOG: Final = Slot(20_000, 2_000, drains=True)
 
 KINDS: Final = (
     Kind("delivery into a stream at 100/s", 20, Slot(100)),
@@ -27,7 +25,7 @@ KINDS: Final = (
     Kind("delivery into a stream at 1,000/s, with slack 50 ms", 10, Slot(1_000, slack=50)),
     Kind("delivery through the general path into a null target at 1,000/s", 10, Slot(1_000, null=True)),
     Kind("drain into Redis Streams", 6, BACKLOG),
-    Kind("drain through the general path into a null target", 6, msgspec.structs.replace(BACKLOG, null=True)),
+    Kind("drain through the general path into a null target", 6, NULL_BACKLOG),
 )
 
 
@@ -41,9 +39,5 @@ def changes(other: Path, rounds: int, *, quick: bool, kinds: Sequence[Kind] = KI
         found = in_slots(kind, sides, rounds)
         figures.append(costs(kind.name, found["here"], found["there"], goal=GOAL))
         if kind.slot.drains:
-            figures.append(compared(kind.name, "messages/s", _rate, found["here"], found["there"], goal=0.98))
+            figures.append(rates(kind.name, found["here"], found["there"], goal=0.98))
     return figures
-
-
-def _rate(slot: dict[str, float]) -> float:
-    return slot["rate"]

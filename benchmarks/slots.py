@@ -24,7 +24,19 @@ from benchmarks.results import ROOT, Figure, Pair, paired
 from benchmarks.running.processes import program
 from delayq.policies import Policy
 
-__all__ = ["Kind", "Measured", "Side", "compared", "costs", "in_slots", "starts_of"]
+__all__ = [
+    "BACKLOG",
+    "NULL_BACKLOG",
+    "Kind",
+    "Measured",
+    "Side",
+    "compared",
+    "costs",
+    "in_slots",
+    "rate",
+    "rates",
+    "starts_of",
+]
 
 #: Of each slot, what a message cost and how many went a second.
 Measured = list[dict[str, float]]
@@ -33,6 +45,9 @@ SIDE: Final = ROOT / "benchmarks" / "load" / "side.py"
 #: Messages a second that each of them schedules at least, beside the others, and ms in which all are up.
 PACE: Final = 5_000
 UP: Final = 10_000
+#: A backlog of two seconds into streams, and one through the general path.
+BACKLOG: Final = Slot(20_000, 2_000, drains=True)
+NULL_BACKLOG: Final = msgspec.structs.replace(BACKLOG, null=True)
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -101,6 +116,16 @@ def costs(name: str, here: Sequence[Measured], there: Sequence[Measured], *, goa
         _spent(one) | {f"its {name}": value for name, value in _spent(its).items()} for one, its in _slots(here, there)
     ]
     return compared(name, "CPU µs a message", _cost, here, there, goal=goal, at_most=True, parts=parts)
+
+
+def rates(name: str, here: Sequence[Measured], there: Sequence[Measured], *, goal: float | None = None) -> Figure:
+    """Messages/s of backlogs of one side beside those of another."""
+    return compared(name, "messages/s", rate, here, there, goal=goal)
+
+
+def rate(slot: dict[str, float]) -> float:
+    """Messages/s of a backlog, as a whole."""
+    return slot["rate"]
 
 
 def compared(

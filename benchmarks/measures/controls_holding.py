@@ -28,7 +28,7 @@ from benchmarks.measures.drain import RATE, backlog
 from benchmarks.measures.lateness import Lateness, Traffic, lateness
 from benchmarks.results import Figure, paired, single
 from benchmarks.running.processes import server, worker
-from benchmarks.slots import Kind, Side, compared, costs, in_slots
+from benchmarks.slots import NULL_BACKLOG, Kind, Side, compared, costs, in_slots, rate, rates
 from delayq import Client
 from delayq.policies import Policy
 
@@ -41,9 +41,7 @@ SLOWEST: Final = 15_000
 RESUMED: Final = Kind("resumed", 2, Slot(100_000, 5_500, drains=True, null=True))
 RESUMED_QUICK: Final = Kind("resumed", 1, Slot(30_000, 2_500, drains=True, null=True))
 RESUMED_INTO_STREAMS: Final = Kind("resumed into Redis Streams", 2, Slot(60_000, 3_500, drains=True))
-OTHERS_SET: Final = Kind(
-    "drained where others have a policy and a pause", 6, Slot(20_000, 2_000, drains=True, null=True)
-)
+OTHERS_SET: Final = Kind("drained where others have a policy and a pause", 6, NULL_BACKLOG)
 SET: Final = Side(pauses=("nobody.*",), policies=(Policy(name="some", match="some.*", max_attempts=3),))
 
 
@@ -71,20 +69,16 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     return [
         paired("held aside, beside draining", RATE, pairs_of(rounds), goal=0.5),
         compared(
-            "resumed, from 1 s on, beside draining", RATE, _later, back["held"], back["limit"], its=_rate, goal=0.9
+            "resumed, from 1 s on, beside draining", RATE, _later, back["held"], back["limit"], its=rate, goal=0.9
         ),
-        compared("resumed, as a whole, beside draining", RATE, _rate, back["held"], back["limit"]),
-        compared(f"{RESUMED_INTO_STREAMS.name}, beside draining", RATE, _rate, streams["held"], streams["limit"]),
-        compared(name, RATE, _rate, unused["set"], unused["limit"], goal=0.98),
+        rates("resumed, as a whole, beside draining", back["held"], back["limit"]),
+        rates(f"{RESUMED_INTO_STREAMS.name}, beside draining", streams["held"], streams["limit"]),
+        rates(name, unused["set"], unused["limit"], goal=0.98),
         costs(name, unused["set"], unused["limit"]),
         single("others while messages go aside, p50", "ms", [one.consumer["p50"] for one in late]),
         single("others while messages go aside, p99", "ms", [one.consumer["p99"] for one in late], goal=50),
         single("others while messages go aside, early", "messages", [one.early for one in late], goal=0),
     ], {"pauses": msgspec.to_builtins(pauses)}
-
-
-def _rate(slot: dict[str, float]) -> float:
-    return slot["rate"]
 
 
 def _later(slot: dict[str, float]) -> float:

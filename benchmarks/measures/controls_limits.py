@@ -14,12 +14,11 @@ from typing import Any, Final
 from benchmarks.harness import Scale
 from benchmarks.load.backlog import Watch, in_time, schedule_ahead, sleep_until
 from benchmarks.load.messages import TOPICS, make, spread
-from benchmarks.load.side import Slot
 from benchmarks.measures.drain import NULL_ROUTES, RATE
 from benchmarks.results import Figure, Pair, paired, single
 from benchmarks.running.processes import connect, server, worker
 from benchmarks.running.team import Team
-from benchmarks.slots import Kind, Side, compared, in_slots
+from benchmarks.slots import BACKLOG, NULL_BACKLOG, Kind, Side, in_slots, rates
 from delayq import Client
 from delayq.policies import Policy
 from delayq.routes import load_routes
@@ -50,12 +49,12 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         ("into a null target under a rate", True, FAR),
         ("into a null target under a maxInFlight", True, MANY),
     ):
-        kind = Kind(f"drained {name} that does not bind, beside none", 6, Slot(20_000, 2_000, drains=True, null=null))
+        kind = Kind(f"drained {name} that does not bind, beside none", 6, NULL_BACKLOG if null else BACKLOG)
         found = in_slots(kind, {"limit": Side(), "set": Side(policies=(policy,))}, scale.runs)
-        figures.append(compared(kind.name, RATE, lambda slot: slot["rate"], found["set"], found["limit"], goal=0.95))
+        figures.append(rates(kind.name, found["set"], found["limit"], goal=0.95))
     mean, busiest = _bound(min(scale.messages, int(BOUND) * SECONDS))
     reckoned = FEW * 1_000 / LATENCY
-    rates = [_few_at_a_time(int(reckoned) * LONG) for _ in range(scale.runs)]
+    sent = [_few_at_a_time(int(reckoned) * LONG) for _ in range(scale.runs)]
     return [
         *figures,
         single(
@@ -65,7 +64,7 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
         paired(
             f"{FEW} at a time to a target that takes {LATENCY} ms, beside so many divided by that",
             RATE,
-            [Pair(rate, reckoned) for rate in rates],
+            [Pair(rate, reckoned) for rate in sent],
             goal=0.9,
         ),
     ], {}

@@ -11,7 +11,7 @@ from delayq.routes import Route, Routes
 from delayq.store import commands
 from delayq.store.commands import Parked
 from delayq.targets import OK, Result
-from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, START, STREAMS, OneQueue
+from tests.workers.one_queue import BOUNDS, GENERAL, OTHER, START, STREAMS, Hand, OneQueue
 from workers.queue.held import READ_EVERY, SWEEP_FROM, HeldSets
 from workers.queue.parked_sets import ParkedSets
 from workers.queue.parking import RAMP_FROM
@@ -38,8 +38,8 @@ def test_what_is_paused_is_set_aside_and_goes_in_order_once_it_is_resumed(worlds
     assert hand.parked == []
 
 
-def test_what_comes_back_takes_its_turn_with_the_backlogs_of_other_queues(worlds: Worlds) -> None:
-    world = worlds()
+def some_come_back(world: OneQueue) -> Hand:
+    """An owner that has brought back the first of five slices that were paused."""
     hand = world.take_over()
     world.pause("g.t")
     for n in range(5 * RAMP_FROM):
@@ -50,6 +50,12 @@ def test_what_comes_back_takes_its_turn_with_the_backlogs_of_other_queues(worlds
     world.pause()
     hand.tick()
     hand.tick()
+    return hand
+
+
+def test_what_comes_back_takes_its_turn_with_the_backlogs_of_other_queues(worlds: Worlds) -> None:
+    world = worlds()
+    hand = some_come_back(world)
     assert (hand.job.in_backlog, len(hand.sending), world.aside()) == (True, RAMP_FROM, {"h:g.t": 4 * RAMP_FROM})
     hand.answer_all()
     assert hand.tick(backlog=False) == 0, "it waits for its turn"
@@ -63,15 +69,7 @@ def test_what_comes_back_takes_its_turn_with_the_backlogs_of_other_queues(worlds
 
 def test_while_it_waits_for_its_turn_what_is_resumed_may_be_paused_again(worlds: Worlds) -> None:
     world = worlds()
-    hand = world.take_over()
-    world.pause("g.t")
-    for n in range(5 * RAMP_FROM):
-        world.add(f"{n:03}", at=n)
-    world.advance(100)
-    hand.settle()
-    world.pause()
-    hand.tick()
-    hand.tick()
+    hand = some_come_back(world)
     hand.answer_all()
     world.pause("g.t")
     hand.tick(backlog=False)
