@@ -211,7 +211,7 @@ class _Broker:
 
 
 def _format(command: list[str], file: Path, cluster: str) -> None:
-    tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster, "-c", str(file)]
+    tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", f"--cluster-id={cluster}", "-c", str(file)]
     try:
         done = subprocess.run([*command, *tool], capture_output=True, text=True, timeout=FORMAT_SECONDS, check=False)
     except subprocess.TimeoutExpired:

@@ -100,6 +100,7 @@ class Target(Protocol):
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
         """Send a batch within `timeout` seconds; a result per message, in order. An exception means 'unknown'.
 
+        Nothing is written when these are over, also if the process stood still in between: a pause counts on that.
         Called from several threads at once. A batch holds at most one message of an ordering key.
         """
 

@@ -9,8 +9,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from delayq.embedded import EmbeddedServer
 from tests.faults.flow import drained, schedule
 from tests.support.load import Load
@@ -18,13 +16,13 @@ from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.service import Service
 from tests.support.sink import Sink, real_sink
-from tests.support.waiting import eventually
+from tests.support.unread import unread
+from tests.support.waiting import eventually, settled
 
 __all__ = ["AWAY", "House", "house"]
 
 #: How long (ms) the services wait for a reply of Redis.
 AWAY = 1_000
-CONNECTIONS = Path("/proc/net/tcp")
 
 
 class House:
@@ -60,22 +58,15 @@ class House:
     @contextmanager
     def sink_paused(self) -> Iterator[None]:
         """The sink keeps its connections and answers nothing."""
-        pid = int(self.sink.server.admin.info("server")["process_id"])
-        os.kill(pid, signal.SIGSTOP)
+        self.sink.server.pause()
         try:
             yield
         finally:
-            os.kill(pid, signal.SIGCONT)
+            self.sink.server.resume()
 
     def wait_until_sent_to(self, senders: int) -> None:
         """While the sink is paused: until so many connections have sent it something, and all of what they send now."""
-        seen: list[int] = []
-
-        def all_sent() -> bool:
-            seen.append(sum(unread := _unread(int(self.sink.server.admin.connection_pool.connection_kwargs["port"]))))
-            return len(unread) >= senders and seen[-20:-1] == 19 * seen[-1:]
-
-        eventually(all_sent, f"{senders} workers send to the sink")
+        settled(lambda: len(waiting := unread(self.sink.server.port)) >= senders and waiting, f"{senders} workers send")
 
     def expect(self, load: Load, *, twice: int = 0) -> None:
         """Everything that a load scheduled into 'sink.*' and into streams arrived; see `Sink.expect`."""
@@ -120,14 +111,3 @@ def house(
         made = House(redis, sink, service, api, worker)
         stack.callback(made.server.close)
         yield made
-
-
-def _unread(port: int) -> list[int]:
-    """Bytes that lie unread at the server that listens there, of each connection that has any."""
-    if not CONNECTIONS.exists():
-        pytest.skip(f"needs {CONNECTIONS}: run it on Linux")
-    lines = [line.split() for line in CONNECTIONS.read_text().splitlines()[1:]]
-    waiting = [
-        int(line[4].partition(":")[2], 16) for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"
-    ]
-    return [count for count in waiting if count]

@@ -81,7 +81,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
 
         options: dict[str, Any] = {
             "zookeeper": keeper.hosts, "session_timeout": f"{SESSION}s", "queues": str(QUEUES), "window": str(WINDOW),
-            "forwarders": "1",
+            "forwarders": "1", "send_timeout": f"{2 * SESSION}s",
         }  # fmt: skip
         home = stack.enter_context(house(tmp_path_factory.mktemp("owners"), prepare, workers=3, **options))
         yield Team(home, keeper, links)
@@ -139,31 +139,33 @@ def test_c8_of_two_nodes_that_believe_they_own_a_queue_redis_fences_the_older(te
     team.home.expect(load, twice=SHARE * WINDOW)
 
 
-def test_c2_an_owner_that_stood_still_for_three_sessions_sends_nothing_of_what_it_held(team: Team) -> None:
-    worker = team.workers[1]
-    # A send that has begun goes on, and connecting is a part of it: so the thread of each worker is connected to the sink
-    # before, and has written all of what it sends when the worker is stopped.
+@pytest.mark.parametrize("connecting", [False, True], ids=["while-it-sends", "while-it-connects"])
+def test_c2_an_owner_that_stood_still_for_three_sessions_sends_nothing_of_what_it_held(
+    team: Team, connecting: bool
+) -> None:
+    topic, worker = f"sink.c2.{connecting}".lower(), team.workers[1]
+    first = team.home.schedule(topic, 200)
+    team.home.sink.expect(topic, first)
+    if connecting:
+        team.home.sink.server.admin.client_kill_filter(_type="normal", skipme=True)
     with team.home.sink_paused():
-        first = team.home.schedule("sink.c2", 200)
+        ids = first + team.home.schedule(topic, 200)
+        # The thread of each worker has written all of what it sends, or is connecting.
         team.home.wait_until_sent_to(len(team.workers))
-    team.home.sink.expect("sink.c2", first)
-    with team.home.sink_paused():
-        ids = first + team.home.schedule("sink.c2", 200)
-        team.home.wait_until_sent_to(len(team.workers))
-        ids += team.home.schedule("sink.c2", 600)
+        ids += team.home.schedule(topic, 600)
         threading.Event().wait(0.5)  # so that batches wait in its memory
         queues, before = team.of(worker), team.service.epochs()
         worker.signal(signal.SIGSTOP)
     paused = threading.Event()
-    team.home.sink.expect("sink.c2", ids, twice=SHARE * WINDOW)
+    team.home.sink.expect(topic, ids, twice=SHARE * WINDOW)
     team.home.wait_until_done()
     paused.wait(3 * SESSION)
     team.wait_until_taken_over(queues, before)
-    arrived = len(team.home.sink.arrivals("sink.c2"))
+    arrived = len(team.home.sink.arrivals(topic))
     worker.signal(signal.SIGCONT)
     eventually(lambda: "stood_still" in team.said(worker), "it notices")
     eventually(team.service.owned, "it has queues again", seconds=40)
-    assert len(team.home.sink.arrivals("sink.c2")) == arrived
+    assert len(team.home.sink.arrivals(topic)) == arrived
 
 
 def test_c2_an_owner_that_stood_still_for_less_than_a_session_doubles_nothing(team: Team) -> None:

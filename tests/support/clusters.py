@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -166,6 +168,13 @@ class ClusterUnderTest(ServerUnderTest):
         """The server that has this key."""
         node = self.admin.get_node_from_key(key)
         return next(one for one in self.members if one.port == node.port)
+
+    def pause(self) -> None:
+        """SIGSTOP for the first primary; if that takes long its replica replaces it."""
+        pid = self.primaries[0].server.pid
+        assert pid is not None
+        self._pid = pid
+        os.kill(pid, signal.SIGSTOP)
 
     def flush(self) -> None:
         for one in self.primaries:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +36,7 @@ class ServerUnderTest:
     def __init__(self, kind: str, url: str) -> None:
         self.kind = kind
         self.url = url
+        self._pid = 0
         self.admin: Any = redis.Redis.from_url(url, protocol=2, socket_timeout=10)
 
     @property
@@ -45,6 +48,15 @@ class ServerUnderTest:
     def port(self) -> int:
         """Where it listens."""
         return int(self.admin.connection_pool.connection_kwargs["port"])
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and says nothing."""
+        self._pid = int(self.admin.info("server")["process_id"])
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.kill(self._pid, signal.SIGCONT)
 
     def flush(self) -> None:
         """Forget all data."""

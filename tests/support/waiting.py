@@ -21,3 +21,15 @@ def eventually(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:
             raise AssertionError(f"not within {seconds:.0f} s: {what}")
         time.sleep(0.01)
     return answer
+
+
+def settled(look: Callable[[], T], what: str = "something, and no more") -> T:
+    """Look again in short steps until the answer is true and stays the same for some of them; return it."""
+    seen: list[T] = []
+
+    def same() -> bool:
+        seen.append(look())
+        return bool(seen[-1]) and seen[-20:-1] == 19 * seen[-1:]
+
+    eventually(same, what)
+    return seen[-1]

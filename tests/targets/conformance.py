@@ -2,9 +2,10 @@
 
 An adapter knows how to get messages to a target and how to see what arrived there. It is made of what a fixture gives
 (the broker), and says with `route` how a topic gets there, with `read` what arrived. Each topic is read once. It may
-have more: `refuse` gives the fields of a message that the target never takes, `never` those of messages which are refused when
-they are scheduled, `hang` and `heal` make the target
-swallow everything and answer nothing (without them the broker's own `pause` and `resume` do), `close` lets go.
+have more: `refuse` gives the fields of a message that the target never takes, `never` those of messages which are
+refused when they are scheduled, `hang` and `heal` make the target swallow everything and answer nothing (without them the
+broker's own `pause` and `resume` do), `port` is where one listens that is spoken with before it takes messages, `suits` says
+whether a topic lies there, `close` lets go.
 """
 
 from __future__ import annotations

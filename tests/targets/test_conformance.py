@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import tomllib
 import uuid
@@ -22,7 +25,8 @@ from tests.docs.blocks import ROOT
 from tests.support.deliveries import delivery, outcomes
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest, real_server
-from tests.support.waiting import eventually
+from tests.support.unread import unread
+from tests.support.waiting import eventually, settled
 from tests.targets.adapters import Seen
 from tests.targets.conformance import KINDS, NOWHERE, Adapter, Kind, fields, hanging, put_flaky_before
 
@@ -56,7 +60,8 @@ class Bench:
         self.kind = kind
         self.server = server
         self.adapter: Adapter = kind.adapt(server)
-        self.topic = f"conf-{uuid.uuid4().hex[:12]}"
+        suits: Callable[[str], bool] = getattr(self.adapter, "suits", lambda topic: True)
+        self.topic = next(filter(suits, (f"conf-{uuid.uuid4().hex[:12]}" for _ in range(1_000))))
         self.route = self.adapter.route(self.topic)
         self._opened: list[Target] = []
 
@@ -247,6 +252,38 @@ def test_what_is_confirmed_is_there_after_the_end_and_no_thread_is_left(bench: B
     target.close()
     assert [seen.id for seen in bench.read(1)] == ["a"]
     eventually(lambda: not any(one.is_alive() for one in during if "target" in one.name), "its threads have ended")
+
+
+@pytest.mark.parametrize("how", ["connecting", "writing"])
+def test_a_process_that_stands_still_while_it_sends_writes_nothing_more_when_its_time_is_over(
+    bench: Bench, how: str
+) -> None:
+    port: int | None = getattr(bench.adapter, "port", None)
+    if port is None:
+        pytest.skip(f"{bench.kind.name} has no server that can stand still meanwhile")
+    words = [msgspec.json.encode(bench.route).decode(), bench.topic, "2", how]
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.targets.sender", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as sender:
+        assert sender.stdin is not None and sender.stdout is not None
+        assert sender.stdout.readline() == "ready\n"
+        bench.server.pause()
+        try:
+            sender.stdin.write("\n")
+            sender.stdin.flush()
+            assert sender.stdout.readline() == "sending\n"
+            settled(lambda: unread(port))
+            sender.send_signal(signal.SIGSTOP)
+        finally:
+            bench.server.resume()
+        threading.Event().wait(3)  # its time-out is the system's
+        before = bench.read(1) if how == "writing" else []
+        sender.send_signal(signal.SIGCONT)
+        said = sender.stdout.readline().split()
+    assert {*said} <= {"ok", "unavailable", "unknown"} and said != ["ok"], said
+    assert outcomes(bench.send([bench.delivery("in time")])) == ["ok"]
+    after = {seen.id for seen in bench.read(1)}
+    assert after - {seen.id for seen in before} == {"in time"}
 
 
 # -- through a node ------------------------------------------------------------------------------------------------------

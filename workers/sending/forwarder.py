@@ -175,8 +175,12 @@ class Forwarder:
         very long, is expired by now, or not due any more as the clock was set back; or its slot may be another's before it ends;
         or it has waited for longer than its grant is good.
         """
-        if self._pulse is not None and any(group.pauses != self._pulse.pauses for group in send.groups):
+        if self._waited_too_long(send):
             return True
+        # Looked at last, so that next to nothing lies between this and the target's deadline.
+        return self._pulse is not None and any(group.pauses != self._pulse.pauses for group in send.groups)
+
+    def _waited_too_long(self, send: _Send) -> bool:
         since = send.since
         if any(
             message.grant is not None and since > message.grant.until

@@ -34,10 +34,14 @@ Group = Sequence[tuple[int, Outgoing]]
 
 
 class Batch:
-    """Messages on their way, and what became of each. Filled by the link's thread, waited for by the sender's."""
+    """Messages on their way, and what became of each. Filled by the link's thread, waited for by the sender's.
 
-    def __init__(self, groups: Sequence[Group], size: int) -> None:
+    Nobody waits beyond the deadline (monotonic ms), and nothing is to be written behind it.
+    """
+
+    def __init__(self, groups: Sequence[Group], size: int, deadline: int) -> None:
         self.groups = groups  # each over a channel of its own
+        self.deadline = deadline
         self.results: list[Result | None] = [None] * size
         self.published = [False] * size
         self._left = sum(map(len, groups))
@@ -77,8 +81,9 @@ class Batch:
                 self._blocked_at = clock.monotonic()
                 self._condition.notify_all()
 
-    def wait(self, clock: Clock, deadline: int) -> bool:
-        """Wait until all are settled, at most until the deadline (monotonic ms); whether they are."""
+    def wait(self, clock: Clock) -> bool:
+        """Wait until all are settled, at most until the deadline; whether they are."""
+        deadline = self.deadline
         with self._condition:
             while not self._over:
                 if self._blocked_at is not None:

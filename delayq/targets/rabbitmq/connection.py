@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -30,6 +31,21 @@ FLUSH_STEP: Final = 0.02  # s
 CLOSED: Final = "the target is closed"
 
 
+class _Loop(IOLoop):  # type: ignore[misc]
+    """pika's, which asks whether a connection may write before it does."""
+
+    def __init__(self, may_write: Callable[[], bool]) -> None:
+        super().__init__()
+        self._may_write = may_write
+
+    def add_handler(self, fd: int, handler: Callable[[int, int], None], events: int) -> None:
+        def handle(fd: int, happened: int) -> None:
+            if not happened & self.WRITE or self._may_write():
+                handler(fd, happened)
+
+        super().add_handler(fd, handle, events)
+
+
 class BrokerConnection:
     """The connection: made when it is wanted, kept by heartbeats while it is idle, made anew when it is lost."""
 
@@ -44,6 +60,8 @@ class BrokerConnection:
         self._opening: Any = None
         self._blocked = ""
         self._waiting: list[Batch] = []
+        #: Until when (monotonic ms) the connection's bytes up to which one may be written: of those that may wait yet.
+        self._writing: deque[tuple[int, int]] = deque()
         self._publishers: set[Publisher] = set()
         self._idle: list[Publisher] = []  # the one that was used last is the last
         self._stopping = False
@@ -52,19 +70,19 @@ class BrokerConnection:
 
     # -- for senders ---------------------------------------------------------------------------------------------------
 
-    def send(self, batch: Batch, deadline: int) -> None:
-        """Send it; returns when all is settled or the deadline (monotonic ms) has passed, with a result for each."""
+    def send(self, batch: Batch) -> None:
+        """Send it; returns when all is settled or its deadline has passed, with a result for each."""
         if batch.over:
             return
         with self._starting:
             if not self._stopping and self._loop is None:
-                self._loop = IOLoop()
+                self._loop = _Loop(self._may_write)
                 self._thread.start()
         if self._stopping or not self._call(lambda: self._begin(batch)):
             batch.settle_rest(batch.places, CLOSED)
             return
         heard = self.learned.heard
-        if not batch.wait(self._clock, deadline):
+        if not batch.wait(self._clock):
             reason = "no answer in time" if any(batch.published) else "no connection in time"
             reason = f"blocked: {self._blocked}" if self._blocked else reason
             batch.settle_rest(batch.places, reason)
@@ -119,9 +137,33 @@ class BrokerConnection:
                 return self._idle.pop(place)
         publisher: Publisher
         channel = self._connection.channel(on_open_callback=lambda _: publisher.confirm())
-        publisher = Publisher(exchange, channel, self.learned, free=self._give_back, gone=self._forget)
+        publisher = Publisher(
+            exchange, channel, self.learned, written=self._write, free=self._give_back, gone=self._forget
+        )
         self._publishers.add(publisher)
         return publisher
+
+    def _write(self, last: int, deadline: int) -> None:
+        """Take in that a group's bytes go out, the last of which is that one of the connection."""
+        self._writing.append((last, deadline))
+
+    def _may_write(self) -> bool:
+        """Whether what waits may be written; if not, the connection was let go.
+
+        It holds what the broker has not read in time, also after this process stood still: nothing of that is to arrive later.
+        """
+        writing = self._writing
+        if not writing or (connection := self._connection) is None:
+            return True
+        # Both are counted by pika, and there is no public way to the second.
+        gone = connection.bytes_sent - connection._transport.get_write_buffer_size()
+        while writing and writing[0][0] <= gone:
+            writing.popleft()
+        now = self._clock.monotonic()
+        if any(deadline <= now for _, deadline in writing):
+            self._lost("the broker read too slowly")
+            return False
+        return True
 
     def _give_back(self, publisher: Publisher) -> None:
         """Its group is done: keep the channel, or close it if confirms may still come for what was given up."""
@@ -201,6 +243,7 @@ class BrokerConnection:
         connection, self._connection, self._blocked = self._connection, None, ""
         publishers, self._publishers = self._publishers, set()
         self._idle.clear()
+        self._writing.clear()
         for batch in {publisher.batch for publisher in publishers if publisher.batch is not None}:
             batch.settle_rest(batch.places, f"the connection was lost: {reason}")
         if connection is not None and not connection.is_closed:

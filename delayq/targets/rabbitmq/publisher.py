@@ -55,12 +55,14 @@ class Publisher:
         channel: Any,
         learned: Learned,
         *,
+        written: Callable[[int, int], None],
         free: Callable[[Publisher], None],
         gone: Callable[[Publisher], None],
     ) -> None:
         self.exchange = exchange
         self.channel = channel
         self._learned = learned
+        self._written = written
         self._free = free
         self._gone = gone
         self._tag = 0
@@ -127,7 +129,9 @@ class Publisher:
                 parts, size = [], 0
         if pending:
             # What pika does with the frames of one message, once for all of them; there is no public way.
-            self.channel.connection._output_marshaled_frames([*pieces, b"".join(parts)] if parts else pieces)
+            connection = self.channel.connection
+            connection._output_marshaled_frames([*pieces, b"".join(parts)] if parts else pieces)
+            self._written(connection.bytes_sent, batch.deadline)
         self._tag, self._sent = tag, sent
         if not pending:
             self._end()

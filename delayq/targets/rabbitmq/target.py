@@ -95,8 +95,9 @@ class RabbitMQTarget:
                 refused[place] = Result.rejected(str(error) or type(error).__name__)
                 continue
             groups.setdefault(ready.exchange, []).append((place, ready))
-        sending = Batch(_apart(groups.values(), suspects) if suspects else list(groups.values()), len(batch))
-        self._link.send(sending, deadline)
+        apart = _apart(groups.values(), suspects) if suspects else list(groups.values())
+        sending = Batch(apart, len(batch), deadline)
+        self._link.send(sending)
         if suspects:
             done = {one.id for one, result in zip(batch, sending.results, strict=True) if _is_final(result)}
             suspects.difference_update(done if len(suspects) < MOST_SUSPECTS else set(suspects))

@@ -9,13 +9,15 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from delayq.errors import ConfigError, StoreError, StoreUnavailable
+from delayq.clock import SystemClock
+from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
 from delayq.routes import Route
 from delayq.store.commands import Command, plain
 from delayq.store.connect.address import CLUSTER, SINGLE, parse
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
+from delayq.targets.writing import write_until
 from delayq.urls import split_url
 
 __all__ = ["RedisStreamTarget", "is_local"]
@@ -56,6 +58,7 @@ class RedisStreamTarget:
     max_batch = 500
 
     def __init__(self, url: str, route: Route, redis_url: str) -> None:
+        self._clock = SystemClock()
         self._route = route
         self._store: Store | None = None
         self._asking: Store | None = None  # how full streams are
@@ -73,12 +76,13 @@ class RedisStreamTarget:
             raise ConfigError(f"route {route.name}: the target's URL is wrong: {error}") from None
 
     def send(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
-        """Append a batch in one round trip (to each primary, whose time-outs are then the store's).
+        """Append a batch in one round trip (to each primary, whose replies then have the store's time-out, too).
 
         Where the route bounds the backlog, in two: the first asks for it.
         """
+        deadline = self._clock.monotonic() + int(timeout * 1000)
         if self._asking is None or self._route.max_backlog is None:
-            return self._append(batch, timeout)
+            return self._append(batch, deadline)
         streams = sorted({self._route.stream_of(one.topic) for one in batch})
         try:
             found = backlogs(self._asking, streams)
@@ -93,35 +97,42 @@ class RedisStreamTarget:
         }
         places = [full.get(self._route.stream_of(one.topic)) for one in batch]
         ready = [one for one, place in zip(batch, places, strict=True) if place is None]
-        appended = iter(self._append(ready, timeout) if ready else ())
+        appended = iter(self._append(ready, deadline) if ready else ())
         return [next(appended) if place is None else place for place in places]
 
-    def _append(self, batch: Sequence[Delivery], timeout: float) -> Sequence[Result]:
+    def _append(self, batch: Sequence[Delivery], deadline: int) -> Sequence[Result]:
         if self._store is not None:
-            return self._send_by(self._store, batch)
+            return self._append_by(self._store, batch, deadline)
         try:
-            connection = self._pool.get_connection()  # it connects
+            connection: Any = self._pool.get_connection()  # it connects
         except (redis.exceptions.RedisError, OSError) as error:
             return [Result.unavailable(str(error))] * len(batch)
-        sent = 0
         results: list[Result] = []
+        begun = False
         try:
-            packed = [part for one in batch for part in connection.pack_command(*self._words(one))]
-            sent = len(batch)
-            connection.send_packed_command([b"".join(packed)], check_health=False)
+            packet = b"".join(part for one in batch for part in connection.pack_command(*self._words(one)))
+            if self._left(deadline) <= 0:
+                return [Result.unavailable("no time was left to send it")] * len(batch)
+            begun = True
+            write_until(connection._sock, packet, self._clock, deadline)
             for _ in batch:
-                results.append(self._result(connection, timeout))
+                results.append(self._result(connection, deadline))
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
             connection.disconnect()
-            make = Result.unknown if sent else Result.unavailable
+            make = Result.unknown if begun else Result.unavailable
             results += [make(str(error))] * (len(batch) - len(results))
         finally:
             self._pool.release(connection)
         return results
 
-    def _send_by(self, store: Store, batch: Sequence[Delivery]) -> Sequence[Result]:
+    def _append_by(self, store: Store, batch: Sequence[Delivery], deadline: int) -> Sequence[Result]:
         appends: list[Command[Result]] = [plain(*self._words(one), read=lambda _: OK) for one in batch]
-        return [answer if isinstance(answer, Result) else _failed(answer) for answer in store.run_many(appends)]
+        answers = store.end(store.begin(appends, within=self._left(deadline)))
+        return [answer if isinstance(answer, Result) else _failed(answer) for answer in answers]
+
+    def _left(self, deadline: int) -> int:
+        """ms until the deadline (monotonic ms)."""
+        return deadline - self._clock.monotonic()
 
     def _words(self, one: Delivery) -> list[Any]:
         words: list[Any] = ["XADD", self._route.stream_of(one.topic)]
@@ -148,10 +159,9 @@ class RedisStreamTarget:
             words += (f"p:{name}", value)
         return words
 
-    @staticmethod
-    def _result(connection: Any, timeout: float) -> Result:
+    def _result(self, connection: Any, deadline: int) -> Result:
         try:
-            connection.read_response(timeout=timeout)
+            connection.read_response(timeout=max(1, self._left(deadline)) / 1000)
         except redis.exceptions.ResponseError as error:
             return _refused(str(error))
         return OK
@@ -171,4 +181,6 @@ def _refused(text: str) -> Result:
 
 
 def _failed(error: StoreError) -> Result:
+    if isinstance(error, NotDone):
+        return Result.unavailable(str(error))
     return Result.unknown(str(error)) if isinstance(error, StoreUnavailable) else _refused(str(error))

@@ -12,6 +12,7 @@ from typing import Any, Final
 from delayq.clock import Clock
 from delayq.errors import MissingExtra
 from delayq.targets.webhook.egress import Endpoint, ResolvedAddress
+from delayq.targets.writing import write_until
 
 try:
     import httpcore2
@@ -35,15 +36,12 @@ class Wire(httpcore2.NetworkStream):
         self._sock = sock
         self._clock = clock
 
-    def _wait_until_deadline(self, late: type[httpcore2.TimeoutException]) -> None:
-        left = self.deadline - self._clock.monotonic()
-        if left <= 0:
-            raise late("time-out")
-        self._sock.settimeout(left / 1000)
-
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Some bytes; none at the end."""
-        self._wait_until_deadline(httpcore2.ReadTimeout)
+        left = self.deadline - self._clock.monotonic()
+        if left <= 0:
+            raise httpcore2.ReadTimeout("time-out")
+        self._sock.settimeout(left / 1000)
         try:
             return self._sock.recv(max_bytes)
         except TimeoutError:
@@ -53,15 +51,12 @@ class Wire(httpcore2.NetworkStream):
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """All of the bytes."""
-        view = memoryview(buffer)
-        while view:
-            self._wait_until_deadline(httpcore2.WriteTimeout)
-            try:
-                view = view[self._sock.send(view) :]
-            except TimeoutError:
-                raise httpcore2.WriteTimeout("time-out") from None
-            except OSError as error:
-                raise httpcore2.WriteError(str(error)) from None
+        try:
+            write_until(self._sock, buffer, self._clock, self.deadline)
+        except TimeoutError:
+            raise httpcore2.WriteTimeout("time-out") from None
+        except OSError as error:
+            raise httpcore2.WriteError(str(error)) from None
 
     def close(self) -> None:
         """Let go of the socket."""

@@ -31,6 +31,11 @@ class KafkaAdapter:
         """A route for all topics whose names begin so."""
         return Route(name=topic, match=f"{topic}*", target=self.server.url)
 
+    @property
+    def port(self) -> int:
+        """Where it listens, and says first what it is before it takes messages."""
+        return int(self.server.servers.rpartition(":")[2])
+
     def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
         """So many records of a topic, from its beginning."""
         return [seen(record) for record in consume(self.server.servers, topic, count, seconds)]

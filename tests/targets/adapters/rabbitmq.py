@@ -30,6 +30,11 @@ class RabbitMQAdapter:
             channel.queue_bind(topic, topic)
         return Route(name=topic, match=f"{topic}*", target=self.server.url, options={"exchange": topic})
 
+    @property
+    def port(self) -> int:
+        """Where it listens, and says first what it is before it takes messages."""
+        return self.server.port
+
     def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
         found: list[Seen] = []
         with pika.BlockingConnection(self._parameters) as connection:

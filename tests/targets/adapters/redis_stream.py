@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from delayq.embedded.processes import LOCALHOST
 from delayq.routes import Route
+from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
@@ -18,13 +20,26 @@ class RedisStreamAdapter:
     def __init__(self, server: ServerUnderTest) -> None:
         self._server = server
         self._proxy: FaultProxy | None = None
-        if server.kind != "cluster":
+        self._first: Member | None = None  # the member of a cluster that is asked first
+        if isinstance(server, ClusterUnderTest):
+            self._first = server.primaries[0]
+            self.url = f"redis+stream:redis+cluster://{LOCALHOST}:{self._first.port}"
+        else:
             self._proxy = FaultProxy(server.port)
             self._proxy.__enter__()
-        self.url = "redis+stream:" + (self._proxy.url if self._proxy else server.url)
+            self.url = "redis+stream:" + self._proxy.url
 
     def route(self, topic: str) -> Route:
         return Route(name=topic, match=f"{topic}*", target=self.url, path="general")
+
+    @property
+    def port(self) -> int:
+        """Where it listens, and is spoken with before it takes messages."""
+        return self._first.port if self._first is not None else self._server.port
+
+    def suits(self, topic: str) -> bool:
+        """Whether the member that is asked first has the topic's stream, in a cluster."""
+        return not isinstance(self._server, ClusterUnderTest) or self._server.primary_of(topic) is self._first
 
     def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
         eventually(lambda: self._server.admin.xlen(topic) >= count, f"{count} entries in {topic}", seconds)

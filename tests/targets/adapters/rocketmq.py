@@ -30,6 +30,11 @@ class RocketMQAdapter:
         self.server.create_topic(topic, fifo=True)
         return Route(name=topic, match=f"{topic}*", target=self.server.url, options={"topic": topic})
 
+    @property
+    def port(self) -> int:
+        """Where it listens, and says first what it is before it takes messages."""
+        return int(self.server.endpoints.rpartition(":")[2])
+
     def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
         with Consumer(self.server, topic) as consumer:
             return [seen(one, self.server) for one in consumer.read(count, seconds)]

@@ -1,0 +1,37 @@
+"""Writes to a socket until a deadline, and nothing behind it."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+
+from delayq.clock import Clock
+
+__all__ = ["write_until"]
+
+
+def write_until(sock: socket.socket, data: bytes, clock: Clock, deadline: int) -> None:
+    """Write all of it; raises TimeoutError at the deadline (monotonic ms). The socket does not block then.
+
+    The clock is looked at right before each write, and no write waits. So a process that stood still beyond the deadline writes
+    nothing when it goes on: others may go by that it sends nothing any more.
+    """
+    sock.settimeout(0)
+    view = memoryview(data)
+    while view:
+        left = deadline - clock.monotonic()
+        if left <= 0:
+            raise TimeoutError("time-out")
+        try:
+            view = view[sock.send(view) :]
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            _wait(sock, select.POLLOUT, left)
+        except ssl.SSLWantReadError:  # TLS has something of its own to hear first
+            _wait(sock, select.POLLIN, left)
+
+
+def _wait(sock: socket.socket, event: int, ms: int) -> None:
+    poll = select.poll()
+    poll.register(sock, event)
+    poll.poll(ms)
