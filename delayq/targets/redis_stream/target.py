@@ -115,8 +115,9 @@ class RedisStreamTarget:
                 return [Result.unavailable("no time was left to send it")] * len(batch)
             begun = True
             write_until(connection._sock, packet, self._clock, deadline)
+            left = max(1, self._left(deadline)) / 1000
             for _ in batch:
-                results.append(self._result(connection, deadline))
+                results.append(self._result(connection, left))
         except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
             connection.disconnect()
             make = Result.unknown if begun else Result.unavailable
@@ -159,9 +160,10 @@ class RedisStreamTarget:
             words += (f"p:{name}", value)
         return words
 
-    def _result(self, connection: Any, deadline: int) -> Result:
+    @staticmethod
+    def _result(connection: Any, timeout: float) -> Result:
         try:
-            connection.read_response(timeout=max(1, self._left(deadline)) / 1000)
+            connection.read_response(timeout=timeout)
         except redis.exceptions.ResponseError as error:
             return _refused(str(error))
         return OK
