@@ -66,7 +66,13 @@ class House:
 
     def wait_until_sent_to(self, senders: int) -> None:
         """While the sink is paused: until so many connections have sent it something, and all of what they send now."""
-        settled(lambda: len(waiting := unread(self.sink.server.port)) >= senders and waiting, f"{senders} workers send")
+        port = self.sink.server.port
+
+        def waiting() -> dict[str, int]:
+            found = {end: count for end, count in unread(port).items() if count}
+            return found if len(found) >= senders else {}
+
+        settled(waiting, f"{senders} workers send to the sink")
 
     def expect(self, load: Load, *, twice: int = 0) -> None:
         """Everything that a load scheduled into 'sink.*' and into streams arrived; see `Sink.expect`."""

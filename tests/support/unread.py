@@ -9,15 +9,17 @@ import pytest
 __all__ = ["unread"]
 
 CONNECTIONS = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
+ESTABLISHED = "01"
 
 
-def unread(port: int) -> list[int]:
-    """Bytes that lie unread at the server that listens there, of each connection that has any."""
+def unread(port: int) -> dict[str, int]:
+    """Bytes that lie unread at the server that listens there, by the other end of each of its connections."""
     tables = [path.read_text().splitlines()[1:] for path in CONNECTIONS if path.exists()]
     if not tables:
         pytest.skip(f"needs {CONNECTIONS[0]}: run it on Linux")
     lines = [line.split() for table in tables for line in table]
-    waiting = [
-        int(line[4].partition(":")[2], 16) for line in lines if line[1].endswith(f":{port:04X}") and line[3] == "01"
-    ]
-    return [count for count in waiting if count]
+    return {
+        line[2]: int(line[4].partition(":")[2], 16)
+        for line in lines
+        if line[1].endswith(f":{port:04X}") and line[3] == ESTABLISHED
+    }
