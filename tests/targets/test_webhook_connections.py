@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.targets.webhook.connections import IDLE
+from delayq.targets.webhook.connections import IDLE, Connections
 from delayq.testing import ManualClock
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import Answer, Receiver, certificate
@@ -93,6 +93,24 @@ def test_a_connection_is_not_kept_for_long(receiver: Receiver, webhooks: Webhook
         clock.advance(pause)
         hook.send([delivery("a")], 10.0)
     assert used(receiver) == [0, 0, 1]
+
+
+def test_nothing_is_asked_when_the_time_is_over_once_the_connection_stands(
+    receiver: Receiver, webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, connect = ManualClock(), Connections._connect
+
+    def slowly(*given: Any) -> Any:
+        connection = connect(*given)
+        clock.advance(5_000)  # as if the process had stood still
+        return connection
+
+    hook = webhooks(receiver.url(), clock=clock)
+    monkeypatch.setattr(Connections, "_connect", slowly)
+    assert outcomes(hook.send([delivery("late")], 5.0)) == ["unknown"]
+    monkeypatch.undo()
+    assert outcomes(hook.send([delivery("now")], 5.0)) == ["ok"]
+    assert receiver.ids == ["now"]
 
 
 @pytest.mark.parametrize("left", [b"", b"HTTP/1.1 408 Request Timeout\r\n\r\n"], ids=["closed", "closed-with-a-word"])
