@@ -31,7 +31,7 @@ from delayq.store.keys import queue_keys
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, AsyncRunner, Queue, Runner, row, schedule_command
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 
 MAKERS = {"sync": Store, "async": AsyncRunner}
 
@@ -361,6 +361,21 @@ def test_what_has_arrived_in_time_is_read_later_too(valkey: ServerUnderTest) -> 
     assert begun.connection.readable(5)
     begun.connection.until = 0.0  # it lay unread for long
     assert store.end(begun) == ["x"] * 3
+    store.close()
+
+
+def test_what_does_not_go_out_in_time_goes_no_more(valkey: ServerUnderTest) -> None:
+    store = Store(valkey.url, timeout=PATIENCE)
+    assert store.run(echo("well")) == "well"
+    valkey.pause()
+    reads_again = threading.Timer(1.5, valkey.resume)
+    reads_again.start()
+    try:
+        (answer,) = store.end(store.begin([echo("x" * 8_000_000)], within=300))
+    finally:
+        reads_again.join()
+    assert isinstance(answer, StoreUnavailable)
+    assert store.run(echo("well")) == "well"
     store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import subprocess
 import sys
@@ -102,6 +103,11 @@ class Bench:
     def read(self, count: int) -> list[Seen]:
         """What arrived in the topic."""
         return self.adapter.read(self.topic, count, SECONDS)
+
+    def everything(self) -> set[str]:
+        """The ids of all that arrived in the topic; something did."""
+        read_on: Callable[[str, float], list[Seen]] | None = getattr(self.adapter, "read_on", None)
+        return {seen.id for seen in (read_on(self.topic, SECONDS) if read_on is not None else self.read(1))}
 
     def settings(self, redis: ServerUnderTest, **given: Any) -> Settings:
         """Of a node with this route alone."""
@@ -261,30 +267,38 @@ def test_a_process_that_stands_still_while_it_sends_writes_nothing_more_when_its
     port: int | None = getattr(bench.adapter, "port", None)
     if port is None:
         pytest.skip(f"{bench.kind.name} has no server that can stand still meanwhile")
-    others = unread(port).keys()  # such as the replicas of a cluster, which tell their primary something now and then
-    words = [msgspec.json.encode(bench.route).decode(), bench.topic, "2", how]
+    others = {*unread(port)}  # such as the replicas of a cluster, which tell their primary something now and then
+    seconds = 4
+    words = [msgspec.json.encode(bench.route).decode(), bench.topic, str(seconds), how]
     with subprocess.Popen(
         [sys.executable, "-m", "tests.targets.sender", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as sender:
-        assert sender.stdin is not None and sender.stdout is not None
-        assert sender.stdout.readline() == "ready\n"
-        bench.server.pause()
         try:
-            sender.stdin.write("\n")
-            sender.stdin.flush()
-            assert sender.stdout.readline() == "sending\n"
-            settled(lambda: {end: count for end, count in unread(port).items() if count and end not in others})
-            sender.send_signal(signal.SIGSTOP)
+            assert sender.stdin is not None and sender.stdout is not None
+            assert sender.stdout.readline() == "ready\n"
+            bench.server.pause()
+            try:
+                sender.stdin.write("\n")
+                sender.stdin.flush()
+                assert sender.stdout.readline() == "sending\n"
+                its = settled(
+                    lambda: {end: count for end, count in unread(port).items() if count and end not in others}
+                )
+                sender.send_signal(signal.SIGSTOP)
+            finally:
+                bench.server.resume()
+            assert not select.select([sender.stdout], [], [], 0)[0], "it was stopped in the middle"
+            threading.Event().wait(seconds + 1)  # its time-out is the system's
+            before = bench.everything() if how == "writing" else set()
+            sender.send_signal(signal.SIGCONT)
+            said = sender.stdout.readline().split()
+            sender.wait(SECONDS)
         finally:
-            bench.server.resume()
-        threading.Event().wait(3)  # its time-out is the system's
-        before = bench.read(1) if how == "writing" else []
-        sender.send_signal(signal.SIGCONT)
-        said = sender.stdout.readline().split()
+            sender.kill()
     assert {*said} <= {"ok", "unavailable", "unknown"} and said != ["ok"], said
+    eventually(lambda: not unread(port).keys() & its.keys(), "the server has read all that came")
     assert outcomes(bench.send([bench.delivery("in time")])) == ["ok"]
-    after = {seen.id for seen in bench.read(1)}
-    assert after - {seen.id for seen in before} == {"in time"}
+    assert bench.everything() - before == {"in time"}
 
 
 # -- through a node ------------------------------------------------------------------------------------------------------

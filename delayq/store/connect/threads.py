@@ -20,6 +20,7 @@ from delayq.clock import SystemClock
 from delayq.errors import StoreUnavailable
 from delayq.store.connect.exchange import FAULTS, translate
 from delayq.store.connect.peer import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, packed, pin, reader, usable
+from delayq.writing import write_until
 
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "Wakes", "pause"]
 
@@ -63,9 +64,11 @@ class Connection:
 
     def send(self, packed: bytes) -> None:
         """Send commands."""
-        if CLOCK.precise() >= self.until:
-            raise TimeoutError(SLOW)
-        self._socket.sendall(packed)
+        if self.until == inf:
+            self._socket.sendall(packed)
+            return
+        write_until(self._socket, packed, CLOCK, min(self.until, CLOCK.precise() + self._timeout))
+        self._socket.settimeout(self._timeout / 1000)
 
     def receive(self) -> Any:
         """The next reply; an error of the server's is returned (see `usable`)."""

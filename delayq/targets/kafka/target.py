@@ -107,7 +107,7 @@ class KafkaTarget:
         sent = BatchReport(len(batch))
         down = producing.down
         try:
-            taken = self._hand_over(producing, batch, places, sent, results)
+            taken = self._hand_over(producing, batch, places, sent, results, deadline)
             left = max(0, deadline - self._clock.monotonic()) / 1000
             if not sent.wait(len(taken), left):
                 producing.abandon()  # or it would send them after they were called unknown
@@ -137,9 +137,10 @@ class KafkaTarget:
         places: Sequence[int],
         sent: BatchReport,
         results: list[Result],
+        deadline: int,
     ) -> Sequence[int]:
         """The places of those that the producer has taken; the results of the others are written down."""
-        produce, report = producing.produce, sent.report
+        produce, report, now = producing.produce, sent.report, self._clock.monotonic
         taken = []
         for place in places:
             one = batch[place]
@@ -147,6 +148,9 @@ class KafkaTarget:
             topic = self._topic_of(asked)
             if not topic:
                 results[place] = Result.rejected(topic_refusal(self._settings.template, asked))
+                continue
+            if now() >= deadline:  # the producer would give it time of its own
+                results[place] = Result.unavailable("no time was left to send it")
                 continue
             try:
                 key, headers = _key_and_headers(one, topic != asked)

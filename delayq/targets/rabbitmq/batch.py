@@ -39,9 +39,10 @@ class Batch:
     Nobody waits beyond the deadline (monotonic ms), and nothing is to be written behind it.
     """
 
-    def __init__(self, groups: Sequence[Group], size: int, deadline: int) -> None:
+    def __init__(self, groups: Sequence[Group], size: int, clock: Clock, deadline: int) -> None:
         self.groups = groups  # each over a channel of its own
         self.deadline = deadline
+        self._clock = clock
         self.results: list[Result | None] = [None] * size
         self.published = [False] * size
         self._left = sum(map(len, groups))
@@ -74,34 +75,35 @@ class Batch:
         for place in places:
             self.settle(place, Result.unknown(reason) if self.published[place] else Result.unavailable(reason))
 
-    def blocked(self, clock: Clock) -> None:
+    def blocked(self) -> None:
         """The broker reads no more: wait a moment for what it has read already."""
         with self._condition:
             if self._blocked_at is None:
-                self._blocked_at = clock.monotonic()
+                self._blocked_at = self._clock.monotonic()
                 self._condition.notify_all()
 
-    def wait(self, clock: Clock) -> bool:
+    def wait(self) -> bool:
         """Wait until all are settled, at most until the deadline; whether they are."""
         deadline = self.deadline
         with self._condition:
             while not self._over:
                 if self._blocked_at is not None:
                     deadline = min(deadline, self._blocked_at + WHEN_BLOCKED)
-                left = deadline - clock.monotonic()
+                left = deadline - self._clock.monotonic()
                 if left <= 0:
                     break
-                clock.wait(self._condition, left)
+                self._clock.wait(self._condition, left)
             done, self._over = self._over, True
             return done
 
     def publishing(self, group: Group) -> bool:
-        """Say that a group goes out now; False if nobody waits for it any more."""
+        """Say that a group goes out now; False if nobody waits for it any more, or its deadline has passed."""
         with self._condition:
-            if not self._over:
-                for place, _ in group:
-                    self.published[place] = True
-            return not self._over
+            if self._over or self._clock.monotonic() >= self.deadline:
+                return False
+            for place, _ in group:
+                self.published[place] = True
+            return True
 
     @property
     def places(self) -> list[int]:

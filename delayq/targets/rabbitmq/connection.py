@@ -7,6 +7,8 @@ another batch with it.
 from __future__ import annotations
 
 import logging
+import socket
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,6 +23,7 @@ from delayq.targets import Result
 from delayq.targets.rabbitmq.batch import Batch
 from delayq.targets.rabbitmq.errors import words_of
 from delayq.targets.rabbitmq.publisher import Learned, Publisher
+from delayq.writing import RECORD
 
 __all__ = ["BrokerConnection"]
 
@@ -29,21 +32,6 @@ MOST_IDLE: Final = 64
 CLOSE_SECONDS: Final = 5.0
 FLUSH_STEP: Final = 0.02  # s
 CLOSED: Final = "the target is closed"
-
-
-class _Loop(IOLoop):  # type: ignore[misc]
-    """pika's, which asks whether a connection may write before it does."""
-
-    def __init__(self, may_write: Callable[[], bool]) -> None:
-        super().__init__()
-        self._may_write = may_write
-
-    def add_handler(self, fd: int, handler: Callable[[int, int], None], events: int) -> None:
-        def handle(fd: int, happened: int) -> None:
-            if not happened & self.WRITE or self._may_write():
-                handler(fd, happened)
-
-        super().add_handler(fd, handle, events)
 
 
 class BrokerConnection:
@@ -76,13 +64,13 @@ class BrokerConnection:
             return
         with self._starting:
             if not self._stopping and self._loop is None:
-                self._loop = _Loop(self._may_write)
+                self._loop = IOLoop()
                 self._thread.start()
         if self._stopping or not self._call(lambda: self._begin(batch)):
             batch.settle_rest(batch.places, CLOSED)
             return
         heard = self.learned.heard
-        if not batch.wait(self._clock):
+        if not batch.wait():
             reason = "no answer in time" if any(batch.published) else "no connection in time"
             reason = f"blocked: {self._blocked}" if self._blocked else reason
             batch.settle_rest(batch.places, reason)
@@ -147,23 +135,20 @@ class BrokerConnection:
         """Take in that a group's bytes go out, the last of which is that one of the connection."""
         self._writing.append((last, deadline))
 
-    def _may_write(self) -> bool:
-        """Whether what waits may be written; if not, the connection was let go.
+    def _send_in_time(self, sock: socket.socket, data: bytes) -> int:
+        """Write some of it, as pika does; raises TimeoutError, by which the connection is lost, if a group's time is over.
 
-        It holds what the broker has not read in time, also after this process stood still: nothing of that is to arrive later.
+        What waits is what the broker has not read in time, also after this process stood still: none of it is to arrive later.
         """
-        writing = self._writing
-        if not writing or (connection := self._connection) is None:
-            return True
-        # Both are counted by pika, and there is no public way to the second.
-        gone = connection.bytes_sent - connection._transport.get_write_buffer_size()
-        while writing and writing[0][0] <= gone:
-            writing.popleft()
-        now = self._clock.monotonic()
-        if any(deadline <= now for _, deadline in writing):
-            self._lost("the broker read too slowly")
-            return False
-        return True
+        if writing := self._writing:
+            connection = self._connection
+            gone = connection.bytes_sent - connection._transport.get_write_buffer_size()
+            while writing and writing[0][0] <= gone:
+                writing.popleft()
+            now = self._clock.monotonic()
+            if any(deadline <= now for _, deadline in writing):
+                raise TimeoutError("the broker read too slowly")
+        return sock.send(memoryview(data)[:RECORD] if isinstance(sock, ssl.SSLSocket) else data)
 
     def _give_back(self, publisher: Publisher) -> None:
         """Its group is done: keep the channel, or close it if confirms may still come for what was given up."""
@@ -216,6 +201,8 @@ class BrokerConnection:
                 self._loop.stop()
             return
         self._connection, self._blocked = outcome, ""
+        # pika writes all that it has, and has no public way to look at the clock before each piece.
+        outcome._transport._sigint_safe_send = self._send_in_time
         self.learned.most, self.learned.frame = None, outcome.params.frame_max
         outcome.add_on_close_callback(self._on_close)
         outcome.add_on_connection_blocked_callback(self._on_blocked)
@@ -233,7 +220,7 @@ class BrokerConnection:
         self._blocked = frame.method.reason or "the broker takes nothing"
         for publisher in self._publishers:
             if publisher.batch is not None:
-                publisher.batch.blocked(self._clock)
+                publisher.batch.blocked()
 
     def _on_unblocked(self, _: Any, __: Any) -> None:
         self._blocked = ""

@@ -96,7 +96,7 @@ class RabbitMQTarget:
                 continue
             groups.setdefault(ready.exchange, []).append((place, ready))
         apart = _apart(groups.values(), suspects) if suspects else list(groups.values())
-        sending = Batch(apart, len(batch), deadline)
+        sending = Batch(apart, len(batch), self._clock, deadline)
         self._link.send(sending)
         if suspects:
             done = {one.id for one, result in zip(batch, sending.results, strict=True) if _is_final(result)}

@@ -17,8 +17,8 @@ from delayq.store.connect.address import CLUSTER, SINGLE, parse
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
-from delayq.targets.writing import write_until
 from delayq.urls import split_url
+from delayq.writing import write_until
 
 __all__ = ["RedisStreamTarget", "is_local"]
 
@@ -122,6 +122,9 @@ class RedisStreamTarget:
             connection.disconnect()
             make = Result.unknown if begun else Result.unavailable
             results += [make(str(error))] * (len(batch) - len(results))
+        except BaseException:  # it may have half of a command
+            connection.disconnect()
+            raise
         finally:
             self._pool.release(connection)
         return results

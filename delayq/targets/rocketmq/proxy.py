@@ -89,26 +89,26 @@ class Proxies:
 
     # -- routes --------------------------------------------------------------------------------------------------------
 
-    def route(self, topic: str, timeout: float) -> TopicRoute | None:
-        """The topic's route, if it is known; an old one is asked for again meanwhile."""
+    def route(self, topic: str, deadline: int) -> TopicRoute | None:
+        """The topic's route, if it is known; an old one is asked for again meanwhile, until the deadline (monotonic ms)."""
         now = self._clock.monotonic()
         with self._condition:
             route = self._routes.get(topic)
             if route is None or route.until > now:
                 return route
             route.until = now + REFRESH  # by one thread
-        call = self.ask(topic, timeout)
+        call = self.ask(topic, deadline)
         if not isinstance(call, Result):
             call.future.add_done_callback(lambda _: self.learn(topic, call, 0))
         return route
 
-    def ask(self, topic: str, timeout: float) -> Call | Result:
-        """Ask for the topic's route; `learn` waits for the answer."""
+    def ask(self, topic: str, deadline: int) -> Call | Result:
+        """Ask for the topic's route, until the deadline (monotonic ms); `learn` waits for the answer."""
         request = QueryRouteRequest()
         request.topic.name = topic
         request.topic.resource_namespace = self._configuration.namespace
         request.endpoints.CopyFrom(self._configuration.rpc_endpoints.endpoints)
-        return self._call(self._configuration.rpc_endpoints, lambda stub: stub.QueryRoute, request, timeout)
+        return self._call(self._configuration.rpc_endpoints, lambda stub: stub.QueryRoute, request, deadline)
 
     def learn(self, topic: str, call: Call, timeout: float) -> TopicRoute | Result:
         """The route that was asked for, or why there is none."""
@@ -138,9 +138,9 @@ class Proxies:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def send(self, queue: Any, request: SendMessageRequest, timeout: float) -> Call | Result:
-        """Begin to send; `sent` waits for the answer."""
-        return self._call(queue.endpoints, lambda stub: stub.SendMessage, request, timeout)
+    def send(self, queue: Any, request: SendMessageRequest, deadline: int) -> Call | Result:
+        """Begin to send, not behind the deadline (monotonic ms); `sent` waits for the answer."""
+        return self._call(queue.endpoints, lambda stub: stub.SendMessage, request, deadline)
 
     def sent(self, call: Call, timeout: float, accept: frozenset[int], *, several: bool) -> Result:
         """What became of it; of all of them, if the request had several messages."""
@@ -148,23 +148,30 @@ class Proxies:
         return answer if isinstance(answer, Result) else judge(answer.status, accept, several=several)
 
     def exchange(
-        self, queue: Any, request: SendMessageRequest, timeout: float, accept: frozenset[int], *, several: bool
+        self, queue: Any, request: SendMessageRequest, deadline: int, accept: frozenset[int], *, several: bool
     ) -> Result:
         """Send and wait for the answer, in the caller's thread: gRPC needs no other one for it."""
-        channel = self._take(queue.endpoints, timeout)
+        channel = self._take(queue.endpoints, deadline)
         if isinstance(channel, Result):
             return channel
         since = self._clock.monotonic()
+        metadata = self._metadata()
         answer = self._hear(
-            channel, since, lambda: channel.stub.SendMessage(request, timeout=timeout, metadata=self._metadata())
+            channel,
+            since,
+            lambda: channel.stub.SendMessage(request, metadata=metadata, timeout=self._left(deadline)),
         )
         return answer if isinstance(answer, Result) else judge(answer.status, accept, several=several)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _take(self, where: Any, timeout: float) -> Channel | Result:
+    def _left(self, deadline: int) -> float:
+        """Seconds until then; asked right before a call, for gRPC reckons them from there."""
+        return (deadline - self._clock.monotonic()) / 1000
+
+    def _take(self, where: Any, deadline: int) -> Channel | Result:
         """The channel to a proxy, with one call more under way, of which `_done` is to be told."""
-        if timeout <= 0:
+        if self._left(deadline) <= 0:
             return Result.unavailable(f"{where}: no time was left to send it")
         with self._condition:
             if self._closed:
@@ -176,13 +183,14 @@ class Proxies:
             channel.under_way += 1
         return channel
 
-    def _call(self, where: Any, method: Callable[[Any], Any], request: Any, timeout: float) -> Call | Result:
-        channel = self._take(where, timeout)
+    def _call(self, where: Any, method: Callable[[Any], Any], request: Any, deadline: int) -> Call | Result:
+        channel = self._take(where, deadline)
         if isinstance(channel, Result):
             return channel
         since = self._clock.monotonic()
         try:
-            future = method(channel.stub).future(request, timeout=timeout, metadata=self._metadata())
+            metadata = self._metadata()
+            future = method(channel.stub).future(request, metadata=metadata, timeout=self._left(deadline))
         except BaseException:
             self._done(channel, answered=False)
             raise

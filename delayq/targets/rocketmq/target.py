@@ -95,9 +95,9 @@ class RocketMQTarget:
         known: dict[str, TopicRoute] = {}
         asked: dict[str, Call | Result] = {}
         for topic in set(topics):
-            route = self._proxies.route(topic, self._left(deadline))
+            route = self._proxies.route(topic, deadline)
             if route is None:
-                asked[topic] = self._proxies.ask(topic, self._left(deadline))
+                asked[topic] = self._proxies.ask(topic, deadline)
             else:
                 known[topic] = route
         sent = self._begin(batch, topics, known, results, deadline, wait=not asked)
@@ -170,11 +170,10 @@ class RocketMQTarget:
         group = request.messages[0].system_properties.message_group
         queue = queues.select_queue_by_hash_key(group) if group else queues.select_next_queue()
         asked = SendMessageRequest(messages=request.messages)
-        left = self._left(deadline)
         if wait:
-            request.call = self._proxies.exchange(queue, asked, left, self._accept, several=request.several)
+            request.call = self._proxies.exchange(queue, asked, deadline, self._accept, several=request.several)
         else:
-            request.call = self._proxies.send(queue, asked, left)
+            request.call = self._proxies.send(queue, asked, deadline)
 
     def _end(
         self, request: _Request, topics: Sequence[str], results: list[Result], deadline: int

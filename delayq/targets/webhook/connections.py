@@ -12,7 +12,7 @@ from typing import Any, Final
 from delayq.clock import Clock
 from delayq.errors import MissingExtra
 from delayq.targets.webhook.egress import Endpoint, ResolvedAddress
-from delayq.targets.writing import write_until
+from delayq.writing import write_until
 
 try:
     import httpcore2

@@ -39,6 +39,11 @@ class RocketMQAdapter:
         with Consumer(self.server, topic) as consumer:
             return [seen(one, self.server) for one in consumer.read(count, seconds)]
 
+    def read_on(self, topic: str, seconds: float) -> list[Seen]:
+        """All that is there, of which one call of the consumer gives only a part."""
+        with Consumer(self.server, topic) as consumer:
+            return [seen(one, self.server) for one in consumer.read(1, seconds, whole=True)]
+
     def refuse(self, topic: str) -> Mapping[str, Any]:
         """A message with a tag that means two."""
         return {"tags": "a||b"}
@@ -74,8 +79,8 @@ class Consumer:
             await_duration=1,
         )
 
-    def read(self, count: int, seconds: float) -> list[Any]:
-        """So many messages, or more; fails without them after so many seconds."""
+    def read(self, count: int, seconds: float, *, whole: bool = False) -> list[Any]:
+        """So many messages, or more, or all that there are; fails without so many after so many seconds."""
         from rocketmq.v5.exception import ClientException
 
         found: list[Any] = []
@@ -88,7 +93,7 @@ class Consumer:
             for one in got:
                 self._consumer.ack(one)
             found.extend(got)
-            return len(found) >= count
+            return len(found) >= count and not (whole and got)
 
         eventually(enough, f"{count} messages", seconds)
         return found

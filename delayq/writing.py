@@ -5,33 +5,38 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+from typing import Final
 
 from delayq.clock import Clock
 
-__all__ = ["write_until"]
+__all__ = ["RECORD", "write_until"]
+
+#: Bytes of one record of TLS: of more than that OpenSSL writes several, one after the other.
+RECORD: Final = 16_384
 
 
-def write_until(sock: socket.socket, data: bytes, clock: Clock, deadline: int) -> None:
-    """Write all of it; raises TimeoutError at the deadline (monotonic ms). The socket does not block then.
+def write_until(sock: socket.socket, data: bytes, clock: Clock, deadline: float) -> None:
+    """Write all of it; raises TimeoutError at the deadline (ms by the precise monotonic clock). The socket does not block then.
 
     The clock is looked at right before each write, and no write waits. So a process that stood still beyond the deadline writes
     nothing when it goes on: others may go by that it sends nothing any more.
     """
     sock.settimeout(0)
+    most = RECORD if isinstance(sock, ssl.SSLSocket) else len(data)
     view = memoryview(data)
     while view:
-        left = deadline - clock.monotonic()
+        left = deadline - clock.precise()
         if left <= 0:
             raise TimeoutError("time-out")
         try:
-            view = view[sock.send(view) :]
+            view = view[sock.send(view[:most]) :]
         except (BlockingIOError, ssl.SSLWantWriteError):
             _wait(sock, select.POLLOUT, left)
         except ssl.SSLWantReadError:  # TLS has something of its own to hear first
             _wait(sock, select.POLLIN, left)
 
 
-def _wait(sock: socket.socket, event: int, ms: int) -> None:
+def _wait(sock: socket.socket, event: int, ms: float) -> None:
     poll = select.poll()
     poll.register(sock, event)
     poll.poll(ms)

@@ -1,0 +1,127 @@
+"""What goes over a socket until a deadline, and not behind it; in the clear and by TLS."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from delayq.clock import SystemClock
+from delayq.testing import ManualClock
+from delayq.writing import RECORD, write_until
+from tests.support.receiver import certificate
+
+MANY = b"x" * 4_000_000  # more than a system keeps for who does not read
+
+
+class Pair:
+    """Two ends of a connection. What comes to the other one is read when that is told to."""
+
+    def __init__(self, ours: socket.socket, theirs: socket.socket) -> None:
+        self.ours = ours
+        self._theirs = theirs
+        self.read = b""
+
+    def everything(self) -> None:
+        """Read all that comes until our end is closed."""
+        with suppress(ssl.SSLError, ConnectionError):
+            while some := self._theirs.recv(1 << 16):
+                self.read += some
+
+
+@pytest.fixture(params=["plain", "tls"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    ours, theirs = socket.socketpair()
+    if request.param == "tls":
+        file = certificate(tmp_path, "localhost")
+        server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        server.load_cert_chain(file)
+        client = ssl.create_default_context(cafile=str(file))
+        answering = server.wrap_socket(theirs, server_side=True, do_handshake_on_connect=False)
+        shaking = threading.Thread(target=answering.do_handshake)
+        shaking.start()
+        ours, theirs = client.wrap_socket(ours, server_hostname="localhost"), answering
+        shaking.join()
+    with ours, theirs:
+        yield Pair(ours, theirs)
+
+
+class StandsStill(ManualClock):
+    """After so many looks a second is gone."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self._left = looks
+
+    def precise(self) -> float:
+        if not self._left:
+            self.advance(1_000)
+        self._left -= 1
+        return super().precise()
+
+
+def test_all_of_it_goes_to_one_who_reads_slowly(pair: Pair) -> None:
+    reader = threading.Thread(target=pair.everything)
+    reader.start()
+    clock = SystemClock()
+    write_until(pair.ours, MANY, clock, clock.precise() + 30_000)
+    pair.ours.close()
+    reader.join()
+    assert pair.read == MANY
+
+
+def test_nothing_goes_when_the_time_is_over(pair: Pair) -> None:
+    with pytest.raises(TimeoutError):
+        write_until(pair.ours, b"late", StandsStill(0), 1_000)
+    pair.ours.close()
+    pair.everything()
+    assert pair.read == b""
+
+
+def test_before_each_piece_the_clock_is_looked_at(pair: Pair) -> None:
+    with pytest.raises(TimeoutError):
+        write_until(pair.ours, MANY, StandsStill(1), 1_000)
+    pair.ours.close()
+    pair.everything()
+    most = RECORD if isinstance(pair.ours, ssl.SSLSocket) else len(MANY) // 2  # what the system takes at once
+    assert 0 < len(pair.read) <= most
+
+
+def test_what_did_not_go_in_time_goes_no_more_though_there_is_room_again(pair: Pair) -> None:
+    pair.ours.settimeout(0)
+    written = 0
+    with suppress(BlockingIOError, ssl.SSLWantWriteError):
+        while True:
+            written += pair.ours.send(MANY[:RECORD])
+    if isinstance(pair.ours, ssl.SSLSocket):
+        written += RECORD  # it keeps the record that it was given, and goes on with it
+    reader = threading.Thread(target=pair.everything)
+
+    class Late(ManualClock):
+        """Once somebody waits for room there is some, and it is late."""
+
+        looks = 0
+
+        def precise(self) -> float:
+            self.looks += 1
+            if self.looks == 2:
+                reader.start()
+                self.advance(1_000)
+            return super().precise()
+
+    with pytest.raises(TimeoutError):
+        write_until(pair.ours, MANY, Late(), 50)
+    pair.ours.close()
+    reader.join()
+    assert len(pair.read) <= written
+
+
+def test_one_who_reads_nothing_is_waited_for_until_then(pair: Pair) -> None:
+    clock = SystemClock()
+    with pytest.raises(TimeoutError):
+        write_until(pair.ours, MANY, clock, clock.precise() + 50)
