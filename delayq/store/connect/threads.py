@@ -18,9 +18,9 @@ import redis
 
 from delayq.clock import SystemClock
 from delayq.errors import StoreUnavailable
+from delayq.socket_writes import write_until
 from delayq.store.connect.exchange import FAULTS, translate
 from delayq.store.connect.peer import CHUNK, EXHAUSTED, MISSING, SLOW, connection_options, packed, pin, reader, usable
-from delayq.writing import write_until
 
 __all__ = ["CLOCK", "Connection", "Semaphore", "Server", "Wakes", "pause"]
 

@@ -19,11 +19,11 @@ from pika.adapters.select_connection import IOLoop
 from pika.exceptions import AMQPError, StreamLostError
 
 from delayq.clock import Clock
+from delayq.socket_writes import RECORD
 from delayq.targets import Result
 from delayq.targets.rabbitmq.batch import Batch
 from delayq.targets.rabbitmq.errors import words_of
 from delayq.targets.rabbitmq.publisher import Learned, Publisher
-from delayq.writing import RECORD
 
 __all__ = ["BrokerConnection"]
 

@@ -12,13 +12,13 @@ from redis.retry import Retry
 from delayq.clock import SystemClock
 from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
 from delayq.routes import Route
+from delayq.socket_writes import write_until
 from delayq.store.commands import Command, plain
 from delayq.store.connect.address import CLUSTER, SINGLE, parse
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Delivery, Result
 from delayq.targets.redis_stream.backlog import backlogs
 from delayq.urls import split_url
-from delayq.writing import write_until
 
 __all__ = ["RedisStreamTarget", "is_local"]
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from delayq.clock import Clock
 from delayq.errors import MissingExtra
+from delayq.socket_writes import write_until
 from delayq.targets.webhook.egress import Endpoint, ResolvedAddress
-from delayq.writing import write_until
 
 try:
     import httpcore2

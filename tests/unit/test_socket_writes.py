@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from delayq.clock import SystemClock
+from delayq.socket_writes import RECORD, write_until
 from delayq.testing import ManualClock
-from delayq.writing import RECORD, write_until
 from tests.support.receiver import certificate
 
 MANY = b"x" * 4_000_000  # more than a system keeps for who does not read
