@@ -9,17 +9,41 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from delayq.embedded.processes import await_end, die_with_parent
 from testbed.errors import ServerError
 
-__all__ = ["Server", "ServerProcess", "staying"]
+__all__ = ["Server", "ServerProcess", "stand_still", "staying"]
 
 STOP_SECONDS = 30.0
+PAUSE_SECONDS = 30.0
 #: Those that this process has started to stay, in that order.
 staying: list[ServerProcess] = []
+
+
+def stand_still(pid: int) -> None:
+    """SIGSTOP, and wait until no thread of the process runs: until one of them has taken the signal, the others go on.
+
+    Raises ServerError if they do not stop. Without a /proc nothing is waited for.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + PAUSE_SECONDS
+    while running := _running(pid):
+        if time.monotonic() > deadline:
+            raise ServerError(f"{running} threads of the process {pid} still run {PAUSE_SECONDS:.0f} s after SIGSTOP")
+        time.sleep(0.001)
+
+
+def _running(pid: int) -> int:
+    """How many threads of a process are neither stopped nor at their end."""
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has ended meanwhile
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+    return sum(state not in "TtZX" for state in states)
 
 
 class ServerProcess:
@@ -84,10 +108,8 @@ class ServerProcess:
 
     def pause(self) -> None:
         """SIGSTOP: it keeps its connections and says nothing. Returns when all its threads stand still."""
-        pid = self.pid
-        self.send(signal.SIGSTOP)
-        if pid is not None and hasattr(os, "waitid"):
-            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        if (pid := self.pid) is not None:
+            stand_still(pid)
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -22,6 +22,7 @@ from delayq.spark.writing.counts import Counts
 from delayq.store import commands
 from delayq.store.commands import plain
 from delayq.store.keys import report_key
+from testbed.process import stand_still
 from tests.support.spark import HOSTS, environment, standalone
 from tests.support.waiting import eventually
 
@@ -68,7 +69,7 @@ def test_every_message_is_there_once_though_an_executor_was_killed_and_a_task_ra
             # One host comes to a stand in the middle of its task, the other loses its executor in the middle of its own.
             slowed = _processes(tmp_path / "spark" / HOSTS[0], "pyspark.daemon")
             for pid in slowed:
-                os.kill(pid, signal.SIGSTOP)
+                stand_still(pid)
             (executor,) = _processes(tmp_path / "spark" / HOSTS[1], "CoarseGrainedExecutorBackend")
             os.kill(executor, signal.SIGKILL)
             assert job.wait(150) == 0, (tmp_path / "err").read_text()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from delayq.embedded import EmbeddedServer
+from testbed.process import stand_still
 from tests.chaos.faults import KINDS, Fault
 from tests.chaos.history import History
 from tests.chaos.stack import Stack
@@ -157,7 +158,7 @@ def _server(how: str, server: EmbeddedServer) -> Heal:
     if how == "pause":
         pid = server.pid
         assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid)
         return lambda: os.kill(pid, signal.SIGCONT)
     server.kill()
     return server.start

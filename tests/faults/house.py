@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from delayq.embedded import EmbeddedServer
+from testbed.process import stand_still
 from tests.faults.flow import drained, schedule
 from tests.support.load import Load
 from tests.support.proxy import FaultProxy
@@ -49,7 +50,7 @@ class House:
     def redis_paused(self) -> Iterator[None]:
         """Redis keeps its connections and says nothing."""
         assert self.redis.pid is not None
-        os.kill(self.redis.pid, signal.SIGSTOP)
+        stand_still(self.redis.pid)
         try:
             yield
         finally:

@@ -15,6 +15,7 @@ import redis
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.store.keys import queue_keys
+from testbed.process import stand_still
 from tests.faults.flow import refused
 from tests.faults.rig import QUEUES, WINDOW, Group, behind, fail_over, group_on, rig
 from tests.support.clusters import ClusterUnderTest
@@ -57,14 +58,15 @@ def test_a10_a_primary_that_was_paused_has_accepted_nothing_that_is_lost(
     group: Group, session_sentinels: SentinelsUnderTest
 ) -> None:
     old = session_sentinels.primary
-    assert old.server.pid is not None
+    pid = old.server.pid
+    assert pid is not None
     with group.load("a10") as load:
         load.wait_for(200)
         try:
-            fail_over(session_sentinels, lambda: os.kill(old.server.pid or 0, signal.SIGSTOP))
+            fail_over(session_sentinels, lambda: stand_still(pid))
             load.wait_for(100)
         finally:
-            os.kill(old.server.pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
         # Whoever still talks to it is refused, or waits in vain for a replica to confirm.
         stale = redis.Redis(port=old.port, protocol=2, socket_timeout=10)
         eventually(lambda: refuses(stale), "the old primary takes nothing")

@@ -17,6 +17,7 @@ import pytest
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
+from testbed.process import stand_still
 from testbed.zookeeper import ZooKeeperServer
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, metric, now
 from tests.support.proxy import FaultProxy
@@ -85,7 +86,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def test_d1_what_was_confirmed_and_not_acked_when_a_worker_is_killed_comes_once_more(pair: Pair) -> None:
     target = pair.away.admin.info("server")["process_id"]
-    os.kill(target, signal.SIGSTOP)
+    stand_still(target)
     try:
         ids = pair.schedule("d1")
         pair.pulled()

@@ -14,6 +14,7 @@ import pytest
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
+from testbed.process import stand_still
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, now, wait_until
 from tests.support.bent_clock import BentClock
 from tests.support.servers import real_server
@@ -160,7 +161,7 @@ def test_g6_after_a_suspension_of_ten_minutes_all_that_is_overdue_comes_once(ben
     processes, redis = bent.service.processes, bent.server.admin.info("server")["process_id"]
     for process in processes:
         process.signal(signal.SIGSTOP)
-    os.kill(redis, signal.SIGSTOP)
+    stand_still(redis)
     time.sleep(0.7)
     for clock in (bent.redis, bent.node):
         clock.set(TEN_MINUTES)

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import redis
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
 from delayq.embedded.processes import free_port, port_is_free
 from delayq.errors import MissingExtra
+from testbed.process import stand_still
 from tests.house.processes import ROOT, is_running, needs_proc
 from tests.support.servers import KEPT
 from tests.support.waiting import eventually
@@ -195,7 +195,7 @@ def test_a_server_that_does_not_start_shows_the_end_of_its_log(tmp_path: Path) -
 def test_a_server_that_hangs_is_killed_in_the_end(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayq.embedded.server.STOP_SECONDS", 0.1)
     assert server.pid is not None
-    os.kill(server.pid, signal.SIGSTOP)
+    stand_still(server.pid)
     server.stop()
     assert server.pid is None
 

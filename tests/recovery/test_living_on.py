@@ -14,6 +14,7 @@ from delayq.client.operations import Scheduled
 from delayq.clock import SystemClock
 from delayq.embedded import EmbeddedServer
 from delayq.testing import MemoryTarget
+from testbed.process import stand_still
 from tests.recovery.conftest import pending, schedule_all
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
@@ -56,7 +57,7 @@ def test_each_key_stays_in_order_when_its_target_fails_while_redis_stands_still(
             eventually(lambda: sum(one.parked for one in client.stats()) > 0, "the circuit opens", 30)
             proxy.drop_reply("unpark", times=4)
             assert server.pid is not None
-            os.kill(server.pid, signal.SIGSTOP)
+            stand_still(server.pid)
             try:
                 target.behave()
                 eventually(lambda: stalled(node), "the worker hears nothing", 30)

@@ -20,6 +20,7 @@ from delayq.embedded.processes import LOCALHOST
 from delayq.store import checks, commands
 from delayq.store.connect.durability import believable
 from delayq.store.keys import Layout, queue_keys
+from testbed.process import stand_still
 from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.policies import put_policy
 from tests.support.proxy import FaultProxy
@@ -149,7 +150,7 @@ def test_the_same_call_once_more_is_confirmed_when_the_replica_is_back(
     made = client(own_valkey.url, min_replicas=1, redis_timeout=SOON)
     made.context()
     assert replica.pid is not None
-    os.kill(replica.pid, signal.SIGSTOP)
+    stand_still(replica.pid)
     try:
         for _ in range(2):  # a repeated call writes nothing by itself, and is no more certain for that
             with pytest.raises(NotDurable) as caught:

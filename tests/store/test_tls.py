@@ -18,6 +18,7 @@ from delayq.config import Settings, load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import StoreError, StoreUnavailable
+from testbed.process import stand_still
 from tests.support.certificates import Authority
 from tests.support.servers import NO_REDIS, REDIS_SERVER, ServerUnderTest
 from tests.support.service import Service
@@ -115,7 +116,7 @@ async def test_the_async_client_tells_it_in_the_same_words(guarded: Guarded) -> 
 async def _used_and_closed(guarded: Guarded) -> None:
     async with AsyncClient(settings=settings_of(guarded)) as client:
         await client.find("nobody")
-        os.kill(guarded.pid, signal.SIGSTOP)
+        stand_still(guarded.pid)
 
 
 def test_a_client_of_an_event_loop_that_ends_leaves_no_socket_open(guarded: Guarded) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ import redis
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store.connect.cluster_exchange import slot_of
+from testbed.process import stand_still
 from tests.support.servers import REDIS_SERVER, ServerUnderTest
 from tests.support.waiting import eventually
 
@@ -174,7 +173,7 @@ class ClusterUnderTest(ServerUnderTest):
         pid = self.primaries[0].server.pid
         assert pid is not None
         self._pid = pid
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid)
 
     def flush(self) -> None:
         for one in self.primaries:

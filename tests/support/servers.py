@@ -19,6 +19,7 @@ from fakeredis.commands_mixins.scripting_mixin import ScriptingCommandsMixin
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
+from testbed.process import stand_still
 
 REDIS_SERVER = shutil.which("redis-server")
 NO_REDIS = "no redis-server on PATH: install it (apt install redis-server)"
@@ -52,7 +53,7 @@ class ServerUnderTest:
     def pause(self) -> None:
         """SIGSTOP: it keeps its connections and says nothing."""
         self._pid = int(self.admin.info("server")["process_id"])
-        os.kill(self._pid, signal.SIGSTOP)
+        stand_still(self._pid)
 
     def resume(self) -> None:
         """SIGCONT."""

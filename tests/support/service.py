@@ -15,6 +15,7 @@ from typing import Any, Self
 import httpx2
 
 from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
+from testbed.process import stand_still
 from tests.support.waiting import eventually
 
 __all__ = ["ROOT", "OneProcess", "Service"]
@@ -71,12 +72,10 @@ class OneProcess:
         """Send a signal, if it runs; of SIGSTOP, wait until no thread runs any more."""
         if self.alive:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
                 if number is signal.SIGSTOP:
-                    eventually(self._stands_still, f"{self.name} stands still")
-
-    def _stands_still(self) -> bool:
-        return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+                    stand_still(self.pid)
+                else:
+                    os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end."""

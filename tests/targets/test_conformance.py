@@ -22,6 +22,7 @@ from delayq.config import load_settings
 from delayq.routes import Routes
 from delayq.targets import Result, Target, open_target
 from delayq.testing import MemoryTarget
+from testbed.process import stand_still
 from tests.docs.blocks import ROOT
 from tests.support.deliveries import delivery, outcomes
 from tests.support.nodes import RunningNode
@@ -284,7 +285,7 @@ def test_a_process_that_stands_still_while_it_sends_writes_nothing_more_when_its
                 its = settled(
                     lambda: {end: count for end, count in unread(port).items() if count and end not in others}
                 )
-                sender.send_signal(signal.SIGSTOP)
+                stand_still(sender.pid)  # or it would go on for a moment beside a server that answers
             finally:
                 bench.server.resume()
             assert not select.select([sender.stdout], [], [], 0)[0], "it was stopped in the middle"

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Producer
 
 from delayq.routes import Route
+from delayq.targets.kafka.producer import Make
 from delayq.targets.kafka.target import KafkaTarget
 from testbed.kafka import PASSWORD, USER, Kafka
 from tests.support.certificates import Authority
@@ -17,9 +24,10 @@ SHORT = 4.0  # a time-out that is to pass
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": USER}
 
 
-def target_of(kafka: Kafka, seconds: float, **options: str) -> KafkaTarget:
+def target_of(kafka: Kafka, seconds: float, options: Mapping[str, str], make: Make = Producer) -> KafkaTarget:
     url = f"kafka://{kafka.secure_servers}"
-    return KafkaTarget(url, Route(name="r", target=url, send_timeout=int(seconds * 1000), options=options), "")
+    route = Route(name="r", target=url, send_timeout=int(seconds * 1000), options=options)
+    return KafkaTarget(url, route, "", make=make)
 
 
 def test_with_a_trusted_certificate_and_the_password_of_a_file_messages_get_through(
@@ -27,12 +35,8 @@ def test_with_a_trusted_certificate_and_the_password_of_a_file_messages_get_thro
 ) -> None:
     (tmp_path / "password").write_text(PASSWORD + "\n")
     topic = f"orders.{uuid.uuid4().hex}"
-    target = target_of(
-        kafka,
-        SECONDS,
-        **LOGIN,
-        **{"ssl.ca.location": str(authority.file), "sasl.password": f"file:{tmp_path}/password"},
-    )
+    options = {**LOGIN, "ssl.ca.location": str(authority.file), "sasl.password": f"file:{tmp_path}/password"}
+    target = target_of(kafka, SECONDS, options)
     try:
         assert outcomes(target.send([delivery("a", topic=topic)], SECONDS)) == ["ok"]
     finally:
@@ -40,13 +44,53 @@ def test_with_a_trusted_certificate_and_the_password_of_a_file_messages_get_thro
     assert [record.id for record in KafkaAdapter(kafka).read(topic, 1, SECONDS)] == ["a"]
 
 
-def test_a_certificate_of_nobody_who_is_trusted_is_told_and_no_password_is_shown(kafka: Kafka, tmp_path: Path) -> None:
-    stranger = Authority(tmp_path)
-    target = target_of(kafka, SHORT, **LOGIN, **{"ssl.ca.location": str(stranger.file), "sasl.password": PASSWORD})
+class Telling(Producer):
+    """Tells what is wrong with its brokers when it may: at once, or from its first message on."""
+
+    def __init__(self, settings: Mapping[str, Any], *, early: bool, **more: Any) -> None:
+        self.down = threading.Event()
+        self._may = threading.Event()
+        if early:
+            self._may.set()
+        tell = settings["error_cb"]
+
+        def wait_and_tell(error: KafkaError) -> None:
+            assert self._may.wait(SECONDS)
+            tell(error)
+            if error.code() == KafkaError._ALL_BROKERS_DOWN:
+                self.down.set()
+
+        super().__init__({**settings, "error_cb": wait_and_tell}, **more)
+
+    def produce(self, *given: Any, **named: Any) -> None:
+        self._may.set()
+        super().produce(*given, **named)
+
+
+@pytest.mark.parametrize(
+    ("early", "outcome"),
+    [
+        (True, "unavailable"),  # there was no broker all the time
+        (False, "unknown"),  # it was not sent, but librdkafka does not say so
+    ],
+)
+def test_a_certificate_of_nobody_who_is_trusted_is_told_and_no_password_is_shown(
+    kafka: Kafka, tmp_path: Path, early: bool, outcome: str
+) -> None:
+    made: list[Telling] = []
+
+    def make(settings: Mapping[str, Any], **more: Any) -> Telling:
+        made.append(Telling(settings, early=early, **more))
+        return made[-1]
+
+    options = {**LOGIN, "ssl.ca.location": str(Authority(tmp_path).file), "sasl.password": PASSWORD}
+    target = target_of(kafka, SHORT, options, make)
     try:
+        if early:
+            assert made[0].down.wait(SECONDS)
         (result,) = target.send([delivery("a", topic="orders")], SHORT)
     finally:
         target.close()
-    assert result.outcome == "unknown"  # it was not sent, but librdkafka does not say so
+    assert result.outcome == outcome
     assert "certificate verify failed" in result.reason
     assert PASSWORD not in result.reason

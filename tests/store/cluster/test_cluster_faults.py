@@ -17,6 +17,7 @@ from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
+from testbed.process import stand_still
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import Runner, row
@@ -141,7 +142,7 @@ def test_a_primary_that_stands_still_holds_up_no_queue_of_another_one(cluster: C
         ids = [id_in(queue, "m") for queue in others]
         for id in ids:
             client.schedule(Message(topic="m.t", delay_time=3_000, id=id))
-        os.kill(pid, signal.SIGSTOP)
+        stand_still(pid)
         try:
             assert not target.ids
             eventually(lambda: set(target.ids) == set(ids), "those of the others arrive", seconds=30)
