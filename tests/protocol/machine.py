@@ -231,9 +231,11 @@ class Protocol(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.dead)
     @rule(data=st.data(), back=st.sampled_from((0, 20)))
-    def redrive(self, data: st.DataObject, back: int) -> None:
+    def redrive_one(self, data: st.DataObject, back: int) -> None:
+        self.redrive(data.draw(st.sampled_from(sorted(self.model.dead))), back)
+
+    def redrive(self, id: str, back: int) -> None:
         self.step += 1
-        id = data.draw(st.sampled_from(sorted(self.model.dead)))
         del self.model.dead[id]
         assert self.world.redrive(id) == "scheduled"
         self.model.live[id] = Generation(id, self.world.now, self.step, was_exposed=True)
@@ -403,6 +405,7 @@ class Protocol(RuleBasedStateMachine):
     def wake_all(self) -> None:
         """A wait that was worked out before the step ends within a second; here it ends at once."""
         for owner in self.world.owners:
+            owner.job.wake(None)
             owner.woken = True
 
     # -- what must hold after every step -----------------------------------------------------------------------------

@@ -13,14 +13,10 @@ from delayq.store import scripts
 
 @dataclass(frozen=True)
 class Mutant:
-    """Replacements in scripts: (script, what stands there, what stands there instead).
-
-    `seed` draws an example that shows it soon; without one it is found as well, after thousands. `says` is what fails.
-    """
+    """Replacements in scripts: (script, what stands there, what stands there instead). `says` is what fails without the rule."""
 
     name: str
     changes: tuple[tuple[str, str, str], ...]
-    seed: int = 0
     says: str = ""
 
 
@@ -36,6 +32,7 @@ MUTANTS = (
             ("cancel", _CERTAIN, "local certain = place == 'pending' and not exposed"),
             ("reschedule", _MOVABLE, "if not score or redis.call('HEXISTS', attempts, id) == 1 then"),
         ),
+        says="was sent, yet it was cancelled for certain",
     ),
     Mutant(
         "forgetting exposed",
@@ -43,7 +40,7 @@ MUTANTS = (
             ("cancel", _CERTAIN, "local certain = untouched(record, due, floor, paused)"),
             ("reschedule", _MOVABLE, "if not untouched(record, score, floor_of_certainty(state, now)) then"),
         ),
-        seed=3,
+        says="was in flight before, yet it was cancelled for certain",
     ),
     Mutant(
         "removing before forwarding",
@@ -58,6 +55,7 @@ MUTANTS = (
                 "if appended > 0 then\n  redis.call('HDEL', pool",
             ),
         ),
+        says="is gone and was never forwarded",
     ),
     Mutant(
         "a rank as offset",
@@ -80,6 +78,7 @@ MUTANTS = (
             ),
             ("claim", "local stored", "redis.call('HDEL', KEYS[1], 'rank')\nlocal stored"),
         ),
+        says="is due and its owner sleeps",
     ),
     Mutant(
         "settling by id alone",
@@ -96,6 +95,7 @@ MUTANTS = (
                 "local stored = redis.call('ZMSCORE', queue, unpack(ARGV, 6, 5 + count))",
             ),
         ),
+        says="is gone and was never forwarded",
     ),
     Mutant(
         "a wake only for a new head",
@@ -107,7 +107,7 @@ MUTANTS = (
                 "wake(state, ARGV[2], earliest, known[2], known[3]) end",
             ),
         ),
-        seed=11,
+        says="is due and its owner sleeps",
     ),
     Mutant(
         "retry that creates",
@@ -118,12 +118,12 @@ MUTANTS = (
                 "if how ~= 'changed' then",
             ),
         ),
-        seed=40,
+        says="a ticket without its record",
     ),
     Mutant(
         "redrive that forgets exposed",
         (("redrive", "redis.call('HSET', attempts, id, '0')", ""),),
-        seed=3,
+        says="was in flight before, yet it was cancelled for certain",
     ),
     Mutant(
         "a certain cancel by the clock alone",
@@ -131,19 +131,22 @@ MUTANTS = (
             ("cancel", _CERTAIN, "local certain = place == 'pending' and due > now"),
             ("reschedule", _MOVABLE, "if not score or score <= now then"),
         ),
+        says="has another due than asked",
     ),
     Mutant(
         "lowering the watermark without exposing",
         (("pull", "redis.call('HSETNX', attempts_key, sub(page[i], 1, -9), '0')", ""),),
+        says="was sent, yet it was cancelled for certain",
     ),
     Mutant(
         "firing by the later of two clocks",
         (("pull", "tonumber(ARGV[3]) < now then", "tonumber(ARGV[3]) > now then"),),
-        seed=8,
+        says="ms early",
     ),
     Mutant(
         "an ended id that stands for any content",
         (("schedule", "digest ~= digest_of(content, asked)", "false"),),
+        says="though the call was other",
     ),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayq.store import scripts
-from tests.protocol.mutants import MUTANTS, plant
+from tests.protocol.mutants import MUTANTS, OF_PAUSES, plant
 
 
 def test_after_a_test_the_scripts_are_what_they_were() -> None:
@@ -15,3 +15,7 @@ def test_after_a_test_the_scripts_are_what_they_were() -> None:
         plant(MUTANTS[0], patch)
         assert scripts.load(changed).sha != real.sha
     assert scripts.load(changed) == real
+
+
+def test_of_each_it_is_said_what_fails_without_its_rule() -> None:
+    assert [mutant.name for mutant in (*MUTANTS, *OF_PAUSES) if not mutant.says] == []
