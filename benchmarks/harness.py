@@ -50,13 +50,15 @@ class Scale(msgspec.Struct, frozen=True):
     """How much to measure: all of it, or a quick look that is never published.
 
     With `redis_url` delayq is measured on that Redis; that is not published either. `part` is the only part of a benchmark
-    that is wanted, `pending` how many messages wait meanwhile where that can be said.
+    that is wanted, `pending` how many messages wait meanwhile where that can be said; `once` is for a benchmark of so much that
+    each measurement is made once.
     """
 
     quick: bool
     redis_url: str = ""
     part: str = ""
     pending: int = 0
+    once: bool = False
 
     @property
     def messages(self) -> int:
@@ -66,7 +68,7 @@ class Scale(msgspec.Struct, frozen=True):
     @property
     def runs(self) -> int:
         """How often each measurement is made; the median counts."""
-        return 1 if self.quick else 3
+        return 1 if self.quick or self.once else 3
 
 
 def progress(text: str) -> None:
@@ -76,8 +78,12 @@ def progress(text: str) -> None:
 
 def warn_if_busy() -> None:
     """Say so when other things run on the machine: delayq's processes and the limit do not suffer alike."""
-    if sum(os.getloadavg()[:2]) > 1:
-        progress(f"the machine is busy (load average {os.getloadavg()[0]:.1f}): ratios will not mean much")
+    one, five, _ = os.getloadavg()
+    if one + five > 1:
+        progress(
+            f"the machine is or was busy (load average {one:.1f}, over five minutes {five:.1f}): "
+            "ratios will not mean much"
+        )
 
 
 def warn_if_full() -> None:

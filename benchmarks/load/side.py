@@ -72,7 +72,7 @@ def main() -> None:
         for match in plan.pauses + ([f"held.{number}" for number in range(len(plan.starts))] if plan.held else []):
             operator.pause(match)
         if plan.policies:
-            _put(operator, plan.policies)
+            _put(running.url, routes, plan.policies)
         with Client(running.url) as client:  # it has read the policies as they are
             _schedule(plan, client)
         if plan.held:
@@ -82,11 +82,14 @@ def main() -> None:
     print(msgspec.json.encode(found).decode(), flush=True)
 
 
-def _put(operator: Client, policies: list[dict[str, Any]]) -> None:
-    from delayq.policies import Policy  # a checkout from before has none
+def _put(url: str, routes: str, policies: list[dict[str, Any]]) -> None:
+    """By a client that knows what its worker's routes can hold to."""
+    from delayq.policies import Policy  # a checkout from before has neither
+    from delayq.routes import load_routes
 
-    for policy in policies:
-        operator.put_policy(msgspec.convert(policy, Policy))
+    with Client(url, routes=load_routes(routes)) as operator:
+        for policy in policies:
+            operator.put_policy(msgspec.convert(policy, Policy))
 
 
 def _schedule(plan: Plan, client: Client) -> None:

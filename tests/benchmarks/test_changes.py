@@ -16,6 +16,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.harness import now
 from benchmarks.load import side
 from benchmarks.load.side import Plan, Slot
+from benchmarks.measures import controls_limits
 from benchmarks.results import ROOT
 from benchmarks.slots import Kind, Measured, Side, compared, in_slots, starts_of
 from delayq.policies import Policy
@@ -111,6 +112,20 @@ def test_a_side_tells_of_each_slot_what_its_messages_cost(
     found = msgspec.json.decode(capsys.readouterr().out, type=list[dict[str, float]])
     assert [one.keys() for one in found] == [{"worker", "Redis"}] * 2
     assert all(one["worker"] > 0 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("null", "policy"), [(False, controls_limits.FAR), (True, controls_limits.FAR), (True, controls_limits.MANY)]
+)
+def test_a_side_with_a_policy_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], null: bool, policy: Policy
+) -> None:
+    slot = Slot(50, 200, drains=True, null=null)
+    plan = Plan([int(now()) + 15_000], slot, policies=[msgspec.to_builtins(policy)])
+    monkeypatch.setattr(sys, "argv", ["side", msgspec.json.encode(plan).decode()])
+    side.main()
+    (one,) = msgspec.json.decode(capsys.readouterr().out, type=list[dict[str, float]])
+    assert one["rate"] > 0
 
 
 def test_a_side_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,21 @@ def test_a_folder_without_room_for_servers_is_told_of(
     monkeypatch.setattr(harness, "ROOM", 0)
     assert commandline.main(["idle"]) == 0
     assert "GiB left" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("one", "five", "told"), [(0.1, 2.7, True), (1.2, 0.3, True), (0.4, 0.5, False)])
+def test_a_machine_that_is_or_was_busy_is_told_of(
+    measured: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    one: float,
+    five: float,
+    told: bool,
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (one, five, 0.0))
+    assert commandline.main(["idle"]) == 0
+    said = f"the machine is or was busy (load average {one}, over five minutes {five}): ratios will not mean much"
+    assert (said in capsys.readouterr().err) == told
 
 
 def test_all_takes_no_more_than_an_hour() -> None:
