@@ -65,7 +65,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         help="measure this checkout and that one in turns, and tell only their ratios, here by there",
     )
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="how often, with --beside (3)")
-    parser.add_argument("--part", default="", metavar="PART", help="of controls: this part only, three times")
+    parser.add_argument("--part", default="", metavar="PART", help="of controls: this part only")
     parser.add_argument("--pending", type=int, default=0, metavar="N", help="of controls: messages that wait meanwhile")
     given = parser.parse_args(arguments)
     if (given.part or given.pending) and given.name != "controls":

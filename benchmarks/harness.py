@@ -50,15 +50,13 @@ class Scale(msgspec.Struct, frozen=True):
     """How much to measure: all of it, or a quick look that is never published.
 
     With `redis_url` delayq is measured on that Redis; that is not published either. `part` is the only part of a benchmark
-    that is wanted, `pending` how many messages wait meanwhile where that can be said; `once` is for a benchmark of so much that
-    each measurement is made once.
+    that is wanted, `pending` how many messages wait meanwhile where that can be said.
     """
 
     quick: bool
     redis_url: str = ""
     part: str = ""
     pending: int = 0
-    once: bool = False
 
     @property
     def messages(self) -> int:
@@ -68,7 +66,7 @@ class Scale(msgspec.Struct, frozen=True):
     @property
     def runs(self) -> int:
         """How often each measurement is made; the median counts."""
-        return 1 if self.quick or self.once else 3
+        return 1 if self.quick else 3
 
 
 def progress(text: str) -> None:

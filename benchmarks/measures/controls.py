@@ -1,15 +1,12 @@
 """What operators do, and what it costs: figures of the controls, part by part.
 
-Each part is measured in a module of its own beside this one. `--part NAME` measures one of them, and each thing three times;
-all of them together take so long that each is measured once.
+Each part is measured in a module of its own beside this one. `--part NAME` measures one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-
-from msgspec.structs import replace
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, progress
@@ -40,8 +37,6 @@ def run(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
     """Measure the parts, or the one that is wanted."""
     if scale.part not in ("", *PARTS):
         raise BenchmarkError(f"the parts of controls are {', '.join(PARTS)}")
-    if not scale.part:
-        scale = replace(scale, once=True)
     figures: list[Figure] = []
     details: dict[str, Any] = {}
     for name, measure in PARTS.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from benchmarks.harness import Scale
 from benchmarks.load import feeder
 from benchmarks.load.messages import DAY, QUEUES, make, spread
 from benchmarks.measures import access, console, controls, controls_audit, controls_reading, drain, memory, schedule
-from benchmarks.results import LEFT_OUT, Figure
+from benchmarks.results import LEFT_OUT
 from benchmarks.running import limit
 from benchmarks.running.processes import connect, server
 from delayq.store.keys import queue_keys
@@ -91,22 +90,6 @@ def test_controls_measure_a_part_or_all(monkeypatch: pytest.MonkeyPatch) -> None
     assert [figure.goal for figure in figures] == [0.85, 1.18]
     with pytest.raises(BenchmarkError, match="the parts of controls are"):
         controls.run(Scale(True, part="none"))
-
-
-def test_a_part_of_controls_is_measured_three_times_and_all_together_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[tuple[str, int]] = []
-
-    def part(name: str) -> Callable[[Scale], tuple[list[Figure], dict[str, Any]]]:
-        def measure(scale: Scale) -> tuple[list[Figure], dict[str, Any]]:
-            runs.append((name, scale.runs))
-            return [], {}
-
-        return measure
-
-    monkeypatch.setattr(controls, "PARTS", {name: part(name) for name in ("audit", "search")})
-    controls.run(Scale(False))
-    controls.run(Scale(False, part="search"))
-    assert runs == [("audit", 1), ("search", 1), ("search", 3)]
 
 
 def test_console_measures_pages_where_there_is_a_browser_and_tabs_and_files_everywhere(
