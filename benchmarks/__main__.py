@@ -18,7 +18,7 @@ from benchmarks.beside import beside
 from benchmarks.changes import changes
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale, StealMeter, progress, warn_if_busy, warn_if_full
-from benchmarks.results import CHANGED, NAMES, SECONDS, STOLEN, Result, commit, environment, load, save
+from benchmarks.results import ALONE, CHANGED, NAMES, SECONDS, STOLEN, Result, commit, environment, load, save
 from benchmarks.running import limit
 from benchmarks.running.processes import server_for
 from delayq.errors import ConfigError, DelayqError
@@ -33,19 +33,19 @@ DEFAULT_JSON: Final = report.ROOT / "build" / "benchmarks.json"
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line; ends with 2 if it is wrong."""
+    names = [*NAMES, *ALONE, "changes", "all"]
     parser = argparse.ArgumentParser(
         prog="./dev bench",
         allow_abbrev=False,
         description="Measure delayq beside a limit measured in the same run. Goals that are missed are told, "
         "and are no failure. `all`, in full, takes over an hour of a machine that does nothing else, and renders "
-        "docs/benchmarks.md; what was measured of this very commit before is left out. `growth`, in full, needs 4 GB "
-        "of memory and 10 GB in the folder for temporary files (TMPDIR); `failover` and `scale` need Java and a "
-        "ZooKeeper, `spark` needs Java; `peers` are those whose toolchains are there. `changes` goes with --beside: "
-        "what a message costs in both checkouts, second by second, where runs in turns tell no percents.",
+        "docs/benchmarks.md; what was measured of this very commit before is left out. `controls`, in full, takes over "
+        "half an hour, and is not one of `all`. `growth`, in full, needs 4 GB of memory and 10 GB in the folder for "
+        "temporary files (TMPDIR); `failover` and `scale` need Java and a ZooKeeper, `spark` needs Java; `peers` are those "
+        "whose toolchains are there. `changes` goes with --beside: what a message costs in both checkouts, second by "
+        "second, where runs in turns tell no percents.",
     )
-    parser.add_argument(
-        "name", metavar="NAME", choices=[*NAMES, "changes", "all"], help=", ".join([*NAMES, "changes", "all"])
-    )
+    parser.add_argument("name", metavar="NAME", choices=names, help=", ".join(names))
     parser.add_argument("--quick", action="store_true", help="fewer messages, once; never rendered")
     parser.add_argument(
         "--anew", action="store_true", help="with all: measure also what was measured of this commit before"

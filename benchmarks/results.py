@@ -20,17 +20,19 @@ from delayq.store import checks
 from delayq.store.connect.store import Store
 
 __all__ = [
-    "LEFT_OUT", "NAMES", "NOTES", "SECONDS", "STOLEN", "Environment", "Figure", "Pair", "Result", "commit", "environment",
-    "load", "medians", "number", "paired", "percentile", "save", "single",
+    "ALONE", "LEFT_OUT", "NAMES", "NOTES", "SECONDS", "STOLEN", "Environment", "Figure", "Pair", "Result", "commit",
+    "environment", "load", "medians", "number", "paired", "percentile", "save", "single",
 ]  # fmt: skip
 
 #: The benchmarks, in the order in which `all` runs them, and about how many seconds each takes in full on two quiet cores.
 SECONDS: Final = {
     "schedule": 80, "http": 170, "access": 110, "drain": 200, "steady": 310, "lateness": 340, "burst": 70, "growth": 220,
     "memory": 80, "idle": 80, "failover": 290, "scale": 160, "targets": 550, "spark": 310, "peers": 380,
-    "controls": 200, "console": 50,
+    "console": 50,
 }  # fmt: skip
 NAMES: Final = tuple(SECONDS)
+#: Those that take too long to be one of `all`.
+ALONE: Final = ("controls",)
 #: The detail that tells which share of the CPU time the host gave to other machines.
 STOLEN: Final = "CPU time stolen by the host"
 #: The detail that tells what this machine could not measure, and why.

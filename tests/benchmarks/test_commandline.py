@@ -13,7 +13,7 @@ from benchmarks import __main__ as commandline
 from benchmarks import harness, report
 from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Scale
-from benchmarks.results import NAMES, SECONDS, load, single
+from benchmarks.results import ALONE, NAMES, SECONDS, load, single
 from delayq.errors import MissingExtra
 from testbed.errors import ServerMissing
 from tests.benchmarks.samples import ENVIRONMENT
@@ -24,7 +24,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Benchmarks that take no time and miss their goals; the fixture's value lists what was rendered."""
     rendered: list[str] = []
     figures = [single("figure", "ms", [2.0], goal=1)]
-    for name in NAMES:
+    for name in (*NAMES, *ALONE):
         module = importlib.import_module(f"benchmarks.measures.{name}")
         monkeypatch.setattr(module, "run", lambda scale: (figures, {}))
     monkeypatch.setattr(commandline, "environment", lambda url, feeder: ENVIRONMENT)
@@ -74,6 +74,13 @@ def test_all_in_full_renders_the_page(measured: list[str], tmp_path: Path) -> No
     assert commandline.main(["all", "--json", str(tmp_path / "all.json")]) == 0
     assert tuple(one.name for one in load(tmp_path / "all.json")) == NAMES
     assert measured == ["page"]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_takes_too_long_for_all_is_measured_by_itself(measured: list[str], name: str, tmp_path: Path) -> None:
+    assert commandline.main([name, "--json", str(tmp_path / "one.json")]) == 0
+    assert [one.name for one in load(tmp_path / "one.json")] == [name]
+    assert name not in NAMES
 
 
 def test_all_of_a_quick_run_says_so_and_renders_nothing(
