@@ -41,14 +41,17 @@ class Injector:
         """Inject each at its time, from now on."""
         began = time.monotonic()
         left = list(faults)
-        while (passed := time.monotonic() - began) < seconds and go_on():
+        passed = 0.0
+        # Where this process stood still until the time was over, what was to be injected before still is.
+        while (left or passed < seconds) and go_on():
+            passed = time.monotonic() - began
             while self._heals and self._heals[0][0] <= time.monotonic():
                 self._heal_next()
             self._look_after()
             if left and left[0].at <= passed:
                 self._inject(left.pop(0))
                 continue
-            until = [began + seconds, *(heal[0] for heal in self._heals[:1]), *(began + one.at for one in left[:1])]
+            until = [began + (left[0].at if left else seconds), *(heal[0] for heal in self._heals[:1])]
             time.sleep(min(STEP, max(0, min(until) - time.monotonic())))
 
     def heal(self) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import httpx2
@@ -33,6 +35,8 @@ __all__ = [
     "now",
     "refused",
     "schedule",
+    "standing_still",
+    "state_of",
     "wait_until",
 ]
 
@@ -83,9 +87,18 @@ def arrivals(admin: Any, *streams: str) -> dict[str, list[int]]:
 
 
 def left(service: Service) -> int:
-    """How many messages have not ended, by what the API says; dead letters have."""
-    stats = service.http.get("/v1/stats").json()
+    """How many messages have not ended, by what the API says; dead letters have. -1 while the API cannot say."""
+    answer = service.http.get("/v1/stats")
+    if answer.status_code != 200:
+        return -1  # not known: whoever waits asks again
+    stats = answer.json()
     return int(stats["depth"]) + int(stats["parked"])
+
+
+def state_of(service: Service, id: str) -> str:
+    """The state of a message by what the API says; nothing while the API cannot say."""
+    answer = service.http.get(f"/v1/messages/{id}")
+    return str(answer.json()["state"]) if answer.status_code == 200 else ""
 
 
 def drained(service: Service, seconds: float = 60, pending: int = 0) -> None:
@@ -107,6 +120,16 @@ def ask(worker: OneProcess, path: str) -> httpx2.Response:
 def metric(worker: OneProcess, name: str) -> float:
     lines = [line.split() for line in ask(worker, "/metrics").text.splitlines()]
     return sum(float(words[1]) for words in lines if words[0] == name)
+
+
+@contextmanager
+def standing_still(process: OneProcess) -> Iterator[None]:
+    """The process gets no processor: whatever falls due before the stage is set is not looked at yet."""
+    process.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.signal(signal.SIGCONT)
 
 
 def schedule(service: Service, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:

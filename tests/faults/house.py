@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tests.support.sink import Sink, real_sink
 from tests.support.unread import unread
 from tests.support.waiting import eventually, settled
 
-__all__ = ["AWAY", "House", "house"]
+__all__ = ["AWAY", "House", "evenly_owned", "house", "restarted"]
 
 #: How long (ms) the services wait for a reply of Redis.
 AWAY = 1_000
@@ -95,6 +96,34 @@ class House:
     def wait_until_done(self) -> None:
         """Until nothing is pending: all is acked."""
         drained(self.service)
+
+
+def evenly_owned(service: Service) -> bool:
+    """Whether every worker owns its share of the queues: from then on none changes hands by itself."""
+    shares = Counter(service.owners().values())
+    return service.owned() and max(shares.values()) - min(shares.values()) <= 1
+
+
+@contextmanager
+def restarted(service: Service, **settings: str) -> Iterator[None]:
+    """All workers, started anew with other settings, and afterwards with those that they had."""
+
+    def start(settings: Sequence[dict[str, str]]) -> None:
+        for one in service.workers:
+            one.signal(signal.SIGTERM)
+        for one, wanted in zip(service.workers, settings, strict=True):
+            one.stop()
+            one.settings = wanted
+        for one in service.workers:
+            one.start()
+        eventually(lambda: evenly_owned(service), "every worker owns its share of the queues", seconds=60)
+
+    before = [one.settings for one in service.workers]
+    start([one | settings for one in before])
+    try:
+        yield
+    finally:
+        start(before)
 
 
 @contextmanager

@@ -208,8 +208,11 @@ def test_a3_a_server_that_came_back_without_fsync_confirms_nothing_that_a_power_
 
 def test_a3_without_fsync_a_power_cut_loses_only_what_came_after_the_last_sync(tmp_path: Path, disk: Disk) -> None:
     redis = EmbeddedServer(data_dir=tmp_path / "data")
+    admin: Any = Redis(port=redis.port, protocol=2)
     with redis, client_of(redis) as client:
         kept = accept(client, *(f"kept{number}" for number in range(50)))
+        # While a sync takes long, what was accepted may not be in the file yet.
+        eventually(lambda: not admin.info("persistence")["aof_buffer_length"], "everything is written")
         wrote = sum(path.stat().st_size for path in (tmp_path / "data" / "appendonlydir").glob("*.incr.aof"))
         eventually(lambda: max(disk.synced().values(), default=0) >= wrote, "all is synced within a second or so")
         disk.take()
@@ -222,6 +225,7 @@ def test_a3_without_fsync_a_power_cut_loses_only_what_came_after_the_last_sync(t
         assert len(kept) == len(lost) == 50
         assert took > 0
         assert still_there(redis, [*kept, *lost]) == set(kept)
+    admin.close()
 
 
 # -- damaged -------------------------------------------------------------------------------------------------------------

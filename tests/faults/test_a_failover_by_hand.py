@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.rig import QUEUES, WINDOW, Group, behind, fail_over
-from tests.support.sentinels import SERVICE, SentinelsUnderTest
+from tests.support.sentinels import SentinelsUnderTest
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -28,10 +28,9 @@ def group(confirmed: Group, session_sentinels: SentinelsUnderTest) -> Group:
 
 
 def test_a11_a_fail_over_by_hand_loses_nothing_accepted(group: Group, session_sentinels: SentinelsUnderTest) -> None:
-    sentinel = session_sentinels.sentinels[0].admin
     with group.load("a11") as load:
         load.wait_for(200)
-        fail_over(session_sentinels, lambda: sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE))
+        fail_over(session_sentinels, session_sentinels.fail_over)
         load.wait_for(200)
     group.expect_all(load, twice=WINDOW * QUEUES)
 
@@ -40,9 +39,8 @@ def test_a12_a_new_primary_without_the_scripts_gets_them(group: Group, session_s
     for one in session_sentinels.members:
         if not one.is_primary:
             one.admin.script_flush()
-    sentinel = session_sentinels.sentinels[0].admin
     with group.load("a12") as load:
         load.wait_for(100)
-        fail_over(session_sentinels, lambda: sentinel.execute_command("SENTINEL", "FAILOVER", SERVICE))
+        fail_over(session_sentinels, session_sentinels.fail_over)
         load.wait_for(100)
     group.expect_all(load, twice=WINDOW * QUEUES)

@@ -17,7 +17,7 @@ from delayq import Client, ConfigError, Message
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
 from tests.docs.blocks import blocks_of
-from tests.faults.flow import delayq, drained, refused
+from tests.faults.flow import delayq, drained, refused, standing_still
 from tests.faults.rig import QUEUES, Rig, rig
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
@@ -48,15 +48,16 @@ def on(shared: Rig) -> Iterator[Rig]:
 
 def test_a6_a_full_redis_takes_nothing_new_and_empties_itself(on: Rig) -> None:
     (cancelled,) = on.schedule("sink.a6", 1, delay=HOUR)
-    ids = on.schedule("sink.a6", 400, delay=1_500, body="x" * 4_000)
-    streamed = on.schedule("a6", 20, delay=1_500)
-    on.admin.config_set("maxmemory", on.admin.info("memory")["used_memory"] - 200_000)
-    told = refused(on.service.schedule("sink.a6", delayTime="1s", id="new"), 507)
-    assert "nothing was scheduled" in told["detail"]
-    message = {"topic": "sink.a6", "delayTime": "1s"}
-    batch = on.http.post("/v1/messages:batch", json={"messages": [message, message]})
-    assert [result["status"] for result in batch.json()["results"]] == [507, 507]
-    assert on.http.delete(f"/v1/messages/{cancelled}").json()["result"] == "cancelled"
+    with standing_still(on.service.workers[0]):  # so that it stays full until it was seen to be
+        ids = on.schedule("sink.a6", 400, delay=1_500, body="x" * 4_000)
+        streamed = on.schedule("a6", 20, delay=1_500)
+        on.admin.config_set("maxmemory", on.admin.info("memory")["used_memory"] - 200_000)
+        told = refused(on.service.schedule("sink.a6", delayTime="1s", id="new"), 507)
+        assert "nothing was scheduled" in told["detail"]
+        message = {"topic": "sink.a6", "delayTime": "1s"}
+        batch = on.http.post("/v1/messages:batch", json={"messages": [message, message]})
+        assert [result["status"] for result in batch.json()["results"]] == [507, 507]
+        assert on.http.delete(f"/v1/messages/{cancelled}").json()["result"] == "cancelled"
     on.expect("sink.a6", [cancelled, *ids], cancelled=[cancelled])
     on.expect("a6", streamed)
     drained(on.service)

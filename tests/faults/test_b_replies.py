@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +29,7 @@ from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import KEPT
 from tests.support.service import ROOT
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -195,6 +197,15 @@ BY_HAND = {
 def test_b16_a_change_by_hand_and_its_entry_are_both_there_or_neither_is(tmp_path: Path, action: str) -> None:
     by, change = By(actor="night shift"), BY_HAND[action]
     ids, step = [f"m{n}" for n in range(2_000)], change.at_once
+    come, in_the_middle = itertools.count(1), threading.Event()
+
+    def held_back(_: Sequence[bytes]) -> bool:
+        """Once so many commands have gone through, what follows them is held until the server is killed."""
+        if next(come) == 220:
+            proxy.hold()
+            in_the_middle.set()
+        return False
+
     with EmbeddedServer(data_dir=tmp_path / "valkey", extra=KEPT) as server, FaultProxy(server.port) as proxy:
         settings = load_settings(redis_url=f"redis://127.0.0.1:{proxy.port}/0", redis_timeout=2_000)
         with Client(settings=settings) as client, ThreadPoolExecutor(4) as callers:
@@ -203,10 +214,13 @@ def test_b16_a_change_by_hand_and_its_entry_are_both_there_or_neither_is(tmp_pat
             if change.of_dead:
                 dead(client, due)
             proxy.drop_reply(action, times=5)
+            proxy.drop_reply(action, when=held_back)
             begun = [callers.submit(change.call, client, ids[n : n + step], due, by) for n in range(0, len(ids), step)]
-            eventually(lambda: sum(one.done() for one in begun) > 200, "some are changed")
+            assert in_the_middle.wait(PATIENCE), "some are changed"
             server.kill()
             proxy.reset()
+            proxy.release()
+            eventually(lambda: any(one.done() and is_broken_off(one) for one in begun), "some are broken off")
             server.start()
             broken_off = [one for one in begun if is_broken_off(one)]
             changed = {one.id for one in client.get_many(ids) if one is not None and change.changed(one, due)}

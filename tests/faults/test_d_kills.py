@@ -19,7 +19,9 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from testbed.process import stand_still
 from testbed.zookeeper import ZooKeeperServer
-from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, metric, now
+from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, metric, now, state_of
+from tests.faults.house import restarted
+from tests.support.clusters import id_in
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.service import OneProcess, Service
@@ -154,7 +156,7 @@ def ready(worker: OneProcess) -> int:
 def test_d3_a_worker_that_is_stopped_under_load_finishes_its_sends_and_hands_over(
     team: tuple[Service, ServerUnderTest, Path],
 ) -> None:
-    service, target, _ = team
+    service, target, hang = team
     stopped, ids, worker = threading.Event(), list[str](), service.workers[0]
 
     def produce() -> None:
@@ -164,24 +166,34 @@ def test_d3_a_worker_that_is_stopped_under_load_finishes_its_sends_and_hands_ove
                 ids.append(said.json()["id"])
 
     producer = threading.Thread(target=produce)
-    producer.start()
-    try:
-        eventually(lambda: target.admin.xlen(GENERAL) > 100, "there is load")
-        eventually(lambda: ready(worker) == 200, "the worker is ready")
-        worker.signal(signal.SIGTERM)
-        eventually(lambda: ready(worker) == 503, "it is not ready any more, and still there")
-        eventually(lambda: not worker.alive, "it has ended", 25)
-        count = len(ids)
-        eventually(lambda: len(ids) > count + 100, "the other one has the load")
-    finally:
-        stopped.set()
-        producer.join(30)
-    assert worker.returncode == 0
-    drained(service)
-    assert {id: len(times) for id, times in arrivals(target.admin, GENERAL).items()} == dict.fromkeys(ids, 1)
-    assert set(service.owners().values()) == {"w1"}
-    worker.start()
-    eventually(service.owned, "it takes its part again", 30)
+    # Long enough for its sends and for its session, however long a busy machine lets it wait.
+    with restarted(service, session_timeout="20000", drain_timeout="30000", send_timeout="30000"):
+        producer.start()
+        try:
+            eventually(lambda: target.admin.xlen(GENERAL) > 100, "there is load")
+            eventually(lambda: ready(worker) == 200, "the worker is ready")
+            hang.touch()  # so that it has a send to finish until it was seen not to be ready
+            queue = next(queue for queue, owner in service.owners().items() if owner == worker.name)
+            held = id_in(queue, "d3")
+            assert service.schedule("h.d3", id=held, delayTime=0).status_code == 201
+            eventually(lambda: state_of(service, held) == "in_flight", "a send is under way")
+            worker.signal(signal.SIGTERM)
+            eventually(lambda: ready(worker) == 503, "it is not ready any more, and still there")
+            hang.unlink()
+            eventually(lambda: not worker.alive, "it has ended", 60)
+            count = len(ids)
+            eventually(lambda: len(ids) > count + 100, "the other one has the load")
+        finally:
+            hang.unlink(missing_ok=True)
+            stopped.set()
+            producer.join(30)
+        assert worker.returncode == 0
+        drained(service)
+        assert {id: len(times) for id, times in arrivals(target.admin, GENERAL).items()} == dict.fromkeys(ids, 1)
+        assert {id: len(times) for id, times in arrivals(target.admin, "h.d3").items()} == {held: 1}
+        assert set(service.owners().values()) == {"w1"}
+        worker.start()
+        eventually(service.owned, "it takes its part again", 30)
 
 
 def test_d4_a_worker_that_is_stopped_while_its_target_hangs_ends_all_the_same(
@@ -191,7 +203,7 @@ def test_d4_a_worker_that_is_stopped_while_its_target_hangs_ends_all_the_same(
     hang.touch()
     try:
         ids = ids_of(batch(service, [{"topic": "h.d4", "id": f"d4-{n}", "delayTime": 0} for n in range(100)]))
-        eventually(lambda: service.http.get("/v1/messages/d4-0").json()["state"] == "in_flight", "the sends hang")
+        eventually(lambda: state_of(service, "d4-0") == "in_flight", "the sends hang")
         for worker in service.workers:
             worker.signal(signal.SIGTERM)
         for worker in service.workers:
@@ -224,16 +236,17 @@ def test_d12_when_all_processes_die_at_once_they_come_back_in_any_order_and_lose
             retry_base="50",
         ) as service,
     ):
-        start = now() + 500
-        calls = [
-            {"topic": topic, "id": f"{topic}-{n}", "expectDate": start + n}
-            for topic in (f"{GENERAL}.d12", f"{LOCAL}.d12")
-            for n in range(4_000)
-        ]
-        ids = ids_of(batch(service, calls))
-        for _ in range(2):
+        ids: list[str] = []
+        for turn in range(2):
             server = ServerUnderTest("valkey", own_valkey.url)
             some = server.admin.xlen(f"{LOCAL}.d12")
+            start = now() + 500
+            calls = [
+                {"topic": topic, "id": f"{topic}-{turn}-{n}", "expectDate": start + n}
+                for topic in (f"{GENERAL}.d12", f"{LOCAL}.d12")
+                for n in range(2_000)
+            ]
+            ids += ids_of(batch(service, calls))
             eventually(lambda some=some, server=server: server.admin.xlen(f"{LOCAL}.d12") > some, "in the middle of it")  # type: ignore[misc]  # defaults bind them
             server.close()
             kills = [one.kill for one in service.processes] + [own_valkey.kill, zookeeper.kill]
@@ -242,8 +255,8 @@ def test_d12_when_all_processes_die_at_once_they_come_back_in_any_order_and_lose
                 kill()
             for begin in chance.sample(starts, len(starts)):
                 begin()
-        eventually(service.ready, "the API is ready", 30)
-        eventually(service.owned, "every queue has an owner and every worker a queue", 30)
+            eventually(service.ready, "the API is ready", 30)
+            eventually(service.owned, "every queue has an owner and every worker a queue", 30)
         drained(service)
         server = ServerUnderTest("valkey", own_valkey.url)
         general, local = arrivals(server.admin, f"{GENERAL}.d12"), arrivals(server.admin, f"{LOCAL}.d12")

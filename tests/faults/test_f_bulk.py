@@ -17,7 +17,19 @@ from delayq import Client, Message
 from delayq.client.operations import Scheduled
 from delayq.config import load_settings
 from delayq.store.keys import queue_keys
-from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, left, now, wait_until
+from tests.faults.flow import (
+    GENERAL,
+    LOCAL,
+    ROUTES,
+    arrivals,
+    batch,
+    drained,
+    ids_of,
+    left,
+    now,
+    standing_still,
+    wait_until,
+)
 from tests.support.clusters import id_in
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess, Service
@@ -102,20 +114,21 @@ def test_f10_damaged_entries_are_put_right_or_buried_and_hold_up_nobody(
 ) -> None:
     topic, admin, queue = f"{GENERAL}.f10", plain_server.admin, 5
     keys, elsewhere = queue_keys(queue), queue_keys(9)
-    due = now() + 2_500
-    names = [id_in(queue, f"f10-{number}") for number in range(20)]
-    ids_of(batch(plain, [{"topic": topic, "id": id, "body": "b", "expectDate": due} for id in names]))
-    tickets = {ticket[:-8].decode(): ticket for ticket in admin.zrange(keys.queue, 0, -1)}
-    orphans = plain.http.get("/v1/stats").json()["counters"]["orphans"]
-    admin.hdel(keys.pool, names[0])  # a ticket without its record
-    admin.zrem(keys.queue, tickets[names[1]])  # a record without its ticket
-    for number, size in ((2, 40), (3, 25)):  # cut off within its texts, within its header
-        admin.hset(keys.pool, names[number], admin.hget(keys.pool, names[number])[:size])
-    admin.hset(keys.attempts, names[4], "many")  # attempts that are no number
-    admin.set(f"{LOCAL}.f10", "no stream")
-    assert plain.schedule(f"{LOCAL}.f10", id="f10-stream", delayTime=10).status_code == 201
-    other = id_in(9, "f10-other")
-    admin.set(elsewhere.queue, "no sorted set")  # a whole queue that cannot be read
+    with standing_still(plain.workers[0]):  # until all is damaged, nothing is delivered
+        due = now() + 2_500
+        names = [id_in(queue, f"f10-{number}") for number in range(20)]
+        ids_of(batch(plain, [{"topic": topic, "id": id, "body": "b", "expectDate": due} for id in names]))
+        tickets = {ticket[:-8].decode(): ticket for ticket in admin.zrange(keys.queue, 0, -1)}
+        orphans = plain.http.get("/v1/stats").json()["counters"]["orphans"]
+        admin.hdel(keys.pool, names[0])  # a ticket without its record
+        admin.zrem(keys.queue, tickets[names[1]])  # a record without its ticket
+        for number, size in ((2, 40), (3, 25)):  # cut off within its texts, within its header
+            admin.hset(keys.pool, names[number], admin.hget(keys.pool, names[number])[:size])
+        admin.hset(keys.attempts, names[4], "many")  # attempts that are no number
+        admin.set(f"{LOCAL}.f10", "no stream")
+        assert plain.schedule(f"{LOCAL}.f10", id="f10-stream", delayTime=10).status_code == 201
+        other = id_in(9, "f10-other")
+        admin.set(elsewhere.queue, "no sorted set")  # a whole queue that cannot be read
     try:
         wait_until(due)
         whole = {*names[4:]}

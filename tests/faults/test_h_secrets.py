@@ -24,7 +24,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError
 from delayq.routes import Route
 from delayq.targets import open_target
-from tests.faults.flow import batch
+from tests.faults.flow import batch, state_of
 from tests.support.deliveries import delivery
 from tests.support.keys import KeyFile
 from tests.support.receiver import Answer, Receiver, Request
@@ -147,10 +147,7 @@ def test_h7_no_secret_is_ever_said(
         messages = [{"id": id, "topic": "hooks.a", "delayTime": 10} for id in ("refused", "fine")]
         batch(service, messages)
         eventually(
-            lambda: (
-                service.http.get("/v1/messages/refused").json()["state"] == "dead"
-                and service.http.get("/v1/messages/fine").json()["state"] == "delivered"
-            ),
+            lambda: state_of(service, "refused") == "dead" and state_of(service, "fine") == "delivered",
             "one is a dead letter, the other delivered",
             seconds=30,
         )

@@ -11,7 +11,7 @@ from redis.retry import Retry
 
 from tests.support.proxy import FaultProxy, script_of
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 
 
 def connect(proxy: FaultProxy, timeout: float = 5.0) -> redis.Redis:
@@ -71,14 +71,18 @@ def test_a_cut_passes_exactly_so_many_bytes(proxy: FaultProxy, valkey: ServerUnd
 
 
 def test_a_black_hole_answers_nothing_and_heals(proxy: FaultProxy) -> None:
-    with connect(proxy, timeout=0.2) as client:
+    with connect(proxy, timeout=PATIENCE) as client:
         client.ping()
+        connection = client.connection_pool.get_connection()
         proxy.black_hole()
-        with pytest.raises(redis.TimeoutError):
-            client.ping()
+        connection.send_command("PING")
+        assert not connection.can_read(timeout=0.2)
         with connect(proxy, timeout=0.2) as another, pytest.raises(redis.TimeoutError):
             another.ping()
         proxy.heal()
+        with pytest.raises(redis.ConnectionError):
+            connection.read_response()  # lost with its connection
+        client.connection_pool.release(connection)
         assert client.ping()
 
 
