@@ -21,6 +21,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, QueueKeys, queue_keys
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import PATIENCE
 
 HOUR = 3_600_000
 LIMIT = 10_000
@@ -56,7 +57,7 @@ async def on_a_socket(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
         await asyncio.sleep(0)
     url = f"http://{LOCALHOST}:{settings.api_port}"
     try:
-        async with httpx2.AsyncClient(base_url=url, trust_env=False) as api:
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as api:
             yield api
     finally:
         server.stop()
@@ -91,7 +92,7 @@ class Worker:
     """Does by hand what a worker does, for one message at a time."""
 
     def __init__(self, url: str) -> None:
-        self.store = Store(url)
+        self.store = Store(url, timeout=PATIENCE)
 
     @staticmethod
     def _keys(id: str) -> QueueKeys:

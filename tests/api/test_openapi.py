@@ -66,7 +66,8 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The operations, on one API that lives as long as this module."""
     with EmbeddedServer(data_dir=tmp_path_factory.mktemp("valkey")) as server:
         open_to_all = "yes-without-keys"  # or it would have to be called localhost, and here it is called testserver
-        application = create_app(load_settings(redis_url=server.url, body_limit=1_000, api_open=open_to_all))
+        given = {"redis_url": server.url, "redis_timeout": 20_000, "body_limit": 1_000, "api_open": open_to_all}
+        application = create_app(load_settings(**given))
         yield schemathesis.openapi.from_asgi("/openapi.json", application)
         shutdown_lifespans()
 

@@ -17,7 +17,7 @@ import pytest
 from delayq.embedded.processes import LOCALHOST, free_port
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 
 MESSAGE = b'{"topic": "orders", "delayTime": 60000}'
 
@@ -30,11 +30,13 @@ class Api(OneProcess):
         command = [sys.executable, "-m", "api"]
         if ignoring_sigint:
             command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
-        super().__init__("api", command, {"redis_url": redis_url, "api_port": str(self.port)} | settings, log)
+        given = {"redis_url": redis_url, "redis_timeout": "20s", "api_port": str(self.port)}
+        super().__init__("api", command, given | settings, log)
 
     def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
         headers = {"content-type": "application/json"} if body else {}
-        answer = httpx2.request(method, f"http://{LOCALHOST}:{self.port}{path}", content=body, headers=headers)
+        url = f"http://{LOCALHOST}:{self.port}{path}"
+        answer = httpx2.request(method, url, content=body, headers=headers, timeout=PATIENCE)
         return answer.status_code, answer.json()
 
     def answers(self) -> bool:
@@ -55,7 +57,7 @@ def api_process(redis_url: str, folder: Path, **given: Any) -> Iterator[Api]:
     api = Api(redis_url, folder / "log", **given)
     api.start()
     try:
-        eventually(api.answers, "the API answers")
+        eventually(api.answers, "the API answers", 60)
         yield api
     finally:
         api.kill()

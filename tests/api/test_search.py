@@ -41,7 +41,10 @@ async def ids(api: httpx2.AsyncClient, **params: Any) -> list[str]:
         params["pageToken"] = page["nextPageToken"]
 
 
-async def test_messages_are_found_by_what_they_are(api: httpx2.AsyncClient, worker: Worker) -> None:
+async def test_messages_are_found_by_what_they_are(
+    api: httpx2.AsyncClient, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.client.async_calls.SECONDS", 60)
     await given(api, worker)
     names = [f"m-{number:02}" for number in range(12)]
     assert await ids(api) == ["dead", *names]

@@ -15,6 +15,7 @@ from api.service import SHARED
 from delayq.config import Settings
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import commands
+from delayq.testing import ManualClock
 from tests.api.conftest import Worker, in_process, schedule
 from tests.support.keys import KeyFile
 from tests.support.queues import EPOCH
@@ -69,11 +70,13 @@ async def test_when_all_is_well_it_says_no_more_than_that(api: httpx2.AsyncClien
 
 async def test_many_who_ask_cost_one(api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     service = app_of(api).service
+    clock = ManualClock()
+    monkeypatch.setattr(service.facts, "_clock", clock)
     asked = AsyncMock(return_value=await service.client.facts())
     monkeypatch.setattr(service.facts, "_find", asked)
     await asyncio.gather(*(api.get("/v1/status") for _ in range(20)))
     assert asked.await_count == 1
-    service.facts._began -= SHARED
+    clock.advance(SHARED)
     await api.get("/v1/status")
     assert asked.await_count == 2
 
@@ -121,13 +124,15 @@ async def test_an_answer_that_many_ask_for_is_made_once(
     api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = app_of(api).service
+    clock = ManualClock()
+    monkeypatch.setattr(service.facts, "_clock", clock)
     for path, one in (("/v1/overview", service.overview), ("/v1/status", service.status)):
         made: list[object] = []
         make: Any = one._make
         monkeypatch.setattr(one, "_make", lambda of, make=make, made=made: made.append(of) or make(of))
         answers = [(await api.get(path)).content for _ in range(10)]
         assert (len(set(answers)), len(made)) == (1, 1)
-        service.facts._began -= SHARED
+        clock.advance(SHARED)
         await api.get(path)
         assert len(made) == 2
 

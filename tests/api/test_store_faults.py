@@ -66,7 +66,10 @@ async def test_a_change_that_was_given_up_is_not_made_behind_a_newer_one(
     monkeypatch.setattr(peer, "ASK_EVERY", 3_600_000)  # the change is sent, and not first a question
     cut = load_settings(redis_url=proxy.url, redis_timeout=300)
     async with asgi(cut) as behind, asgi(settings) as beside:
-        assert (await behind.post("/v1/messages", json=message(id="a"))).status_code == 201
+        made = await behind.post("/v1/messages", json=message(id="a"))
+        while made.status_code == 503:  # there is no fault yet, but a busy machine may take longer than it waits
+            made = await behind.post("/v1/messages", json=message(id="a"))
+        assert made.status_code in (200, 201)
         valkey.admin.config_resetstat()
         proxy.hold()
         problem = assert_away(await behind.patch("/v1/messages/a", json={"delayTime": "2h"}))

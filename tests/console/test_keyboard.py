@@ -69,8 +69,11 @@ def test_two_keys_lead_to_each_page_and_its_heading_is_read_out(pages: Pages, wo
     page = pages.open(f"{world.url}#/audit")
     settle(page)
     for key, title in GOES.items():
+        # The second counts for so long only: a busy machine may press it later.
+        page.evaluate("() => { const now = performance.now(); performance.now = () => now; }")
         page.keyboard.press("g")
         page.keyboard.press(key)
+        page.evaluate("() => { delete performance.now; }")
         expect(page.get_by_role("heading", name=title, level=1)).to_be_focused()
         expect(page).to_have_title(f"{title} · delayq")
     page.keyboard.press("?")

@@ -146,9 +146,10 @@ def test_a_session_ends_by_its_time(pages: Pages, keyed: AnotherApi, world: Worl
 def test_wrong_keys_lock_the_right_one_out(pages: Pages, keyed: AnotherApi) -> None:
     right = keyed.keys.texts["locked"]
     wrong = right[:-1] + ("a" if right[-1] != "a" else "b")
+    page = pages.open(keyed.url, accepts=[REFUSED])
+    expect(page.get_by_label("Key of the API")).to_be_visible()  # the lock may be over before a slow page is there
     for _ in range(10):
         assert keyed.service.http.post("/console/session", json={"key": wrong, "path": "/"}).status_code == 401
-    page = pages.open(keyed.url, accepts=[REFUSED])
     log_in(page, right)
     say_what_is_left(page, "wrong")
     expect(page.get_by_role("alert")).to_contain_text(re.compile(r"Try again in \d"))

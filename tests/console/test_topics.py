@@ -80,7 +80,7 @@ def test_the_timeline_is_moved_by_keys_and_by_dragging_and_a_bar_lists_its_messa
         page.keyboard.press(key)
         assert wide(page) == pytest.approx(times * 24 * 3_600_000, rel=0.02)
     before = wide(page)
-    page.wait_for_load_state("networkidle")
+    expect(page.locator("figcaption")).to_contain_text("in bars of 10 min")  # until they are there, those before stay
     plot = page.locator(".u-over").bounding_box()
     assert plot is not None
     middle = plot["y"] + plot["height"] / 2

@@ -19,6 +19,7 @@ import redis
 
 from delayq import Client, Message
 from delayq.client.audit import By
+from delayq.config import Settings
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.policies import Policy
@@ -45,6 +46,8 @@ __all__ = [
 
 HOUR: Final = 3_600_000
 DAY: Final = 24 * HOUR
+#: ms for which Redis is waited for: no test of these is about a slow one, and a page whose API gives up logs an error.
+PATIENT: Final = 20_000
 MESSAGES: Final = 100_000
 BURST: Final = 20_000
 MANY_TOPICS: Final = 10_000
@@ -105,6 +108,7 @@ class World:
         ]
         given = {"routes": json.dumps([*routes, {"name": "streams", "target": "redis+stream:"}]), **settings}
         self.service = Service(folder, self.valkey.url, workers=workers, zookeeper=zookeeper, **given)
+        self.service.api.settings.setdefault("redis_timeout", f"{PATIENT}")
 
     @property
     def url(self) -> str:
@@ -147,6 +151,7 @@ class AnotherApi:
         self.keys = KeyFile(folder / "keys.yaml")
         self.service = Service(folder, world.valkey.url, workers=0, routes=world.service.settings["routes"], **settings)
         self.settings = self.service.api.settings
+        self.settings.setdefault("redis_timeout", f"{PATIENT}")
 
     @property
     def url(self) -> str:
@@ -183,7 +188,7 @@ def whole_world(folder: Path) -> Iterator[World]:
     with made.endpoint, made.valkey:
         for process in made.service.processes:
             process.start()
-        with Client(made.valkey.url) as client:
+        with Client(made.valkey.url, settings=Settings(redis_timeout=PATIENT)) as client:
             _schedule(client, _later(now()))
             _schedule(client, _hostile())
             with made.service:

@@ -39,6 +39,8 @@ from workers.sending.spans import Spans
 
 from delayq.clock import SystemClock  # isort: skip
 
+PATIENT = Settings(redis_timeout=20_000)  # how slow Redis is does not matter here
+
 
 @pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +72,7 @@ def working(settings: Settings, spans: Recorded) -> Iterator[None]:
 
 async def post(settings: Settings, spans: Recorded, path: str, body: Any, **headers: str) -> httpx2.Response:
     """A request to an API that makes spans."""
-    app = create_app(settings, spans.provider)
+    app = create_app(settings.replace(redis_timeout=PATIENT.redis_timeout), spans.provider)
     transport = httpx2.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
@@ -143,7 +145,7 @@ async def test_a_batch_is_one_span_and_a_context_that_a_message_brings_stays(
     assert [one["status"] for one in answer.json()["results"]] == [201] * 3
     (span,) = spans.named("schedule orders")
     assert (span.attributes or {})["messaging.batch.message_count"] == 3
-    with Client(settings=settings) as client:
+    with Client(settings=settings.replace(redis_timeout=PATIENT.redis_timeout)) as client:
         found = [one.record.properties for one in client.get_many(["m0", "m1", "m2"]) if one and one.record]
     assert found == [{"traceparent": traceparent_of(span)}, messages[1]["properties"], messages[2]["properties"]]
 
@@ -181,13 +183,13 @@ async def test_the_clients_make_spans_when_they_are_given_a_provider(valkey: Ser
     message = Message(topic="orders", delay_time=60_000, id="a", properties={"name": "value"})
     with (
         spans.provider.get_tracer("test").start_as_current_span("the caller") as caller,
-        Client(valkey.url, tracer_provider=spans.provider) as client,
+        Client(valkey.url, settings=PATIENT, tracer_provider=spans.provider) as client,
     ):
         assert client.schedule(message).created
         assert not client.schedule(message).created
-    with pytest.raises(Conflict), Client(valkey.url, tracer_provider=spans.provider) as client:
+    with pytest.raises(Conflict), Client(valkey.url, settings=PATIENT, tracer_provider=spans.provider) as client:
         client.schedule(Message(topic="orders", delay_time=60_000, id="a"))
-    async with AsyncClient(valkey.url, tracer_provider=spans.provider) as other:
+    async with AsyncClient(valkey.url, settings=PATIENT, tracer_provider=spans.provider) as other:
         outcomes = await other.schedule_many(
             [Message(topic="x", delay_time=1, id="b c"), Message(topic="y", delay_time=1)]
         )
@@ -197,7 +199,7 @@ async def test_the_clients_make_spans_when_they_are_given_a_provider(valkey: Ser
         assert span.parent is not None and span.parent.span_id == caller.get_span_context().span_id
     assert (refused.attributes or {})["error.type"] == "Conflict"
     assert spans.named("schedule")[0].attributes is not None
-    with Client(valkey.url) as client:
+    with Client(valkey.url, settings=PATIENT) as client:
         found = client.get("a")
     assert found is not None and found.record is not None
     assert found.record.properties == {"name": "value", "traceparent": traceparent_of(first)}

@@ -9,6 +9,7 @@ import pytest
 
 from delayq.client.client import Client
 from delayq.client.operations import Scheduled
+from delayq.config import Settings
 from delayq.message import Message
 from delayq.store import commands
 from delayq.store.connect.store import Store
@@ -18,6 +19,7 @@ from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
 
 HOUR = 3_600_000
+PATIENT = Settings(redis_timeout=20_000)  # no test of these is about a slow Redis
 
 
 def list_64(store: Store) -> tuple[Layout, Layout]:
@@ -30,16 +32,16 @@ def list_64(store: Store) -> tuple[Layout, Layout]:
 
 
 def test_a_client_of_long_ago_goes_on_after_the_reshard_and_after_the_drop(valkey: ServerUnderTest) -> None:
-    with Client(valkey.url) as old:
+    with Client(valkey.url, settings=PATIENT) as old:
         kept = old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="kept", keys=("k",)))
         both = list_64(old.store)
         new = old.schedule(Message(topic="t", body="x", delay_time=HOUR, id="new", keys=("k",)))
         assert (kept.queue, new.queue) == (both[0].queue_of("kept"), both[1].queue_of("new"))
         assert [one.id for one in old.find("k")] == ["kept", "new"]
-        with Client(valkey.url) as young:
+        with Client(valkey.url, settings=PATIENT) as young:
             assert {one.result for one in young.cancel_many(["kept", "new"])} == {"cancelled"}
         old.store.run(commands.set_layouts(both, both[1:]))
-        with Client(valkey.url) as last:
+        with Client(valkey.url, settings=PATIENT) as last:
             late = last.schedule(Message(topic="t", body="x", delay_time=HOUR, id="late"))
         found = old.get("late")
         assert found is not None
@@ -49,7 +51,7 @@ def test_a_client_of_long_ago_goes_on_after_the_reshard_and_after_the_drop(valke
 
 def test_a_client_learns_after_a_while_which_layouts_are_gone(valkey: ServerUnderTest) -> None:
     clock = ManualClock()
-    with Client(valkey.url, clock=clock) as client:
+    with Client(valkey.url, settings=PATIENT, clock=clock) as client:
         client.context()
         both = list_64(client.store)
         client.schedule(Message(topic="t", body="x", delay_time=HOUR, id="mine"))
@@ -84,7 +86,7 @@ CALLS: dict[str, Callable[[Client], object]] = {
 def test_a_call_is_one_round_trip_with_one_layout_and_two_at_most_with_two(
     call: str, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Client(valkey.url) as client:
+    with Client(valkey.url, settings=PATIENT) as client:
         client.schedule(Message(topic="t", body="x", delay_time=HOUR, id="mine"))
         if call in ("redrive", "discard"):
             bury(client, "mine")
@@ -109,7 +111,7 @@ def test_a_call_is_one_round_trip_with_one_layout_and_two_at_most_with_two(
 def test_an_id_made_here_goes_to_the_new_queue_at_once_when_the_old_one_is_known_to_be_closed(
     valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Client(valkey.url) as client:
+    with Client(valkey.url, settings=PATIENT) as client:
         client.context()
         list_64(client.store)
         for number in range(200):  # so that every old queue has said it

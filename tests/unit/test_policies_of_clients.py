@@ -239,7 +239,10 @@ def test_what_is_paused_stays_so_in_new_queues_whenever_that_is(client: Client, 
 
 
 def test_while_the_new_queues_have_not_the_policies_no_queue_is_closed(valkey: ServerUnderTest) -> None:
-    with FaultProxy(valkey.port) as proxy, Client(settings=load_settings(redis_url=proxy.url, queues=2)) as client:
+    with (
+        FaultProxy(valkey.port) as proxy,
+        Client(settings=load_settings(redis_url=proxy.url, queues=2, redis_timeout=20_000)) as client,
+    ):
         client.pause("orders.*")
         proxy.drop_reply("apply_policies", times=10)
         with pytest.raises(StoreUnavailable):
@@ -262,7 +265,7 @@ def test_policies_that_have_lost_their_last_changes_get_beyond_what_a_queue_know
 
 def test_while_redis_is_away_nothing_is_promised_and_the_same_again_is(valkey: ServerUnderTest) -> None:
     with FaultProxy(valkey.port) as proxy:
-        with Client(settings=load_settings(redis_url=proxy.url, queues=2)) as client:
+        with Client(settings=load_settings(redis_url=proxy.url, queues=2, redis_timeout=20_000)) as client:
             client.context()
             proxy.drop_reply("apply_policies", times=4)
             with pytest.raises(StoreUnavailable):

@@ -37,6 +37,7 @@ from tests.protocol.mutants import Mutant, plant
 from tests.support.messages import schedule_messages
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import PATIENCE
 from workers.node.layouts import RETIRE_EVERY, LayoutWatch
 
 HOUR = 3_600_000
@@ -289,7 +290,7 @@ class Reshards(RuleBasedStateMachine):
 
 def run(server: ServerUnderTest, examples: int, drawn: int = 0) -> None:
     """`drawn` by this seed; 0: as hypothesis derives it from the machine."""
-    store = Store(server.url)
+    store = Store(server.url, timeout=PATIENCE)
 
     class Machine(Reshards):
         pass
@@ -349,7 +350,7 @@ def of_a_letter_in_a_newer_queue(server: ServerUnderTest, call: str) -> str:
     """What a client is told of it that asks the queue first where it would be by the layout that the client knows."""
     server.flush()
     machine = Reshards()
-    machine.store = store = Store(server.url)
+    machine.store = store = Store(server.url, timeout=PATIENCE)
     try:
         listed = store.run(commands.layout(2)).layouts
         routes = Routes([Route(name="all", target="log:")])
