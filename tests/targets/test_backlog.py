@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,20 +13,28 @@ from delayq.errors import ConfigError, StoreUnavailable
 from delayq.routes import Route, Routes, load_routes
 from delayq.store.connect.store import Store
 from delayq.targets import Target, open_target
+from delayq.targets.redis_stream import target as redis_stream
 from delayq.targets.redis_stream.backlog import backlogs
 from delayq.targets.redis_stream.target import is_local
 from tests.support.clusters import ClusterUnderTest
 from tests.support.deliveries import delivery, outcomes
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import PATIENCE
 
 NOWHERE = f"redis://{LOCALHOST}:1/0"
 
 
 @pytest.fixture
 def store(real: ServerUnderTest) -> Iterator[Store]:
-    made = Store(real.url)
+    made = Store(real.url, timeout=PATIENCE)
     yield made
     made.close()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target waits for how full streams are as long as for all else."""
+    monkeypatch.setattr(redis_stream, "Store", partial(Store, timeout=PATIENCE))
 
 
 def append(server: ServerUnderTest, stream: str, count: int) -> None:
@@ -68,14 +77,15 @@ def test_a_server_that_is_away_is_told() -> None:
     store.close()
 
 
+@pytest.mark.usefixtures("patient")
 def test_at_the_bound_only_what_goes_into_the_full_stream_is_kept_back(real: ServerUnderTest) -> None:
     append(real, "full", 5)
     target = opened(real.url, 5)
-    results = target.send([delivery("a", topic="full"), delivery("b", topic="free")], 2.0)
+    results = target.send([delivery("a", topic="full"), delivery("b", topic="free")], PATIENCE)
     assert outcomes(results) == ["full", "ok"]
     assert "the consumers of full have 5 entries before them" in results[0].reason
     real.admin.xtrim("full", maxlen=4, approximate=False)
-    assert outcomes(target.send([delivery("a", topic="full")], 2.0)) == ["ok"]
+    assert outcomes(target.send([delivery("a", topic="full")], PATIENCE)) == ["ok"]
     assert real.admin.xlen("full") == 5
     target.close()
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from delayq.routes import Route
+from delayq.targets.kafka.producer import Make
 from delayq.targets.kafka.target import KafkaTarget
 from testbed.kafka import PASSWORD, USER, Kafka
 from tests.support.deliveries import delivery, outcomes
 from tests.support.running import running
+from tests.support.telling import Telling
 from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter, make_topic
 from tests.targets.conftest import Closing
@@ -47,9 +51,11 @@ Open = Callable[..., KafkaTarget]
 
 @pytest.fixture
 def open_target(pair: Kafka, closing: Closing) -> Open:
-    def open_one(url: str = pair.url, seconds: float = SECONDS, **options: object) -> KafkaTarget:
+    def open_one(
+        url: str = pair.url, seconds: float = SECONDS, make: Make = Producer, **options: object
+    ) -> KafkaTarget:
         route = Route(name="kafka", target=url, send_timeout=int(seconds * 1000), options=options)
-        return closing(KafkaTarget(url, route, ""))
+        return closing(KafkaTarget(url, route, "", make=make))
 
     return open_one
 
@@ -186,7 +192,15 @@ def test_e11_a_right_that_was_revoked_is_no_fault_of_its_messages(
 
 def test_e11_a_wrong_password_is_told_and_not_shown(pair: Kafka, open_target: Open, topic: str) -> None:
     make_topic(pair.servers, topic, {})
-    target = open_target(f"kafka://{pair.login_servers}", SHORT, **LOGIN, **{"sasl.password": "canary"})
+    made: list[Telling] = []
+
+    def make(settings: Mapping[str, Any], **more: Any) -> Telling:
+        made.append(Telling(settings, early=False, **more))
+        return made[-1]
+
+    url, options = f"kafka://{pair.login_servers}", {**LOGIN, "sasl.password": "canary"}
+    target = open_target(url, SHORT, make, **options)
+    assert made[0].found.wait(SECONDS)  # it tells so when the message is there
     (result,) = target.send([delivery("a", topic=topic)], SHORT)
     assert result.outcome == "unknown"  # it was not sent, but librdkafka does not say so
     assert "Authentication failed: Invalid username or password" in result.reason

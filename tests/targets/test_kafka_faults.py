@@ -132,18 +132,29 @@ def test_when_the_queue_is_full_the_rest_was_not_sent(kafka: Kafka, open_target:
     assert not {str(number) for number in range(10, 20)} & set(ids(kafka, topic, 2))
 
 
-def test_close_waits_for_what_is_under_way(kafka: Kafka, open_target: Open, topic: str) -> None:
-    target = open_target(SECONDS, **{"linger.ms": 1_000})
+def test_close_waits_for_what_is_under_way(
+    kafka: Kafka, open_target: Open, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayq.targets.kafka.target.CLOSE_MS", 60_000)  # however long a broker on a busy machine takes
+    target = open_target(SECONDS)
+    send_until_ok(target, topic, "first", SECONDS)
     told: list[str] = []
     batch = [delivery(str(number), topic=topic) for number in range(200)]
     sending = threading.Thread(target=lambda: told.extend(outcomes(target.send(batch, SECONDS))))
-    sending.start()
-    eventually(lambda: len(target._main._producer) >= 200, "they are with the producer")
-    assert told == []
-    target.close()
-    sending.join(SECONDS)
+    closing = threading.Thread(target=target.close)
+    kafka.pause()  # so that they are under way for certain
+    try:
+        sending.start()
+        eventually(lambda: len(target._main._producer) >= 200, "they are with the producer")
+        closing.start()
+        eventually(lambda: target._closed, "it is being closed")
+        assert told == []
+    finally:
+        kafka.resume()
+    for thread in (closing, sending):
+        thread.join(SECONDS)
     assert told == ["ok"] * 200
-    assert len(ids(kafka, topic, 200)) == 200
+    assert len(ids(kafka, topic, 201)) == 201
 
 
 @needs_proc

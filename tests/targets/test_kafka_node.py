@@ -21,7 +21,7 @@ SECONDS = 60.0
 def settings_for(server: ServerUnderTest, kafka: Kafka, **given: Any) -> Settings:
     register_target("kafka", KafkaTarget)
     routes = [{"name": "kafka", "match": "orders.*", "target": kafka.url}]
-    values = {"queues": 2, "redis_timeout": 2_000, "retry_base": 20, "retry_cap": 200, "send_timeout": 4_000}
+    values = {"queues": 2, "redis_timeout": 2_000, "retry_base": 20, "retry_cap": 200, "send_timeout": 60_000}
     return load_settings(redis_url=server.url, routes=json.dumps(routes), **(values | given))
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Producer
 
 from delayq.routes import Route
 from delayq.targets.kafka.producer import Make
@@ -17,6 +16,7 @@ from delayq.targets.kafka.target import KafkaTarget
 from testbed.kafka import PASSWORD, USER, Kafka
 from tests.support.certificates import Authority
 from tests.support.deliveries import delivery, outcomes
+from tests.support.telling import Telling
 from tests.targets.adapters.kafka import KafkaAdapter
 
 SECONDS = 60.0
@@ -44,29 +44,6 @@ def test_with_a_trusted_certificate_and_the_password_of_a_file_messages_get_thro
     assert [record.id for record in KafkaAdapter(kafka).read(topic, 1, SECONDS)] == ["a"]
 
 
-class Telling(Producer):
-    """Tells what is wrong with its brokers when it may: at once, or from its first message on."""
-
-    def __init__(self, settings: Mapping[str, Any], *, early: bool, **more: Any) -> None:
-        self.down = threading.Event()
-        self._may = threading.Event()
-        if early:
-            self._may.set()
-        tell = settings["error_cb"]
-
-        def wait_and_tell(error: KafkaError) -> None:
-            assert self._may.wait(SECONDS)
-            tell(error)
-            if error.code() == KafkaError._ALL_BROKERS_DOWN:
-                self.down.set()
-
-        super().__init__({**settings, "error_cb": wait_and_tell}, **more)
-
-    def produce(self, *given: Any, **named: Any) -> None:
-        self._may.set()
-        super().produce(*given, **named)
-
-
 @pytest.mark.parametrize(
     ("early", "outcome"),
     [
@@ -86,8 +63,7 @@ def test_a_certificate_of_nobody_who_is_trusted_is_told_and_no_password_is_shown
     options = {**LOGIN, "ssl.ca.location": str(Authority(tmp_path).file), "sasl.password": PASSWORD}
     target = target_of(kafka, SHORT, options, make)
     try:
-        if early:
-            assert made[0].down.wait(SECONDS)
+        assert (made[0].down if early else made[0].found).wait(SECONDS)
         (result,) = target.send([delivery("a", topic="orders")], SHORT)
     finally:
         target.close()

@@ -25,7 +25,7 @@ def known() -> None:
 
 
 def settings_for(redis: ServerUnderTest, broker: RabbitMQ, **options: Any) -> Settings:
-    routes = [{"name": "rabbits", "match": "*", "target": broker.url, "options": options, "sendTimeout": 5_000}]
+    routes = [{"name": "rabbits", "match": "*", "target": broker.url, "options": options, "sendTimeout": 60_000}]
     return load_settings(
         redis_url=redis.url, routes=json.dumps(routes), queues=2, redis_timeout=2_000, retry_base=20, retry_cap=200
     )

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.targets.rabbitmq import connection
 from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import amqp
 from tests.support.deliveries import delivery, outcomes
@@ -191,7 +192,10 @@ def test_closing_ends_the_thread_and_what_comes_after_is_unavailable(
         assert other.ids(queue, 500) == [str(number) for number in range(500)]
 
 
-def test_closing_lets_what_is_on_its_way_arrive(rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
+def test_closing_lets_what_is_on_its_way_arrive(
+    rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CLOSE_SECONDS", 100.0)  # however long a broker on a busy machine takes
     target = rabbits(rabbitmq.url)
     assert outcomes(target.send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
     told: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from delayq.routes import Route
-from delayq.targets.rocketmq.client import Code, MessageType
+from delayq.targets.rocketmq.client import Code, MessageType, grpc
 from delayq.targets.rocketmq.target import MOST_BYTES, MOST_TOGETHER, RocketMQTarget
 from tests.support.deliveries import delivery, outcomes
 from tests.support.rocketmq_proxy import FakeProxy
@@ -198,10 +198,14 @@ def test_a_topic_without_queues_takes_nothing(proxy: FakeProxy, opened: Open) ->
 def test_without_an_answer_in_time_it_may_have_arrived(proxy: FakeProxy, opened: Open) -> None:
     target = opened()
     assert outcomes(target.send([delivery("a")], 10)) == ["ok"]
-    proxy.hold()
-    results = target.send([delivery("b"), delivery("c")], 0.5)
+    # As gRPC ends a call when its time is over, but not before the messages have arrived, however slow the machine is.
+    proxy.end = grpc.StatusCode.DEADLINE_EXCEEDED
+    results = target.send([delivery("b"), delivery("c")], 10)
     assert outcomes(results) == ["unknown", "unknown"]
     assert results[0].reason == f"127.0.0.1:{proxy.port}: no answer in time"
+    proxy.end = None
+    proxy.hold()
+    assert target.send([delivery("slow")], 1.0) == results[:1]  # by its own time-out, wherever it is by then
     proxy.release()
     assert outcomes(target.send([delivery("d")], 10)) == ["ok"]
     assert [message.user_properties["delayq_id"] for message in proxy.messages].count("b") == 1
@@ -236,12 +240,14 @@ def test_while_the_proxy_is_away_nothing_is_taken_and_then_it_goes_on_at_once(pr
 def test_a_proxy_that_dies_over_a_message_may_have_taken_it(proxy: FakeProxy, opened: Open) -> None:
     target = opened()
     target.send([delivery("a")], 10)
-    proxy.answer = lambda message: threading.Event().wait(2) or Code.OK
+    dead = threading.Event()
+    proxy.answer = lambda message: Code.OK if dead.wait(60) else 0
     results: list[Any] = []
     sending = threading.Thread(target=lambda: results.extend(target.send([delivery("b")], 30)))
     sending.start()
     eventually(lambda: len(proxy.messages) == 2, "it is sent")
     proxy.stop()
+    dead.set()  # the answer would have come now
     sending.join(30)
     assert outcomes(results) == ["unknown"]
 
@@ -262,7 +268,8 @@ def test_closing_waits_for_what_is_under_way_and_then_nothing_is_sent(proxy: Fak
     eventually(lambda: len(proxy.messages) == 2, "it is sent")
     closing = threading.Thread(target=target.close)
     closing.start()
-    eventually(lambda: outcomes(target.send([delivery("c")], 10)) == ["unavailable"], "it takes nothing new")
+    eventually(lambda: target._proxies._closed, "it is being closed")
+    assert outcomes(target.send([delivery("c")], 10)) == ["unavailable"]  # it takes nothing new
     assert closing.is_alive()
     proxy.release()
     for thread in (sending, closing):

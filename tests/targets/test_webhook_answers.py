@@ -7,12 +7,14 @@ import socket
 import struct
 import threading
 from email.utils import formatdate
+from typing import Any
 
 import pytest
 
 from delayq.embedded.processes import free_port
-from delayq.targets import LONGEST_AFTER, OK
-from delayq.targets.webhook.target import MOST_READ
+from delayq.targets import LONGEST_AFTER, OK, Result
+from delayq.targets.webhook.connections import Wire
+from delayq.targets.webhook.target import MOST_READ, WebhookTarget
 from delayq.testing import ManualClock
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import Receiver
@@ -84,10 +86,38 @@ def test_no_pause_is_taken_from_an_answer_that_ends_the_message(receiver: Receiv
 # -- slow, huge and broken answers -----------------------------------------------------------------------------------------
 
 
+#: ms: a send's time-out, and what is left of it when that begins which is not to end before it.
+LONG, LEFT = 30_000, 400
+
+
+def sent_until_over(receiver: Receiver, webhooks: Webhooks, begin: str) -> Result:
+    """What a send comes to whose time passes by an order, however slow the machine is.
+
+    None of it passes until the target's method `begin` is called, most of it then, and the rest with what is read from the
+    socket; if nothing is there to read, the rest is that of the socket itself.
+    """
+    clock, beginning, read = ManualClock(), getattr(WebhookTarget, begin), Wire.read
+
+    def reading(*given: Any, **more: Any) -> bytes:
+        found = read(*given, **more)
+        clock.advance(LEFT // 4)
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+
+        def begun(*given: Any) -> Any:
+            clock.advance(LONG - LEFT)
+            patched.setattr(Wire, "read", reading)
+            return beginning(*given)
+
+        patched.setattr(WebhookTarget, begin, begun)
+        (result,) = webhooks(receiver.url(), clock=clock).send([delivery("a")], LONG / 1000)
+    return result
+
+
 def test_an_answer_that_never_gets_to_its_status_is_unknown_within_the_time_out(
     receiver: Receiver, webhooks: Webhooks
 ) -> None:
-    hook = webhooks(receiver.url())
     for first, again in (
         (b"", b"H"),
         (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"),
@@ -95,17 +125,16 @@ def test_an_answer_that_never_gets_to_its_status_is_unknown_within_the_time_out(
         (b"", b""),
     ):
         receiver.drip(first, again)
-        (result,) = hook.send([delivery("a")], 0.4)
+        result = sent_until_over(receiver, webhooks, "_request")
         assert (result.outcome, "no answer" in result.reason) == ("unknown", True)
 
 
 def test_a_body_that_drips_for_ever_ends_with_the_time_out_and_the_status_counts(
     receiver: Receiver, webhooks: Webhooks
 ) -> None:
-    hook = webhooks(receiver.url())
     for status, outcome in ((200, "ok"), (400, "rejected"), (500, "unknown")):
         receiver.drip(b"HTTP/1.1 %d X\r\ncontent-length: 1000000\r\n\r\n" % status, b"x")
-        assert outcomes(hook.send([delivery("a")], 0.4)) == [outcome]
+        assert sent_until_over(receiver, webhooks, "_rest").outcome == outcome
 
 
 @pytest.mark.parametrize("how", ["length", "chunked", "until the end"])
