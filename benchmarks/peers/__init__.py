@@ -29,7 +29,7 @@ __all__ = ["OURS", "PEERS", "Peer", "Serving", "said"]
 FOLDER: Final = Path(__file__).parent
 BUILD: Final = FOLDER.parent.parent / "build" / "peers"
 BUILD_SECONDS: Final = 300.0
-START_SECONDS: Final = 10.0
+START_SECONDS: Final = 60.0
 #: ms between two fsyncs of beanstalkd's log: as often as Redis has it with everysec.
 FSYNC_MS: Final = 1_000
 

@@ -29,7 +29,7 @@ port {{port}}
 bind {LOCALHOST}
 dir {{folder}}
 sentinel monitor {SERVICE} {LOCALHOST} {{primary}} 2
-sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}
+sentinel down-after-milliseconds {SERVICE} {{down_after}}
 sentinel failover-timeout {SERVICE} 5000
 sentinel parallel-syncs {SERVICE} 2
 """
@@ -102,7 +102,7 @@ def _start_sentinel(stack: ExitStack, primary: EmbeddedServer) -> int:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="delayq-bench-sentinel-"))
     port = free_port()
     config = Path(folder) / "sentinel.conf"
-    config.write_text(_SENTINEL.format(port=port, folder=folder, primary=primary.port))
+    config.write_text(_SENTINEL.format(port=port, folder=folder, primary=primary.port, down_after=DOWN_AFTER))
     process = subprocess.Popen(
         die_with_parent([str(primary.binary), str(config), "--sentinel"]),
         stdin=subprocess.DEVNULL,

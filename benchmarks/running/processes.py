@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-START_SECONDS: Final = 20
+START_SECONDS: Final = 60
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from benchmarks.measures import failover, failover_nodes, failover_redis, scale
 from benchmarks.measures.failover_nodes import Kill, Nodes, Quorum, Rolling
 from benchmarks.measures.failover_redis import FailOver, Killed, Load
 from benchmarks.results import Figure
+from benchmarks.running import groups
 from benchmarks.running.given import connect
 from benchmarks.running.groups import cluster, sentinels
 from delayq import Client, Message
@@ -90,7 +91,15 @@ def test_scale_tells_each_setup_and_takes_them_in_turn(monkeypatch: pytest.Monke
     ]
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody replaces a primary that gets no CPU for a while, as on a busy machine."""
+    monkeypatch.setattr(groups, "DOWN_AFTER", 30_000)
+    monkeypatch.setattr(groups, "NODE_TIMEOUT", 30_000)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 def test_a_group_behind_sentinels_is_whole_when_it_is_handed_out() -> None:
     with sentinels() as group, Client(group.url) as client:
         assert client.schedule(Message(topic="t", delay_time=3_600_000)).created
@@ -100,6 +109,7 @@ def test_a_group_behind_sentinels_is_whole_when_it_is_handed_out() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("replicas", [True, False])
 def test_a_cluster_is_whole_when_it_is_handed_out(replicas: bool) -> None:
     with cluster(3, replicas=replicas) as group, Client(group.url) as client, closing(connect(group.url)) as plain:

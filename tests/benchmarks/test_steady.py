@@ -9,9 +9,11 @@ import pytest
 from benchmarks.errors import BenchmarkError
 from benchmarks.load.steady_producer import Producer
 from benchmarks.load.through_faults import GENERAL, Arrived, Plan, Steady, again, late, twice
-from benchmarks.running.processes import server, worker
+from benchmarks.running.processes import worker
 from delayq import Client, Message, StoreUnavailable
 from delayq.client.schedule import Scheduled
+from delayq.embedded import EmbeddedServer
+from tests.support.servers import KEPT
 
 FIRST = 1_800_000_000_000.0
 
@@ -76,7 +78,7 @@ def test_new_messages_fall_due_by_their_planned_times_however_late_they_are_made
 @pytest.mark.slow
 def test_steady_traffic_survives_a_redis_that_is_killed(tmp_path: Path) -> None:
     with (
-        server() as running,
+        EmbeddedServer(extra=KEPT) as running,
         worker(running.url, routes=GENERAL),
         Steady(running.url, tmp_path, 100) as traffic,
     ):

@@ -20,7 +20,8 @@ def test_a_message_is_scheduled_at_one_api_and_delivered_as_the_other_knows(stac
 def test_the_three_workers_share_the_queues_by_the_ensemble(stack: Stack) -> None:
     def shared() -> bool:
         ran = stack.containers["worker"][0].run("python", "-m", "coordinator", "--once", "--json")
-        assert ran.returncode == 0, ran.stderr
+        if ran.returncode:  # on a busy machine it may not have had its answers in time
+            return False
         seen = json.loads(ran.stdout)
         counts = sorted(len(node["queues"]) for node in seen["nodes"])
         return counts == [5, 5, 6] and not seen["unowned"]

@@ -19,7 +19,8 @@ from tests.docs.blocks import Block, matches
 __all__ = ["RUNNABLE", "Service", "Story"]
 
 RUNNABLE: Final = ("bash", "python")
-PATIENCE: Final = 30.0
+#: s for a block, which may start a Python several times, and none of them is quick on a busy machine.
+PATIENCE: Final = 100.0
 
 #: Where ./dev up listens, which is what the pages say.
 API: Final = re.compile(r"(?:127\.0\.0\.1|localhost):8080\b")

@@ -104,9 +104,22 @@ except Stopped:
 """
 
 
+# Before it, a clock that moves only when a test makes the file "later": what is one wish is then no question of CPU.
+CLOCK = """
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from devtools import supervise
+later = Path(sys.argv[2]) / "later"
+supervise.time = SimpleNamespace(
+    monotonic=lambda: 1.1 * supervise.SAME_WISH_SECONDS * later.exists(), sleep=time.sleep
+)
+"""
+
+
 def test_a_second_signal_hurries_a_slow_stop_and_a_doubled_one_does_not(tmp_path: Path) -> None:
     slow = STUBBORN + "open('on', 'w'); time.sleep(60)"
-    command = [sys.executable, "-c", SUPERVISOR, slow, str(tmp_path)]
+    command = [sys.executable, "-c", CLOCK + SUPERVISOR, slow, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         part = int(process.stdout.readline())
@@ -116,6 +129,7 @@ def test_a_second_signal_hurries_a_slow_stop_and_a_doubled_one_does_not(tmp_path
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1.2)
         os.kill(part, 0)
+        (tmp_path / "later").touch()
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 0
 
