@@ -11,6 +11,7 @@ from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import Team, team
 from tests.support.servers import ServerUnderTest
+from tests.support.waiting import PATIENCE
 from tests.support.zookeeper import ZooKeeperProxy
 
 
@@ -21,7 +22,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def store(valkey: ServerUnderTest) -> Iterator[Store]:
-    store = Store(valkey.url)
+    store = Store(valkey.url, timeout=PATIENCE)
     yield store
     store.close()
 

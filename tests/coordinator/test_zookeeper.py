@@ -26,7 +26,9 @@ from tests.support.zookeeper import CREATE, ZooKeeperProxy, client, end_session,
 
 ALL = frozenset(range(QUEUES))
 LATER = int(REREAD * 1.1) + 1
-SHORT = 1_000  # the shortest session that the server allows
+SHORT = 1_000  # the shortest session that the server allows: who is not to get in is told so soon
+#: A session that no machine is too busy for: a test that waits for its end ends it, and it ends at no other time.
+LONG = 60_000
 
 
 def session_of(player: Player) -> Session:
@@ -92,10 +94,11 @@ def test_the_queues_of_a_node_that_leaves_go_to_the_others_and_nothing_else_move
 def test_a_node_that_is_cut_off_loses_its_queues_when_its_session_ends(
     nodes: Team, zookeeper_proxy: ZooKeeperProxy
 ) -> None:
-    one, other = nodes.join("one"), nodes.join("other", zookeeper_proxy.hosts, SHORT)
+    one, other = nodes.join("one"), nodes.join("other", zookeeper_proxy.hosts, LONG)
     nodes.settle(one, other)
     before = dict(other.epochs)
     zookeeper_proxy.refuse()
+    end_session(nodes.hosts, zookeeper_proxy.client_id)
     nodes.until(lambda: one.queues == ALL, "the one that is left has all", one)
     assert other.coordinator.assigned() >= other.queues  # it cannot know; Redis tells it
     assert all(one.epochs[queue] > epoch for queue, epoch in before.items())
@@ -152,11 +155,12 @@ def test_epochs_grow_from_owner_to_owner(nodes: Team) -> None:
 def test_a_node_that_comes_back_under_its_name_waits_for_the_end_of_its_former_session(
     nodes: Team, zookeeper_proxy: ZooKeeperProxy
 ) -> None:
-    former = nodes.join("one", zookeeper_proxy.hosts, SHORT)
+    former = nodes.join("one", zookeeper_proxy.hosts, LONG)
     zookeeper_proxy.refuse()
     again = nodes.join("one")
     assert again.coordinator.assigned() == frozenset()
     assert again.queues == set()
+    end_session(nodes.hosts, zookeeper_proxy.client_id)
     nodes.until(lambda: again.queues == ALL, "the new one has all", again)
     assert all(again.epochs[queue] > epoch for queue, epoch in former.epochs.items())
 
@@ -282,6 +286,7 @@ def test_start_raises_while_zookeeper_is_away_and_works_later(nodes: Team, zooke
         one.coordinator.claim(0)
     one.coordinator.release(0, "")
     zookeeper_proxy.heal()
+    one.coordinator._timeout = LONG  # what must succeed may take longer than what must not
     one.start()
     assert one.queues == ALL
 
@@ -290,14 +295,17 @@ def test_start_raises_while_zookeeper_is_away_and_works_later(nodes: Team, zooke
 def test_a_client_whose_thread_died_is_replaced(
     nodes: Team, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = nodes.join("one", session_timeout=SHORT)
+    one = nodes.join("one", session_timeout=LONG)
     before, dead = one.epochs, session_of(one)
+    client_id = dead._client.client_id
 
     def fail(*_: object) -> None:
         raise RuntimeError("an error that kazoo does not expect")
 
     monkeypatch.setattr(dead._client._connection, "_read_socket", fail)
+    dead._client.exists_async("/")  # there is something to read
     eventually(lambda: not dead.connected, "the thread has died")
+    end_session(nodes.hosts, client_id)
 
     def renewed() -> bool:
         clock.advance(LATER)

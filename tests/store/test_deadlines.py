@@ -16,11 +16,12 @@ from delayq.store.connect.peer import Peer
 from delayq.store.connect.store import Store
 from delayq.store.keys import Layout
 from tests.support.proxy import FaultProxy
-from tests.support.queues import AsyncRunner, Queue, row, schedule_command
+from tests.support.queues import AsyncRunner, Queue, give_up_after, row, schedule_command
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 
 HOUR = 3_600_000
+SOON = 0.3  # s for a reply that does not come
 ONE, TWO = (Layout(16),), (Layout(16), Layout(64, 16))
 
 #: Every script whose answer is a promise, on a queue that has a live message and a dead letter.
@@ -94,9 +95,9 @@ def test_a_clock_that_was_set_forward_refuses_nobody_for_long(q: Queue, monkeypa
 @pytest.fixture(params=[Store, AsyncRunner], ids=["sync", "async"])
 def cut(request: pytest.FixtureRequest, real: ServerUnderTest) -> Iterator[tuple[Queue, FaultProxy, Queue]]:
     """A caller behind a line that can be cut, and one beside it."""
-    beside = Store(real.url)
+    beside = Store(real.url, timeout=PATIENCE)
     with FaultProxy(real.port) as proxy:
-        behind = request.param(proxy.url, timeout=0.3)
+        behind = request.param(proxy.url, timeout=PATIENCE)
         yield Queue(behind, real), proxy, Queue(beside, real)
         behind.close()
     beside.close()
@@ -113,6 +114,7 @@ def abandon(q: Queue, proxy: FaultProxy, beside: Queue) -> None:
     now = SystemClock().now()
     q.run(schedule_command(q.keys, row("a", at=now + HOUR), now=now))
     proxy.hold()
+    give_up_after(q.store, SOON)
     with pytest.raises(StoreUnavailable) as unknown:
         q.run(commands.reschedule(q.keys, "a", f"a{now + 2 * HOUR}"))
     assert not isinstance(unknown.value, NotDone)
@@ -144,6 +146,7 @@ def test_what_waits_for_the_time_of_an_idle_line_is_not_sent(
     q.schedule(row("a", at=90_000))
     monkeypatch.setattr(peer, "ASK_EVERY", 0)
     proxy.hold()
+    give_up_after(q.store, SOON)
     with pytest.raises(NotDone):
         q.cancel("a")
     seen = beside.admin.info("commandstats")["cmdstat_time"]["calls"]
@@ -167,8 +170,10 @@ def test_what_was_never_sent_is_not_done(cut: tuple[Queue, FaultProxy, Queue]) -
     """While nothing is known of the server's clock, that is asked first."""
     q, proxy, beside = cut
     proxy.hold()
+    give_up_after(q.store, SOON)
     with pytest.raises(NotDone):
         q.schedule(row("a", at=90_000))
+    give_up_after(q.store, PATIENCE)
     proxy.release()
     proxy.refuse()
     with pytest.raises(NotDone):

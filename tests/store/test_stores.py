@@ -26,14 +26,16 @@ from delayq.store.connect.durability import Durability
 from delayq.store.connect.event_loop import Connection
 from delayq.store.connect.exchange import AHEAD
 from delayq.store.connect.store import Store
-from delayq.store.connect.threads import Wakes
+from delayq.store.connect.threads import CLOCK, Wakes
 from delayq.store.keys import queue_keys
+from tests.support.clusters import Member
 from tests.support.proxy import FaultProxy
-from tests.support.queues import EPOCH, AsyncRunner, Queue, Runner, row, schedule_command
+from tests.support.queues import EPOCH, AsyncRunner, Queue, Runner, give_up_after, row, schedule_command
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import PATIENCE, eventually
 
 MAKERS = {"sync": Store, "async": AsyncRunner}
+HOUR = 3_600_000
 
 
 @pytest.fixture(params=MAKERS)
@@ -54,6 +56,7 @@ class Trickling:
     """A server that lets in, then sends `first`, and a bit now and then: by itself a reply that never ends."""
 
     first, then = b"$1000\r\n", b"x"
+    step, most = 0.02, 500  # s between two bits, and how many it sends at most
 
     def __init__(self) -> None:
         self._listener = socket.create_server((LOCALHOST, 0))
@@ -79,10 +82,13 @@ class Trickling:
             asked = b""
             while b"ECHO" not in asked:
                 asked = taken.recv(4096)
-                taken.sendall(b"+OK\r\n" * asked.count(b"SETINFO"))
+                if not asked:
+                    self.given_up = True
+                    return
+                taken.sendall(b"+OK\r\n" * (asked.count(b"SETINFO") + asked.count(b"PING")))
             taken.sendall(self.first)
-            taken.settimeout(0.02)
-            for _ in range(500):
+            taken.settimeout(self.step)
+            for _ in range(self.most):
                 try:
                     taken.sendall(self.then)
                     self.given_up = taken.recv(1) == b""
@@ -94,8 +100,9 @@ class Trickling:
 
 
 class Slow(Trickling):
-    """Answers two commands at once, and one more now and then."""
+    """Answers two commands at once, and one more now and then: for AHEAD of them it takes some seconds."""
 
+    step, most = 0.1, 100
     then = b"$1\r\nx\r\n"
     first = 2 * then
 
@@ -277,20 +284,25 @@ def test_a_wrong_password_is_told_and_is_no_outage(real: ServerUnderTest, make: 
 
 def test_a_server_that_is_loading_is_unavailable(make: Any, own_valkey: EmbeddedServer) -> None:
     url = own_valkey.url
-    store = make(url)
-    store.run_many(increment() for _ in range(5_000))  # while it loads, it listens after each 1,024 commands
+    store = make(url, timeout=PATIENCE)
+    # While it loads, it listens after each 1,024 commands. It loads for many seconds, but for no more once it was seen to.
+    store.run_many(increment() for _ in range(50_000))
     own_valkey.kill()
     slow = EmbeddedServer(data_dir=own_valkey.data_dir, port=own_valkey.port, extra=["--key-load-delay", "200"])
     slow.start(wait=False)
+    admin = Member(slow).admin
     try:
         said = set()
         while not slow.answers():
             (answer,) = store.run_many([commands.layout(16)])
             said.add((type(answer), "loading" in str(answer)))
+            if "loading" in str(answer):
+                admin.config_set("key-load-delay", 0)
         assert {(StoreUnavailable, True), (NotDone, True)} & said
         assert {kind for kind, _ in said} <= {StoreUnavailable, NotDone, commands.Meta}
         assert store.run(commands.layout(16)).queues == 16
     finally:
+        admin.close()
         slow.stop()
 
 
@@ -345,8 +357,10 @@ def test_what_is_begun_with_nobody_there_ends_with_an_error_for_each() -> None:
 def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits() -> None:
     """Each reply comes well within the time-out."""
     with Slow() as server:
-        store = Store(f"redis://{LOCALHOST}:{server.port}/0")
-        begun = store.begin([echo("x")] * AHEAD, within=300)
+        store = Store(f"redis://{LOCALHOST}:{server.port}/0", timeout=PATIENCE)
+        begun = store.begin([echo("x")] * AHEAD, within=HOUR)
+        assert begun.connection is not None and begun.connection.readable(PATIENCE)  # what is answered at once is there
+        begun.connection.until = CLOCK.precise() + 300
         answers = store.end(begun)
         assert answers[1] == "x"
         assert isinstance(answers[-1], StoreUnavailable)
@@ -368,12 +382,13 @@ def test_what_does_not_go_out_in_time_goes_no_more(valkey: ServerUnderTest) -> N
     store = Store(valkey.url, timeout=PATIENCE)
     assert store.run(echo("well")) == "well"
     valkey.pause()
-    reads_again = threading.Timer(1.5, valkey.resume)
+    reads_again = threading.Timer(10, valkey.resume)  # for one that waits until it goes out
     reads_again.start()
     try:
         (answer,) = store.end(store.begin([echo("x" * 8_000_000)], within=300))
     finally:
-        reads_again.join()
+        reads_again.cancel()
+        valkey.resume()
     assert isinstance(answer, StoreUnavailable)
     assert store.run(echo("well")) == "well"
     store.close()
@@ -381,8 +396,14 @@ def test_what_does_not_go_out_in_time_goes_no_more(valkey: ServerUnderTest) -> N
 
 async def test_asyncio_does_not_wait_for_it_either() -> None:
     with Slow() as server:
-        store = AsyncStore(f"redis://{LOCALHOST}:{server.port}/0")
-        answers = await store.end(await store.begin([echo("x")] * AHEAD, within=300))
+        store = AsyncStore(f"redis://{LOCALHOST}:{server.port}/0", timeout=PATIENCE)
+        begun = await store.begin([echo("x")] * AHEAD, within=HOUR)
+        assert begun.connection is not None and begun.exchange is not None
+        ending = asyncio.create_task(store.end(begun))
+        answered = begun.exchange.answers
+        await asyncio.to_thread(eventually, lambda: answered[1] == "x", "what is answered at once is read")
+        begun.connection.until = CLOCK.precise() + 300
+        answers = await ending
         assert answers[1] == "x"
         assert isinstance(answers[-1], StoreUnavailable)
         await asyncio.to_thread(server.wait)  # the loop has yet to close the connection
@@ -460,11 +481,13 @@ def test_a_connection_cut_in_the_middle_of_a_command_is_made_anew(proxy: FaultPr
 
 
 def test_a_black_hole_ends_with_the_time_out_and_nothing_is_repeated(proxy: FaultProxy, make: Any) -> None:
-    store = make(proxy.url, timeout=0.3)
+    store = make(proxy.url, timeout=PATIENCE)
     store.run(echo("warm"))
     proxy.black_hole()
+    give_up_after(store, 0.3)
     answers = store.run_many([echo("a"), echo("b")])
     assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+    give_up_after(store, PATIENCE)
     proxy.heal()
     assert store.run(echo("back")) == "back"
     assert list(proxy.commands).count("echo") == 2
@@ -500,7 +523,9 @@ def test_a_url_changes_neither_the_protocol_nor_how_often_connections_are_made(
 
 def test_a_reply_that_trickles_is_given_up(make: Any) -> None:
     with Trickling() as server:
-        store = make(f"redis://{LOCALHOST}:{server.port}/0", timeout=0.2)
+        store = make(f"redis://{LOCALHOST}:{server.port}/0", timeout=PATIENCE)
+        assert store.run(plain("PING", read=bytes.decode)) == "OK"  # it is let in
+        give_up_after(store, 0.2)
         with pytest.raises(StoreUnavailable):
             store.run(echo("x"))
     assert server.given_up
@@ -510,15 +535,17 @@ def test_a_reply_that_trickles_is_given_up(make: Any) -> None:
 
 
 def test_when_all_connections_are_taken_one_waits_for_a_bounded_time(proxy: FaultProxy) -> None:
-    store = Store(proxy.url, timeout=0.3, connections=1)
+    store = Store(proxy.url, timeout=PATIENCE, connections=1)
     store.run(echo("warm"))
     proxy.black_hole()
+    give_up_after(store, 0.3)
     threads = [threading.Thread(target=store.run_many, args=([echo("x")],)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
     assert not any(thread.is_alive() for thread in threads)
+    give_up_after(store, PATIENCE)
     proxy.heal()
     assert store.run(echo("back")) == "back"
     store.close()
@@ -640,7 +667,7 @@ async def test_a_cancelled_task_leaves_no_reply_behind_for_the_next_one(valkey: 
 
 async def test_when_all_connections_are_taken_a_task_waits_for_a_bounded_time(valkey: ServerUnderTest) -> None:
     store = AsyncStore(valkey.url, connections=1, timeout=0.2)
-    blocked = asyncio.create_task(store.run(plain("BLPOP", "nothing", 1, read=lambda reply: reply)))
+    blocked = asyncio.create_task(store.run(plain("BLPOP", "nothing", 60, read=lambda reply: reply)))
     answers = await asyncio.gather(*(store.run(echo("x")) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(answer, (StoreUnavailable, str)) for answer in answers)
     with pytest.raises(StoreUnavailable):

@@ -77,6 +77,25 @@ class AsyncRunner:
             self._runner.run(self.store.close())
 
 
+def give_up_after(caller: Any, seconds: float) -> None:
+    """From now on a Store or AsyncRunner waits so long for each reply, also over the connections that it has.
+
+    So only what is to be given up has a short time-out: on a busy machine what must succeed may take longer.
+    """
+    store: Any = caller.store if isinstance(caller, AsyncRunner) else caller
+    store._peer._timeout = int(seconds * 1000)
+    store._free._timeout = seconds
+    store._server._factory.connection_kwargs["socket_timeout"] = seconds
+    if isinstance(caller, AsyncRunner):
+        store._server._timeout = seconds
+    for one in store._peer.idle:
+        if isinstance(caller, AsyncRunner):
+            one._timeout = seconds
+        else:
+            one._timeout = seconds * 1000
+            one._socket.settimeout(seconds)
+
+
 class GuardedRunner:
     """A Store as a user of Redis who may touch the keys of the command that runs, and none beside them."""
 

@@ -18,7 +18,8 @@ class FakeProxy:
     """`answer` says which code a message is answered with, `together` what several in one request are; `requests` has how
     many messages each had. `types` which messages a topic takes, None: there is none.
 
-    `hold` keeps back the answers to messages until `release`. `with FakeProxy() as proxy:`
+    `hold` keeps back the answers to messages until `release`; with `end` the call ends by this status of gRPC instead, once it
+    has the messages. `with FakeProxy() as proxy:`
     """
 
     def __init__(self, *, credentials: Any | None = None) -> None:
@@ -26,6 +27,7 @@ class FakeProxy:
         self.answer: Callable[[Any], int] = lambda message: Code.OK
         self.types: Callable[[str], tuple[int, ...] | None] = lambda topic: NORMAL_AND_FIFO
         self.together = Code.OK
+        self.end: Any = None
         self.messages: list[Any] = []
         self.requests: list[int] = []
         self.metadata: list[dict[str, str]] = []
@@ -128,4 +130,6 @@ class _Service:
         self._proxy.metadata.append(dict(context.invocation_metadata()))
         answer = SendMessageResponse()
         self._proxy.send(request, answer)
+        if self._proxy.end is not None:
+            context.abort(self._proxy.end, "")
         return answer

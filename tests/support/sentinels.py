@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -69,13 +69,21 @@ class Sentinel:
             return {}
         return found
 
-    def fail_over(self) -> bool:
-        """Have another one made primary; False if it sees none that is fit yet."""
-        try:
+    def fail_over(self) -> None:
+        """Have another one made primary. A fail-over that takes it too long is given up, and is asked for again."""
+        old = self.sees()["port"]
+
+        def done() -> bool:
+            seen = self.sees()
+            if seen and seen["port"] == old and "failover" not in seen["flags"]:
+                self._ask_for_another()
+            return bool(seen) and seen["port"] != old
+
+        eventually(done, "another one is primary", seconds=60)
+
+    def _ask_for_another(self) -> None:
+        with suppress(redis.exceptions.ResponseError):  # it sees none that is fit yet
             self.admin.execute_command("SENTINEL", "FAILOVER", SERVICE)
-        except redis.exceptions.ResponseError:
-            return False
-        return True
 
     def close(self) -> None:
         self.admin.close()
@@ -103,16 +111,8 @@ class SentinelsUnderTest:
         return next(one for one in self.members if one.port == port)
 
     def fail_over(self) -> None:
-        """Have another one made primary. A fail-over that takes a sentinel too long is given up, and is asked for again."""
-        old, sentinel = self.primary, self.sentinels[0]
-
-        def done() -> bool:
-            seen = sentinel.sees()
-            if seen and seen["port"] == old.port and "failover" not in seen["flags"]:
-                sentinel.fail_over()
-            return bool(seen) and seen["port"] != old.port
-
-        eventually(done, "another one is primary", seconds=60)
+        """Have another one made primary."""
+        self.sentinels[0].fail_over()
 
     def heal(self) -> None:
         """Start whom a test killed, and wait until two replicas follow the primary and the sentinels agree."""

@@ -25,6 +25,7 @@ from delayq.store.commands import Change, Command
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import tick
+from tests.support.waiting import PATIENCE
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
 from workers.queue.offers import Offer
@@ -561,7 +562,7 @@ def live(
     lengths = ordering.MOST, ordering.LOW
     if seed % 2:
         ordering.MOST, ordering.LOW = 3, 0
-    store = Store(url)
+    store = Store(url, timeout=PATIENCE)
     try:
         with capture_logs():
             Life(store, seed, streams, slots, limits, by_hand).play()

@@ -15,7 +15,7 @@ from delayq.testing import MemoryTarget
 from tests.protocol.mutants import Mutant, plant
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from tests.workers.one_queue import OneQueue
 from workers.queue import held, parked_sets, settlement
 from workers.queue.held import HeldSets
@@ -232,7 +232,7 @@ def test_by_force_the_first_of_an_ordering_key_is_delivered_and_its_follower_sta
     valkey: ServerUnderTest, topic: str
 ) -> None:
     target = MemoryTarget()
-    settings = settings_for(valkey.url, target)
+    settings = settings_for(valkey.url, target, redis_timeout=int(PATIENCE * 1000))
     with RunningNode(settings), Client(settings=settings) as client:
         client.pause("*")
         first, second = (client.schedule(Message(topic=topic, id=id, delay_time=0, ordering_key="k")).id for id in "ab")

@@ -399,7 +399,7 @@ def test_a_lease_that_is_lost_or_grows_old_is_lost(worlds: Worlds) -> None:
 
 def test_what_was_paused_while_there_was_no_worker_goes_at_the_rate_of_its_resume(valkey: ServerUnderTest) -> None:
     target = MemoryTarget()
-    settings = settings_for(valkey.url, target)
+    settings = settings_for(valkey.url, target, redis_timeout=30_000)
     with Client(settings=settings) as client:
         client.pause("m.*", wait=0)
         for n in range(200):

@@ -12,6 +12,7 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.support.proxy import FaultProxy
+from tests.support.waiting import PATIENCE
 from tests.workers.one_queue import OneQueue
 from workers.queue import settlement
 from workers.queue.pull import LEAST_BYTES, MOST_BYTES
@@ -22,7 +23,7 @@ PAUSE = 50
 
 @pytest.fixture
 def world(proxy: FaultProxy) -> Iterator[OneQueue]:
-    store = Store(proxy.url)
+    store = Store(proxy.url, timeout=PATIENCE)
     made = OneQueue(store)
     yield made
     made.close()

@@ -20,7 +20,7 @@ from delayq.targets import Result
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from tests.workers.one_queue import Hand, OneQueue
 from workers.node.leases import _take
 from workers.queue.grants import Leases
@@ -404,7 +404,7 @@ def test_a_node_with_a_slow_target_sends_no_more_at_a_time_and_all_go(valkey: Se
                     self.now -= len(batch)
 
     target = Counting()
-    settings = settings_for(valkey.url, target)
+    settings = settings_for(valkey.url, target, redis_timeout=int(PATIENCE * 1000))
     with Client(settings=settings) as client:
         client.put_policy(Policy(name="p", match="m.*", max_in_flight=3, per="policy"))
         with RunningNode(settings) as running:

@@ -30,7 +30,7 @@ from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from workers.node.ownership import Ownership
 from workers.node.recent import RecentCounts
 from workers.node.redis_clock import Skew
@@ -43,7 +43,7 @@ NOTHING = cast(Ownership, SimpleNamespace(jobs={}, running=[], since={}, handed_
 
 @pytest.fixture
 def store(valkey: ServerUnderTest) -> Iterator[Store]:
-    store = Store(valkey.url)
+    store = Store(valkey.url, timeout=PATIENCE)
     yield store
     store.close()
 
@@ -212,7 +212,7 @@ def test_it_tells_what_keeps_it_from_its_work_and_what_went_out(store: Store, cl
 def test_what_a_worker_knows_of_a_circuit_can_be_asked_of_every_client(valkey: ServerUnderTest) -> None:
     target = MemoryTarget()
     target.answer("unavailable", reason="closed for today")
-    settings = settings_for(valkey.url, target)
+    settings = settings_for(valkey.url, target, redis_timeout=int(PATIENCE * 1000))
     with RunningNode(settings), Client(settings=settings) as client:
         client.schedule(Message(topic="m.t", id="m", delay_time=0))
         eventually(lambda: [one for one in client.routes() if one.circuit == "open"], "it is told", 30)

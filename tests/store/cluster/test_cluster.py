@@ -24,6 +24,7 @@ from delayq.message import Limits
 from delayq.routes import Route
 from delayq.store import checks, commands
 from delayq.store.commands import Change, Known, Retention
+from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets import open_target
@@ -32,7 +33,7 @@ from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import Queue, Runner, row
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from workers.sending.message import InFlightMessage
 
 HOUR = 3_600_000
@@ -59,7 +60,7 @@ def test_what_is_wrong_and_who_changed_what_is_gathered_from_every_primary(
 
 def test_what_is_paused_is_held_on_every_primary_until_it_is_resumed(cluster: ClusterUnderTest) -> None:
     target = MemoryTarget()
-    settings = settings_for(cluster.url, target, queues=QUEUES)
+    settings = settings_for(cluster.url, target, queues=QUEUES, redis_timeout=int(PATIENCE * 1000))
 
     def arrived(topic: str) -> int:
         return len({one.id for one in target.deliveries if one.topic == topic})
@@ -150,14 +151,25 @@ def test_a_server_that_is_in_no_cluster_is_told(valkey: ServerUnderTest) -> None
 
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_a_change_is_confirmed_by_the_replicas_of_each_primary(cluster: ClusterUnderTest, replicas: int) -> None:
-    settings = Settings(redis_url=cluster.url, queues=QUEUES, min_replicas=replicas, redis_timeout=500)
+    settings = Settings(redis_url=cluster.url, queues=QUEUES, min_replicas=replicas, redis_timeout=int(PATIENCE * 1000))
+
+    def impatient(store: Store | AsyncStore) -> None:
+        """For what nobody confirms it waits but a little."""
+        assert store.durability is not None
+        if replicas == 2:
+            store.durability.timeout = 500
+
     messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(200)]
     wanted = {Scheduled} if replicas == 1 else {NotDurable}  # each has one
     with Client(settings=settings) as client:
+        client.context()
+        impatient(client.store)
         assert {type(one) for one in await asyncio.to_thread(client.schedule_many, messages)} == wanted
-    async with AsyncClient(settings=settings) as client:
-        assert {type(one) for one in await client.schedule_many(messages)} == wanted
-        assert {type(one) for one in await client.cancel_many([f"m{number}" for number in range(50)])} == (
+    async with AsyncClient(settings=settings) as other:
+        await other.context()
+        impatient(other.store)
+        assert {type(one) for one in await other.schedule_many(messages)} == wanted
+        assert {type(one) for one in await other.cancel_many([f"m{number}" for number in range(50)])} == (
             {Cancelled} if replicas == 1 else wanted
         )
 
@@ -181,7 +193,7 @@ def test_a_pull_appends_to_the_queues_own_stream_exactly_once(cluster: ClusterUn
 
 def test_a_worker_delivers_by_every_way(cluster: ClusterUnderTest) -> None:
     target = MemoryTarget()
-    settings = settings_for(cluster.url, target, queues=4)
+    settings = settings_for(cluster.url, target, queues=4, redis_timeout=int(PATIENCE * 1000))
     routes = [*json.loads(settings.routes)[:1], {"name": "own", "match": "own.*", "perQueue": True}, {"name": "rest"}]
     settings = settings.replace(routes=json.dumps(routes), retry_base=20)
     target.answer("unavailable", topic="m.x", times=1)
