@@ -15,6 +15,8 @@ from tests.support.waiting import eventually
 
 QUEUES = 16
 ERA = 3
+#: ms that a node may be silent: no test waits until that is over, and a busy machine may keep one silent for some seconds.
+SESSION = 30_000
 
 
 class Player:
@@ -72,7 +74,7 @@ class Team:
         self.era = ERA
         self.players: list[Player] = []
 
-    def make(self, name: str, hosts: str | None = None, session_timeout: int = 4_000) -> Player:
+    def make(self, name: str, hosts: str | None = None, session_timeout: int = SESSION) -> Player:
         """A node that has not started."""
         player = Player(
             ZooKeeperCoordinator(
@@ -91,7 +93,7 @@ class Team:
         self.players.append(player)
         return player
 
-    def join(self, name: str, hosts: str | None = None, session_timeout: int = 4_000) -> Player:
+    def join(self, name: str, hosts: str | None = None, session_timeout: int = SESSION) -> Player:
         """A node that has started and claimed what it can."""
         player = self.make(name, hosts, session_timeout)
         player.start()

@@ -26,6 +26,7 @@ from testbed.zookeeper import ZooKeeperServer
 from tests.faults.flow import entries
 from tests.support.clusters import ClusterUnderTest
 from tests.support.load import Load
+from tests.support.proxy import FaultProxy
 from tests.support.service import ROOT, Service
 from tests.support.waiting import eventually
 
@@ -86,6 +87,7 @@ def service(
         zookeeper=zookeeper.hosts,
         zookeeper_root=zookeeper_root,
         final_window=WINDOW,
+        session_timeout="30s",  # no worker is to lose its queues because a busy machine kept it silent
     ) as running:
         yield running
 
@@ -101,10 +103,19 @@ def test_twice_under_load_and_killed_in_the_middle_nothing_is_lost_early_or_doub
 
     with load_on(service) as load:
         load.wait_for(300)
-        first = reshard(url, 64)
-        eventually(lambda: listed() == "16 64@16", "the new layout is listed")
-        first.kill()
-        first.communicate(timeout=10)
+        with FaultProxy(own_valkey.port) as proxy:
+
+            def hold(_: object) -> bool:
+                """What follows it does not arrive: it is killed with the new layout listed and no queue closed."""
+                proxy.hold()
+                return False
+
+            proxy.drop_reply("set_layouts", when=hold)
+            first = reshard(proxy.url, 64)
+            eventually(lambda: listed() == "16 64@16", "the new layout is listed", 60)
+            first.kill()
+            first.communicate(timeout=10)
+            proxy.reset()
         time.sleep(0.5)  # a while in which it is half done
         again = reshard(url, 64)
         said = again.communicate(timeout=60)[0].decode()
