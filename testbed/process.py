@@ -8,15 +8,15 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
 from delayq.embedded.processes import await_end, die_with_parent
 from testbed.errors import ServerError
 
-__all__ = ["Server", "ServerProcess", "stand_still", "staying"]
+__all__ = ["Server", "ServerProcess", "stand_still", "standing_still", "staying"]
 
 STOP_SECONDS = 30.0
 PAUSE_SECONDS = 30.0
@@ -35,6 +35,17 @@ def stand_still(pid: int) -> None:
         if time.monotonic() > deadline:
             raise ServerError(f"{running} threads of the process {pid} still run {PAUSE_SECONDS:.0f} s after SIGSTOP")
         time.sleep(0.001)
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """The process gets no processor meanwhile; it goes on then, if it is still there."""
+    stand_still(pid)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _running(pid: int) -> int:

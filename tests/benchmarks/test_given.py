@@ -17,13 +17,12 @@ from benchmarks.measures import drain, http, lateness, schedule
 from benchmarks.running.given import connect, given
 from delayq import Client, Message
 from tests.support.clusters import NODE_TIMEOUT, ClusterUnderTest
-from tests.support.sentinels import SERVICE, SentinelsUnderTest
+from tests.support.sentinels import DOWN_AFTER, SERVICE, SentinelsUnderTest
 from tests.support.servers import ServerUnderTest
 
 pytestmark = pytest.mark.slow
 
 FEW = 2_000
-DOWN_AFTER = 1_000  # of tests.support.sentinels
 
 
 @pytest.fixture(autouse=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import httpx2
@@ -35,7 +33,6 @@ __all__ = [
     "now",
     "refused",
     "schedule",
-    "standing_still",
     "state_of",
     "wait_until",
 ]
@@ -120,16 +117,6 @@ def ask(worker: OneProcess, path: str) -> httpx2.Response:
 def metric(worker: OneProcess, name: str) -> float:
     lines = [line.split() for line in ask(worker, "/metrics").text.splitlines()]
     return sum(float(words[1]) for words in lines if words[0] == name)
-
-
-@contextmanager
-def standing_still(process: OneProcess) -> Iterator[None]:
-    """The process gets no processor: whatever falls due before the stage is set is not looked at yet."""
-    process.signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.signal(signal.SIGCONT)
 
 
 def schedule(service: Service, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:

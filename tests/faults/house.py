@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from delayq.embedded import EmbeddedServer
-from testbed.process import stand_still
+from testbed.process import standing_still
 from tests.faults.flow import drained, schedule
 from tests.support.load import Load
 from tests.support.proxy import FaultProxy
@@ -51,11 +50,8 @@ class House:
     def redis_paused(self) -> Iterator[None]:
         """Redis keeps its connections and says nothing."""
         assert self.redis.pid is not None
-        stand_still(self.redis.pid)
-        try:
+        with standing_still(self.redis.pid):
             yield
-        finally:
-            os.kill(self.redis.pid, signal.SIGCONT)
 
     @contextmanager
     def sink_paused(self) -> Iterator[None]:

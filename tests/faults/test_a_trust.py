@@ -16,8 +16,9 @@ import redis
 from delayq import Client, ConfigError, Message
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
+from testbed.process import standing_still
 from tests.docs.blocks import blocks_of
-from tests.faults.flow import delayq, drained, refused, standing_still
+from tests.faults.flow import delayq, drained, refused
 from tests.faults.rig import QUEUES, Rig, rig
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
@@ -48,7 +49,7 @@ def on(shared: Rig) -> Iterator[Rig]:
 
 def test_a6_a_full_redis_takes_nothing_new_and_empties_itself(on: Rig) -> None:
     (cancelled,) = on.schedule("sink.a6", 1, delay=HOUR)
-    with standing_still(on.service.workers[0]):  # so that it stays full until it was seen to be
+    with standing_still(on.service.workers[0].pid):  # so that it stays full until it was seen to be
         ids = on.schedule("sink.a6", 400, delay=1_500, body="x" * 4_000)
         streamed = on.schedule("a6", 20, delay=1_500)
         on.admin.config_set("maxmemory", on.admin.info("memory")["used_memory"] - 200_000)

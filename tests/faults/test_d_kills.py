@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import sys
@@ -17,7 +16,7 @@ import pytest
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
-from testbed.process import stand_still
+from testbed.process import standing_still
 from testbed.zookeeper import ZooKeeperServer
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, metric, now, state_of
 from tests.faults.house import restarted
@@ -88,13 +87,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def test_d1_what_was_confirmed_and_not_acked_when_a_worker_is_killed_comes_once_more(pair: Pair) -> None:
     target = pair.away.admin.info("server")["process_id"]
-    stand_still(target)
-    try:
+    with standing_still(target):
         ids = pair.schedule("d1")
         pair.pulled()
         pair.to_home.black_hole()  # from here on no ack gets through
-    finally:
-        os.kill(target, signal.SIGCONT)
     eventually(lambda: pair.away.admin.xlen("d1") > 0, "the target has confirmed some")
     pair.replace_worker()
     drained(pair.service)

@@ -17,19 +17,8 @@ from delayq import Client, Message
 from delayq.client.operations import Scheduled
 from delayq.config import load_settings
 from delayq.store.keys import queue_keys
-from tests.faults.flow import (
-    GENERAL,
-    LOCAL,
-    ROUTES,
-    arrivals,
-    batch,
-    drained,
-    ids_of,
-    left,
-    now,
-    standing_still,
-    wait_until,
-)
+from testbed.process import standing_still
+from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, left, now, wait_until
 from tests.support.clusters import id_in
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess, Service
@@ -114,7 +103,7 @@ def test_f10_damaged_entries_are_put_right_or_buried_and_hold_up_nobody(
 ) -> None:
     topic, admin, queue = f"{GENERAL}.f10", plain_server.admin, 5
     keys, elsewhere = queue_keys(queue), queue_keys(9)
-    with standing_still(plain.workers[0]):  # until all is damaged, nothing is delivered
+    with standing_still(plain.workers[0].pid):  # until all is damaged, nothing is delivered
         due = now() + 2_500
         names = [id_in(queue, f"f10-{number}") for number in range(20)]
         ids_of(batch(plain, [{"topic": topic, "id": id, "body": "b", "expectDate": due} for id in names]))

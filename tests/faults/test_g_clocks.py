@@ -14,19 +14,8 @@ import pytest
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
-from testbed.process import stand_still
-from tests.faults.flow import (
-    GENERAL,
-    LOCAL,
-    ROUTES,
-    arrivals,
-    batch,
-    drained,
-    ids_of,
-    now,
-    standing_still,
-    wait_until,
-)
+from testbed.process import stand_still, standing_still
+from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, now, wait_until
 from tests.support.bent_clock import BentClock
 from tests.support.servers import real_server
 from tests.support.service import OneProcess, Service
@@ -105,7 +94,7 @@ def wrong_clock(worker: OneProcess, side: str) -> None:
 
 
 def test_g1_a_redis_an_hour_ahead_makes_nothing_early(bent: Bent) -> None:
-    with standing_still(bent.worker):  # however long this takes, nothing is delivered before it was cancelled
+    with standing_still(bent.worker.pid):  # however long this takes, nothing is delivered before it was cancelled
         start = now()
         dues = bent.schedule("g1", [start + 2_500 + 20 * n for n in range(50)])
         bent.step(HOUR)
@@ -127,7 +116,7 @@ def test_g1_a_redis_an_hour_ahead_makes_nothing_early(bent: Bent) -> None:
 def test_g2_a_redis_two_minutes_behind_makes_late_and_nothing_twice(bent: Bent) -> None:
     before = bent.schedule("g2b", [now()] * 20)
     drained(bent.service)
-    with standing_still(bent.worker):  # however long this takes, nothing is delivered before the clock is behind
+    with standing_still(bent.worker.pid):  # however long this takes, nothing is delivered before the clock is behind
         due = now() + 1_500
         dues = bent.schedule("g2", [due + n for n in range(50)])
         bent.step(-TWO_MINUTES)

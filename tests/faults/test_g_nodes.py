@@ -12,8 +12,9 @@ import redis
 
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
+from testbed.process import standing_still
 from testbed.zookeeper import ZooKeeperServer
-from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, now, standing_still, wait_until
+from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, now, wait_until
 from tests.support.bent_clock import BentClock
 from tests.support.clusters import Member
 from tests.support.sentinels import SERVICE, Sentinel
@@ -118,7 +119,7 @@ def test_g4_a_fail_over_to_a_replica_with_another_clock_makes_nothing_early(tmp_
             lambda: service.schedule(LOCAL, id="g4-late", delayTime=10).status_code in (200, 201), "accepting again", 40
         )
         wait_until(min(dues.values()) - 10_000)
-        with standing_still(service.workers[0]):  # Redis looks at its clock a few times a second only
+        with standing_still(service.workers[0].pid):  # Redis looks at its clock a few times a second only
             clock.set(-TWO_MINUTES)
             eventually(lambda: abs(second.admin.time()[0] * 1000 - clock.now()) < 5_000, "Redis has seen it")
         wait_until(max(dues.values()) + 1_000)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from delayq.client.operations import Scheduled
 from delayq.clock import SystemClock
 from delayq.embedded import EmbeddedServer
 from delayq.testing import MemoryTarget
-from testbed.process import stand_still
+from testbed.process import standing_still
 from tests.recovery.conftest import pending, schedule_all
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
@@ -57,12 +55,9 @@ def test_each_key_stays_in_order_when_its_target_fails_while_redis_stands_still(
             eventually(lambda: sum(one.parked for one in client.stats()) > 0, "the circuit opens", 30)
             proxy.drop_reply("unpark", times=4)
             assert server.pid is not None
-            stand_still(server.pid)
-            try:
+            with standing_still(server.pid):
                 target.behave()
                 eventually(lambda: stalled(node), "the worker hears nothing", 30)
-            finally:
-                os.kill(server.pid, signal.SIGCONT)
         target.wait_for_ids(ids, timeout=60)
         firsts = list(dict.fromkeys(target.ids))
         for key in KEYS:

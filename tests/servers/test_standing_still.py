@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.process import stand_still
+from testbed.process import stand_still, standing_still
 
 THREADS = 32
 PROGRAM = f"""
@@ -42,6 +42,21 @@ def test_no_thread_of_a_process_that_stands_still_runs(monkeypatch: pytest.Monke
             assert [stat.rpartition(")")[2].split()[0] for stat in stats] == ["T"] * (THREADS + 1)
         finally:
             process.kill()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs a /proc: run it on Linux")
+def test_a_process_goes_on_behind_it_unless_it_is_gone() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        with standing_still(process.pid):
+            assert state_of(process.pid) == "T"
+        assert state_of(process.pid) != "T"
+        with standing_still(process.pid):
+            process.kill()
+            process.wait()
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_process_that_is_gone_cannot_stand_still() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +18,7 @@ from delayq.embedded.processes import LOCALHOST
 from delayq.store import checks, commands
 from delayq.store.connect.durability import believable
 from delayq.store.keys import Layout, queue_keys
-from testbed.process import stand_still
+from testbed.process import standing_still
 from tests.support.clusters import ClusterUnderTest, Member
 from tests.support.policies import put_policy
 from tests.support.proxy import FaultProxy
@@ -160,14 +158,11 @@ def test_the_same_call_once_more_is_confirmed_when_the_replica_is_back(
 ) -> None:
     made = impatient(client(own_valkey.url, min_replicas=1))
     assert replica.pid is not None
-    stand_still(replica.pid)
-    try:
+    with standing_still(replica.pid):
         for _ in range(2):  # a repeated call writes nothing by itself, and is no more certain for that
             with pytest.raises(NotDurable) as caught:
                 made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
             assert caught.value.id == "a"
-    finally:
-        os.kill(replica.pid, signal.SIGCONT)
     made = client(own_valkey.url, min_replicas=1)
     assert not made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
 

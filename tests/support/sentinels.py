@@ -19,13 +19,14 @@ from tests.support.servers import REDIS_SERVER
 from tests.support.waiting import eventually
 
 SERVICE = "delayq"
+DOWN_AFTER = 1_000  # ms without an answer, and a primary is replaced
 CONFIG = f"""\
 port {{port}}
 bind {LOCALHOST}
 dir {{folder}}
 logfile {{folder}}/log
 sentinel monitor {SERVICE} {LOCALHOST} {{primary}} {{quorum}}
-sentinel down-after-milliseconds {SERVICE} 1000
+sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}
 sentinel failover-timeout {SERVICE} 5000
 sentinel parallel-syncs {SERVICE} 2
 """
@@ -71,19 +72,16 @@ class Sentinel:
 
     def fail_over(self) -> None:
         """Have another one made primary. A fail-over that takes it too long is given up, and is asked for again."""
-        old = self.sees()["port"]
+        old = eventually(self.sees, "it sees the group")["port"]
 
         def done() -> bool:
             seen = self.sees()
             if seen and seen["port"] == old and "failover" not in seen["flags"]:
-                self._ask_for_another()
+                with suppress(redis.exceptions.ResponseError):  # it sees none that is fit yet
+                    self.admin.execute_command("SENTINEL", "FAILOVER", SERVICE)
             return bool(seen) and seen["port"] != old
 
         eventually(done, "another one is primary", seconds=60)
-
-    def _ask_for_another(self) -> None:
-        with suppress(redis.exceptions.ResponseError):  # it sees none that is fit yet
-            self.admin.execute_command("SENTINEL", "FAILOVER", SERVICE)
 
     def close(self) -> None:
         self.admin.close()

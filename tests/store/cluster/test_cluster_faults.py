@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -17,7 +15,7 @@ from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.store.keys import queue_keys
 from delayq.testing import MemoryTarget
-from testbed.process import stand_still
+from testbed.process import standing_still
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import Runner, row
@@ -141,13 +139,10 @@ def test_a_primary_that_stands_still_holds_up_no_queue_of_another_one(cluster: C
         eventually(lambda: len(set(pullers(node).values())) == 3, "each primary has a thread")
         ids = [id_in(queue, "m") for queue in others]
         client.context()  # asks every server, and so not while one stands still
-        stand_still(pid)
-        try:
+        with standing_still(pid):
             for id in ids:
                 client.schedule(Message(topic="m.t", delay_time=0, id=id))
             eventually(lambda: set(target.ids) == set(ids), "those of the others arrive", seconds=30)
-        finally:
-            os.kill(pid, signal.SIGCONT)
         cluster.heal()
     target.close()
 
