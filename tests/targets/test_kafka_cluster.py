@@ -16,8 +16,8 @@ from delayq.targets.kafka.producer import Make
 from delayq.targets.kafka.target import KafkaTarget
 from testbed.kafka import PASSWORD, USER, Kafka
 from tests.support.deliveries import delivery, outcomes
+from tests.support.kafka_producer import Telling
 from tests.support.running import running
-from tests.support.telling import Telling
 from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter, make_topic
 from tests.targets.conftest import Closing

@@ -16,7 +16,7 @@ from delayq.targets.kafka.target import KafkaTarget
 from testbed.kafka import PASSWORD, USER, Kafka
 from tests.support.certificates import Authority
 from tests.support.deliveries import delivery, outcomes
-from tests.support.telling import Telling
+from tests.support.kafka_producer import Telling
 from tests.targets.adapters.kafka import KafkaAdapter
 
 SECONDS = 60.0
