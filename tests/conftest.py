@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
@@ -15,18 +14,26 @@ from testbed.kafka import Kafka
 from testbed.rabbitmq import RabbitMQ
 from testbed.rocketmq import RocketMQ
 from testbed.zookeeper import ZooKeeperServer
+from tests.support.amounts import ALL, amount
 from tests.support.certificates import Authority
 from tests.support.clusters import ClusterUnderTest, real_cluster
-from tests.support.processes_of_tests import Scheduling, is_long
+from tests.support.cpu_budget import CpuBudget
 from tests.support.proxy import FaultProxy
 from tests.support.running import running
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
 from tests.support.servers import KEPT, ServerUnderTest, fake_server, real_server
 from tests.support.zookeeper import real_zookeeper
 
-# On a busy machine an example may take long, and the first of all in a fresh checkout does in any case, as tables of Unicode
-# are made for it; what hangs ends by pytest's own time-out.
-hypothesis.settings.register_profile("delayq", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+# No example has a deadline: on a busy machine any may take long, and pytest's timeout ends a test that hangs. The examples
+# are the same in every run, except before a release.
+hypothesis.settings.register_profile(
+    "delayq",
+    deadline=None,
+    derandomize=not ALL,
+    max_examples=amount(25, 200),
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("delayq")
 
 KINDS = ("fakeredis", "valkey", "redis7")
@@ -155,23 +162,28 @@ def proxy(valkey: ServerUnderTest) -> Iterator[FaultProxy]:
         yield running
 
 
+#: Fixtures that start processes. pytest ends a test with one of them, or of a file with the mark `processes`, after 600 s.
+PROCESSES = frozenset({"cluster", "kafka", "own_valkey", "rabbitmq", "rocketmq", "sentinels", "zookeeper"})
+PROCESSES_TIMEOUT = 600
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is long or slow, before anything is chosen by its marks."""
+    """Keep a file's tests in one process, and give processes the time that they take on a busy machine."""
     for item in items:
-        if is_long(item.nodeid, getattr(item, "fixturenames", ())):
-            item.add_marker("long")
-        if "[redis7" in item.nodeid:  # the same cases run on Valkey
-            item.add_marker("slow")
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+        marked = any(map(item.get_closest_marker, ("long", "release", "processes")))
+        if marked or not PROCESSES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.timeout(PROCESSES_TIMEOUT))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count the CPU time of each test."""
+    config.pluginmanager.register(CpuBudget(config), "cpu_budget")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say that something was left out."""
+    """Name the layers that did not run."""
     if "not long" in config.option.markexpr:
-        terminalreporter.write_line("The long tests are left out; they run by: ./dev test --long")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
-    """Tests on the same broker share a process; without xdist nobody asks."""
-    return Scheduling(config, log)
+        terminalreporter.write_line("Only the default layer ran. The others: ./dev test --long, ./dev test --all")

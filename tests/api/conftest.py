@@ -21,7 +21,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, QueueKeys, queue_keys
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 
 HOUR = 3_600_000
 LIMIT = 10_000

@@ -93,7 +93,6 @@ def attempts() -> Iterator[Any]:
             yield pytest.param(method, path, GenerationMode.NEGATIVE, id=f"{method} {path} wrong")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path", "mode"), list(attempts()))
 def test_whatever_is_sent_is_answered_as_documented_and_never_by_a_fault(
     schema: Any, method: str, path: str, mode: GenerationMode

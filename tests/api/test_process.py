@@ -17,7 +17,8 @@ import pytest
 from delayq.embedded.processes import LOCALHOST, free_port
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 
 MESSAGE = b'{"topic": "orders", "delayTime": 60000}'
 
@@ -48,7 +49,7 @@ class Api(OneProcess):
 
     def ended(self) -> int | None:
         """How it has ended."""
-        eventually(lambda: not self.alive, "it has ended", 60)
+        eventually(lambda: not self.alive, "it has ended")
         return self.returncode
 
 
@@ -57,13 +58,12 @@ def api_process(redis_url: str, folder: Path, **given: Any) -> Iterator[Api]:
     api = Api(redis_url, folder / "log", **given)
     api.start()
     try:
-        eventually(api.answers, "the API answers", 60)
+        eventually(api.answers, "the API answers")
         yield api
     finally:
         api.kill()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("ignoring_sigint", [False, True])
 def test_either_signal_stops_it_in_order(
@@ -114,7 +114,6 @@ def test_a_wrong_setting_is_told_in_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
-@pytest.mark.slow
 def test_it_refuses_a_redis_of_another_layout(valkey: ServerUnderTest, tmp_path: Path) -> None:
     with api_process(valkey.url, tmp_path):
         pass

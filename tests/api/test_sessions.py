@@ -383,7 +383,6 @@ async def test_without_a_console_nobody_logs_in(settings: Settings, keys: KeyFil
         assert_refused(await api.post("/console/session", json={"key": keys.texts["shop"], "path": "/"}), 404)
 
 
-@pytest.mark.slow
 async def test_a_revoked_key_ends_its_session_within_two_seconds(guarded: httpx2.AsyncClient, keys: KeyFile) -> None:
     await guarded.post("/console/session", json={"key": keys.texts["shop"], "path": "/"})
     assert (await guarded.get("/v1/me")).status_code == 200

@@ -53,7 +53,6 @@ def programs() -> Path:
         pytest.skip(str(error))
 
 
-@pytest.mark.slow
 def test_generated_typescript_takes_a_topic_and_a_delay_and_refuses_what_the_api_refuses(
     programs: Path, tmp_path: Path
 ) -> None:

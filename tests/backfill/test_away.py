@@ -16,6 +16,8 @@ from delayq.spark.writing.counts import Counts
 from delayq.store.commands import plain
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+
 ROWS: Final = 6_000
 FAR: Final = 2_000_000_000_000
 #: Slow enough that the middle of it is met.
@@ -54,7 +56,7 @@ def in_the_middle(client: Client, *acts: Callable[[], None]) -> Iterator[None]:
     """Do that in another thread once a tenth of the rows is there."""
 
     def wait() -> None:
-        eventually(lambda: pool(client) > ROWS // 10, "some messages", 60)
+        eventually(lambda: pool(client) > ROWS // 10, "some messages")
         for act in acts:
             act()
 

@@ -12,6 +12,8 @@ import pytest
 from delayq.cli import main
 from tests.cli.conftest import Cli, Given
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+
 HOUR = 3_600_000
 #: Of an order: the options that make a message of it.
 ORDERS = ("--topic", "orders.unpaid", "--id-column", "nr", "--expect-date-column", "due_at", "--map", "text=body")

@@ -13,6 +13,8 @@ from delayq.spark.jobs.forecast import Room, forecast, room, twice
 from delayq.spark.options import WriteOptions
 from tests.cli.conftest import Given
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+
 HOUR = 3_600_000
 SCHEMA = "id string, topic string, body string, expect_date bigint, keys array<string>"
 

@@ -91,7 +91,6 @@ def by_spark(spark: Any, table: Table) -> list[Any]:
     return messages(mapped(read(spark, table), table).toArrow().to_batches(), table)
 
 
-@pytest.mark.slow
 def test_csv_becomes_the_same_messages_as_by_spark(spark: Any, csv: Path) -> None:
     found = local(table_of_csv(csv))
     assert found == by_spark(spark, table_of_csv(csv))
@@ -106,7 +105,6 @@ def test_csv_becomes_the_same_messages_as_by_spark(spark: Any, csv: Path) -> Non
     ]
 
 
-@pytest.mark.slow
 def test_json_becomes_the_same_messages_as_by_spark(spark: Any, lines: Path) -> None:
     table = Table(source=str(lines), format="json", topic="orders")
     found = {one.id: one for one in local(table)}
@@ -114,7 +112,6 @@ def test_json_becomes_the_same_messages_as_by_spark(spark: Any, lines: Path) -> 
     assert found["b"].body == {"a": None, "b": None, "c": 2.5}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
 def test_parquet_of_spark_becomes_the_same_messages(spark: Any, tmp_path: Path, kind: str) -> None:
     spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
@@ -135,7 +132,6 @@ def test_parquet_of_spark_becomes_the_same_messages(spark: Any, tmp_path: Path, 
     assert sorted(one.expect_date for one in local(table)) == [FAR + 1000 * number for number in range(50)]
 
 
-@pytest.mark.slow
 def test_what_one_way_has_scheduled_the_other_way_finds_there(spark: Any, cli: Cli, given: Given, csv: Path) -> None:
     words = ["--format", "csv", "--topic", "orders", "--id-columns", "order,plain", "--expect-date-column", "due"]
     words += ["--map", "note=body", "--map", "level=max_attempts", "--map", "props=properties", "--json"]

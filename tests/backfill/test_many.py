@@ -7,9 +7,13 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from delayq import Message
 from tests.backfill.test_backfill import HOUR, now
 from tests.cli.conftest import Cli, Given
+
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
 
 #: A multiple of a hundred. `DELAYQ_TEST_ROWS=1000000` makes them a million, as CONTRIBUTING.md has it.
 ROWS: Final = int(os.environ.get("DELAYQ_TEST_ROWS", "100000"))

@@ -14,7 +14,7 @@ from delayq.embedded import EmbeddedServer
 from tests.house.processes import ROOT
 from tests.support.spark import need_java
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 SECONDS = 250
 CSV = "id,expect_date,body\n" + "".join(f"o{n},{2_000_000_000_000 + n},order {n}\n" for n in range(500))

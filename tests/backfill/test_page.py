@@ -8,9 +8,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Cli, Given
 from tests.docs.blocks import ROOT, blocks_of, matches
 from tests.docs.story import REDIS
+
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
 
 FILES = ("orders.csv", "rejected", "differences", "pending")
 NOTE = "run by tests/backfill/test_page.py"

@@ -13,6 +13,8 @@ from tests.backfill.test_backfill import HOUR, ORDERS, now, orders, write
 from tests.cli.conftest import Cli, Given
 from tests.support.policies import put_policy
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+
 __all__ = ["orders"]
 
 SCHEMA = "id string, topic string, body string, expect_date bigint"

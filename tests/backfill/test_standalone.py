@@ -26,7 +26,7 @@ from testbed.process import stand_still
 from tests.support.spark import HOSTS, environment, standalone
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(480)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(480)]
 
 PARTS: Final = 6
 PART_ROWS: Final = 2_000
@@ -70,7 +70,6 @@ def test_every_message_is_there_once_though_an_executor_was_killed_and_a_task_ra
             eventually(
                 lambda: job.poll() is not None or _stop_in_the_middle(client, tmp_path / "spark", stopped),
                 "a task on each host, stopped while it writes",
-                300,
             )
             assert job.poll() is None, (tmp_path / "err").read_text()
             # One host stays at a stand in the middle of its task, the other loses its executor in the middle of its own.

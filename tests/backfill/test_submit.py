@@ -15,7 +15,7 @@ from delayq.embedded import EmbeddedServer
 from tests.house.processes import ROOT
 from tests.support.spark import environment, need_java
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 PAGE = (ROOT / "docs" / "spark.md").read_text()
 

@@ -11,6 +11,8 @@ import pytest
 from delayq.errors import ConfigError
 from delayq.spark.rows.tables import Table, mapped, read
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+
 HOURS_OF_TOKYO = 9 * 3_600_000
 
 

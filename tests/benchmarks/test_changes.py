@@ -78,7 +78,6 @@ def test_a_folder_without_a_venv_is_a_sentence(tmp_path: Path, capsys: pytest.Ca
     assert "is no checkout with a .venv" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_backlog_is_drained_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "python_of", lambda other: sys.executable)
     monkeypatch.setattr(slots, "UP", 40_000)  # for a busy machine
@@ -89,7 +88,6 @@ def test_a_backlog_is_drained_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rate.value > 0
 
 
-@pytest.mark.slow
 def test_a_backlog_that_stood_aside_comes_back_in_its_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "UP", 40_000)  # for a busy machine
     few = Kind("few", 2, Slot(500, drains=True, null=True))
@@ -114,7 +112,6 @@ def up_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side, "_schedule", later)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("up_first")
 def test_a_side_tells_of_each_slot_what_its_messages_cost(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

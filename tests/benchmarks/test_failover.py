@@ -98,7 +98,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "NODE_TIMEOUT", 30_000)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_a_group_behind_sentinels_is_whole_when_it_is_handed_out() -> None:
     with sentinels() as group, Client(group.url) as client:
@@ -108,7 +107,6 @@ def test_a_group_behind_sentinels_is_whole_when_it_is_handed_out() -> None:
         assert not group.followed(3)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("replicas", [True, False])
 def test_a_cluster_is_whole_when_it_is_handed_out(replicas: bool) -> None:

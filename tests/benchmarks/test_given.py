@@ -16,11 +16,12 @@ from benchmarks.load.messages import TOPICS
 from benchmarks.measures import drain, http, lateness, schedule
 from benchmarks.running.given import connect, given
 from delayq import Client, Message
-from tests.support.clusters import NODE_TIMEOUT, ClusterUnderTest
-from tests.support.sentinels import DOWN_AFTER, SERVICE, SentinelsUnderTest
+from tests.support.clusters import ClusterUnderTest
+from tests.support.sentinels import SERVICE, SentinelsUnderTest
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import NODE_TIMEOUT, SENTINEL_DOWN_AFTER
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 FEW = 2_000
 
@@ -55,7 +56,7 @@ def patient_sentinels(sentinels: SentinelsUnderTest) -> Iterator[SentinelsUnderT
 
     wait(30_000)
     yield sentinels
-    wait(DOWN_AFTER)
+    wait(SENTINEL_DOWN_AFTER)
 
 
 @pytest.fixture(params=["cluster", "sentinels"])

@@ -106,7 +106,6 @@ def test_a_program_that_says_something_else_has_failed() -> None:
             peers.said(process)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("find", [lambda: OURS, *PEERS.values()], ids=["delayq", *PEERS])
 def test_a_program_schedules_and_takes(find: Callable[[], Peer]) -> None:
     try:

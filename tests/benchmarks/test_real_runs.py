@@ -19,7 +19,7 @@ from benchmarks.running import limit
 from benchmarks.running.processes import connect, server
 from delayq.store.keys import queue_keys
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 FIRST = 1_800_000_000_000
 FEW = 2_000

@@ -75,7 +75,6 @@ def test_new_messages_fall_due_by_their_planned_times_however_late_they_are_made
         assert 500 <= message.expect_date - (FIRST + 10 * number) <= 3_000
 
 
-@pytest.mark.slow
 def test_steady_traffic_survives_a_redis_that_is_killed(tmp_path: Path) -> None:
     with (
         EmbeddedServer(extra=KEPT) as running,

@@ -190,7 +190,6 @@ def test_the_meter_counts_commands_scripts_and_sleeps() -> None:
     assert cost.both == sum(cost.cpu.values())
 
 
-@pytest.mark.slow
 def test_all_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steady, "RATES", (50, 1_000))
     for name, patient in {"PACE": 1_000, "BARE_PACE": 1_000}.items():  # beside other tests

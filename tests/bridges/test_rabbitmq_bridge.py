@@ -18,6 +18,8 @@ from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("rabbitmq")]
+
 HOUR = 3_600_000
 
 
@@ -208,7 +210,7 @@ def test_the_broker_is_killed_and_comes_back(rabbitmq: RabbitMQ, own_valkey: Emb
         with amqp(rabbitmq) as broker:
             broker.queue(queue)  # RabbitMQ writes a new queue a little later than it says
             broker.publish(queue, message_id="after", headers={"x-delay": HOUR})
-        eventually(lambda: client.get("after"), "it goes on", 60)
+        eventually(lambda: client.get("after"), "it goes on")
         assert pending(client) == 2
     assert stopped(bridge)["refused"] == 0
 

@@ -189,12 +189,12 @@ class Stack:
         for one in self.processes:
             self._stack.callback(one.kill)
             one.start()
-        eventually(self.owned, "every queue has an owner", seconds=60)
+        eventually(self.owned, "every queue has an owner")
 
     def stop(self) -> list[str]:
         """Stop workers and APIs in order; the names of those that did not end as they should. The last to be healed may not have
         begun to listen to signals."""
-        eventually(lambda: all(one.started or not one.alive for one in self.processes), "all have started", seconds=60)
+        eventually(lambda: all(one.started or not one.alive for one in self.processes), "all have started")
         for one in self.processes:
             one.signal(signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS

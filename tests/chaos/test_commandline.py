@@ -15,6 +15,8 @@ from testbed.zookeeper import available
 from tests.chaos.history import FAULTS, FORWARDS, RUN, TRAFFIC
 from tests.support.service import ROOT
 
+pytestmark = pytest.mark.long
+
 LAST = re.compile(
     r"messages [1-9]\d*, faults \d+, lost 0, early 0, hard-cancel violations 0, duplicates \d+ \(\d+\.\d{3} %\)"
 )

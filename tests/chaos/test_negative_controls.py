@@ -14,6 +14,8 @@ from tests.chaos.mutants import MUTANTS, Mutant
 from tests.chaos.options import Options
 from tests.chaos.runner import run
 
+pytestmark = pytest.mark.long
+
 
 def run_it(folder: Path, zookeeper: ZooKeeperServer, root: str, **given: object) -> Verdict:
     """A small service, little traffic, and the faults that are given."""

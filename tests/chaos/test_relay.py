@@ -14,7 +14,7 @@ from delayq.embedded.processes import LOCALHOST
 from tests.chaos.relays import Relays
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 LONG = 10.0
 SHORT = 0.3

@@ -19,7 +19,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.support.queues import EPOCH, Taken, taken
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,6 @@ def test_layouts_may_be_many_and_smaller(cli: Cli, given: Given) -> None:
     assert last["queue"] == Layout(16, 84).queue_of("last")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["set_layouts", "close"])
 def test_broken_off_anywhere_it_goes_on_where_it_was(
     cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch, broken: str

@@ -13,7 +13,7 @@ from delayq.cli import main
 from tests.cli.conftest import Cli, Given
 from tests.house.processes import ROOT
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\x9b31m\r\n\u202eevil [red]x[/red] :smile:"
 
@@ -121,7 +121,6 @@ SLOW = {
 OF_REDIS = {"asyncio", "delayq.client.client", "pydantic_settings", "redis"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "slow"),
     [

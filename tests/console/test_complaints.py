@@ -9,6 +9,8 @@ from tests.console.world import World
 from tests.support.browser import Pages, too_wide, violations
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 
 @pytest.mark.parametrize(
     ("script", "complaint"),

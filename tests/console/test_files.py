@@ -56,7 +56,6 @@ def test_all_that_a_browser_loads_is_small() -> None:
     assert sum(sizes.values()) <= BOUND, sizes
 
 
-@pytest.mark.slow
 def test_the_types_are_right() -> None:
     try:
         assert wrong_types() == ""
@@ -64,7 +63,6 @@ def test_the_types_are_right() -> None:
         pytest.skip(str(error))
 
 
-@pytest.mark.slow
 def test_wrong_types_are_told(tmp_path: Path) -> None:
     (tmp_path / "one.js").write_text('/** @type {number} */\nexport const one = "two";\n')
     try:

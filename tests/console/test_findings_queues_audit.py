@@ -14,6 +14,8 @@ from tests.console.world import MARKUP, World
 from tests.support.browser import Pages, violations
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 
 def main(page: Page) -> Locator:
     return page.get_by_role("main")

@@ -12,6 +12,8 @@ from tests.console.test_pages import settle
 from tests.console.world import HOSTILE_IDS, LARGE, MARKUP, World
 from tests.support.browser import Pages, too_wide, violations
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 LISTS: Final = ("messages?topic=hostile.*", f"messages?key={quote(MARKUP, safe='')}", "audit", "topics", "dead-letters")
 
 

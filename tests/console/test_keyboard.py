@@ -11,6 +11,8 @@ from tests.console.test_pages import settle
 from tests.console.world import World
 from tests.support.browser import Pages
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 #: What g and a key lead to.
 GOES: Final = {
     "o": "Overview", "m": "Messages", "s": "Timeline", "t": "Topics", "q": "Queues and nodes", "d": "Dead letters",

@@ -13,6 +13,8 @@ from tests.console.test_pages import settle
 from tests.console.world import AnotherApi, World
 from tests.support.browser import Pages
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 MANY: Final = 1_000
 #: An API whose searches may take long: else a busy one ends each answer after 200 ms, and a list comes in many.
 PATIENT: Final = """

@@ -14,6 +14,8 @@ from tests.console.world import World
 from tests.support.browser import Pages
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 HIDE: Final = """(state) => {
   Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
   document.dispatchEvent(new Event("visibilitychange"));

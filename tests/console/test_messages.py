@@ -12,7 +12,10 @@ from playwright.sync_api import Page, expect
 from tests.console.world import HOUR, World, now
 from tests.support.browser import Pages
 from tests.support.receiver import Answer
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
 
 #: Chromium logs that an id is not there.
 NOT_THERE = ["404"]

@@ -10,6 +10,8 @@ from playwright.sync_api import Page, expect
 from tests.console.world import World
 from tests.support.browser import Pages, too_wide, violations
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 #: Behind the # of the address.
 PLACES: Final = (
     "overview",

@@ -14,6 +14,8 @@ from tests.console.world import AnotherApi, World
 from tests.support.browser import Pages
 from tests.support.reverse_proxy import ReverseProxy
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 PREFIX: Final = "/ops/delayq/"
 
 

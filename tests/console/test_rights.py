@@ -17,6 +17,8 @@ from tests.console.test_pages import settle
 from tests.console.world import AnotherApi, World, now
 from tests.support.browser import Pages, too_wide, violations
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 #: Chromium tells each of these answers as an error: they are what these tests are about.
 REFUSED: Final = r"status of (401|403|429)"
 #: What buttons are called that change something.

@@ -14,6 +14,8 @@ from tests.console.world import World, small_world
 from tests.support.browser import Pages
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 
 @pytest.fixture
 def endpoint(world: World) -> Iterator[World]:

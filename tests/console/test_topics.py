@@ -15,6 +15,8 @@ from tests.console.world import BURST, HOUR, World, now
 from tests.support.browser import Pages
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 #: Until the next bars are there, the ones before stay: the same button leads to the same place then.
 LOOK_CLOSER: Final = """() => {
   [...document.querySelectorAll("main button")].find((one) => one.textContent === "Look closer")?.click();
@@ -63,7 +65,7 @@ def test_the_timeline_shows_a_burst_from_far_and_to_the_ms(pages: Pages, world: 
     page = pages.open(f"{world.url}#/timeline?range=6h")
     highest = page.get_by_text("In the highest bar").locator("xpath=..")
     expect(highest).to_contain_text(re.compile(r"2\d,\d\d\d"))
-    eventually(lambda: "in bars of 1 ms" in page.evaluate(LOOK_CLOSER), "it shows single ms", seconds=30)
+    eventually(lambda: "in bars of 1 ms" in page.evaluate(LOOK_CLOSER), "it shows single ms")
     expect(highest).to_contain_text(f"{BURST:,}")
     page.get_by_text("As a table").click()
     row = page.get_by_role("row").filter(has_text=f"{BURST:,}")

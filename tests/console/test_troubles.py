@@ -13,6 +13,8 @@ from tests.console.world import HOUR, World
 from tests.support.browser import Pages
 from tests.support.waiting import eventually
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("console")]
+
 #: Chromium tells them as errors: they are what these tests are about.
 AWAY = r"ERR_CONNECTION|ERR_FAILED|ERR_EMPTY_RESPONSE|status of 50[03]"
 #: Each takes longer than the time from one refresh to the next.

@@ -162,7 +162,7 @@ class AnotherApi:
         if self.keys.keys:
             self.settings["api_keys"] = str(self.keys.path)
         self.service.api.start()
-        eventually(self.service.ready, "the API is ready", seconds=30)
+        eventually(self.service.ready, "the API is ready")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -255,7 +255,7 @@ def _bring_into_states(made: World, client: Client) -> None:
         _schedule(client, (Message(topic=topic, id=id, **fields) for id in ids))
     client.cancel_many([f"unpaid-{number}" for number in range(100, 1_000, 100)], by=by)
     for state, topic, ids in DUE:
-        eventually(partial(_are, client, ids, state), f"{topic} is {state}", seconds=30)
+        eventually(partial(_are, client, ids, state), f"{topic} is {state}")
 
 
 def _are(client: Client, ids: Sequence[str], state: str) -> bool:

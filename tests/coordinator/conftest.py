@@ -11,7 +11,7 @@ from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer
 from tests.coordinator.team import Team, team
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 from tests.support.zookeeper import ZooKeeperProxy
 
 

@@ -18,7 +18,7 @@ from tests.coordinator.team import QUEUES, Player, Team, team
 from tests.support.waiting import eventually
 from tests.support.zookeeper import real_zookeeper
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 ALL = frozenset(range(QUEUES))
 LATER = int(REREAD * 1.1) + 1
 
@@ -33,7 +33,7 @@ def ensemble() -> Iterator[ZooKeeperServer]:
 def nodes(ensemble: ZooKeeperServer, zookeeper_root: str, store: Store, clock: ManualClock) -> Iterator[Team]:
     """Nodes of an ensemble of three, all of whose servers run."""
     ensemble.start()
-    eventually(lambda: ensemble.leader() is not None, "there is a leader", seconds=60)
+    eventually(lambda: ensemble.leader() is not None, "there is a leader")
     with team(ensemble.hosts, zookeeper_root, store, clock) as made:
         yield made
 
@@ -53,7 +53,7 @@ def owns(store: Store, player: Player) -> bool:
 def lose_the_quorum(ensemble: ZooKeeperServer, *players: Player) -> None:
     """Two of three servers die, and these nodes have noticed."""
     ensemble.kill(0, 1)
-    eventually(lambda: not any(connected(player) for player in players), "no node has a connection", seconds=40)
+    eventually(lambda: not any(connected(player) for player in players), "no node has a connection")
 
 
 def go_round(player: Player) -> None:
@@ -71,7 +71,7 @@ def go_round(player: Player) -> None:
 
 def back(ensemble: ZooKeeperServer, *players: Player) -> None:
     ensemble.start()
-    eventually(lambda: all(connected(player) for player in players), "all nodes are back", seconds=60)
+    eventually(lambda: all(connected(player) for player in players), "all nodes are back")
 
 
 def exclude(nodes: Team, clock: ManualClock, player: Player) -> None:
@@ -110,7 +110,7 @@ def test_a_queue_that_zookeeper_did_not_take_back_is_worked_on_under_its_epoch_u
     exclude(nodes, clock, one)
     ensemble.kill(0, 1)  # not noticed yet
     one.drop()
-    eventually(lambda: one.coordinator.assigned() >= before.keys(), "they are its own again", seconds=40)
+    eventually(lambda: one.coordinator.assigned() >= before.keys(), "they are its own again")
     one.round()
     assert one.epochs == before
     assert owns(store, one)

@@ -474,7 +474,6 @@ def test_a_claim_that_redis_did_not_answer_is_let_go_when_the_queue_is_anothers(
     assert nodes.settled(one, other)
 
 
-@pytest.mark.slow
 def test_after_zookeeper_lost_its_data_its_nodes_come_back_and_an_era_bump_lets_them_own(
     store: Store, clock: ManualClock
 ) -> None:

@@ -77,7 +77,6 @@ def refused(hosts: str, access: Access) -> str:
         session.close()
 
 
-@pytest.mark.slow
 def test_nodes_share_the_queues_over_tls_with_a_user_and_only_that_user_may_touch_them(
     guarded: ZooKeeperServer, access: Access, store: Store, clock: ManualClock, zookeeper_root: str
 ) -> None:
@@ -157,7 +156,6 @@ def test_tls_with_a_server_that_speaks_none_is_told(guarded: ZooKeeperServer, ac
     assert "speaks no TLS with us" in refused(guarded.hosts, access)
 
 
-@pytest.mark.slow
 def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_password_ends_in_words(
     guarded: ZooKeeperServer, access: Access, valkey: ServerUnderTest, zookeeper_root: str, tmp_path: Path
 ) -> None:
@@ -188,9 +186,9 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
             one.start()
         with Client(valkey.url) as client:
             client.schedule(Message(topic="guarded", delay_time=0))
-            eventually(lambda: valkey.admin.xlen("guarded"), "the message comes", seconds=40)
+            eventually(lambda: valkey.admin.xlen("guarded"), "the message comes")
         for one in (wrong, untrusting):
-            eventually(lambda one=one: not one.alive, "it ends", seconds=40)  # type: ignore[misc]  # a lambda with a default is not inferred
+            eventually(lambda one=one: not one.alive, "it ends")  # type: ignore[misc]  # a lambda with a default is not inferred
         assert good.alive
     finally:
         for one in all_of_them:

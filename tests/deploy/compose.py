@@ -189,7 +189,7 @@ class Container:
 
     def wait(self) -> None:
         """Until it is healthy."""
-        eventually(self.healthy, f"{self.name} is healthy", 90)
+        eventually(self.healthy, f"{self.name} is healthy")
 
     def ended(self) -> int:
         """Wait for its end: how it was."""

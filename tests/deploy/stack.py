@@ -116,7 +116,7 @@ class Stack:
             taken = one.post("/v1/messages", json=message)
             assert taken.status_code in (200, 201), taken.text
             path = f"/v1/messages/{taken.json()['id']}"
-            eventually(lambda: other.get(path).json().get("state") == "delivered", f"{id} is there", 60)
+            eventually(lambda: other.get(path).json().get("state") == "delivered", f"{id} is there")
 
     def _replicas(self) -> dict[tuple[str, int], list[int]]:
         """The ports here of all containers of a service, by its name and port."""

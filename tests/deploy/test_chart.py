@@ -17,6 +17,8 @@ from delayq.routes import load_routes
 from tests.deploy.kubernetes import NEWEST, RELEASES, complaints
 from tests.deploy.rendering import CASES, CHART, Objects, helm, of_kind, pod_specs, render
 
+pytestmark = pytest.mark.long
+
 #: What API and workers answer; docs/http.md and docs/nodes.md.
 PROBES = {"/livez", "/readyz"}
 SETTINGS = {f"DELAYQ_{name.upper()}" for name in Settings.model_fields}

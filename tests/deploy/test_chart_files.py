@@ -15,6 +15,8 @@ import yaml
 from tests.deploy.kubernetes import NEWEST
 from tests.deploy.rendering import CASES, CHART, ROOT, helm, of_kind, pod_specs, render, values
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     ("given", "image"),

@@ -12,6 +12,8 @@ import yaml
 from tests.deploy.kubernetes import NEWEST
 from tests.deploy.rendering import CASES, CHART, helm, render
 
+pytestmark = pytest.mark.long
+
 #: `helm template` prints no notes, and `helm install` wants a cluster: here they are a value of an object.
 AS_OBJECT = '{{{{ define "notes" }}}}{notes}{{{{ end }}}}notes: |{{{{ include "notes" . | nindent 2 }}}}'
 

@@ -18,6 +18,8 @@ from tests.deploy.rendering import Objects, of_kind, render
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 #: A release with keys, routes, a reader and a topic for its test; what KEDA asks for is in `keda`.
 GIVEN = (
     "--set", "redis.existingSecret=redis,api.keys.existingSecret=keys,reader.existingSecret=reader",
@@ -102,7 +104,7 @@ def status(url: str) -> int:
 
 def answers(url: str) -> None:
     """Wait until it is 200."""
-    eventually(lambda: status(url) == 200, url, 60)
+    eventually(lambda: status(url) == 200, url)
 
 
 @pytest.mark.parametrize("end", ["-api", "-workers"])
@@ -168,7 +170,7 @@ def test_a_worker_tells_where_its_own_port_is(installed: Installed) -> None:
         return answer.json()["nodes"] if answer.status_code == 200 else []
 
     answers(installed.urls["api"] + "/livez")
-    (line,) = eventually(lines, "the worker says of itself", 60)
+    (line,) = eventually(lines, "the worker says of itself")
     assert (line["node"], line["address"]) == ("pod", installed.urls["worker"].removeprefix("http://"))
 
 

@@ -12,6 +12,8 @@ import yaml
 from delayq.config import Settings
 from tests.deploy.rendering import CHART, of_kind, refused, render, schema, values
 
+pytestmark = pytest.mark.long
+
 OPEN = "api.open=yes-without-keys"
 REDIS = "redis.url=redis://redis:6379/0"
 ZOOKEEPER = "zookeeper.hosts=zk:2181"

@@ -19,6 +19,8 @@ from delayq.config import Settings, variable
 from delayq.times import parse_duration
 from tests.deploy.compose import COMPOSE, ROOT, Container, Image, Names, in_order, load, replicas
 
+pytestmark = pytest.mark.long
+
 FILE = load(COMPOSE.read_text(), {})
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 PROFILES = {"kafka", "rocketmq", "rabbitmq", "spark", "observability"}

@@ -13,7 +13,7 @@ from testbed.errors import ServerMissing
 from testbed.rocketmq_remoting import ask
 from tests.deploy.stack import Stack
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 #: A request of RocketMQ's remoting protocol.
 TOPIC_SETTINGS = 351

@@ -17,7 +17,7 @@ from tests.deploy.compose import ROOT
 from tests.deploy.stack import LISTENS, Stack
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 OBSERVABILITY = ROOT / "observability"
 RULES = [
@@ -40,7 +40,7 @@ def prometheus(stack: Stack) -> Iterator[httpx2.Client]:
     with httpx2.Client(
         base_url=f"http://{LOCALHOST}:{server.ports[9090]}/api/v1", timeout=20, trust_env=False
     ) as client:
-        eventually(lambda: {one["health"] for one in targets(client)} == {"up"}, "all that is scraped is up", 60)
+        eventually(lambda: {one["health"] for one in targets(client)} == {"up"}, "all that is scraped is up")
         yield client
     stack.down("prometheus")
 
@@ -74,7 +74,7 @@ def test_every_container_of_the_api_and_the_worker_is_scraped(stack: Stack, prom
     assert {(one["labels"]["job"], one["labels"]["instance"]) for one in targets(prometheus)} == here
     for metric, job in {"delayq_api_waiting": "delayq-api", "delayq_queues": "delayq-workers"}.items():
         assert values(prometheus, metric).keys() == {address for of, address in here if of == job}
-    eventually(lambda: values(prometheus, "sum(delayq_queues)") == {"": 16.0}, "all queues are counted", 60)
+    eventually(lambda: values(prometheus, "sum(delayq_queues)") == {"": 16.0}, "all queues are counted")
 
 
 def test_the_rules_of_the_file_are_evaluated(prometheus: httpx2.Client) -> None:
@@ -82,11 +82,9 @@ def test_the_rules_of_the_file_are_evaluated(prometheus: httpx2.Client) -> None:
         return [one for group in answer(prometheus, "/rules")["groups"] for one in group["rules"]]
 
     assert [one["name"] for one in rules()] == [one["alert"] for one in RULES]
-    eventually(lambda: {one["health"] for one in rules()} == {"ok"}, "each rule was evaluated", 60)
+    eventually(lambda: {one["health"] for one in rules()} == {"ok"}, "each rule was evaluated")
     absent = {"DelayqNoWorker", "DelayqNoApi", "DelayqQueueWithoutOwner"}
-    eventually(
-        lambda: absent <= {one["name"] for one in rules() if one["state"] == "inactive"}, "nothing is missed", 60
-    )
+    eventually(lambda: absent <= {one["name"] for one in rules() if one["state"] == "inactive"}, "nothing is missed")
 
 
 def test_every_query_of_the_dashboard_is_answered(prometheus: httpx2.Client) -> None:

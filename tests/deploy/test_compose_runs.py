@@ -10,7 +10,7 @@ from delayq.spark.session import check_java
 from tests.deploy.stack import Stack
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
 def test_a_message_is_scheduled_at_one_api_and_delivered_as_the_other_knows(stack: Stack) -> None:
@@ -26,7 +26,7 @@ def test_the_three_workers_share_the_queues_by_the_ensemble(stack: Stack) -> Non
         counts = sorted(len(node["queues"]) for node in seen["nodes"])
         return counts == [5, 5, 6] and not seen["unowned"]
 
-    eventually(shared, "all queues are shared", 60)
+    eventually(shared, "all queues are shared")
 
 
 def test_the_doctor_finds_nothing_to_complain_of_but_an_open_redis(stack: Stack) -> None:

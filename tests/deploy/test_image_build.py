@@ -20,7 +20,7 @@ from tests.deploy.test_image import PROJECT, SERVICES
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 #: What redis-py asks for below Python 3.11.3, which the stand-in of the base has and the base has not.
 OF_THE_STAND_IN = {"async-timeout"}
@@ -152,10 +152,10 @@ def test_an_api_and_a_worker_deliver_a_message_and_end_when_they_are_told(
             except httpx2.HTTPError:
                 return False
 
-        eventually(ready, "the API is ready", 90)
+        eventually(ready, "the API is ready")
         message = {"topic": "orders.unpaid", "body": {"order": 42}, "delayTime": "1ms", "id": "unpaid-42"}
         assert http.post("/v1/messages", json=message).status_code in (200, 201)
-        eventually(lambda: redis.admin.xlen("orders.unpaid") == 1, "it is delivered", 90)
+        eventually(lambda: redis.admin.xlen("orders.unpaid") == 1, "it is delivered")
         for one in (api, worker):
             status = one.status()
             assert status["Uid"].split() == ["10001"] * 4 and status["NSpid"].split()[-1] == "1"

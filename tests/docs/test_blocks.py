@@ -24,7 +24,6 @@ def with_blocks() -> list[Path]:
     return [page for page in PAGES if any(map(is_run_here, blocks_of(page)))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", with_blocks(), ids=name_of)
 def test_the_page_is_a_story_that_works(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     blocks = blocks_of(page)

@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from testbed.zookeeper import ZooKeeperServer
 from tests.docs.blocks import ROOT, blocks_of
 from tests.support.servers import ServerUnderTest
@@ -16,7 +14,6 @@ PAGE = ROOT / "docs" / "nodes.md"
 NOTE = "run by tests/docs/test_coordinator.py"
 
 
-@pytest.mark.slow
 def test_the_command_of_the_page_prints_who_owns_what(
     zookeeper: ZooKeeperServer, zookeeper_root: str, valkey: ServerUnderTest
 ) -> None:

@@ -40,7 +40,6 @@ def test_all_options_are_on_the_page() -> None:
         assert re.search(rf"`{re.escape(name)}` \(`?{DEFAULTS[name]}`?\)", text), name
 
 
-@pytest.mark.slow
 def test_the_consumer_gets_each_message_once(kafka: Kafka) -> None:
     names: dict[str, Any] = {}
     exec(compile(CONSUMER, str(PAGE), "exec", dont_inherit=True), names)

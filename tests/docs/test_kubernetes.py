@@ -18,6 +18,8 @@ from testbed.errors import ServerMissing
 from tests.deploy.kubernetes import NEWEST, complaints
 from tests.docs.blocks import ROOT, Block, blocks_of
 
+pytestmark = pytest.mark.long
+
 PAGE = ROOT / "docs" / "kubernetes.md"
 BLOCKS = blocks_of(PAGE)
 READ = [block for block in BLOCKS if block.language == "text"]

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.docs.blocks import ROOT
 from tests.docs.events import SOURCES
 
@@ -70,7 +68,6 @@ def private(path: Path) -> Iterator[str]:
                 yield name
 
 
-@pytest.mark.slow
 def test_the_page_has_every_private_name_and_the_file_that_uses_it() -> None:
     used = {(path.relative_to(ROOT).as_posix(), name) for path in SOURCES for name in private(path)}
     told = {

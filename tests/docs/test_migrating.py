@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from delayq.config import load_settings
 from delayq.targets import register_target
 from delayq.targets.rabbitmq.target import RabbitMQTarget
@@ -18,6 +20,8 @@ from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.long
 
 PAGE = ROOT / "docs" / "migrating-from-rabbitmq-delayed.md"
 DECLARE, ROUTES, BRIDGE, PRODUCER, DIRECT = (
@@ -54,7 +58,7 @@ def test_a_producer_of_the_plugin_goes_on_as_before(
                 found.update((properties.message_id, (properties, body)) for properties, body in broker.take("shop", 0))
                 return len(found) == 2
 
-            eventually(both, "both arrive", 60)
+            eventually(both, "both arrive")
         assert bridge.stop() == 0
         assert bridge.said().splitlines()[-3:] == ["scheduled\t1", "repeated\t0", "refused\t0"]
     finally:

@@ -16,7 +16,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.service import Service
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -98,9 +98,9 @@ def state_of(service: Service, id: str) -> str:
     return str(answer.json()["state"]) if answer.status_code == 200 else ""
 
 
-def drained(service: Service, seconds: float = 60, pending: int = 0) -> None:
+def drained(service: Service, pending: int = 0) -> None:
     """Wait until every message has ended, or all but so many."""
-    eventually(lambda: left(service) == pending, "every message has ended", seconds)
+    eventually(lambda: left(service) == pending, "every message has ended")
 
 
 def ids_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -134,7 +134,7 @@ def refused(answer: httpx2.Response, status: int = 503) -> dict[str, Any]:
     return told
 
 
-def delayq(url: str, *words: str, seconds: int = 60) -> subprocess.CompletedProcess[str]:
+def delayq(url: str, *words: str) -> subprocess.CompletedProcess[str]:
     """The command line, as a process."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
     return subprocess.run(
@@ -143,6 +143,5 @@ def delayq(url: str, *words: str, seconds: int = 60) -> subprocess.CompletedProc
         env=clean | {"DELAYQ_REDIS_URL": url},
         capture_output=True,
         text=True,
-        timeout=seconds,
         check=False,
     )

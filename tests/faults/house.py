@@ -112,7 +112,7 @@ def restarted(service: Service, **settings: str) -> Iterator[None]:
             one.settings = wanted
         for one in service.workers:
             one.start()
-        eventually(lambda: evenly_owned(service), "every worker owns its share of the queues", seconds=60)
+        eventually(lambda: evenly_owned(service), "every worker owns its share of the queues")
 
     before = [one.settings for one in service.workers]
     start([one | settings for one in before])

@@ -86,7 +86,7 @@ class Group:
         """Every accepted message arrives, none early, none after a certain cancel."""
         for topic, accepted in load.accepted.items():
             cancelled, maybe = load.cancelled & set(accepted), load.in_flight & set(accepted)
-            self.sink.expect(topic, accepted, cancelled=cancelled, maybe=maybe, twice=twice, seconds=60)
+            self.sink.expect(topic, accepted, cancelled=cancelled, maybe=maybe, twice=twice)
         drained(self.service)
 
 
@@ -120,6 +120,4 @@ def fail_over(sentinels: SentinelsUnderTest, how: Callable[[], object]) -> None:
     """Do something to the primary, and wait until another one is in its place."""
     old = sentinels.primary
     how()
-    eventually(
-        lambda: sentinels.primary is not old and sentinels.primary.is_primary, "another one is primary", seconds=40
-    )
+    eventually(lambda: sentinels.primary is not old and sentinels.primary.is_primary, "another one is primary")

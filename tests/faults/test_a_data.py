@@ -18,7 +18,7 @@ from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.service import ROOT, Service
 from tests.support.sink import real_sink
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 HOUR = 3_600_000
 
 

@@ -22,7 +22,7 @@ from tests.support.clusters import ClusterUnderTest
 from tests.support.sentinels import SentinelsUnderTest
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 # -- behind sentinels ----------------------------------------------------------------------------------------------------

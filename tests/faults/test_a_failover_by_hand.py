@@ -10,7 +10,7 @@ from tests.faults.rig import QUEUES, WINDOW, Group, behind, fail_over
 from tests.support.sentinels import SentinelsUnderTest
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

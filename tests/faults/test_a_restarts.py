@@ -21,7 +21,7 @@ from tests.faults.flow import refused
 from tests.faults.rig import QUEUES, Rig, rig
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

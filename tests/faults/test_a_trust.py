@@ -26,7 +26,7 @@ from tests.support.service import ROOT, OneProcess
 from tests.support.waiting import eventually
 from workers.node.alarms import Alarms
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 HOUR = 3_600_000
 
 

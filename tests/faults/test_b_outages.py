@@ -12,7 +12,7 @@ from tests.faults.flow import refused
 from tests.faults.house import House, house
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 CALLERS = 120
 HELD = 16  # of the 32 connections that the API has to Redis at most; each is held for a second only
 

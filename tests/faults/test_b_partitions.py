@@ -23,7 +23,7 @@ from tests.support.sink import real_sink
 from tests.support.waiting import eventually
 from tests.support.zookeeper import real_zookeeper
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 OLD, NEW = "127.0.0.2", "127.0.0.3"
 NAME = "redis.delayq.internal"
 WINDOW = 100
@@ -63,7 +63,7 @@ def test_b9_a_name_that_does_not_resolve_or_leads_elsewhere_is_asked_for_again_u
             one.command = with_names_of(hosts, nowhere, one.command)
             one.start()
         try:
-            eventually(lambda: "waiting_for_redis" in service.workers[0].said(), "the worker waits", seconds=30)
+            eventually(lambda: "waiting_for_redis" in service.workers[0].said(), "the worker waits")
             eventually(lambda: service.api.alive and "api_started" in service.api.said(), "the API answers")
             assert service.http.get("/livez").status_code == 200
             told = refused(service.schedule("sink.b9", delayTime=0, body="b"))
@@ -111,7 +111,7 @@ def shared(keeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) ->
 def home(shared: House) -> Iterator[House]:
     yield shared
     shared.heal()
-    eventually(lambda: evenly_owned(shared.service), "both workers own their share again", seconds=40)
+    eventually(lambda: evenly_owned(shared.service), "both workers own their share again")
 
 
 def test_b12_a_link_that_comes_and_goes_moves_no_queue_and_doubles_nothing(home: House) -> None:
@@ -136,9 +136,9 @@ def test_b11_a_worker_that_lost_redis_alone_leaves_its_queues_to_the_other_and_g
     with Load(home.service.url, "sink.b11", "b11") as load:
         load.wait_for(200)
         home.to_worker.refuse()
-        eventually(lambda: set(home.service.owners().values()) == {"w1"}, "the other has them all", seconds=40)
+        eventually(lambda: set(home.service.owners().values()) == {"w1"}, "the other has them all")
         load.wait_for(200)
     home.expect(load, twice=QUEUES * WINDOW)
     home.to_worker.heal()
-    eventually(home.service.owned, "both own queues again", seconds=40)
+    eventually(home.service.owned, "both own queues again")
     home.sink.expect("sink.b11.after", home.schedule("sink.b11.after", 200))

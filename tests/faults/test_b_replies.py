@@ -29,9 +29,10 @@ from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import KEPT
 from tests.support.service import ROOT
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

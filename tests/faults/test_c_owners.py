@@ -19,7 +19,7 @@ from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually
 from tests.support.zookeeper import CREATE, ZooKeeperProxy, client, end_session, real_zookeeper
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 SESSION = 3  # s
 QUEUES = 16
 WINDOW = 100
@@ -47,7 +47,7 @@ class Team:
             if LOST in self.said(one):
                 assert one.stop() == 0  # in order, so what it lost in this test does not count in the next one
             one.start()
-        eventually(lambda: evenly_owned(self.service), "every worker owns its share of the queues", seconds=60)
+        eventually(lambda: evenly_owned(self.service), "every worker owns its share of the queues")
         self._seen = {one.name: len(one.said()) for one in self.workers}
 
     def said(self, worker: OneProcess) -> str:
@@ -69,7 +69,7 @@ class Team:
             now = self.service.epochs()
             return bool(now) and all((now[queue] or "") > (before[queue] or "") for queue in queues)
 
-        eventually(greater, "others, or the same anew, own the queues", seconds=40)
+        eventually(greater, "others, or the same anew, own the queues")
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def test_c1_an_owner_whose_session_expired_drops_its_queues_and_contends_for_the
         end_session(team.keeper.hosts, link.client_id)
         team.wait_until_taken_over(queues, before)
         eventually(lambda: LOST in team.said(worker), "it has heard that its session is over")
-        eventually(team.service.owned, "it has queues again", seconds=40)
+        eventually(team.service.owned, "it has queues again")
         load.wait_for(200)
     team.home.expect(load, twice=SHARE * WINDOW)
 
@@ -123,7 +123,7 @@ def test_c3_an_owner_that_only_zookeeper_cannot_reach_goes_on_until_its_successo
         load.wait_for(200)
     team.home.expect(load, twice=SHARE * WINDOW)
     link.heal()
-    eventually(team.service.owned, "it has queues again", seconds=40)
+    eventually(team.service.owned, "it has queues again")
     team.home.sink.expect("sink.c3.after", team.home.schedule("sink.c3.after", 100))
 
 
@@ -139,7 +139,7 @@ def test_c8_of_two_nodes_that_believe_they_own_a_queue_redis_fences_the_older(te
         assert LOST not in team.said(worker), "ZooKeeper told it, too early for this test"
         load.wait_for(100)
         link.heal()
-        eventually(team.service.owned, "it has queues again", seconds=40)
+        eventually(team.service.owned, "it has queues again")
     team.home.expect(load, twice=SHARE * WINDOW)
 
 
@@ -169,7 +169,7 @@ def test_c2_an_owner_that_stood_still_for_three_sessions_sends_nothing_of_what_i
     arrived = len(team.home.sink.arrivals(topic))
     worker.signal(signal.SIGCONT)
     eventually(lambda: "stood_still" in team.said(worker), "it notices")
-    eventually(team.service.owned, "it has queues again", seconds=40)
+    eventually(team.service.owned, "it has queues again")
     assert len(team.home.sink.arrivals(topic)) == arrived
 
 
@@ -198,7 +198,7 @@ def test_c10_a_rolling_restart_of_all_workers_under_load_doubles_nothing(team: T
                 assert worker.stop() == 0
                 load.wait_for(100)
                 worker.start()
-                eventually(team.service.owned, "it has queues again", seconds=40)
+                eventually(team.service.owned, "it has queues again")
         team.home.expect(load)
         team.home.wait_until_done()
         team.home.expect(load)
@@ -213,7 +213,7 @@ def test_c13_a_create_whose_reply_was_lost_is_found_to_be_its_own(team: Team) ->
     worker.start()
     eventually(lambda: link.dropped > dropped, "a reply was lost")
     # What is read below is read one after the other: no queue is to change hands meanwhile.
-    eventually(lambda: evenly_owned(team.service), "it has its share of the queues", seconds=40)
+    eventually(lambda: evenly_owned(team.service), "it has its share of the queues")
     with client(team.keeper.hosts) as admin:
         found = {queue: admin.get(f"/delayq/owners/{queue}") for queue in range(QUEUES)}
     owners, epochs = team.service.owners(), team.service.epochs()
@@ -238,7 +238,7 @@ def test_c14_a_worker_that_was_killed_and_came_back_at_once_waits_for_its_former
             eventually(lambda: "waiting_for_own_name" in team.said(worker), "its name is taken, by itself")
             end_session(team.keeper.hosts, session)
             team.wait_until_taken_over(queues, before)
-            eventually(team.service.owned, "it has queues again", seconds=40)
+            eventually(team.service.owned, "it has queues again")
             assert "name_taken" not in team.said(worker)
         team.home.expect(load, twice=SHARE * WINDOW)
 
@@ -250,7 +250,7 @@ def test_c9_when_all_workers_die_the_one_that_comes_back_takes_all_queues(team: 
             worker.kill()
         load.wait_for(200)
         team.workers[1].start()
-        eventually(lambda: team.of(team.workers[1]) == set(range(QUEUES)), "it owns them all", seconds=40)
+        eventually(lambda: team.of(team.workers[1]) == set(range(QUEUES)), "it owns them all")
         load.wait_for(100)
     team.home.expect(load, twice=QUEUES * WINDOW)
     assert load.statuses == {200}
@@ -283,14 +283,14 @@ def test_c11_a_worker_in_a_crash_loop_is_left_out_for_a_while(team: Team) -> Non
     worker.start()
     with team.load("c11") as load:
         for _ in range(3):
-            eventually(team.service.owned, "it has queues", seconds=40)
+            eventually(team.service.owned, "it has queues")
             assert held_until(team, worker) == 0
             queues, before = team.of(worker), team.service.epochs()
             worker.kill()
             worker.start()
             team.wait_until_taken_over(queues, before)
-        eventually(lambda: held_until(team, worker), "it is left out", seconds=40)
-        eventually(lambda: set(team.service.owners().values()) == {"w0", "w1"}, "the others have all", seconds=40)
+        eventually(lambda: held_until(team, worker), "it is left out")
+        eventually(lambda: set(team.service.owners().values()) == {"w0", "w1"}, "the others have all")
         before = team.service.epochs()
         load.wait_for(400)
         assert team.service.epochs() == before
@@ -304,11 +304,11 @@ def test_c11_a_worker_that_keeps_losing_its_session_is_left_out_for_a_while(shar
     worker.start()
     with shared.load("c11.sessions") as load:
         for _ in range(3):
-            eventually(lambda: shared.of(worker), "it has queues", seconds=40)
+            eventually(lambda: shared.of(worker), "it has queues")
             queues, before = shared.of(worker), shared.service.epochs()
             end_session(shared.keeper.hosts, link.client_id)
             shared.wait_until_taken_over(queues, before)
-        eventually(lambda: held_until(shared, worker), "it is left out", seconds=40)
-        eventually(lambda: not shared.of(worker), "others have its queues", seconds=40)
+        eventually(lambda: held_until(shared, worker), "it is left out")
+        eventually(lambda: not shared.of(worker), "others have its queues")
         load.wait_for(200)
     shared.home.expect(load, twice=3 * QUEUES * WINDOW)

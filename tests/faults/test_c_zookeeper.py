@@ -17,7 +17,7 @@ from tests.support.load import Load
 from tests.support.waiting import eventually
 from tests.support.zookeeper import client, real_zookeeper
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 OUTAGE = 9  # s, more than two sessions
 LONG_SESSION = 20  # s
 
@@ -33,10 +33,10 @@ class Kept:
     def heal(self) -> None:
         """All servers run, all workers own as many queues."""
         self.keeper.start()
-        eventually(lambda: self.keeper.leader() is not None, "there is a leader", seconds=60)
+        eventually(lambda: self.keeper.leader() is not None, "there is a leader")
         for one in self.service.workers:
             one.start()
-        eventually(lambda: evenly_owned(self.service), "every worker owns its share of the queues", seconds=60)
+        eventually(lambda: evenly_owned(self.service), "every worker owns its share of the queues")
 
     def load(self, row: str) -> Load:
         return Load(self.service.url, f"sink.{row}", row, batch=5)
@@ -69,7 +69,7 @@ def test_c5_when_the_leader_dies_no_queue_changes_hands(kept: Kept) -> None:
         with kept.load("c5") as load:
             load.wait_for(50)
             kept.keeper.kill(leader)
-            eventually(lambda: kept.keeper.leader() is not None, "there is another leader", seconds=60)
+            eventually(lambda: kept.keeper.leader() is not None, "there is another leader")
             # Longer than a session: who had not come back would be given up by now.
             threading.Event().wait(LONG_SESSION + 1)
             load.wait_for(50)
@@ -104,12 +104,11 @@ def test_c15_after_a_long_outage_of_zookeeper_workers_are_back_by_themselves_and
         load.wait_for(50)
         assert kept.service.epochs() == before
         kept.keeper.start()
-        eventually(kept.service.owned, "every worker owns queues", seconds=60)
+        eventually(kept.service.owned, "every worker owns queues")
         assert first.stop() == 0
         eventually(
             lambda: set(kept.service.owners().values()) == {one.name for one in others},
             "the others have all",
-            seconds=40,
         )
         load.wait_for(50)
     kept.home.expect(load)
@@ -133,17 +132,17 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 def test_c6_with_zookeeper_down_at_the_start_messages_are_accepted_and_forwarded_when_it_comes(alone: Kept) -> None:
     for one in alone.service.processes:
         one.start()
-    eventually(alone.service.ready, "the API is ready", seconds=40)
+    eventually(alone.service.ready, "the API is ready")
     ids = alone.home.schedule("sink.c6", 200)
     first = alone.service.workers[0]
-    eventually(lambda: "waiting_for_coordinator" in first.said(), "the worker says what it waits for", seconds=40)
+    eventually(lambda: "waiting_for_coordinator" in first.said(), "the worker says what it waits for")
     told = delayq(alone.home.redis.url, "doctor")
     assert told.returncode == 1
     assert "without an owner, with 200 messages that nobody forwards" in told.stdout
     assert alone.home.sink.arrivals("sink.c6") == []
     alone.keeper.start()
     alone.home.sink.expect("sink.c6", ids)
-    eventually(alone.service.owned, "every worker owns queues", seconds=40)
+    eventually(alone.service.owned, "every worker owns queues")
 
 
 def test_c7_when_zookeeper_lost_its_data_it_is_said_and_a_bump_of_the_era_lets_workers_own_again(alone: Kept) -> None:
@@ -158,20 +157,19 @@ def test_c7_when_zookeeper_lost_its_data_it_is_said_and_a_bump_of_the_era_lets_w
         assert leaves.stop() == 0
         eventually(lambda one=stays: set(alone.service.owners().values()) == {one.name}, "it has all")  # type: ignore[misc]
         leaves.start()
-        eventually(alone.service.owned, "every worker owns queues", seconds=40)
+        eventually(alone.service.owned, "every worker owns queues")
     seen = {one.name: len(one.said()) for one in alone.service.workers}
     alone.keeper.wipe()
     alone.keeper.start()
     eventually(
         lambda: any("epochs_refused" in one.said()[seen[one.name] :] for one in alone.service.workers),
         "a worker says that its epochs are refused",
-        seconds=60,
     )
     assert any("Run `delayq era bump`" in one.said()[seen[one.name] :] for one in alone.service.workers)
     ids = alone.home.schedule("sink.c7", 200)
     bumped = delayq(alone.home.redis.url, "era", "bump", "--yes", "--json")
     assert (bumped.returncode, json.loads(bumped.stdout)["era"]) == (0, 1)
-    eventually(alone.service.owned, "every worker owns queues", seconds=60)
+    eventually(alone.service.owned, "every worker owns queues")
     assert all((epoch or "").startswith("0000000001.") for epoch in alone.service.epochs().values())
     alone.home.sink.expect("sink.c7", ids)
     alone.home.wait_until_done()

@@ -16,7 +16,7 @@ from tests.support.servers import ServerUnderTest, real_server
 from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SABOTEUR = [sys.executable, "-m", "tests.faults.saboteur"]
 
@@ -114,12 +114,12 @@ def test_d13_a_queue_that_hands_out_messages_of_which_none_is_confirmed_raises_a
 ) -> None:
     service, _, hang = hung
     (worker,) = service.workers
-    eventually(lambda: ask(worker, "/readyz").status_code == 200, "the worker is ready", 30)
+    eventually(lambda: ask(worker, "/readyz").status_code == 200, "the worker is ready")
     assert metric(worker, "delayq_stuck_queues") == 0
     hang.touch()
     try:
         ids_of(batch(service, [{"topic": "h.d13", "id": f"d13-{n}", "delayTime": 0} for n in range(100)]))
-        eventually(lambda: ask(worker, "/readyz").status_code == 503, "the worker is not ready", 40)
+        eventually(lambda: ask(worker, "/readyz").status_code == 503, "the worker is not ready")
         assert any("is stuck" in sentence for sentence in ask(worker, "/readyz").json()["missing"])
         assert metric(worker, "delayq_stuck_queues") > 0
         assert ask(worker, "/livez").status_code == 200
@@ -127,7 +127,7 @@ def test_d13_a_queue_that_hands_out_messages_of_which_none_is_confirmed_raises_a
     finally:
         hang.unlink()
     drained(service)
-    eventually(lambda: ask(worker, "/readyz").status_code == 200, "the worker is ready again", 30)
+    eventually(lambda: ask(worker, "/readyz").status_code == 200, "the worker is ready again")
     assert logged(worker, "stuck_queue_over")
     assert metric(worker, "delayq_stuck_queues") == 0
 

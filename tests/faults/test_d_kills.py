@@ -27,7 +27,7 @@ from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually
 from tests.support.zookeeper import real_zookeeper
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 QUEUES, WINDOW = 4, 50
 SABOTEUR = [sys.executable, "-m", "tests.faults.saboteur"]
@@ -176,7 +176,7 @@ def test_d3_a_worker_that_is_stopped_under_load_finishes_its_sends_and_hands_ove
             worker.signal(signal.SIGTERM)
             eventually(lambda: ready(worker) == 503, "it is not ready any more, and still there")
             hang.unlink()
-            eventually(lambda: not worker.alive, "it has ended", 60)
+            eventually(lambda: not worker.alive, "it has ended")
             count = len(ids)
             eventually(lambda: len(ids) > count + 100, "the other one has the load")
         finally:
@@ -189,7 +189,7 @@ def test_d3_a_worker_that_is_stopped_under_load_finishes_its_sends_and_hands_ove
         assert {id: len(times) for id, times in arrivals(target.admin, "h.d3").items()} == {held: 1}
         assert set(service.owners().values()) == {"w1"}
         worker.start()
-        eventually(service.owned, "it takes its part again", 30)
+        eventually(service.owned, "it takes its part again")
 
 
 def test_d4_a_worker_that_is_stopped_while_its_target_hangs_ends_all_the_same(
@@ -203,7 +203,7 @@ def test_d4_a_worker_that_is_stopped_while_its_target_hangs_ends_all_the_same(
         for worker in service.workers:
             worker.signal(signal.SIGTERM)
         for worker in service.workers:
-            eventually(lambda worker=worker: not worker.alive, "it has ended after the drain time", 25)  # type: ignore[misc]  # a default binds it
+            eventually(lambda worker=worker: not worker.alive, "it has ended after the drain time")  # type: ignore[misc]  # a default binds it
             assert worker.returncode == 0
         assert target.admin.xlen("h.d4") == 0
     finally:
@@ -212,7 +212,7 @@ def test_d4_a_worker_that_is_stopped_while_its_target_hangs_ends_all_the_same(
         worker.start()
     drained(service)
     assert {id: len(times) for id, times in arrivals(target.admin, "h.d4").items()} == dict.fromkeys(ids, 1)
-    eventually(service.owned, "both have their part again", 30)
+    eventually(service.owned, "both have their part again")
 
 
 def test_d12_when_all_processes_die_at_once_they_come_back_in_any_order_and_lose_nothing(
@@ -251,8 +251,8 @@ def test_d12_when_all_processes_die_at_once_they_come_back_in_any_order_and_lose
                 kill()
             for begin in chance.sample(starts, len(starts)):
                 begin()
-            eventually(service.ready, "the API is ready", 30)
-            eventually(service.owned, "every queue has an owner and every worker a queue", 30)
+            eventually(service.ready, "the API is ready")
+            eventually(service.owned, "every queue has an owner and every worker a queue")
         drained(service)
         server = ServerUnderTest("valkey", own_valkey.url)
         general, local = arrivals(server.admin, f"{GENERAL}.d12"), arrivals(server.admin, f"{LOCAL}.d12")

@@ -21,7 +21,7 @@ from tests.support.service import ROOT, OneProcess, Service
 from tests.support.waiting import eventually
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(sys.platform != "linux", reason="sets limits of running processes, as Linux can"),
 ]
 
@@ -183,7 +183,7 @@ def test_d11_forked_processes_do_not_share_connections(
             one.start()
         with httpx2.Client(timeout=10) as http:
             for url in urls:
-                eventually(lambda url=url: answers(http, url), "another API is ready", 30)  # type: ignore[misc]  # a default binds it
+                eventually(lambda url=url: answers(http, url), "another API is ready")  # type: ignore[misc]  # a default binds it
             call = {"topic": LOCAL, "id": "d11", "delayTime": "1h"}
             statuses = [http.post(f"{url}/v1/messages", json=call).status_code for url in [*urls, service.url]]
         assert statuses == [201, 200, 200]

@@ -22,11 +22,12 @@ from delayq.testing import MemoryTarget, register_memory_target
 from tests.support.nodes import RunningNode
 from tests.support.receiver import Answer, Receiver, Request
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 from workers.node.alarms import EVERY
 from workers.telemetry.metrics import Metrics
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SECONDS = 60.0
 STREAMS: dict[str, Any] = {"name": "streams", "match": "s.*"}
@@ -61,7 +62,7 @@ class Running:
 
     def drained(self) -> None:
         """Until all have ended."""
-        eventually(lambda: self.pending() == 0, "every message has ended", SECONDS)
+        eventually(lambda: self.pending() == 0, "every message has ended")
 
     def states(self, ids: list[str]) -> Counter[str]:
         """The states of these messages."""
@@ -124,14 +125,14 @@ def test_e1_a_target_that_is_away_burns_no_attempts_and_gets_everything_when_it_
         with running(valkey, there, STREAMS) as one:
             broker.kill()
             first = one.schedule("t.x", 20, "first")
-            eventually(lambda: one.parked() > 0, "its circuit opens", SECONDS)
+            eventually(lambda: one.parked() > 0, "its circuit opens")
             assert one.metric('delayq_circuit_open{route="there"}') == 1
             ids = one.schedule("t.x", 400)
-            eventually(lambda: one.parked() == 420, "all are parked", SECONDS)
+            eventually(lambda: one.parked() == 420, "all are parked")
             assert one.attempts(ids) == {0: 400}
             assert max(one.attempts(first)) <= 3  # the sends that opened it
             others = one.schedule("s.x", 50, "other")
-            eventually(lambda: valkey.admin.xlen("s.x") == 50, "the others go on", SECONDS)
+            eventually(lambda: valkey.admin.xlen("s.x") == 50, "the others go on")
             assert one.states(others) == {"delivered": 50}
             broker.start()
             one.drained()
@@ -150,12 +151,12 @@ def test_e2_a_slow_target_gets_its_share_of_the_window_and_others_are_not_held_u
     with running(valkey, memory(slow), STREAMS, window=300) as one:
         ids = one.schedule("m.slow", 3_000)
         slow.wait_for_attempts(4, SECONDS)  # as many as there are threads
-        eventually(lambda: one.parked() > 0, "there is back-pressure", SECONDS)
+        eventually(lambda: one.parked() > 0, "there is back-pressure")
         one.schedule("s.x", 500, "other")
-        eventually(lambda: valkey.admin.xlen("s.x") == 500, "the others go on", SECONDS)
+        eventually(lambda: valkey.admin.xlen("s.x") == 500, "the others go on")
         assert len(slow.deliveries) < 1_000
         eventually(  # of two queues, half of the window each, once Redis has set aside what is beyond it
-            lambda: sum(len(job.in_flight) for job in one.node.jobs.values()) <= 2 * 150, "it has its share", SECONDS
+            lambda: sum(len(job.in_flight) for job in one.node.jobs.values()) <= 2 * 150, "it has its share"
         )
         slow.latency = 0
         one.drained()
@@ -182,7 +183,7 @@ def test_e3_one_poisoned_message_is_buried_with_the_targets_words_and_its_neighb
         while len(one.client.dead_letters().letters) < 2:
             one.client.schedule(Message(topic="h.x", id=f"n{neighbours}", delay_time=0))
             wanted = f"n{neighbours}"
-            eventually(lambda wanted=wanted: wanted in receiver.ids, "its neighbours go on", SECONDS)  # type: ignore[misc]  # a default binds it
+            eventually(lambda wanted=wanted: wanted in receiver.ids, "its neighbours go on")  # type: ignore[misc]  # a default binds it
             neighbours += 1
             assert neighbours < 2_000
         letters = {letter.id: letter for letter in one.client.dead_letters().letters}
@@ -253,7 +254,7 @@ def test_e11_revoked_rights_open_the_circuit_bury_nothing_and_raise_an_alarm(
             one.drained()
             admin.execute_command("ACL", "SETUSER", "shop", rights[0])
             ids = one.schedule("t.x", 600)
-            eventually(lambda: one.parked() == 600, "all are parked", SECONDS)
+            eventually(lambda: one.parked() == 600, "all are parked")
             assert one.metric('delayq_circuit_open{route="there"}') == 1
             assert one.client.dead_letters().letters == []
             assert max(one.attempts(ids)) <= 3  # the sends that opened the circuit
@@ -277,7 +278,7 @@ def test_e13_a_full_redis_still_takes_dead_letters(valkey: ServerUnderTest, targ
             ]
         valkey.admin.config_set("maxmemory", "1")
         try:
-            eventually(lambda: len(one.client.dead_letters().letters) == 50, "all are dead letters", SECONDS)
+            eventually(lambda: len(one.client.dead_letters().letters) == 50, "all are dead letters")
         finally:
             valkey.admin.config_set("maxmemory", "0")
         assert {letter.reason for letter in one.client.dead_letters().letters} == {"no such field"}
@@ -293,14 +294,14 @@ def test_e13_a_dead_letter_that_redis_does_not_take_stays_a_message_until_it_doe
         dead = queue_keys(0).dead
         valkey.admin.set(dead, "not what belongs here")
         one.client.schedule(Message(topic="m.bad", id="bad", delay_time=0))
-        eventually(lambda: "bad" in {each.id for each in target.attempted}, "it was rejected", SECONDS)
+        eventually(lambda: "bad" in {each.id for each in target.attempted}, "it was rejected")
         alarms = "delayq_pull_job_failures_total"
-        eventually(lambda: one.metric(alarms) >= 2, "an alarm", SECONDS)
+        eventually(lambda: one.metric(alarms) >= 2, "an alarm")
         good = one.schedule("m.good", 200, "good")
         target.wait_for_ids(good, SECONDS)
         assert valkey.admin.hexists(queue_keys(0).pool, "bad"), "it is kept"
         valkey.admin.delete(dead)
-        (letter,) = eventually(lambda: one.client.dead_letters().letters, "it is a dead letter", SECONDS)
+        (letter,) = eventually(lambda: one.client.dead_letters().letters, "it is a dead letter")
         assert (letter.id, letter.reason) == ("bad", "no such field")
     assert [each.id for each in target.attempted].count("bad") == 1
     assert "redis_trouble" in capfd.readouterr().out
@@ -312,7 +313,7 @@ def test_e13_a_dead_letter_that_redis_does_not_take_stays_a_message_until_it_doe
 def test_e14_how_far_consumers_are_behind_is_told(valkey: ServerUnderTest) -> None:
     with running(valkey, STREAMS) as one:
         one.schedule("s.x", 30)
-        eventually(lambda: valkey.admin.xlen("s.x") == 30, "they are in the stream", SECONDS)
+        eventually(lambda: valkey.admin.xlen("s.x") == 30, "they are in the stream")
         gauge = 'delayq_stream_backlog{route="streams"}'
         watch = one.node.watch
         assert watch is not None
@@ -321,14 +322,14 @@ def test_e14_how_far_consumers_are_behind_is_told(valkey: ServerUnderTest) -> No
             watch._look_at -= EVERY  # as if the time had come
             return one.metric(gauge)
 
-        eventually(lambda: looked() == 30, "nobody has read anything: all of it", SECONDS)
+        eventually(lambda: looked() == 30, "nobody has read anything: all of it")
         valkey.admin.xgroup_create("s.x", "shop", "0")
         taken = valkey.admin.xreadgroup("shop", "c1", {"s.x": ">"}, count=20)
-        eventually(lambda: looked() == 30, "20 to acknowledge and 10 to read", SECONDS)
+        eventually(lambda: looked() == 30, "20 to acknowledge and 10 to read")
         valkey.admin.xack("s.x", "shop", *[number for number, _ in taken[0][1]])
-        eventually(lambda: looked() == 10, "10 to read", SECONDS)
+        eventually(lambda: looked() == 10, "10 to read")
         valkey.admin.xgroup_destroy("s.x", "shop")
-        eventually(lambda: looked() == 30, "the group is lost: all of it again", SECONDS)
+        eventually(lambda: looked() == 30, "the group is lost: all of it again")
 
 
 def test_e14_at_its_bound_a_stream_takes_no_more_until_its_consumers_have_caught_up(valkey: ServerUnderTest) -> None:
@@ -336,10 +337,10 @@ def test_e14_at_its_bound_a_stream_takes_no_more_until_its_consumers_have_caught
     with running(valkey, bounded, STREAMS, max_attempts=2, window=200) as one:
         valkey.admin.xgroup_create("b.x", "shop", "0", mkstream=True)
         ids = one.schedule("b.x", 1_000)
-        eventually(lambda: one.parked() > 0 and valkey.admin.xlen("b.x") >= 100, "it is full", SECONDS)
+        eventually(lambda: one.parked() > 0 and valkey.admin.xlen("b.x") >= 100, "it is full")
         assert valkey.admin.xlen("b.x") < 1_000
         one.schedule("s.x", 100, "other")
-        eventually(lambda: valkey.admin.xlen("s.x") == 100, "others go on", SECONDS)
+        eventually(lambda: valkey.admin.xlen("s.x") == 100, "others go on")
         assert one.metric('delayq_circuit_open{route="bounded"}') == 1
 
         def consume() -> bool:
@@ -347,7 +348,7 @@ def test_e14_at_its_bound_a_stream_takes_no_more_until_its_consumers_have_caught
                 valkey.admin.xack("b.x", "shop", *[number for number, _ in entries])
             return one.pending() == 0
 
-        eventually(consume, "all arrive as they are worked on", SECONDS)
+        eventually(consume, "all arrive as they are worked on")
         arrived = Counter(entry[b"id"].decode() for _, entry in valkey.admin.xrange("b.x"))
         assert arrived == dict.fromkeys(ids, 1)
         assert {entry[b"attempt"] for _, entry in valkey.admin.xrange("b.x")} == {b"1"}

@@ -24,7 +24,7 @@ from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 BURST, GENERAL_BURST = 150_000, 15_000
 SETTLED = 250  # ms before the end of the burst: what fell due earlier had its time
@@ -158,7 +158,7 @@ def doctor(service: Service, folder: Path, *options: str) -> str:
     words = [sys.executable, "-m", "delayq.cli", "doctor", *options]
     one = OneProcess("doctor", words, service.settings, folder / f"doctor-{time.monotonic_ns()}")
     one.start()
-    eventually(lambda: not one.alive, "delayq doctor has ended", 40)
+    eventually(lambda: not one.alive, "delayq doctor has ended")
     return one.said()
 
 
@@ -194,7 +194,7 @@ def test_f15_the_books_balance_at_every_moment_of_live_traffic(
     for thread in threads:
         thread.start()
     try:
-        eventually(looks, "there is traffic", 60)
+        eventually(looks, "there is traffic")
         assert audit(plain, tmp_path) == ["ok"]
     finally:
         stopped.set()

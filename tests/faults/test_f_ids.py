@@ -21,7 +21,7 @@ from tests.support.bent_clock import BentClock
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT, Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TOPICS = pytest.mark.parametrize("path", [GENERAL, LOCAL])
 COPIES = 20

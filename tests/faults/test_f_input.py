@@ -17,7 +17,7 @@ from tests.faults.flow import GENERAL, LOCAL, batch, drained, entries, ids_of, n
 from tests.support.servers import ServerUnderTest
 from tests.support.service import Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 BODIES = [
     b"", b"\0", b"a\0b", b"~", b"a~b~~", b"\r\n", b"a\r\nb\n", b"\xff", b"\xff\xfe\0\x80", bytes(range(256)),

@@ -18,7 +18,7 @@ from tests.faults.linear import Call, explained
 from tests.support.servers import ServerUnderTest
 from tests.support.service import Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 CALLERS = 4
 SPREAD = 1_500  # ms over which the messages fall due

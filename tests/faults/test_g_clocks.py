@@ -21,7 +21,7 @@ from tests.support.servers import real_server
 from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HOUR, TWO_MINUTES, TEN_MINUTES = 3_600_000, 120_000, 600_000
 

@@ -22,7 +22,7 @@ from tests.support.servers import ServerUnderTest, real_server
 from tests.support.service import Service
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 HOUR, TWO_MINUTES = 3_600_000, 120_000
 Two = tuple[Service, ServerUnderTest, BentClock]
@@ -75,7 +75,7 @@ def test_g3_an_owner_an_hour_ahead_is_never_early_and_one_an_hour_behind_leaves_
 
     clock.set(-HOUR)
     dues = schedule(service, "g3b", 500)
-    eventually(lambda: set(service.owners().values()) == {"w1"}, "the other one has all queues", 60)
+    eventually(lambda: set(service.owners().values()) == {"w1"}, "the other one has all queues")
     drained(service)
     found = arrivals(server.admin, f"{GENERAL}.g3b", f"{LOCAL}.g3b")
     assert {id: len(times) for id, times in found.items()} == dict.fromkeys(dues, 1)
@@ -103,7 +103,7 @@ def test_g4_a_fail_over_to_a_replica_with_another_clock_makes_nothing_early(tmp_
         eventually(lambda: second.follows, "the replica follows")
         sentinel = Sentinel(first.port)
         stack.callback(sentinel.close)
-        eventually(lambda: sentinel.sees().get("num-slaves") == 1, "the sentinel knows it", 30)
+        eventually(lambda: sentinel.sees().get("num-slaves") == 1, "the sentinel knows it")
         url = f"redis+sentinel://{LOCALHOST}:{sentinel.port}/{SERVICE}/0"
         service = stack.enter_context(Service(tmp_path, url, routes=ROUTES, queues="4", retry_base="50"))
         done = schedule(service, "g4a", 0, 20)
@@ -114,9 +114,9 @@ def test_g4_a_fail_over_to_a_replica_with_another_clock_makes_nothing_early(tmp_
             assert admin.wait(1, 10_000) == 1
         first.kill()
         sentinel.fail_over()
-        eventually(lambda: second.is_primary, "it is the primary now", 40)
+        eventually(lambda: second.is_primary, "it is the primary now")
         eventually(
-            lambda: service.schedule(LOCAL, id="g4-late", delayTime=10).status_code in (200, 201), "accepting again", 40
+            lambda: service.schedule(LOCAL, id="g4-late", delayTime=10).status_code in (200, 201), "accepting again"
         )
         wait_until(min(dues.values()) - 10_000)
         with standing_still(service.workers[0].pid):  # Redis looks at its clock a few times a second only

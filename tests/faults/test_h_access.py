@@ -18,7 +18,7 @@ from tests.api.conftest import in_process, on_a_socket
 from tests.support.keys import KeyFile
 from tests.support.servers import ServerUnderTest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 JSON = {"content-type": "application/json"}
 MESSAGE = {"topic": "orders", "delayTime": 60_000}
 

@@ -22,7 +22,7 @@ from delayq.config import Settings, load_settings
 from tests.api.conftest import connect, in_process, on_a_socket, talk
 from tests.support.servers import ServerUnderTest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 JSON = {"content-type": "application/json"}
 ROOT = Path(__file__).resolve().parents[2]
 SLOW = 200

@@ -15,7 +15,7 @@ from tests.faults.flow import batch, delayq, drained
 from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.service import ROOT, Service
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 PASSWORD = "only-for-delayq"
 
 

@@ -19,7 +19,7 @@ from tests.support.receiver import Answer, Receiver, Request
 from tests.support.service import Service
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 MOST, COUNT, LATENCY = 6, 600, 0.1
 TOPIC: Final = "hook.t"
@@ -106,10 +106,10 @@ def test_i8_slots_of_a_worker_that_is_killed_and_of_one_that_stands_still_are_ke
             target.word.set()
             eventually(lambda: not +waiting(), "what was in hand has ended")
             target.most = 0
-            eventually(lambda: target.most == MOST, "one worker has all slots", seconds=LIFE + 5)
+            eventually(lambda: target.most == MOST, "one worker has all slots")
             stands.signal(signal.SIGCONT)
             killed.start()
-            eventually(home.service.owned, "every worker owns queues", seconds=60)
+            eventually(home.service.owned, "every worker owns queues")
             home.wait_until_done()
     assert target.most == MOST, "nobody sends by slots that were another's meanwhile"
     assert target.arrived.keys() == target.queues.keys()

@@ -168,7 +168,6 @@ def test_only_brokers_of_this_checkout_are_offered() -> None:
     assert set(brokers.known()) <= brokers.CLASSES.keys()
 
 
-@pytest.mark.slow
 def test_a_real_kafka_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     try:
         available()
@@ -215,7 +214,6 @@ def listening(pids: Iterable[int]) -> dict[int, set[str]]:
     return found
 
 
-@pytest.mark.slow
 @needs_proc
 def test_a_real_rocketmq_listens_on_loopback_alone_and_lets_its_consumers_in(tmp_path: Path) -> None:
     try:
@@ -231,7 +229,7 @@ def test_a_real_rocketmq_listens_on_loopback_alone_and_lets_its_consumers_in(tmp
         assert len(found) == 2 and all(found.values())
         assert set().union(*found.values()) == {"0100007F"}
         endpoints = note.url.removeprefix("rocketmq://")
-        eventually(lambda: consumes(endpoints, "rocketmq-demo", "delayq"), "the consumer group is let in", 60)
+        eventually(lambda: consumes(endpoints, "rocketmq-demo", "delayq"), "the consumer group is let in")
     finally:
         __main__.main(["down", "--folder", str(tmp_path)])
 

@@ -140,7 +140,6 @@ def test_ci_runs_the_tests_as_the_pages_say_and_none_twice() -> None:
     assert "./dev test" in commands_of("README.md") and set(tests) <= set(commands_of("CONTRIBUTING.md"))
 
 
-@pytest.mark.slow
 def test_what_is_left_out_is_said() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m"]
     here = str(ROOT / "tests" / "soak")

@@ -26,7 +26,7 @@ from tests.house.processes import ROOT, children_of, command_of, is_running, nee
 from tests.support.terminal import AtTerminal
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.slow, needs_proc]
+pytestmark = [pytest.mark.long, needs_proc]
 
 # As a shell starts background jobs: with SIGINT ignored, which children inherit.
 IGNORING_SIGINT = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
@@ -52,7 +52,7 @@ class Up:
             self.process = subprocess.Popen(
                 command, env=env, stdout=output, stderr=output, cwd="/", start_new_session=True
             )
-        eventually(lambda: self._is_ready(), f"./dev up is ready\n{self.text()}", 90)
+        eventually(lambda: self._is_ready(), f"./dev up is ready\n{self.text()}")
 
     def _is_ready(self) -> bool:
         assert self.running.poll() is None, self.text()
@@ -120,7 +120,7 @@ class Up:
             assert client.execute_command("WAITAOF", 1, 0, 30_000)[0] == 1
 
     def wait_for(self, identity: str) -> None:
-        eventually(lambda: identity in self.arrived(), f"{identity} arrives\n{self.text()}", 60)
+        eventually(lambda: identity in self.arrived(), f"{identity} arrives\n{self.text()}")
 
     def end(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -173,14 +173,12 @@ def test_the_lines_to_paste_are_those_of_the_readme_and_show_a_message(up: Up) -
 
 def test_at_a_terminal_it_speaks_in_words_and_ctrl_c_is_one_line(up: Up) -> None:
     with AtTerminal(up.command("--ephemeral"), cwd=Path("/")) as terminal:
-        eventually(lambda: "Ctrl-C stops everything" in terminal.text, "it is ready", 90)
+        eventually(lambda: "Ctrl-C stops everything" in terminal.text, "it is ready")
         children = children_of(terminal.process.pid)
-        eventually(lambda: "owns queues 0-15" in terminal.plain, "the worker owns its queues", 60)
+        eventually(lambda: "owns queues 0-15" in terminal.plain, "the worker owns its queues")
         worker = next(pid for pid in children if "-m workers" in command_of(pid))
         os.kill(worker, signal.SIGKILL)
-        eventually(
-            lambda: terminal.plain.count("owns queues 0-15") == 2, f"a new worker owns them\n{terminal.plain}", 60
-        )
+        eventually(lambda: terminal.plain.count("owns queues 0-15") == 2, f"a new worker owns them\n{terminal.plain}")
         terminal.press_ctrl_c()
         assert terminal.wait(40) == 0
         plain = terminal.plain
@@ -194,7 +192,7 @@ def test_at_a_terminal_it_speaks_in_words_and_ctrl_c_is_one_line(up: Up) -> None
 
 def test_when_the_terminal_is_closed_everything_ends_in_order(up: Up) -> None:
     with AtTerminal(up.command(), cwd=Path("/")) as terminal:
-        eventually(lambda: "Ctrl-C stops everything" in terminal.text, "it is ready", 90)
+        eventually(lambda: "Ctrl-C stops everything" in terminal.text, "it is ready")
         identity = up.schedule("kept", "1s")
         children = children_of(terminal.process.pid)
         terminal.hang_up()
@@ -207,14 +205,14 @@ def test_when_the_terminal_is_closed_everything_ends_in_order(up: Up) -> None:
 
 def test_json_is_there_for_who_asks_for_it_at_a_terminal(up: Up) -> None:
     with AtTerminal(up.command("--ephemeral", "--json"), cwd=Path("/")) as terminal:
-        eventually(lambda: '"owner"' in terminal.text, "the worker owns its queues", 90)
+        eventually(lambda: '"owner"' in terminal.text, "the worker owns its queues")
         (line,) = [line for line in terminal.text.splitlines() if '"owner"' in line]
     assert json.loads(line)["queues"] == "0-15"
 
 
 def test_its_queues_are_one_line(up: Up) -> None:
     up.start("--ephemeral")
-    eventually(lambda: '"owner"' in up.text(), f"the worker owns its queues\n{up.text()}", 60)
+    eventually(lambda: '"owner"' in up.text(), f"the worker owns its queues\n{up.text()}")
     (line,) = [line for line in up.text().splitlines() if '"owner"' in line]
     assert json.loads(line)["queues"] == "0-15"
 
@@ -228,7 +226,7 @@ def test_a_part_that_is_killed_comes_back_and_nothing_is_lost(up: Up, part: str)
     up.keep()
     os.kill(before[part], signal.SIGKILL)
 
-    eventually(lambda: up.parts().get(part, before[part]) != before[part], f"{part} is started again", 60)
+    eventually(lambda: up.parts().get(part, before[part]) != before[part], f"{part} is started again")
     up.wait_for(early)
     up.wait_for(late)
     assert {name: pid for name, pid in up.parts().items() if name != part} == {
@@ -270,7 +268,7 @@ def test_three_workers_share_the_queues_and_one_that_is_killed_comes_back(up: Up
         pytest.skip(str(error))
     up.start("--data", str(up.data), "--workers", "3", "--zookeeper")
     eventually(
-        lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all queues have owners\n{up.text()}", 60
+        lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all queues have owners\n{up.text()}"
     )
     identity = up.schedule("before", "1s")
     up.wait_for(identity)
@@ -280,7 +278,7 @@ def test_three_workers_share_the_queues_and_one_that_is_killed_comes_back(up: Up
 
     for number in range(32):  # as many as would meet every queue
         up.wait_for(up.schedule(f"after {number}", "0s"))
-    eventually(lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all share again\n{up.text()}", 60)
+    eventually(lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all share again\n{up.text()}")
     children = children_of(up.running.pid)
     up.running.send_signal(signal.SIGTERM)
     assert up.running.wait(60) == 0, up.text()
@@ -339,7 +337,7 @@ def test_the_demo_has_all_that_there_is_to_see(up: Up) -> None:
         "the target takes what was parked": lambda: bank()["parked"] == 0,
     }
     for what, look in looks.items():
-        eventually(look, f"{what}\n{up.text()}", 120)
+        eventually(look, f"{what}\n{up.text()}")
 
 
 @pytest.mark.parametrize("option", ["--api-port", "--redis-port"])

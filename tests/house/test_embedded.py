@@ -114,7 +114,6 @@ def test_a_full_server_refuses_to_store_more() -> None:
         assert client.config_get("appendonly") == {"appendonly": "no"}
 
 
-@pytest.mark.slow
 def test_the_time_that_loading_takes_does_not_count_as_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask, told = EmbeddedServer._ask, []
 
@@ -227,7 +226,6 @@ def test_a_free_port_is_not_given_twice_before_its_server_has_taken_it() -> None
     assert len(set(ports)) == len(ports)
 
 
-@pytest.mark.slow
 def test_a_free_port_is_not_given_by_two_processes() -> None:
     # Two that look at the same moment find the same ports free: both have servers that yet have to take them.
     program = "from delayq.embedded.processes import free_port; print([free_port() for _ in range(700)]); input()"

@@ -12,6 +12,8 @@ from testbed.errors import ServerError, ServerMissing
 from testbed.rabbitmq import RabbitMQ, available
 from tests.support.amqp import amqp, real_rabbitmq
 
+pytestmark = pytest.mark.long
+
 
 def test_where_there_is_none_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(rabbitmq, "_DEBIAN", tmp_path)

@@ -56,7 +56,6 @@ def test_what_says_that_its_configuration_is_wrong_is_not_started_again(program:
         supervisor.wait_until(lambda: False, 10)
 
 
-@pytest.mark.slow
 def test_what_keeps_dying_is_given_up(program: MakeProgram, tmp_path: Path) -> None:
     supervisor = Supervisor(Screen())
     supervisor.start(program("open('starts', 'a').write('.'); 1 / 0"))

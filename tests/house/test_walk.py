@@ -10,7 +10,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("target", "last"), [("stream", "puller"), ("kafka", "kafka-reports")])
 def test_a_message_is_followed_through_the_files_that_it_passes(target: str, last: str) -> None:
     if target == "kafka":

@@ -15,7 +15,7 @@ import pytest
 
 from tests.house.processes import ROOT
 
-pytestmark = pytest.mark.slow  # who asks first builds a wheel
+pytestmark = pytest.mark.long  # who asks first builds a wheel
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ NOT_CERTAIN = "cancelled for certain"
 FOR_EVER = "it waits for ever"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_pause_holds_and_a_cancel_is_true_in_every_state(world: World) -> None:
     what, how, _ = check(Rules(), world, LIMIT)
@@ -35,7 +34,7 @@ def test_a_pause_holds_and_a_cancel_is_true_in_every_state(world: World) -> None
         ("exposes", TRUTH, NOT_CERTAIN),
         ("applies", TRUTH, FOR_EVER),
         ("raises", VERSIONS, FOR_EVER),
-        pytest.param("own", LOST, NOT_CERTAIN, marks=pytest.mark.slow),
+        pytest.param("own", LOST, NOT_CERTAIN),
     ],
 )
 def test_it_breaks_without_each_rule(rule: str, world: World, breaks: str) -> None:

@@ -19,7 +19,6 @@ def search(rules: Rules) -> str | None:
     return None
 
 
-@pytest.mark.slow
 def test_the_protocol_holds_in_every_state() -> None:
     assert search(Rules()) is None
 
@@ -36,9 +35,7 @@ def test_without_fencing_it_holds_in_every_state_too() -> None:
         ("remember_exposed", "forwarded after it was cancelled for certain"),
         ("compare_generation", "is gone and was never forwarded"),
         ("forward_before_remove", "is gone and was never forwarded"),
-        pytest.param(
-            "due_as_offset", "a due message is behind the offset and nothing is in flight", marks=pytest.mark.slow
-        ),
+        pytest.param("due_as_offset", "a due message is behind the offset and nothing is in flight"),
         ("lower_exposes", "forwarded after it was cancelled for certain"),
         ("own_epochs", "two nodes own the queue under one epoch"),
     ],

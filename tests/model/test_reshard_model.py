@@ -7,7 +7,6 @@ import pytest
 from tests.model.reshard_model import PAUSED, Rules, State, check
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("world", [None, PAUSED], ids=["two clients", "a pause"])
 def test_resharding_twice_holds_in_every_state(world: State | None) -> None:
     what, how, _ = check(Rules(), world=world)

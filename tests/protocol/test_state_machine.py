@@ -16,7 +16,7 @@ from delayq.store.connect.store import Store
 from tests.protocol.machine import Protocol
 from tests.protocol.mutants import MUTANTS, OF_PAUSES, Mutant, plant
 from tests.protocol.pausing import Pausing
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 from workers.queue.pull import Pulling
 from workers.sending.message import InFlightMessage
 
@@ -56,12 +56,10 @@ def run(store: Store, examples: int, shrink: bool = True, kind: type[Protocol] =
     )
 
 
-@pytest.mark.slow
 def test_nothing_is_lost_early_or_sent_after_a_certain_cancel(store: Store) -> None:
     run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "150")))
 
 
-@pytest.mark.slow
 def test_nothing_paused_is_handed_out_and_what_is_held_is_cancelled_for_certain(store: Store) -> None:
     run(store, examples=int(os.environ.get("DELAYQ_TEST_EXAMPLES", "150")), kind=Pausing)
 

@@ -20,7 +20,7 @@ from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.store.keys import queue_keys
 from delayq.targets import OK, Result
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 from workers.queue.pull_job import PullJob
 from workers.queue.tenure import Bounds, Incarnation, Tenure
 from workers.queue.topics import Topics

@@ -21,7 +21,7 @@ from tests.support.servers import NO_REDIS, REDIS_SERVER
 from tests.support.service import Service
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 (BACKUP, RESTORE) = (
     block.text
@@ -90,7 +90,7 @@ def test_what_was_accepted_before_the_backup_is_there_after_it_and_what_was_canc
         waiting = [f"waiting-{number}" for number in range(200)]
         client.schedule_many(Message(topic="orders", id=id, delay_time=HOUR) for id in waiting)
         with Load(before.url, "orders", latest=200) as load:
-            eventually(lambda: len(load.cancelled) >= 5, "there is some load", seconds=30)
+            eventually(lambda: len(load.cancelled) >= 5, "there is some load")
             accepted, cancelled = set(load.accepted["orders"]), set(load.cancelled)
             run(BACKUP, tmp_path, first.url)
             load.wait_for(50)
@@ -108,9 +108,9 @@ def test_what_was_accepted_before_the_backup_is_there_after_it_and_what_was_canc
             client.reschedule(id, delay_time=0)
         # What was cancelled when the copy was taken, or after it, may come or not: the copy alone knows.
         due = accepted - load.cancelled - load.in_flight - set(late)
-        eventually(lambda: due <= arrived(url), "all that was due has come", seconds=40)
+        eventually(lambda: due <= arrived(url), "all that was due has come")
         assert not arrived(url) & (cancelled | set(late))
         # It goes on as any other: it takes new messages, and keeps an append-only file.
         client.schedule(Message(topic="orders", id="new", delay_time=0))
-        eventually(lambda: "new" in arrived(url), "a new one comes", seconds=30)
+        eventually(lambda: "new" in arrived(url), "a new one comes")
         assert list((tmp_path / "restored").glob("appendonlydir/*.manifest"))

@@ -50,14 +50,14 @@ def test_each_key_stays_in_order_when_its_target_fails_while_redis_stands_still(
         ids = [one.id for one in client.schedule_many(messages) if isinstance(one, Scheduled)]
         assert len(ids) == len(messages)
         for number in range(1, ROUNDS + 1):
-            eventually(lambda goal=number * 100: len(target.ids) >= goal, "messages arrive", 30)  # type: ignore[misc]  # bound now
+            eventually(lambda goal=number * 100: len(target.ids) >= goal, "messages arrive")  # type: ignore[misc]  # bound now
             target.answer("unavailable")
-            eventually(lambda: sum(one.parked for one in client.stats()) > 0, "the circuit opens", 30)
+            eventually(lambda: sum(one.parked for one in client.stats()) > 0, "the circuit opens")
             proxy.drop_reply("unpark", times=4)
             assert server.pid is not None
             with standing_still(server.pid):
                 target.behave()
-                eventually(lambda: stalled(node), "the worker hears nothing", 30)
+                eventually(lambda: stalled(node), "the worker hears nothing")
         target.wait_for_ids(ids, timeout=60)
         firsts = list(dict.fromkeys(target.ids))
         for key in KEYS:
@@ -86,7 +86,7 @@ def test_what_was_parked_unheard_comes_back_after_a_tick_failed(
         target.answer("unavailable")
         proxy.drop_reply("park")
         ids = schedule_all(client, "m.t", 30, ordering_key="k", max_attempts=1_000)
-        eventually(lambda: failed, "the tick fails", 30)
+        eventually(lambda: failed, "the tick fails")
         target.behave()
         target.wait_for_ids(ids, timeout=60)
-        eventually(lambda: pending(client) == 0, "everything is acked", 30)
+        eventually(lambda: pending(client) == 0, "everything is acked")

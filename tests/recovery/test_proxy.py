@@ -11,7 +11,8 @@ from redis.retry import Retry
 
 from tests.support.proxy import FaultProxy, script_of
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 
 
 def connect(proxy: FaultProxy, timeout: float = 5.0) -> redis.Redis:

@@ -95,7 +95,6 @@ def test_a_server_ends_with_the_process_that_started_it() -> None:
     eventually(lambda: not is_running(pid), "the server has ended")
 
 
-@pytest.mark.slow
 def test_an_ensemble_goes_on_when_its_leader_dies() -> None:
     with real_zookeeper(members=3) as ensemble, client(ensemble.hosts) as one:
         first = leader_of(ensemble)
@@ -109,7 +108,6 @@ def test_an_ensemble_goes_on_when_its_leader_dies() -> None:
         assert one.retry(one.get, "/kept")[0] == b"data"
 
 
-@pytest.mark.slow
 def test_a_member_of_an_ensemble_may_be_started_before_there_is_a_quorum() -> None:
     with real_zookeeper(members=3) as ensemble:
         ensemble.kill(0, 1)

@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from tests.soak.plot import PLOT
 from tests.soak.report import JSON, Report
 from tests.support.service import ROOT
+
+pytestmark = pytest.mark.long
 
 
 def test_the_command_of_the_page_runs_and_keeps_what_it_found(tmp_path: Path) -> None:

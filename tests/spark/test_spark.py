@@ -23,7 +23,7 @@ from tests.spark.conftest import QUEUES
 from tests.support.clusters import ClusterUnderTest
 from tests.support.servers import ServerUnderTest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 FAR = 2_000_000_000_000
 Append = Callable[..., None]

@@ -81,7 +81,6 @@ async def _try(url: str) -> None:
     await store.close()
 
 
-@pytest.mark.slow
 def test_no_socket_stays_open_when_the_server_hangs(hanging: str) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -18,7 +18,8 @@ from delayq.store.keys import Layout
 from tests.support.proxy import FaultProxy
 from tests.support.queues import AsyncRunner, Queue, give_up_after, row, schedule_command
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 
 HOUR = 3_600_000
 SOON = 0.3  # s for a reply that does not come

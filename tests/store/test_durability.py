@@ -24,7 +24,8 @@ from tests.support.policies import put_policy
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, taken
 from tests.support.sentinels import SentinelsUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 
 HOUR = 3_600_000
 SOON = 500  # ms for a confirmation that does not come
@@ -345,7 +346,7 @@ def test_a_replica_without_always_that_takes_over_confirms_no_change(
         made = client(sentinels.url, fsync="always")
         assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
         sentinels.fail_over()
-        eventually(lambda: refused(made) is NotDurable, "the new primary confirms nothing", seconds=40)
+        eventually(lambda: refused(made) is NotDurable, "the new primary confirms nothing")
         sentinels.primary.admin.config_set("appendfsync", "always")
         assert made.cancel("a").result in ("cancelled", "not_found")  # asynchronous replication may have lost it
     finally:

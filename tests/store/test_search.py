@@ -362,7 +362,6 @@ def test_large_messages_beyond_what_was_read_hold_no_page_up(
     assert all(one.record is not None for page in found for one in page.messages)
 
 
-@pytest.mark.slow
 def test_thirty_thousand_in_one_ms_are_paged_through(client: Client, valkey: ServerUnderTest) -> None:
     world = World(valkey.admin)
     of_queue: dict[int, list[str]] = {}

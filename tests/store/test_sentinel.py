@@ -17,7 +17,8 @@ from delayq.store.connect.store import Store
 from tests.support.queues import AsyncRunner, Runner
 from tests.support.sentinels import SERVICE, GuardedGroup, SentinelsUnderTest, guarded_group
 from tests.support.servers import REDIS_SERVER
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 
 MAKERS = {"sync": Store, "async": AsyncRunner}
 
@@ -84,18 +85,16 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield group
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_sentinels_and_servers_are_asked_as_different_users(guarded: GuardedGroup, make: Any) -> None:
     with closing(make(guarded.url)) as store:
         assert works(store)
         assert store.run(checks.server()).role == "master"
         guarded.sentinel.fail_over()
-        eventually(lambda: works(store) and port_of(store) == guarded.primary.port, "the store is there", seconds=60)
-    eventually(lambda: guarded.primary.replicas == 1, "the old primary follows", seconds=60)
+        eventually(lambda: works(store) and port_of(store) == guarded.primary.port, "the store is there")
+    eventually(lambda: guarded.primary.replicas == 1, "the old primary follows")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_a_wrong_password_is_told_whosever_it_is(guarded: GuardedGroup, make: Any) -> None:
     for servers, asker, reason in (
@@ -106,7 +105,6 @@ def test_a_wrong_password_is_told_whosever_it_is(guarded: GuardedGroup, make: An
             store.run(commands.layout(16))
 
 
-@pytest.mark.slow
 def test_a_server_that_became_a_replica_is_left_for_the_new_primary(
     sentinels: SentinelsUnderTest, store: Runner
 ) -> None:

@@ -32,7 +32,8 @@ from tests.support.clusters import Member
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, AsyncRunner, Queue, Runner, give_up_after, row, schedule_command
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 
 MAKERS = {"sync": Store, "async": AsyncRunner}
 HOUR = 3_600_000

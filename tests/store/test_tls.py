@@ -65,7 +65,6 @@ def settings_of(guarded: Guarded, **given: str) -> Settings:
     return load_settings(**(own | given))
 
 
-@pytest.mark.slow
 def test_api_and_worker_work_by_tls_with_the_password_in_a_file_and_their_wakes_too(
     guarded: Guarded, tmp_path: Path
 ) -> None:
@@ -89,7 +88,7 @@ def test_api_and_worker_work_by_tls_with_the_password_in_a_file_and_their_wakes_
         eventually(lambda: {count for _, count in admin.pubsub_numsub(*wakes)} == {1}, "both are listened to")
         for number in range(8):
             assert service.schedule("now", id=f"now-{number}", delayTime=20).status_code == 201
-        eventually(lambda: guarded.server.admin.xlen("now") == 8, "all came", seconds=30)
+        eventually(lambda: guarded.server.admin.xlen("now") == 8, "all came")
         assert service.http.delete("/v1/messages/later").json()["result"] == "cancelled"
         connected = guarded.server.admin.client_list()
         assert {one["user"] for one in connected if one["id"] != str(guarded.server.admin.client_id())} == {"delayq"}

@@ -91,13 +91,12 @@ def test_wakes_are_heard_by_it(server: EmbeddedServer) -> None:
     store.close()
 
 
-@pytest.mark.slow
 def test_api_worker_and_command_line_work_by_it(server: EmbeddedServer, tmp_path: Path) -> None:
     with Service(tmp_path, server.socket_url, workers=1, queues="2") as service:
         for number in range(8):
             assert service.schedule("now", id=f"now-{number}", delayTime=20).status_code == 201
         with redis.Redis.from_url(server.url) as admin:
-            eventually(lambda: admin.xlen("now") == 8, "all came", seconds=30)
+            eventually(lambda: admin.xlen("now") == 8, "all came")
         command = [sys.executable, "-c", "from delayq.cli import main; main()", "doctor", "--json"]
         doctor = subprocess.run(
             command,

@@ -65,7 +65,7 @@ class Amqp:
                     return len(found) >= count
                 found.append((properties, body))
 
-        eventually(enough, f"{count} messages in {queue}", seconds)
+        eventually(enough, f"{count} messages in {queue}")
         return found
 
     def ids(self, queue: str, count: int) -> list[str]:

@@ -19,7 +19,7 @@ from playwright.sync_api import (
     expect,
 )
 
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 
 __all__ = ["Pages", "too_wide", "violations"]
 

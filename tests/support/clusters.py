@@ -14,11 +14,11 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store.connect.cluster_exchange import slot_of
 from testbed.process import stand_still
 from tests.support.servers import REDIS_SERVER, ServerUnderTest
+from tests.support.timeouts import NODE_TIMEOUT
 from tests.support.waiting import eventually
 
 PRIMARIES = 3
 SLOTS = 16_384
-NODE_TIMEOUT = 2_000
 #: Of delayq, in the tests on a cluster.
 QUEUES = 16
 
@@ -140,7 +140,7 @@ class ClusterUnderTest(ServerUnderTest):
         """Start whom a test killed, and wait until every primary has its replica and all agree."""
         for one in self.members:
             one.server.start()
-        eventually(self._well, "the cluster is well", seconds=60)
+        eventually(self._well, "the cluster is well")
 
     def _well(self) -> bool:
         primaries = self.primaries

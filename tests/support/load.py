@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import httpx2
 
+from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
 __all__ = ["Load"]
@@ -48,7 +49,7 @@ class Load:
 
     def _run(self) -> None:
         try:
-            with httpx2.Client(base_url=self._url, timeout=10) as http:
+            with httpx2.Client(base_url=self._url, timeout=HTTP_TIMEOUT) as http:
                 turn = 0
                 while not self._stopped.wait(self._pause):
                     turn += 1
@@ -114,10 +115,10 @@ class Load:
         """How many messages were accepted."""
         return sum(map(len, self.accepted.values()))
 
-    def wait_for(self, more: int, seconds: float = 30) -> None:
+    def wait_for(self, more: int) -> None:
         """Until so many more were accepted."""
         goal = self.count + more
-        eventually(lambda: self.count >= goal or self._failed, f"{more} more are accepted", seconds)
+        eventually(lambda: self.count >= goal or self._failed, f"{more} more are accepted")
         self._check()
 
     def _check(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from delayq.config import Settings, load_settings
 from delayq.testing import MemoryTarget, register_memory_target
+from tests.support.timeouts import DRAIN_TIMEOUT, REDIS_TIMEOUT, SEND_TIMEOUT
 from tests.support.waiting import eventually
 from workers.node.node import Node
 from workers.queue.in_flight import InFlight
@@ -26,11 +27,11 @@ def settings_for(url: str, target: MemoryTarget, **given: Any) -> Settings:
         "redis_url": url,
         "queues": QUEUES,
         "routes": json.dumps(routes),
-        "redis_timeout": 500,
+        "redis_timeout": REDIS_TIMEOUT,
         "retry_base": 50,
         "retry_cap": 200,
-        "drain_timeout": 3_000,
-        "send_timeout": 2_000,
+        "drain_timeout": DRAIN_TIMEOUT,
+        "send_timeout": SEND_TIMEOUT,
         "node": "node-under-test",
     }
     return load_settings(**(values | given))

@@ -35,7 +35,7 @@ from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.store.keys import QueueKeys, queue_keys
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 
 T = TypeVar("T")
 EPOCH = "0000000000.00000000000000000007"

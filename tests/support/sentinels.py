@@ -16,17 +16,17 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 from tests.support.clusters import Member
 from tests.support.servers import REDIS_SERVER
+from tests.support.timeouts import SENTINEL_DOWN_AFTER
 from tests.support.waiting import eventually
 
 SERVICE = "delayq"
-DOWN_AFTER = 1_000  # ms without an answer, and a primary is replaced
 CONFIG = f"""\
 port {{port}}
 bind {LOCALHOST}
 dir {{folder}}
 logfile {{folder}}/log
 sentinel monitor {SERVICE} {LOCALHOST} {{primary}} {{quorum}}
-sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER}
+sentinel down-after-milliseconds {SERVICE} {SENTINEL_DOWN_AFTER}
 sentinel failover-timeout {SERVICE} 5000
 sentinel parallel-syncs {SERVICE} 2
 """
@@ -81,7 +81,7 @@ class Sentinel:
                     self.admin.execute_command("SENTINEL", "FAILOVER", SERVICE)
             return bool(seen) and seen["port"] != old
 
-        eventually(done, "another one is primary", seconds=60)
+        eventually(done, "another one is primary")
 
     def close(self) -> None:
         self.admin.close()
@@ -116,7 +116,7 @@ class SentinelsUnderTest:
         """Start whom a test killed, and wait until two replicas follow the primary and the sentinels agree."""
         for one in self.members:
             one.server.start()
-        eventually(self._well, "the group is well", seconds=60)
+        eventually(self._well, "the group is well")
 
     def _well(self) -> bool:
         views = [one.sees() for one in self.sentinels]

@@ -16,6 +16,7 @@ import httpx2
 
 from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 from testbed.process import stand_still
+from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
 __all__ = ["ROOT", "OneProcess", "Service"]
@@ -81,18 +82,14 @@ class OneProcess:
         """SIGKILL, and wait for its end."""
         self.signal(signal.SIGKILL)
         if self._popen is not None:
-            self._popen.wait(10)
+            self._popen.wait()
 
-    def stop(self, seconds: float = 40) -> int:
-        """SIGTERM, and wait for its end, at last by SIGKILL; how it ended."""
+    def stop(self) -> int:
+        """SIGTERM, and wait for its end; how it ended."""
         assert self._popen is not None
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
-        try:
-            return self._popen.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return self._popen.wait(10)
+        return self._popen.wait()
 
     @property
     def started(self) -> bool:
@@ -118,7 +115,7 @@ class Service:
         self.settings = {"redis_url": redis_url, "zookeeper": zookeeper, **settings}
         self.api = self._process("api", ["-m", "api"], api_port=str(self.port))
         self.workers = [self._process(f"w{number}", ["-m", "workers"], node=f"w{number}") for number in range(workers)]
-        self.http = httpx2.Client(base_url=self.url, timeout=10)
+        self.http = httpx2.Client(base_url=self.url, timeout=HTTP_TIMEOUT)
 
     def _process(self, name: str, arguments: list[str], **settings: str) -> OneProcess:
         return OneProcess(name, [sys.executable, *arguments], self.settings | settings, self.folder / f"{name}.log")
@@ -165,8 +162,8 @@ class Service:
         """Start everything, and wait until every queue is owned."""
         for one in self.processes:
             one.start()
-        eventually(self.ready, "the API is ready", seconds=30)
-        eventually(self.owned, "every queue has an owner and every worker a queue", seconds=30)
+        eventually(self.ready, "the API is ready")
+        eventually(self.owned, "every queue has an owner and every worker a queue")
 
     def stop(self) -> None:
         """Stop the workers, then the API."""

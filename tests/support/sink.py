@@ -60,7 +60,6 @@ class Sink:
         maybe: Collection[str] = (),
         twice: int = 0,
         at: ServerUnderTest | None = None,
-        seconds: float = 40,
     ) -> list[Arrival]:
         """Wait until every accepted message has arrived, and see that no promise was broken.
 
@@ -72,7 +71,7 @@ class Sink:
         def missing() -> set[str]:
             return wanted - {one.id for one in self.arrivals(topic, at)}
 
-        eventually(lambda: not missing(), f"all of {len(wanted)} messages arrive in {topic}", seconds)
+        eventually(lambda: not missing(), f"all of {len(wanted)} messages arrive in {topic}")
         arrived = self.arrivals(topic, at)
         assert [one for one in arrived if one.at < one.due] == [], "early"
         counts = Counter(one.id for one in arrived)

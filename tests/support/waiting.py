@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
-#: How many seconds a test waits for a reply where the time-out is not what it is about: on a busy machine a server may stand
-#: still for some.
-PATIENCE: Final = 30.0
 
+def eventually(look: Callable[[], T], what: str) -> T:
+    """Look again in short steps until the answer is true, and return it; only for what tells nobody by itself.
 
-def eventually(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:
-    """Look again in short steps until the answer is true, and return it; only for what tells nobody by itself."""
-    deadline = time.monotonic() + seconds
+    `what` names the state that the test waits for: pytest's timeout, the only end of this loop, shows the line with it.
+    """
     while not (answer := look()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:.0f} s: {what}")
         time.sleep(0.01)
     return answer
 

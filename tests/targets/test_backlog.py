@@ -19,7 +19,7 @@ from delayq.targets.redis_stream.target import is_local
 from tests.support.clusters import ClusterUnderTest
 from tests.support.deliveries import delivery, outcomes
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 
 NOWHERE = f"redis://{LOCALHOST}:1/0"
 
@@ -96,7 +96,6 @@ def test_a_target_that_cannot_be_asked_took_nothing() -> None:
     target.close()
 
 
-@pytest.mark.slow
 def test_in_a_cluster_each_stream_is_asked_where_it_is(cluster: ClusterUnderTest) -> None:
     target = opened(cluster.url, 3)
     topics = [f"t{number}" for number in range(12)]

@@ -33,7 +33,7 @@ from tests.support.waiting import eventually, settled
 from tests.targets.adapters import Seen
 from tests.targets.conformance import KINDS, NOWHERE, Adapter, Kind, fields, hanging, put_flaky_before
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SECONDS = 60.0
 TIMEOUT = 20.0
@@ -346,9 +346,7 @@ def test_within_an_ordering_key_nothing_overtakes_although_sends_fail_in_between
     with RunningNode(settings), Client(settings=settings) as client:
         for due, id in enumerate(ids, start=1_000):
             client.schedule(Message(topic=bench.topic, body=id, id=id, ordering_key=id[0], expect_date=due))
-        eventually(
-            lambda: sum(queue.scheduled + queue.parked for queue in client.stats()) == 0, "all are sent", SECONDS
-        )
+        eventually(lambda: sum(queue.scheduled + queue.parked for queue in client.stats()) == 0, "all are sent")
         assert client.dead_letters().letters == []
     seen = [one.id.partition(".")[0] for one in bench.read(len(ids) + len(faults.keys() - set(ids[1::4])))]
     assert set(seen) == set(ids)
@@ -366,7 +364,7 @@ def test_a_message_whose_answer_does_not_come_is_sent_again_with_the_same_id(
     with RunningNode(settings), Client(settings=settings) as client:
         with hanging(bench.adapter, bench.server):
             client.schedule(Message(topic=bench.topic, id="a", body="once at least", delay_time=0))
-            eventually(lambda: (found := client.get("a")) is not None and found.attempts > 0, "it timed out", SECONDS)
-        eventually(lambda: (found := client.get("a")) is not None and found.state == "delivered", "it is sent", SECONDS)
+            eventually(lambda: (found := client.get("a")) is not None and found.attempts > 0, "it timed out")
+        eventually(lambda: (found := client.get("a")) is not None and found.state == "delivered", "it is sent")
         seen = bench.read(1)
     assert {(one.id, one.payload) for one in seen} == {("a", b"once at least")}

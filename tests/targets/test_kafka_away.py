@@ -13,7 +13,7 @@ from tests.support.servers import real_server
 from tests.support.service import OneProcess, Service
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def lines_of(worker: OneProcess) -> list[dict[str, Any]]:
@@ -37,11 +37,9 @@ def test_brokers_that_are_away_cost_one_line_and_none_without_messages(tmp_path:
         (worker,) = service.workers
         for number in range(6):
             assert service.schedule("u.t", id=f"m{number}", delayTime=0).status_code == 201
-        eventually(
-            lambda: [line for line in lines_of(worker) if line["event"] == "circuit_open"], "the circuit opens", 30
-        )
+        eventually(lambda: [line for line in lines_of(worker) if line["event"] == "circuit_open"], "the circuit opens")
         assert service.schedule("u.t", id="next", delayTime=0).status_code == 201
-        eventually(lambda: service.http.get("/v1/messages/next").json()["state"] == "parked", "it is parked", 30)
+        eventually(lambda: service.http.get("/v1/messages/next").json()["state"] == "parked", "it is parked")
     warned = [line for line in lines_of(worker) if line["level"] != "info"]
     assert [(line["event"], line["route"]) for line in warned] == [("circuit_open", "used")]
     assert "Connection refused" in warned[0]["reason"]

@@ -22,6 +22,8 @@ from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter, make_topic
 from tests.targets.conftest import Closing
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("kafka")]
+
 SECONDS = 60.0
 SHORT = 4.0  # a time-out that is to pass
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USER}
@@ -142,7 +144,7 @@ def test_e11_a_topic_that_is_missing_is_waited_for(pair: Kafka, open_target: Ope
         (result,) = target.send([delivery("a", topic=topic)], SECONDS)
         assert result.outcome == "unavailable" and "nknown topic" in result.reason
     make_topic(pair.servers, topic, {})
-    eventually(lambda: sent(target, "a", topic), "it is forwarded once the topic is there", SECONDS)
+    eventually(lambda: sent(target, "a", topic), "it is forwarded once the topic is there")
     assert ids(pair, topic, 1) == ["a"]
 
 
@@ -156,11 +158,10 @@ def test_e11_a_topic_that_was_deleted_is_no_fault_of_its_messages(
     told = eventually(
         lambda: [one for one in target.send([delivery("a", topic=topic)], SECONDS) if one.outcome != "ok"],
         "the target has heard of it",
-        SECONDS,
     )
     assert outcomes(told) == ["unavailable"]
     make_topic(pair.servers, topic, {})
-    eventually(lambda: sent(target, "b", topic), "it is forwarded once the topic is there again", SECONDS)
+    eventually(lambda: sent(target, "b", topic), "it is forwarded once the topic is there again")
     assert ids(pair, topic, 1)[-1] == "b"
 
 
@@ -179,7 +180,6 @@ def test_e11_a_right_that_was_revoked_is_no_fault_of_its_messages(
     (refused,) = eventually(
         lambda: [one for one in target.send([delivery("a", topic=topic)], SECONDS) if one.outcome != "ok"],
         "the broker has heard of it",
-        SECONDS,
     )
     assert (refused.outcome, refused.reason) == (
         "unavailable",
@@ -187,7 +187,7 @@ def test_e11_a_right_that_was_revoked_is_no_fault_of_its_messages(
     )
     which = AclBindingFilter(*rule)
     admin.delete_acls([which])[which].result(SECONDS)
-    eventually(lambda: sent(target, "b", topic), "it is forwarded again", SECONDS)
+    eventually(lambda: sent(target, "b", topic), "it is forwarded again")
 
 
 def test_e11_a_wrong_password_is_told_and_not_shown(pair: Kafka, open_target: Open, topic: str) -> None:

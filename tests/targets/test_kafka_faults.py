@@ -20,6 +20,8 @@ from tests.support.waiting import eventually
 from tests.targets.adapters.kafka import KafkaAdapter
 from tests.targets.conftest import Closing
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("kafka")]
+
 SECONDS = 60.0
 SHORT = 3.0  # a time-out that is to pass
 

@@ -66,7 +66,6 @@ def test_an_accepted_message_can_be_moved_and_cancelled_after_its_route_has_gone
         assert after.cancel("b").result == "cancelled"
 
 
-@pytest.mark.slow
 def test_what_is_due_without_a_route_is_kept_until_there_is_one(valkey: ServerUnderTest) -> None:
     with Client(settings=settings_for(valkey)) as before:
         for number in range(20):

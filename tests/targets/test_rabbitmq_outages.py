@@ -18,6 +18,8 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.waiting import eventually
 from tests.targets.conftest import Rabbits
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("rabbitmq")]
+
 TIMEOUT = 30.0
 
 

@@ -14,6 +14,8 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import certificate
 from tests.targets.conftest import Rabbits
 
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("rabbitmq")]
+
 TIMEOUT = 30.0
 
 

@@ -18,7 +18,7 @@ from tests.targets.adapters import Seen
 from tests.targets.adapters.rocketmq import Consumer, RocketMQAdapter, seen
 from tests.targets.conftest import Closing
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SECONDS = 60.0
 
@@ -144,9 +144,9 @@ def test_a_consumer_of_a_tag_finds_it_and_one_of_another_tag_does_not(
 def test_a_search_for_a_key_finds_it(rocketmq: RocketMQ, opened: Open, topic: str) -> None:
     batch = [delivery(id, id.encode() * 3, topic=topic, keys=("shared", f"of-{id}")) for id in ("first", "second")]
     assert send(opened(), *batch) == ["ok", "ok"]
-    found = eventually(lambda: rocketmq.find_by_key(topic, "of-second"), "it is indexed", SECONDS)
+    found = eventually(lambda: rocketmq.find_by_key(topic, "of-second"), "it is indexed")
     assert b"secondsecondsecond" in found and b"firstfirstfirst" not in found
-    both = eventually(lambda: rocketmq.find_by_key(topic, "shared"), "both are indexed", SECONDS)
+    both = eventually(lambda: rocketmq.find_by_key(topic, "shared"), "both are indexed")
     assert b"secondsecondsecond" in both and b"firstfirstfirst" in both
     assert rocketmq.find_by_key(topic, "of-nobody") == b""
 
@@ -191,7 +191,7 @@ def test_a_topic_that_there_is_not_takes_nothing_until_it_is_made(rocketmq: Rock
     assert outcomes(results) == ["unavailable", "ok"]
     assert results[0].reason.startswith("TOPIC_NOT_FOUND: ") and missing in results[0].reason
     rocketmq.create_topic(missing)
-    eventually(lambda: send(target, delivery("a", topic=missing)) == ["ok"], "the proxy has heard of it", SECONDS)
+    eventually(lambda: send(target, delivery("a", topic=missing)) == ["ok"], "the proxy has heard of it")
 
 
 def test_an_ordering_key_for_a_topic_without_groups_waits(rocketmq: RocketMQ, opened: Open, topic: str) -> None:
@@ -209,7 +209,7 @@ def test_a_broker_that_stands_still_leaves_open_what_it_took(rocketmq: RocketMQ,
         rocketmq.resume()
     assert outcomes(results) == ["unknown"]
     assert "no answer in time" in results[0].reason
-    eventually(lambda: send(target, delivery("after", topic=topic)) == ["ok"], "it goes on", SECONDS)
+    eventually(lambda: send(target, delivery("after", topic=topic)) == ["ok"], "it goes on")
     ids = {one.id for one in read(rocketmq, topic, 2)}
     assert {"before", "after"} <= ids <= {"before", "during", "after"}
 
@@ -221,9 +221,9 @@ def test_a_proxy_that_was_killed_takes_nothing_and_goes_on_when_it_is_back() -> 
         assert send(target, delivery("before")) == ["ok"]
         server.kill()
         # What is sent before the end of the connection is noticed may have arrived, for all that is known.
-        eventually(lambda: send(target, delivery("during")) == ["unavailable"], "it is known to be away", SECONDS)
+        eventually(lambda: send(target, delivery("during")) == ["unavailable"], "it is known to be away")
         server.start()
-        eventually(lambda: send(target, delivery("after")) == ["ok"], "it goes on", SECONDS)
+        eventually(lambda: send(target, delivery("after")) == ["ok"], "it goes on")
         target.close()
         # What is flushed by and by may be gone with the process, but not what came after it.
         assert "after" in {one.id for one in read(server, "orders", 1)}

@@ -14,7 +14,7 @@ from tests.support.receiver import Answer, Receiver, Request
 from tests.support.servers import ServerUnderTest
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SECRET = "whsec_" + "A" * 44
 

@@ -130,7 +130,6 @@ def test_without_a_secret_nothing_is_signed() -> None:
 # -- header safety ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @given(messages())
 def test_no_message_can_add_or_change_a_header(message: Message) -> None:
     """A strict parser reads exactly the headers that are meant, and the message's own words are in them."""

@@ -78,7 +78,6 @@ def rows(command: Command[Any]) -> list[tuple[str, str, bytes]]:
     return [(id, f"{kind}{int(body[:13])}", body[14:]) for kind, id, body in zip(kinds, ids, bodies, strict=True)]
 
 
-@pytest.mark.slow
 @given(st.lists(st.tuples(messages(), st.none() | st.sampled_from(spoilt)), max_size=30))
 def test_bad_messages_in_the_middle_are_told_and_the_good_ones_scheduled_in_order(
     given: list[tuple[Message, Callable[[Message], Message] | None]],

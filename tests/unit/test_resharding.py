@@ -37,7 +37,7 @@ from tests.protocol.mutants import Mutant, plant
 from tests.support.messages import schedule_messages
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 from workers.node.layouts import RETIRE_EVERY, LayoutWatch
 
 HOUR = 3_600_000
@@ -312,7 +312,6 @@ def run(server: ServerUnderTest, examples: int, drawn: int = 0) -> None:
         store.close()
 
 
-@pytest.mark.slow
 def test_every_client_is_told_the_truth_while_queues_are_resharded(valkey: ServerUnderTest) -> None:
     run(valkey, examples=200)
 
@@ -335,7 +334,6 @@ def search(server: ServerUnderTest) -> None:
         run(server, examples=80, drawn=drawn)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)  # some need many examples
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_the_machine_fails_without_a_rule_of_the_scripts(

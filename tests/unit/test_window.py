@@ -21,7 +21,6 @@ from tests.unit.test_operations import NOW, SERVER_NOW, Server, replies
 CONTEXT = Context(layouts=Layouts([Layout(16)]), routes=Routes([Route(name="all", target="log:")]))
 
 
-@pytest.mark.slow
 def test_a_million_ids_are_spread_evenly() -> None:
     seconds = Counter(spread(f"order-{number}", 600_000) // 1000 for number in range(1_000_000))
     expected = 1_000_000 / 600

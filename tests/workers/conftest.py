@@ -9,7 +9,7 @@ import pytest
 
 from delayq.store.connect.store import Store
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 from tests.workers.one_queue import OneQueue
 
 Worlds = Callable[..., OneQueue]

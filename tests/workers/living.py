@@ -25,7 +25,7 @@ from delayq.store.commands import Change, Command
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.protocol.world import tick
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 from tests.workers.one_queue import GENERAL, OTHER, START, Hand, OneQueue
 from workers.queue import ordering
 from workers.queue.offers import Offer

@@ -12,7 +12,8 @@ from delayq.store.keys import queue_keys
 from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 from tests.workers.conftest import Worlds
 from workers.queue import census
 from workers.queue.census import EVERY, PAUSE, TIMES, CensusTaker, Pace
@@ -51,7 +52,7 @@ def test_a_worker_takes_the_census_of_its_queues(valkey: ServerUnderTest, monkey
         client.schedule_many([Message(topic=f"t{number % 2}", delay_time=60_000) for number in range(40)])
         assert client.count(Filter(topic="t0")).messages is None
         with RunningNode(settings):
-            eventually(lambda: client.count(Filter(topic="t0")).messages == 20, "it is counted", 30)
+            eventually(lambda: client.count(Filter(topic="t0")).messages == 20, "it is counted")
 
 
 def taker(clock: ManualClock) -> CensusTaker:

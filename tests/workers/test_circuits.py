@@ -56,7 +56,6 @@ def test_few_messages_that_never_get_through_make_no_neighbour_late_and_are_buri
     assert max(hand.sent.count(f"n{number}") for number in range(good)) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
 @pytest.mark.parametrize("most", [1, 2, 3, 8])
 def test_alone_a_message_that_may_have_arrived_each_time_is_buried_after_its_attempts(
@@ -94,7 +93,6 @@ def test_alone_a_message_of_which_nothing_was_taken_is_kept_and_burns_no_attempt
     assert world.records() == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("failure", [BROKEN, AWAY], ids=["unknown", "unavailable"])
 def test_while_different_messages_fail_none_burns_attempts(world: OneQueue, failure: Result) -> None:
     hand = world.take_over()

@@ -15,7 +15,8 @@ from delayq.testing import MemoryTarget
 from tests.protocol.mutants import Mutant, plant
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 from tests.workers.one_queue import OneQueue
 from workers.queue import held, parked_sets, settlement
 from workers.queue.held import HeldSets
@@ -236,12 +237,12 @@ def test_by_force_the_first_of_an_ordering_key_is_delivered_and_its_follower_sta
     with RunningNode(settings), Client(settings=settings) as client:
         client.pause("*")
         first, second = (client.schedule(Message(topic=topic, id=id, delay_time=0, ordering_key="k")).id for id in "ab")
-        eventually(lambda: client.topic(topic).held == 2, "both are held", 30)
+        eventually(lambda: client.topic(topic).held == 2, "both are held")
         assert client.deliver_now(first, force=True).result == "scheduled"
-        eventually(lambda: state(client, first) == "delivered", "it goes", 30)
+        eventually(lambda: state(client, first) == "delivered", "it goes")
         assert state(client, second) == "held"
         client.resume("*")
-        eventually(lambda: state(client, second) == "delivered", "so does its follower", 30)
+        eventually(lambda: state(client, second) == "delivered", "so does its follower")
 
 
 # -- rules taken out -----------------------------------------------------------------------------------------------------

@@ -87,7 +87,6 @@ def test_no_target_may_hold_more_than_its_share_of_the_window(worlds: Worlds) ->
 KB = 1_000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "count", "keyed"),
     [(50 * KB, 800, False), (990 * KB, 60, False), (50 * KB, 800, True), (990 * KB, 60, True)],
@@ -235,7 +234,6 @@ def test_what_was_parked_comes_back_in_due_order_with_a_ramp_when_the_target_rec
     assert not hand.forwarders["general"].circuit.open
 
 
-@pytest.mark.slow
 def test_messages_that_never_get_through_do_not_keep_a_circuit_open_for_the_others(world: OneQueue) -> None:
     hand = world.take_over()
     opened(world, hand, 50)

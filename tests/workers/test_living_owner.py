@@ -27,13 +27,11 @@ SEEDS = int(os.environ.get("DELAYQ_TEST_SEEDS", "50"))
 FURTHER = 50
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_everything_ends_and_in_order_with_one_owner_that_lives_on(valkey: ServerUnderTest, seed: int) -> None:
     live(valkey.url, seed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS // 2))
 def test_everything_ends_and_in_order_also_in_a_stream_here_that_topics_share(
     valkey: ServerUnderTest, seed: int
@@ -41,19 +39,16 @@ def test_everything_ends_and_in_order_also_in_a_stream_here_that_topics_share(
     live(valkey.url, seed, streams=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS // 2))
 def test_everything_ends_and_in_order_also_with_two_messages_sent_at_a_time(valkey: ServerUnderTest, seed: int) -> None:
     live(valkey.url, seed, slots=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS // 2))
 def test_everything_ends_and_in_order_also_with_limits_that_change(valkey: ServerUnderTest, seed: int) -> None:
     live(valkey.url, seed, streams=seed % 3 == 0, limits=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS // 2))
 def test_everything_ends_and_in_order_also_with_messages_that_are_delivered_by_force(
     valkey: ServerUnderTest, seed: int
@@ -199,7 +194,6 @@ def _search(url: str, seeds: tuple[int, ...], **options: bool) -> None:
         live(url, seed, **options)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_random_life_fails_without_a_rule(
     valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: str
@@ -210,7 +204,6 @@ def test_the_random_life_fails_without_a_rule(
         _search(valkey.url, seeds)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", SCRIPT_MUTANTS, ids=lambda one: one[0].name)
 def test_the_random_life_fails_without_a_rule_of_a_script(
     valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: tuple[Mutant, tuple[int, ...]]
@@ -220,7 +213,6 @@ def test_the_random_life_fails_without_a_rule_of_a_script(
         _search(valkey.url, mutant[1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", BY_HAND_MUTANTS, ids=lambda one: one[0].name)
 def test_a_random_life_with_force_fails_without_a_rule_of_a_script(
     valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch, mutant: tuple[Mutant, tuple[int, ...]]
@@ -230,7 +222,6 @@ def test_a_random_life_with_force_fails_without_a_rule_of_a_script(
         _search(valkey.url, mutant[1], streams=True, by_hand=True)
 
 
-@pytest.mark.slow
 def test_a_random_life_with_force_fails_where_that_passes_what_is_held_of_its_key(
     valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from delayq.store import commands
 from delayq.store.connect.store import Store
 from delayq.targets import OK, Result
 from tests.support.proxy import FaultProxy
-from tests.support.waiting import PATIENCE
+from tests.support.timeouts import PATIENCE
 from tests.workers.one_queue import OneQueue
 from workers.queue import settlement
 from workers.queue.pull import LEAST_BYTES, MOST_BYTES

@@ -213,7 +213,6 @@ def test_in_a_flood_messages_with_a_key_go_through_the_backlog_only(
     assert world.stream("s.fresh") == ["plain", "k1", "k2"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_targets_and_owners_do_each_key_arrives_in_order(worlds: Worlds, seed: int) -> None:
     dice = random.Random(seed)

@@ -72,7 +72,6 @@ def without_xadd(limited: Limited) -> Mend:
     return lambda: limited.allow("+xadd")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", [denied, exhausted])
 @pytest.mark.parametrize("bad", [3, 400])
 def test_only_its_own_messages_wait_and_come_back_in_order_once_it_takes_them(

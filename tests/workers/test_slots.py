@@ -20,7 +20,8 @@ from delayq.targets import Result
 from delayq.testing import MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 from tests.workers.one_queue import Hand, OneQueue
 from workers.node.leases import _take
 from workers.queue.grants import Leases

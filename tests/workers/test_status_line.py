@@ -30,7 +30,8 @@ from delayq.testing import ManualClock, MemoryTarget
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 from workers.node.ownership import Ownership
 from workers.node.recent import RecentCounts
 from workers.node.redis_clock import Skew
@@ -215,13 +216,13 @@ def test_what_a_worker_knows_of_a_circuit_can_be_asked_of_every_client(valkey: S
     settings = settings_for(valkey.url, target, redis_timeout=int(PATIENCE * 1000))
     with RunningNode(settings), Client(settings=settings) as client:
         client.schedule(Message(topic="m.t", id="m", delay_time=0))
-        eventually(lambda: [one for one in client.routes() if one.circuit == "open"], "it is told", 30)
+        eventually(lambda: [one for one in client.routes() if one.circuit == "open"], "it is told")
         memory, streams = client.routes()
         assert (memory.name, memory.reason, memory.open_at) == ("memory", "closed for today", ("node-under-test",))
         assert memory.since is not None and memory.next_probe is not None and memory.since < memory.next_probe
         assert (streams.name, streams.circuit, streams.parked) == ("streams", "closed", 0)
-        parked = eventually(
-            lambda: [one for one in client.get_many(["m"]) if one and one.state == "parked"], "it is", 30
-        )[0]
+        parked = eventually(lambda: [one for one in client.get_many(["m"]) if one and one.state == "parked"], "it is")[
+            0
+        ]
         assert parked.reason == "the circuit of route memory is open: closed for today"
         assert parked.next_probe is not None

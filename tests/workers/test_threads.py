@@ -218,7 +218,6 @@ def nothing_lost_after(world: OneQueue, monkeypatch: pytest.MonkeyPatch, broken:
     assert world.records() == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "name"),
     [

@@ -33,7 +33,8 @@ from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import Queue, Runner, row
 from tests.support.servers import ServerUnderTest
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 from workers.sending.message import InFlightMessage
 
 HOUR = 3_600_000

@@ -19,7 +19,8 @@ from testbed.process import standing_still
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import Runner, row
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 from workers.queue.puller import Puller
 
 HOUR = 3_600_000
@@ -46,7 +47,6 @@ def test_for_what_is_not_answered_in_the_time_of_all_nobody_waits(cluster: Clust
     store.close()
 
 
-@pytest.mark.slow
 def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(cluster: ClusterUnderTest) -> None:
     settings = Settings(redis_url=cluster.url, queues=QUEUES, min_replicas=1, redis_timeout=int(PATIENCE * 1000))
     with Client(settings=settings) as client:
@@ -64,7 +64,7 @@ def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(clust
         assert set(during.values()) == {True, False}  # those of its queues, and the others
         # Its replica takes over, but has none of its own: it confirms nothing until the old primary is back.
         others = [one for one in cluster.members if one is not victim]
-        eventually(lambda: sum(one.is_primary for one in others) == 3, "its replica takes over", seconds=30)
+        eventually(lambda: sum(one.is_primary for one in others) == 3, "its replica takes over")
         cluster.heal()
         missing = [id for id, accepted in during.items() if not accepted]
         eventually(lambda: all(schedule(missing).values()), "the same client goes on")
@@ -73,7 +73,6 @@ def test_a_primary_that_is_killed_is_replaced_and_nothing_accepted_is_lost(clust
         assert sum(one.scheduled for one in client.stats()) == 400
 
 
-@pytest.mark.slow
 async def test_asyncio_goes_on_by_itself_after_a_fail_over(cluster: ClusterUnderTest) -> None:
     async with AsyncClient(settings=Settings(redis_url=cluster.url, queues=QUEUES, redis_timeout=1_000)) as client:
         messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(100)]
@@ -88,7 +87,6 @@ async def test_asyncio_goes_on_by_itself_after_a_fail_over(cluster: ClusterUnder
         assert sum(one.scheduled for one in await client.stats()) == 100
 
 
-@pytest.mark.slow
 def test_wakes_are_heard_after_the_server_that_was_listened_to_has_died(cluster: ClusterUnderTest) -> None:
     store = Store(cluster.url)
     wakes = Wakes(store.connect)
@@ -142,7 +140,7 @@ def test_a_primary_that_stands_still_holds_up_no_queue_of_another_one(cluster: C
         with standing_still(pid):
             for id in ids:
                 client.schedule(Message(topic="m.t", delay_time=0, id=id))
-            eventually(lambda: set(target.ids) == set(ids), "those of the others arrive", seconds=30)
+            eventually(lambda: set(target.ids) == set(ids), "those of the others arrive")
         cluster.heal()
     target.close()
 
@@ -157,7 +155,7 @@ def test_a_queue_whose_slot_moves_goes_over_to_the_thread_of_its_new_primary(clu
         eventually(lambda: len(set(pullers(node).values())) == 3, "each primary has a thread")
         for _ in cluster.move_slot(keys.state, to):
             pass
-        eventually(lambda: pullers(node)[queue] is pullers(node)[beside], "it goes over", seconds=30)
+        eventually(lambda: pullers(node)[queue] is pullers(node)[beside], "it goes over")
         id = client.schedule(Message(topic="m.t", delay_time=5, id=id_in(queue, "m"))).id
         target.wait_for_ids([id])
     assert target.ids == [id]

@@ -30,7 +30,7 @@ class LogAdapter:
             self._lines += [json.loads(line) for line in said if line.startswith('{"topic":')]
             return [line for line in self._lines if line["topic"] == topic]
 
-        eventually(lambda: len(arrived()) >= count, f"{count} lines of {topic}", seconds)
+        eventually(lambda: len(arrived()) >= count, f"{count} lines of {topic}")
         return [_seen(line) for line in arrived()]
 
     def close(self) -> None:

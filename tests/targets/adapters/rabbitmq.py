@@ -47,7 +47,7 @@ class RabbitMQAdapter:
                         return len(found) >= count
                     found.append(seen(properties, body))
 
-            eventually(enough, f"{count} messages in {topic}", seconds)
+            eventually(enough, f"{count} messages in {topic}")
         return found
 
     def refuse(self, topic: str) -> Mapping[str, Any]:

@@ -42,7 +42,7 @@ class RedisStreamAdapter:
         return not isinstance(self._server, ClusterUnderTest) or self._server.primary_of(topic) is self._first
 
     def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
-        eventually(lambda: self._server.admin.xlen(topic) >= count, f"{count} entries in {topic}", seconds)
+        eventually(lambda: self._server.admin.xlen(topic) >= count, f"{count} entries in {topic}")
         return [_seen(entry) for _, entry in self._server.admin.xrange(topic)]
 
     def refuse(self, topic: str) -> Mapping[str, Any]:

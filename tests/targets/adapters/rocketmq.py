@@ -95,7 +95,7 @@ class Consumer:
             found.extend(got)
             return len(found) >= count and not (whole and got)
 
-        eventually(enough, f"{count} messages", seconds)
+        eventually(enough, f"{count} messages")
         return found
 
     def __enter__(self) -> Self:

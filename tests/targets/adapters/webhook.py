@@ -38,7 +38,7 @@ class WebhookAdapter:
         def arrived() -> list[Request]:
             return [one for one in list(self._receiver.requests) if one.path == f"/{topic}" and _taken(one)]
 
-        eventually(lambda: len(arrived()) >= count, f"{count} requests to /{topic}", seconds)
+        eventually(lambda: len(arrived()) >= count, f"{count} requests to /{topic}")
         return [_seen(request) for request in arrived()]
 
     def refuse(self, topic: str) -> Mapping[str, Any]:
