@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 REDIS_PORT = 6389
 API_PORT = 8080
@@ -15,11 +15,25 @@ REDIS_URLS = (
     "rediss+cluster://",
 )  # fmt: skip
 MOST_WORKERS = 64
-#: Two processes more than there are cores, as most tests wait for others most of the time; four at most, for each has its
-#: servers. A file's tests stay together in one, for they share them. What a caller gives later goes before: -n 0.
-PARALLEL = ("-n", str(min(4, (os.cpu_count() or 1) + 2)), "--dist", "loadfile")
-#: Which tests an option of ./dev test chooses, as pytest's -m says it.
-MARKS = {"--fast": "not slow and not long", "--long": "long"}
+#: A process of tests for each core: most tests keep one busy. A file's tests stay together in one process, and so do those of
+#: a group (`xdist_group`), which share what takes long to start. pytest takes the last of two, so `-n 0` still works.
+PARALLEL = ("-n", str(os.cpu_count() or 1), "--dist", "loadgroup")
+
+
+class Layer(NamedTuple):
+    """A part of the tests: pytest's expression of marks, the extra of delayq that it needs, and what it takes."""
+
+    marks: str
+    extra: str
+    takes: str
+
+
+#: The layers by the option of ./dev test that runs them.
+LAYERS = {
+    "": Layer("not long and not release", "test", "about 4,500 tests in 4 minutes on two cores"),
+    "--long": Layer("long", "dev", "about 450 tests on real brokers, a browser and Spark in 10 minutes on two cores"),
+    "--all": Layer("", "dev", "every test, with many more examples, in over an hour on two cores"),
+}
 BENCHMARKS = (
     "schedule, http, access, drain, steady, lateness, burst, growth, memory, idle, failover, scale, targets, spark, "
     "peers, controls, console or all"
@@ -46,15 +60,18 @@ def plan(arguments: Sequence[str], cwd: str) -> tuple[set[str], list[str]]:
         extras = {"services"} if options.redis_url else {"embedded", "services"}
         return extras | ({"webhook"} if options.demo else set()), ["-m", "devtools.up", *rest, *data]
     if name == "test":
-        return {"dev"}, ["-m", "pytest", "-ra", *PARALLEL, *_chosen(rest, cwd)]
+        layer, words = _layer_of(rest), [word for word in rest if word not in LAYERS]
+        if "--all" in rest:
+            os.environ["DELAYQ_TEST_ALL"] = "1"  # read by tests/support/amounts.py
+        return {LAYERS[layer].extra}, ["-m", "pytest", "-ra", *PARALLEL, *_chosen(layer, words, cwd)]
     if name == "check" and rest in ([], ["--fix"]):
-        return {"dev"}, ["-m", "devtools.check", *rest]
+        return {"test"}, ["-m", "devtools.check", *rest]
     if name == "bench" and rest:
         return {"dev"}, ["-m", "benchmarks", *rest]
     if name == "brokers" and rest[:1] in (["up"], ["down"], ["fetch"], ["--help"], ["-h"]):
-        return {"dev"}, ["-m", "testbed", *rest]
+        return {"test"}, ["-m", "testbed", *rest]
     if name == "openapi" and not rest:
-        return {"dev"}, ["-m", "devtools.check", "--openapi"]
+        return {"test"}, ["-m", "devtools.check", "--openapi"]
     takes = {
         "brokers": "brokers needs up, down or fetch, and takes names",
         "check": "check takes --fix and nothing else",
@@ -133,14 +150,28 @@ def _count(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers, 1 to {MOST_WORKERS}")
 
 
-def _chosen(words: Sequence[str], cwd: str) -> list[str]:
-    """What pytest is told. The long tests are left out unless an option or a path asks for them."""
-    rest = [word for word in words if word not in MARKS]
-    marks = [MARKS[word] for word in words if word in MARKS]
-    if not marks and not any(_is_path(word, cwd) for word in rest):
-        marks = ["not long"]
-    paths = [_absolute(word, cwd) if _is_path(word, cwd) else word for word in rest]
-    return [*(word for mark in marks for word in ("-m", mark)), *paths]
+def announcement(arguments: Sequence[str], cwd: str) -> str:
+    """What ./dev test is about to run, and how long that takes; empty for other commands and for chosen tests."""
+    name, rest = arguments[0], arguments[1:]
+    if name != "test" or any(word not in LAYERS for word in rest):
+        return ""
+    return f"running {LAYERS[_layer_of(rest)].takes}"
+
+
+def _layer_of(words: Sequence[str]) -> str:
+    """The option that chooses a layer; raises UsageError for two of them."""
+    options = [word for word in words if word in LAYERS]
+    if len(options) > 1:
+        raise UsageError(f"test takes one of {' and '.join(options)}: --all includes --long")
+    return options[0] if options else ""
+
+
+def _chosen(layer: str, words: Sequence[str], cwd: str) -> list[str]:
+    """pytest's arguments. A path without an option runs all tests in it, whatever their layer."""
+    named = any(_is_path(word, cwd) for word in words)
+    marks = "" if named and not layer else LAYERS[layer].marks
+    paths = [_absolute(word, cwd) if _is_path(word, cwd) else word for word in words]
+    return [*(("-m", marks) if marks else ()), *paths]
 
 
 def _is_path(word: str, cwd: str) -> bool:
