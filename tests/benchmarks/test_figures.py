@@ -1,97 +1,69 @@
-"""The arithmetic: medians of pairs, goals, percentiles, lateness."""
+"""The arithmetic of what is published: an error here would hide behind plausible figures."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.beside import figures_beside
 from benchmarks.errors import BenchmarkError
-from benchmarks.harness import Scale, in_pairs
+from benchmarks.harness import StealMeter, in_pairs
 from benchmarks.load.consumer import Arrival
+from benchmarks.load.http_load import read_wrk
+from benchmarks.load.side import Slot
+from benchmarks.load.through_faults import Arrived, again, late, twice
 from benchmarks.measures.growth import Growth
 from benchmarks.measures.idle import is_request
 from benchmarks.measures.lateness import highest, lateness
+from benchmarks.measures.peers import better, figures_of
+from benchmarks.measures.steady import BEFORE, Phase
 from benchmarks.measures.targets import _seconds
-from benchmarks.results import Figure, Pair, load, paired, percentile, save, single
+from benchmarks.results import Pair, paired, percentile, single
+from benchmarks.slots import Kind, starts_of
 from tests.benchmarks.samples import result
 
-
-def test_the_ratio_is_the_median_of_the_pairs_ratios() -> None:
-    figure = paired("drain", "messages/s", [Pair(90, 100), Pair(10, 20), Pair(80, 100)], goal=0.9)
-    assert figure.ratio == 0.8
-    assert (figure.value, figure.limit) == (80, 100)
-    assert figure.runs == [0.9, 0.5, 0.8]
+FIRST = 1_800_000_000_000
 
 
-def test_limit_and_ours_are_measured_in_turn() -> None:
+def test_a_ratio_is_the_median_of_the_pairs_ratios_and_its_goal_is_a_least_or_a_most() -> None:
+    pairs = [Pair(90, 100), Pair(10, 20), Pair(80, 100)]
+    drain = paired("drain", "/s", pairs, goal=0.8)
+    assert (drain.ratio, drain.value, drain.limit, drain.runs) == (0.8, 80, 100, [0.9, 0.5, 0.8])
+    goals = {(0.8, False): True, (0.81, False): False, (0.8, True): True, (0.79, True): False}
+    assert {key: paired("x", "", pairs, goal=key[0], at_most=key[1]).reached for key in goals} == goals
+    assert paired("x", "", pairs).reached is None
+    assert drain.line() == "drain: 80 /s · limit 100 · ratio 0.80 · goal ≥ 0.8 · reached"
+    late = single("p99", "ms", [4.0, 9.0, 5.0], goal=5, parts=[{"one": 1}, {"one": 2}])
+    assert late.line() == "p99: 5 ms · goal ≤ 5 ms · reached (one 1.5)"
+
+
+def test_limit_and_value_are_measured_in_turn_until_the_ratio_is_sure() -> None:
     calls: list[str] = []
 
     def measure(what: str, value: float) -> float:
         calls.append(what)
         return value
 
-    pairs = in_pairs("x", 2, lambda: measure("limit", 4), lambda: measure("ours", 2))
-    assert calls == ["limit", "ours", "limit", "ours"]
-    assert [pair.ratio for pair in pairs] == [0.5, 0.5]
-
-    calls.clear()
-    swapped = in_pairs("x", 3, lambda: measure("limit", 4), lambda: measure("ours", 2), swap=True)
+    pairs = in_pairs("x", 3, lambda: measure("limit", 4), lambda: measure("ours", 2), swap=True)
     assert calls == ["limit", "ours", "ours", "limit", "limit", "ours"]
-    assert [(pair.value, pair.limit) for pair in swapped] == [(2, 4)] * 3
+    assert [(pair.value, pair.limit) for pair in pairs] == [(2, 4)] * 3
+    for ratios, count in (([1.0, 1.01, 0.99, 9.0], 3), ([1.0, 1.06, 0.98, 1.0, 9.0], 4), ([1.0, 1.2, 0.9, 1.0], 4)):
+        left = iter(ratios)
+        assert len(in_pairs("x", 4, lambda: 1.0, lambda: next(left), least=3)) == count  # noqa: B023
+    assert starts_of(Kind("few", 2, Slot(10, 500)), 2, 1_000) == [[1_000, 2_500], [1_500, 2_000]]
 
 
-@pytest.mark.parametrize(
-    ("ratios", "count"),
-    [
-        ([1.0, 1.01, 0.99, 1.0, 1.0, 1.0], 3),
-        ([1.0, 1.2, 0.9, 1.0, 1.1, 0.8], 6),
-        ([1.0, 1.06, 0.98, 1.0, 1.01, 1.0], 4),
-    ],
-)
-def test_pairs_are_measured_until_their_ratio_is_sure_or_there_are_enough(ratios: list[float], count: int) -> None:
-    left = iter(ratios)
-    pairs = in_pairs("x", 6, lambda: 1.0, lambda: next(left), least=3)
-    assert [pair.ratio for pair in pairs] == ratios[:count]
-
-
-@pytest.mark.parametrize(
-    ("goal", "at_most", "reached"),
-    [(0.9, False, True), (0.91, False, False), (0.9, True, True), (0.89, True, False), (None, False, None)],
-)
-def test_a_goal_for_a_ratio_is_a_least_or_a_most(goal: float | None, at_most: bool, reached: bool | None) -> None:
-    figure = paired("x", "", [Pair(9, 10)], goal=goal, at_most=at_most)
-    assert figure.reached is reached
-
-
-def test_without_a_limit_the_goal_is_for_the_value() -> None:
-    late = single("p99", "ms", [4.0, 5.0, 9.0], goal=5)
-    assert late.reached
-    assert late.line() == "p99: 5 ms · goal ≤ 5 ms · reached"
-
-
-def test_a_line_names_figure_limit_ratio_goal_and_verdict() -> None:
-    figure = paired("plain", "messages/s", [Pair(150_000, 200_000)], goal=0.9)
-    expected = "plain: 150,000 messages/s · limit 200,000 · ratio 0.75 · goal ≥ 0.9 · missed"
-    assert figure.line() == expected
-
-
-@pytest.mark.parametrize(("percent", "expected"), [(50, 5), (90, 9), (99, 10), (100, 10), (1, 1)])
-def test_percentiles_are_by_nearest_rank(percent: float, expected: float) -> None:
-    assert percentile(list(range(1, 11)), percent) == expected
-
-
-def test_lateness_is_told_for_consumer_and_entry_and_counts_what_came_early() -> None:
-    some = [
-        Arrival(due=1000, arrived=1_000_400, entry=1000),
-        Arrival(due=1000, arrived=1_002_000, entry=1001),
-        Arrival(due=1000, arrived=999_999, entry=999),
-    ]
-    found = lateness(some)
-    assert found.consumer["p50"] == 0.4
-    assert found.consumer["max"] == 2.0
-    assert found.entry["max"] == 1
+def test_lateness_counts_what_came_early_and_refuses_to_describe_nothing() -> None:
+    ranks = {50: 5, 90: 9, 99: 10, 100: 10, 1: 1}  # nearest rank
+    assert {percent: percentile(list(range(1, 11)), percent) for percent in ranks} == ranks
+    arrivals = [(1_000_400, 1000), (1_002_000, 1001), (999_999, 999)]
+    found = lateness([Arrival(due=1000, arrived=arrived, entry=entry) for arrived, entry in arrivals])
+    assert (found.consumer["p50"], found.consumer["max"], found.entry["max"]) == (0.4, 2.0, 1)
     assert (found.early, found.count) == (1, 3)
+    with pytest.raises(BenchmarkError):
+        lateness([])
 
 
 def test_the_highest_rate_is_the_last_one_in_time_and_each_has_two_tries() -> None:
@@ -105,46 +77,57 @@ def test_the_highest_rate_is_the_last_one_in_time_and_each_has_two_tries() -> No
 
     figure = highest(p99)
     assert tried == [5_000, 6_250, 6_250, 7_812, 7_812]
-    assert (figure.value, figure.goal_text, figure.reached) == (6_250, "≥ 10000 messages/s", False)
-    assert figure.parts == {"p99 at 5,000/s": 5.0, "p99 at 6,250/s": 6.25}
+    assert (figure.value, figure.reached) == (6_250, False)
     assert highest(lambda rate: 11.0).value == 0
 
 
-def test_no_lateness_is_told_of_no_messages() -> None:
+def test_a_fault_is_measured_by_the_first_arrival_of_what_fell_due_after_it() -> None:
+    def arrived(id: str, due: float, at: float) -> Arrived:
+        return Arrived(id, int(FIRST + due), FIRST + at)
+
+    one, two = "a.0001", "b.0002"  # the suffix is the queue
+    seen = [arrived(one, -1, 5), arrived(one, 10, 900), arrived(one, 500, 700), arrived(two, 0, 40)]
+    assert again(seen, FIRST) == {1: 700.0, 2: 40.0}
+    seen = [arrived(f"m{i}", 0, i) for i in range(100)] + [arrived("m5", 0, 5_000), arrived("out", 1_000, 9_000)]
+    assert (late(seen, FIRST, FIRST + 1_000), twice(seen, FIRST, FIRST + 1_000)) == (98, 1)
     with pytest.raises(BenchmarkError):
-        lateness([])
+        late(seen, FIRST + 5_000, FIRST + 6_000)
+    phase = Phase(10, FIRST, FIRST + BEFORE + 1_000)
+    assert phase.counted([FIRST, phase.first - 1, phase.first, phase.end - 1, phase.end]) == 2  # without the warm-up
 
 
-def test_growth_is_that_of_all_processes_or_of_one() -> None:
-    growth = Growth(few=[{"server": 2.0, "worker": 2.0}], many=[{"server": 4.0, "worker": 2.0}])
-    assert growth.grown() == 1.5
-    assert growth.grown("server") == 2
+def test_another_checkout_or_product_is_compared_by_what_both_can() -> None:
+    def found(cost: float, early: float) -> Any:
+        return result("steady", [single("cost", "µs", [cost]), single("early", "messages", [early])])
+
+    cost, early = figures_beside([found(50, 2), found(60, 0), found(10, 0)], [found(100, 0)] * 3)
+    assert (cost.value, cost.limit, cost.ratio) == (50, 100, 0.5)
+    assert early.line().startswith("early, 0 and 0 and 0 there: ")
+    ours = {"one by one": 4.0, "lateness p50": 1.0, "CPU": 100.0, "early": 0.0}
+    other = {"one by one": 5.0, "lateness p50": -300.0, "CPU": 50.0, "early": 0.7}
+    figures = list(figures_of([{"delayq": ours, "asynq": other}]))
+    assert [figure.name for figure in figures] == ["one by one, beside asynq", "CPU, beside asynq"]  # it was early
+    assert list(better(figures)) == ["asynq is better in one by one.", "asynq is better in CPU."]
 
 
-@pytest.mark.parametrize(
-    ("line", "counts"),
-    [
-        (b'1700000000.000001 [0 127.0.0.1:40000] "EVALSHA" "aa" "0"', True),
-        (b'1700000000.000002 [0 lua] "HGET" "delayq:{0}:state" "x] lua"', False),
-        (b'1700000000.000003 [0 127.0.0.1:40000] "SET" "a lua]" "b"', True),
-    ],
-)
-def test_what_a_script_calls_is_no_request(line: bytes, counts: bool) -> None:
-    assert is_request(line) is counts
-
-
-def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
-    results = [result("schedule", [Figure(name="plain", value=1, unit="messages/s", goal=0.5)])]
-    save(tmp_path / "new" / "results.json", results)
-    assert load(tmp_path / "new" / "results.json") == results
-
-
-def test_a_quick_scale_is_smaller_and_runs_once() -> None:
-    assert (Scale(True).messages, Scale(True).runs) == (100_000, 1)
-    assert (Scale(False).messages, Scale(False).runs) == (1_000_000, 3)
-
-
-def test_what_a_client_took_is_found_although_it_complains_behind_it() -> None:
+def test_what_other_programs_print_is_read_and_their_failures_count(tmp_path: Path) -> None:
+    assert read_wrk("Requests/sec:   1234.50\nTransfer/sec: 1MB") == 1234.5
+    for bad in ("Non-2xx or 3xx responses: 3\nRequests/sec: 9.0", "Socket errors: read 1\nRequests/sec: 9", ""):
+        with pytest.raises(BenchmarkError):
+            read_wrk(bad)
     assert _seconds("warning: 3\n12.5\nOSError: [Errno 9] Bad file descriptor\n") == 12.5
-    with pytest.raises(BenchmarkError, match="says:\nno broker"):
+    with pytest.raises(BenchmarkError, match="no broker"):
         _seconds("no broker")
+    monitor = {
+        b'1700000000.000001 [0 127.0.0.1:40000] "EVALSHA" "aa" "0"': True,
+        b'1700000000.000002 [0 lua] "HGET" "delayq:{0}:state" "x] lua"': False,  # a call of a script is no request
+        b'1700000000.000003 [0 127.0.0.1:40000] "SET" "a lua]" "b"': True,
+    }
+    assert {line: is_request(line) for line in monitor} == monitor
+    counts = tmp_path / "stat"
+    counts.write_text("cpu  1000 20 30 4000 50 6 7 100 0 0\n")
+    meter = StealMeter(counts)
+    counts.write_text("cpu  1300 20 30 4000 50 6 7 200 0 0\n")
+    assert meter.share() == 0.25
+    growth = Growth(few=[{"server": 2.0, "worker": 2.0}], many=[{"server": 4.0, "worker": 2.0}])
+    assert (growth.grown(), growth.grown("server")) == (1.5, 2)

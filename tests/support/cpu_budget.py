@@ -25,6 +25,7 @@ INFLATION: Final = 2.0
 #: What may take more, with the reason. A path that begins like this is listed no more and fails no run.
 EXCEPTIONS: Final = {
     "tests/reliability/": "a run of chaos is worth the faults that it sees, and the models search every state",
+    "tests/benchmarks/test_smoke.py": "a benchmark loads servers as heavily as it can",
     "tests/deploy/test_image_build.py": "the image is built, and runs an API and a worker",
     "tests/spark/test_spark.py": "a session of Spark plans and runs a job per test",
     "tests/backfill/": "jobs of Spark over tables of thousands of rows",
