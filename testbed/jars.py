@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from testbed.errors import ServerMissing
+from testbed.fetch_lock import fetching, wait_for_fetch
 
 __all__ = ["cache", "fetch", "find_java", "missing", "read_pins"]
 
@@ -49,6 +50,7 @@ def cache(name: str) -> Path:
 def missing(name: str) -> list[str]:
     """The coordinates of those that were not fetched yet."""
     folder = cache(name)
+    wait_for_fetch(folder.parent, name)
     return [one for one in read_pins(name) if not _jar(folder, one).is_file()]
 
 
@@ -57,11 +59,12 @@ def fetch(name: str) -> Path:
     folder = cache(name)
     folder.mkdir(parents=True, exist_ok=True)
     pins = read_pins(name)
-    wanted = [one for one, digest in pins.items() if not _is_whole(_jar(folder, one), digest)]
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        list(threads.map(lambda one: _fetch_one(folder, one, pins[one]), wanted))
-    for stranger in set(folder.glob("*.jar")) - {_jar(folder, one) for one in pins}:
-        stranger.unlink()  # of a version before
+    with fetching(folder.parent, name):
+        wanted = [one for one, digest in pins.items() if not _is_whole(_jar(folder, one), digest)]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            list(threads.map(lambda one: _fetch_one(folder, one, pins[one]), wanted))
+        for stranger in set(folder.glob("*.jar")) - {_jar(folder, one) for one in pins}:
+            stranger.unlink()  # of a version before
     return folder
 
 

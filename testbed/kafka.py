@@ -23,8 +23,8 @@ NAME: Final = "kafka"
 USER: Final = "shop"
 PASSWORD: Final = "canary-of-kafka"
 
-START_SECONDS = 90.0
-FORMAT_SECONDS = 60.0
+START_SECONDS = 300.0
+FORMAT_SECONDS = 300.0
 _METADATA: Final = 3
 _JAVA = (
     "-Xms96m", "-Xmx256m", "-XX:+UseSerialGC", "-Xshare:auto", "-Djava.awt.headless=true",

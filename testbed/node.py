@@ -14,6 +14,7 @@ from typing import Final
 
 from testbed import jars, tools
 from testbed.errors import ServerMissing
+from testbed.fetch_lock import fetching, wait_for_fetch
 
 __all__ = ["FOLDERS", "fetch", "find"]
 
@@ -30,6 +31,7 @@ _SECONDS: Final = 180.0
 def find(name: str) -> Path:
     """The folder with the program and what it needs, `node_modules/.bin` among it; raises ServerMissing."""
     _node(name)
+    wait_for_fetch(jars.cache("tools"), name)
     if (folder := _folder(name)).is_dir():
         return folder
     raise ServerMissing(f"there is no {name}: ./dev brokers fetch {name} fetches it from the npm registry")
@@ -38,10 +40,14 @@ def find(name: str) -> Path:
 def fetch(name: str) -> Path:
     """Fetch the pinned versions, unless they are there; the folder. Raises ServerMissing."""
     npm = _node(name)
-    folder = _folder(name)
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    with fetching(jars.cache("tools"), name):
+        folder = _folder(name)
+        if not folder.is_dir():
+            _install(npm, name, folder)
+    return folder
+
+
+def _install(npm: str, name: str, folder: Path) -> None:
     # Fetched beside its place and renamed when it is whole, so that one that was cut off leaves no half folder.
     with tempfile.TemporaryDirectory(dir=folder.parent) as part:
         whole = Path(part) / name
@@ -53,7 +59,6 @@ def fetch(name: str) -> Path:
         whole.replace(folder)
     for stranger in set(folder.parent.glob(f"{name}-*")) - {folder}:
         shutil.rmtree(stranger)  # of pins before
-    return folder
 
 
 def _node(name: str) -> str:

@@ -17,8 +17,8 @@ __all__ = ["RabbitMQ", "available"]
 
 #: The same for each broker: it is known only to its own epmd, and the data lie under this name.
 NODE = "delayq@localhost"
-START_SECONDS = 90.0
-CONTROL_SECONDS = 60.0
+START_SECONDS = 300.0
+CONTROL_SECONDS = 300.0
 #: Where Debian has the scripts themselves; those on the PATH work for root and the user `rabbitmq` only.
 _DEBIAN = Path("/usr/lib/rabbitmq/bin")
 _HOW = (

@@ -31,7 +31,7 @@ __all__ = [
 
 NAME: Final = "rocketmq"
 GROUP: Final = "delayq"  # of `./dev brokers up`; consumers of one that there is not are refused
-START_SECONDS: Final = 100.0
+START_SECONDS: Final = 300.0
 _CLUSTER: Final = "DefaultCluster"
 _JAVA: Final = ("-XX:+UseSerialGC", "-Djava.awt.headless=true", "-Djava.net.preferIPv4Stack=true")
 #: What its two processes are told beside that.

@@ -13,6 +13,7 @@ from typing import Final
 
 from testbed import jars
 from testbed.errors import ServerMissing
+from testbed.fetch_lock import fetching, wait_for_fetch
 
 __all__ = ["PACKAGES", "fetch", "find", "run"]
 
@@ -35,11 +36,12 @@ _KNOWS: Final = [
 ]
 #: What the linker is told, by the program's name, and what the program's file is called for that.
 LINKED: Final = {"helm": (" ".join(_KNOWS), f"kubernetes-{_KUBERNETES}")}
-_SECONDS: Final = 420.0
+_SECONDS: Final = 900.0
 
 
 def find(name: str) -> Path:
     """The program: the one that was fetched, else that of the PATH; raises ServerMissing."""
+    wait_for_fetch(jars.cache("tools"), name)
     if (fetched := _program(name)).is_file():
         return fetched
     if found := shutil.which(name):
@@ -49,13 +51,17 @@ def find(name: str) -> Path:
 
 def fetch(name: str) -> Path:
     """Build the pinned version, unless it is there; the program. Raises ServerMissing."""
-    program = _program(name)
-    if program.is_file():
-        return program
+    with fetching(jars.cache("tools"), name):
+        program = _program(name)
+        if not program.is_file():
+            _build(name, program)
+    return program
+
+
+def _build(name: str, program: Path) -> None:
     go = shutil.which("go")
     if go is None:
         raise ServerMissing(f"{name} is built with Go, and there is none: install it (https://go.dev/dl)")
-    program.parent.mkdir(parents=True, exist_ok=True)
     # Built beside its place and renamed, so that one that was cut off leaves no half program.
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         environment = os.environ | {"GOBIN": folder, "CGO_ENABLED": "0", "GOFLAGS": "-trimpath"}
@@ -63,7 +69,6 @@ def fetch(name: str) -> Path:
         (Path(folder) / name).replace(program)
     for stranger in set(program.parent.glob(f"{name}-v*")) - {program}:
         stranger.unlink()  # of a version before
-    return program
 
 
 def run(

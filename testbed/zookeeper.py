@@ -16,13 +16,14 @@ from typing import Final
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import DelayqError
 from testbed.errors import ServerMissing
+from testbed.fetch_lock import wait_for_fetch
 from testbed.jars import cache, fetch, find_java
 from testbed.process import Server, ServerProcess
 from testbed.zookeeper_guard import Guard
 
 __all__ = ["ZooKeeperServer", "available", "find_jars", "obtain"]
 
-START_SECONDS = 60.0
+START_SECONDS = 300.0  # on a busy machine a JVM takes a minute to start
 # A tick bounds how exactly sessions expire. The log file is not made 64 MB long in advance.
 _FIXED = {
     "tickTime": "500",
@@ -62,6 +63,7 @@ def obtain() -> None:
 def find_jars() -> list[str]:
     """The class path of a server: fetched jars first, then Debian's, then those of PySpark; raises ServerMissing."""
     folder = cache("zookeeper")
+    wait_for_fetch(folder.parent, "zookeeper")
     if any(folder.glob("zookeeper-[0-9]*.jar")):
         return [f"{folder}/*"]
     if (_DEBIAN / "zookeeper.jar").is_file():
