@@ -19,6 +19,7 @@ TYPED = [
     "workers",
     "coordinator",
     "benchmarks",
+    "reliability",
     "tests",
     "devtools",
     "testbed",

@@ -37,7 +37,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_file_of_the_code_that_a_page_names_is_there(page: Path) -> None:
-    folders = "delayq|api|workers|coordinator|testbed|devtools|tests"
+    folders = "delayq|api|workers|coordinator|testbed|devtools|reliability|tests"
     for name in re.findall(rf"`((?:{folders})/[\w./-]+)(?:::\w+)?`", page.read_text(encoding="utf-8")):
         assert (ROOT / name).exists(), f"{page.name}: there is no {name}"
 

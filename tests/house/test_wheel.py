@@ -88,7 +88,7 @@ def test_a_project_of_ones_own_installs_it_as_the_readme_says(source: Path, tmp_
 
 LOOK = """\
 import importlib.util, json, pkgutil
-names = ("api", "benchmarks", "coordinator", "delayq", "pyspark_delayq", "devtools", "testbed", "tests", "workers")
+names = ("api", "benchmarks", "coordinator", "delayq", "pyspark_delayq", "devtools", "reliability", "testbed", "tests", "workers")
 seen = {module.name for module in pkgutil.iter_modules()}
 print(json.dumps([
     [name for name in names if importlib.util.find_spec(name)],

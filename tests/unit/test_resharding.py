@@ -1,7 +1,7 @@
 """Whatever clients, reshards and drops do in whatever order, each id is what a plain dictionary says it is.
 
 Each client has a list of layouts of its own, as old as it happens to be. Steps are whole calls: what comes between the
-scripts of a call is searched by the model in tests/model.
+scripts of a call is searched by the model in reliability/model.
 """
 
 from __future__ import annotations

@@ -1,0 +1,291 @@
+"""Every model with the worlds in which it is searched, and the broken variants that the search must refute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from reliability.model import (
+    deadline_model,
+    hold_model,
+    parking_model,
+    pause_model,
+    protocol_model,
+    reshard_model,
+    wake_model,
+)
+
+__all__ = ["MODELS", "Finding", "Model", "Variant", "search_worlds"]
+
+#: What is broken (None: nothing), by which steps or how far the search went, and how many states it saw.
+Result = tuple[str | None, str, int]
+#: Searches by these rules. Keys are fields of the model's `Rules` that differ from the rules.
+Search = Callable[[Mapping[str, bool]], Result]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model with one rule changed: `rules` are the fields of `Rules`, `finds` is part of the violation that must be found.
+
+    An empty `finds` says that the model holds without the rule. `worlds` are all of the model if it is empty.
+    """
+
+    name: str
+    rules: Mapping[str, bool]
+    finds: str
+    worlds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model: its rules, and the worlds that its search covers. All worlds at once would have too many states."""
+
+    name: str
+    rules: tuple[str, ...]
+    worlds: Mapping[str, Search]
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the search of some worlds found: the first violation, or none."""
+
+    states: int
+    violation: str = ""
+    steps: str = ""
+    complete: bool = True
+
+
+def search_worlds(model: Model, rules: Mapping[str, bool], worlds: tuple[str, ...] = ()) -> Finding:
+    """Search the worlds in their order until one of them has a violation."""
+    states = 0
+    for world in worlds or tuple(model.worlds):
+        violation, steps, seen = model.worlds[world](rules)
+        states += seen
+        if violation is not None:
+            return Finding(states, violation, steps)
+        if steps != "every state":
+            return Finding(states, complete=False)
+    return Finding(states)
+
+
+def _searches(check: Callable[..., Result], rules: type, worlds: Mapping[str, Mapping[str, Any]]) -> dict[str, Search]:
+    """A search for each world, given what `check` is called with besides the rules."""
+
+    def search(given: Mapping[str, Any], changed: Mapping[str, bool]) -> Result:
+        return check(rules(**changed), **given)
+
+    return {name: partial(search, given) for name, given in worlds.items()}
+
+
+def _fields(rules: type) -> tuple[str, ...]:
+    """The names of the rules."""
+    return tuple(rules.__annotations__)
+
+
+def _without(finds: str, **names: str) -> tuple[Variant, ...]:
+    """Variants that lack one rule each, by the field of the rule."""
+    return tuple(Variant(name, {rule: False}, finds) for rule, name in names.items())
+
+
+_NOT_CERTAIN = "cancelled for certain"
+_GONE = "is gone and was never forwarded"
+_BEHIND = "takes effect behind a newer one"
+_NOT_DONE = "'not done' is told of a change that took effect"
+_OVERTAKES = "1 overtakes 0"
+_FOR_EVER = "something waits for ever"
+_HANDED_OUT = "handed out after a pause was answered"
+_TWICE = "an id is live twice"
+_NOWHERE = "a message is where nobody pulls"
+
+PROTOCOL = Model(
+    "protocol",
+    _fields(protocol_model.Rules),
+    _searches(
+        protocol_model.check,
+        protocol_model.Rules,
+        {
+            "one id that is scheduled twice": {"ids": 1, "reuse": True, "limit": 400_000},
+            "two ids": {"ids": 2, "reuse": False, "limit": 400_000},
+        },
+    ),
+    (
+        Variant("no fencing (only more duplicates)", {"fence": False}, ""),
+        *_without(
+            "forwarded after it was cancelled for certain",
+            watermark="no watermark",
+            remember_exposed="forgetting exposed messages",
+            lower_exposes="lowering the watermark without exposing",
+        ),
+        *_without(_GONE, compare_generation="settling by id alone", forward_before_remove="removing before forwarding"),
+        Variant(
+            "a rank as offset",
+            {"due_as_offset": False},
+            "a due message is behind the offset and nothing is in flight",
+        ),
+        Variant("epochs that do not name who claims", {"own_epochs": False}, "two nodes own the queue under one epoch"),
+    ),
+)
+
+DEADLINE = Model(
+    "deadline",
+    _fields(deadline_model.Rules),
+    _searches(deadline_model.check, deadline_model.Rules, {"every change": {}}),
+    (
+        *_without(
+            _BEHIND,
+            deadline="no deadline",
+            no_later="a deadline later than the caller waits",
+            at_least="the largest lead that the clock of Redis can have",
+            asks_first="asking the clock along with the change",
+            newest="older answers of the clock while they fit",
+        ),
+        *_without(
+            _NOT_DONE,
+            lost_is_unknown="'not done' though it was sent",
+            repeated_is_unknown="'not done' though it was sent before",
+        ),
+        Variant("a clock that is set back on the way", {"set_back": True}, _BEHIND),
+        Variant("a request that outlives its connection", {"outlives": True}, _BEHIND),
+    ),
+)
+
+HOLD = Model(
+    "hold",
+    _fields(hold_model.Rules),
+    _searches(
+        hold_model.check,
+        hold_model.Rules,
+        {f"messages {topic} paused": {"topic": topic, "limit": 100_000} for topic in hold_model.TOPICS},
+    ),
+    (
+        *_without(
+            _OVERTAKES,
+            held_back="followers that do not wait for what is held",
+            remembers="an owner that forgets what it holds",
+            learns="a set with unknown lanes that holds nothing back",
+            rewinds="an offset that does not go back to what is released",
+            note="holding without a note of the place",
+            follows="a forced message that passes what is held of its key",
+        ),
+        *_without("0 may be sent while its topic is paused", drops="sending what waited when its topic was paused"),
+        *_without("2 overtakes 1", last="a lane that is free once its first message is back"),
+        *_without(_FOR_EVER, spares="a forced message that its own topic holds"),
+    ),
+)
+
+PARKING = Model(
+    "parking",
+    _fields(parking_model.Rules),
+    _searches(
+        parking_model.check,
+        parking_model.Rules,
+        {
+            "two messages": {"count": 2, "back": False, "limit": 100_000},
+            "a message, and a Redis that goes back": {"count": 1, "back": True, "limit": 100_000},
+        },
+    ),
+    (
+        *_without(
+            _OVERTAKES,
+            turn="no turns of a parked set",
+            incarnation="no incarnations of an owner",
+            note="parking without a note of the place",
+            rewind="an offset that goes back after a known unpark only",
+            once="a batch that the store may send twice",
+        ),
+        *_without(_FOR_EVER, look="names of parked sets that nobody compares"),
+    ),
+)
+
+
+def _pause(rule: str, name: str, world: str, finds: str) -> Variant:
+    """A variant whose violation shows in this world."""
+    return Variant(name, {rule: False}, finds, (world,))
+
+
+PAUSE = Model(
+    "pause",
+    _fields(pause_model.Rules),
+    _searches(
+        pause_model.check,
+        pause_model.Rules,
+        {
+            name: {"world": world, "limit": 800_000}
+            for name, world in zip(("truth", "again", "both", "lost", "versions"), pause_model.WORLDS, strict=True)
+        },
+    ),
+    (
+        _pause("version", "a pull by any version", "truth", _HANDED_OUT),
+        _pause("equal", "a pull by a later version", "truth", _NOT_CERTAIN),
+        _pause("upwards", "applying an earlier version", "both", _HANDED_OUT),
+        _pause("last", "answering before the queue has the pause", "truth", _HANDED_OUT),
+        _pause("watermark", "a mark of now alone", "truth", _NOT_CERTAIN),
+        _pause("lowered", "a mark by the watermark as it is now", "truth", _NOT_CERTAIN),
+        _pause("earliest", "the latest mark", "both", "in flight, though it has been held since before it was due"),
+        _pause("active", "a mark that outlives its pause", "again", _NOT_CERTAIN),
+        _pause("anew", "sending what was pulled while it was held", "truth", _NOT_CERTAIN),
+        _pause("exposes", "forcing a message without exposing it", "truth", _NOT_CERTAIN),
+        _pause("applies", "an owner that does not apply a change", "truth", "it waits for ever"),
+        _pause("raises", "policies that stay below a queue's version", "versions", "it waits for ever"),
+        _pause("own", "a version that does not name who made it", "lost", _NOT_CERTAIN),
+    ),
+)
+
+_RESHARD, _WITH_PAUSE = "two clients", "a pause"
+
+
+def _reshard(rule: str, name: str, finds: str, world: str = _RESHARD) -> Variant:
+    """A variant whose violation shows in this world."""
+    return Variant(name, {rule: False}, finds, (world,))
+
+
+RESHARD = Model(
+    "reshard",
+    _fields(reshard_model.Rules),
+    _searches(
+        reshard_model.check,
+        reshard_model.Rules,
+        {_RESHARD: {}, _WITH_PAUSE: {"world": reshard_model.PAUSED}},
+    ),
+    (
+        _reshard("list_first", "closing before listing", "there is no place to go on"),
+        _reshard("ask_the_old", "writing the new place without asking the old one", _TWICE),
+        _reshard("oldest_first", "asking the newest layout first", _TWICE),
+        _reshard("lookups_move", "closed queues that say not_found", "look says not_found of a message that is there"),
+        _reshard("drop_empty", "dropping a layout that holds messages", _NOWHERE),
+        _reshard(
+            "drop_forgotten",
+            "dropping a layout that remembers ids",
+            "an id that has ended within the window is scheduled again",
+        ),
+        _reshard("drop_closed", "dropping a layout that is open", _NOWHERE),
+        _reshard("keep_closed", "dropped queues that look open", _NOWHERE),
+        _reshard("skip_only_shut", "new ids straight into the newest layout", _TWICE),
+        *(
+            _reshard(rule, name, "a message is handed out after its pause was answered", _WITH_PAUSE)
+            for rule, name in (
+                ("policies_before_close", "closing before the new queues have the policies"),
+                ("policies_to_all", "policies for the newest queues alone"),
+                ("list_behind", "a list that was read before the pause was set"),
+            )
+        ),
+    ),
+)
+
+WAKE = Model(
+    "wake",
+    _fields(wake_model.Rules),
+    _searches(wake_model.check, wake_model.Rules, {"every wake": {}}),
+    _without(
+        "a due message waits, and its owner sleeps",
+        wake_moves="a wake that neither pulls nor moves the next look",
+        wake_rewinds="a wake that leaves the offset where it is",
+        answer_keeps_wakes="an answer that takes back a wake",
+        sleeps_by_script="a pull that does not write what its owner sleeps for",
+    ),
+)
+
+MODELS = {model.name: model for model in (PROTOCOL, DEADLINE, RESHARD, PAUSE, HOLD, PARKING, WAKE)}

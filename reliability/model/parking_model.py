@@ -1,0 +1,362 @@
+"""Parked sets and the owner that lives on: one ordering key, one target, one parked set, checked in every state.
+
+    .venv/bin/python -m reliability.model parking
+
+A tick of the owner is one batch of scripts: what Redis has yet to be told, an `unpark`, a pull. Its replies may be lost,
+and what did not arrive may be run late, whatever the owner does meanwhile; one batch at a time is late. The store sends
+nothing of it twice. The target fails and is well as it likes. From each state the owner must be able to bring all messages to an
+end by itself, without another fault. With `back` Redis may go back in time once, over one park or unpark: order is not
+promised for what it moved.
+Not modelled: cancels, lanes that do not fit in memory, several routes, another owner (`protocol_model.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from reliability.model.search import Broken, search
+
+T = TypeVar("T")
+Step = tuple[str, "State"]
+Place = Literal["queue", "parked", "gone"]
+Stage = Literal["", "waits", "sending", "acking", "retrying", "backing off", "parking"]  # '': not held
+Command = tuple[Any, ...]  # ack, retry, park: what of; unpark: turn, what moves; pull: offset, most, whether it looks
+
+MAX_RETRIES = 1
+
+
+@dataclass(frozen=True)
+class Rules:
+    turn: bool = True  # what leaves the set begins another turn; False: unpark moves for anybody
+    incarnation: bool = True  # after an unheard outcome the owner goes on as the next one: what is late is fenced
+    note: bool = True  # the place of a message is noted before Redis is told to park it
+    look: bool = True  # the names of the parked sets are compared with what the owner knows
+    rewind: bool = True  # in another turn than the known one the offset goes back; False: after a heard unpark only
+    once: bool = True  # the store sends a batch once; False: a second try may be answered before the first one is run
+
+
+class Known(NamedTuple):
+    """What the owner knows of the set: nothing stands in it before `head`; turn 0: not told yet."""
+
+    head: int
+    turn: int
+
+
+class State(NamedTuple):
+    # Redis; the messages are numbered by their place
+    places: tuple[Place, ...]
+    tries: tuple[int, ...]
+    turn: int = 0  # 0: nothing is parked
+    latest: int = 0  # the incarnation
+    # on its way: an incarnation, and scripts
+    late: tuple[int, tuple[Command, ...]] = (0, ())
+    # the owner
+    stages: tuple[Stage, ...] = ()
+    pulled: tuple[int, ...] = ()  # attempts, as pulled
+    offset: int = 0
+    known: Known | None = None
+    incarnation: int = 0
+    # the world
+    arrived: frozenset[int] = frozenset()
+    unfair: frozenset[int] = frozenset()  # Redis has moved it by going back in time
+    went_back: bool = False
+
+
+def put(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
+    return (*values[:index], value, *values[index + 1 :])
+
+
+def staged(s: State, stage: Stage) -> list[int]:
+    return [m for m, one in enumerate(s.stages) if one == stage]
+
+
+# -- Redis -------------------------------------------------------------------------------------------------------------
+
+
+def parked(s: State) -> list[int]:
+    return [m for m, place in enumerate(s.places) if place == "parked"]
+
+
+def move(s: State, m: int, to: Place, *, fresh: bool = False) -> State:
+    """Move a message; a `fresh` turn begins, or the first one of a set that was empty."""
+    s = s._replace(places=put(s.places, m, to))
+    turns = [s.turn, s.known.turn if s.known else 0, *(c[1] for c in s.late[1] if c[0] == "unpark")]
+    begun = max(turns) + 1 if fresh or s.turn == 0 else s.turn
+    return s._replace(turn=begun if parked(s) else 0)
+
+
+def run(s: State, incarnation: int, command: Command, rules: Rules) -> tuple[State, Any]:
+    """One script; what it answers."""
+    kind, *words = command
+    if kind == "ack":  # a late but true one counts
+        for m in words[0]:
+            s = s._replace(places=put(s.places, m, "gone")) if s.places[m] == "queue" else s
+        return s._replace(latest=max(s.latest, incarnation)), words[0]
+    if incarnation < s.latest:
+        return s, None
+    s = s._replace(latest=incarnation)
+    if kind == "retry":
+        m, tries = words
+        if s.places[m] != "queue":
+            return s, "gone"
+        if s.tries[m] == tries:
+            return s._replace(tries=put(s.tries, m, tries + 1)), "ok"
+        return s, "ok" if s.tries[m] == tries + 1 else "changed"
+    if kind == "pull":
+        offset, most, _ = words
+        found = [m for m, place in enumerate(s.places) if place == "queue" and m >= offset][:most]
+        passed = sum(place == "queue" for place in s.places[:offset])
+        return s, (found, passed, bool(s.turn))
+    if kind == "park":
+        for m, tries in words[0]:
+            if s.places[m] == "queue" and s.tries[m] == tries:
+                s = move(s, m, "parked")
+    elif words[0] == s.turn or not rules.turn:
+        there = parked(s)
+        for m in {"lowest": there[:1], "highest": there[-1:], "": []}[words[1]]:
+            s = move(s, m, "queue", fresh=rules.turn)
+    there = parked(s)
+    return s, ((there[0], s.turn) if there else (None, 0))
+
+
+# -- the owner ---------------------------------------------------------------------------------------------------------
+
+
+def expect(s: State, m: int, rules: Rules) -> State:
+    if not rules.note:
+        return s
+    return s._replace(known=Known(min(s.known.head, m), s.known.turn) if s.known else Known(m, 0))
+
+
+def park(s: State, m: int, rules: Rules) -> State:
+    return expect(s._replace(stages=put(s.stages, m, "parking")), m, rules)
+
+
+def lane(s: State) -> list[int]:
+    """Held messages of the key, in order; the first may be on its way."""
+    busy = [m for m, stage in enumerate(s.stages) if stage in ("sending", "acking", "retrying")]
+    return busy + [m for m, stage in enumerate(s.stages) if stage in ("waits", "backing off")]
+
+
+def drop(s: State, ms: list[int]) -> State:
+    for m in ms:
+        s = s._replace(stages=put(s.stages, m, ""), offset=min(s.offset, m))
+    return s
+
+
+def park_lane(s: State, first: int, rules: Rules) -> State:
+    for m in lane(s)[lane(s).index(first) :]:
+        s = park(s, m, rules)
+    return s
+
+
+def batches(s: State) -> Iterator[tuple[str, list[Command]]]:
+    """What a tick may send."""
+    settle: list[Command] = []
+    if acks := staged(s, "acking"):
+        settle.append(("ack", tuple(acks)))
+    settle += [("retry", m, s.pulled[m]) for m in staged(s, "retrying")]
+    if parks := staged(s, "parking"):
+        settle.append(("park", tuple((m, s.pulled[m]) for m in parks)))
+    unparks: list[Command] = []
+    if s.known is not None and s.known.turn:
+        unparks = [("unpark", s.known.turn, what) for what in ("lowest", "highest")[: len(s.stages)]]
+    elif s.known is not None and not parks:
+        unparks = [("unpark", 0, "")]
+    count = len(s.stages)
+    pulls: list[Command] = [("pull", s.offset, 1, False), ("pull", s.offset, count, True)]
+    for unpark in ([], *([one] for one in unparks)):
+        for pull in ([], *([one] for one in pulls)):
+            if commands := [*settle, *unpark, *pull]:
+                yield "[" + ", ".join(map(told_as, commands)) + "]", commands
+
+
+def hear(s: State, commands: list[Command], answers: list[Any], rules: Rules) -> State:
+    """Take in the answers that came; the target takes messages if it is `well`."""
+    back = len(s.stages)  # from where on to look again
+    for command, answer in zip(commands, answers, strict=False):
+        assert answer is not None, "the owner fences itself"
+        if command[0] == "ack":
+            for m in command[1]:
+                s = s._replace(stages=put(s.stages, m, ""))
+        elif command[0] == "retry":
+            m = command[1]
+            if answer == "ok":
+                s = s._replace(stages=put(s.stages, m, "backing off"))
+            elif answer == "gone":
+                s = s._replace(stages=put(s.stages, m, ""))
+            else:
+                back, s = min(back, m), drop(s, lane(s))
+        elif command[0] in ("park", "unpark"):
+            before, (head, turn) = s.known, answer
+            left = command[0] == "unpark" and command[2] != ""
+            if rules.turn and rules.rewind:
+                left = before is not None and before.turn not in (0, turn)
+            if left and before is not None:
+                back = min(back, before.head)
+            s = s._replace(known=Known(head, turn) if head is not None else None)
+            if command[0] == "park":
+                for m, _ in command[1]:
+                    s = s._replace(stages=put(s.stages, m, ""))
+            for m in staged(s, "parking"):
+                s = expect(s, m, rules)
+        else:
+            s = take(s, command, answer, back, rules)
+    return s._replace(offset=max(0, min(s.offset, back)))
+
+
+def take(s: State, command: Command, answer: Any, back: int, rules: Rules) -> State:
+    """Take in what was pulled: nothing of it if it passed a place that is to be looked at again."""
+    _, offset, _, looks = command
+    found, passed, listed = answer
+    if found and back > found[-1]:
+        for m in found:
+            if s.stages[m] == "":
+                s = s._replace(stages=put(s.stages, m, "waits"), pulled=put(s.pulled, m, s.tries[m]))
+                if s.known is not None and m > s.known.head:
+                    s = park(s, m, rules)
+        s = s._replace(offset=found[-1] + 1)
+    if looks:
+        if passed > sum(stage != "" for stage in s.stages[:offset]):
+            s = s._replace(offset=0)
+        if rules.look and listed and s.known is None:
+            s = s._replace(known=Known(-1, 0))
+        elif rules.look and not listed and s.known and not staged(s, "parking"):
+            s = s._replace(offset=max(0, min(s.offset, s.known.head)), known=None)
+    return s
+
+
+def go_on(s: State, rules: Rules) -> State:
+    return s._replace(incarnation=s.incarnation + 1) if rules.incarnation else s
+
+
+def reset(s: State) -> State:
+    s = s._replace(stages=tuple(one if one in ("sending", "acking") else "" for one in s.stages))
+    return s._replace(offset=0)
+
+
+# -- what may happen ---------------------------------------------------------------------------------------------------
+
+
+def by_itself(s: State, rules: Rules) -> Iterator[Step]:
+    """What happens while all is well."""
+    held = lane(s)
+    if held and s.stages[held[0]] == "sending":
+        yield f"{held[0]} arrives", s._replace(stages=put(s.stages, held[0], "acking"), arrived=s.arrived | {held[0]})
+    elif held and s.stages[held[0]] in ("waits", "backing off"):
+        yield f"{held} are pulled anew", drop(s, held)
+    if held and s.stages[held[0]] == "waits":
+        if passed := [m for m in range(held[0]) if m not in s.arrived | s.unfair]:
+            raise Broken(f"{held[0]} overtakes {passed[0]}")
+        yield f"{held[0]} is sent", s._replace(stages=put(s.stages, held[0], "sending"))
+    for what, commands in batches(s):
+        after, answers = run_all(s, commands, s, rules)
+        yield what, hear(after, commands, answers, rules)
+
+
+def faults(s: State, rules: Rules, back: bool) -> Iterator[Step]:
+    for m in staged(s, "waits"):
+        yield f"{m} and those behind it are parked", park_lane(s, m, rules)
+    for m in staged(s, "sending"):
+        yield f"{m} fails and is parked", park_lane(s, m, rules)
+        if sum(s.tries) < MAX_RETRIES:
+            yield f"{m} fails and is retried", s._replace(stages=put(s.stages, m, "retrying"))
+    yield "reset", go_on(reset(s), rules)
+    for what, commands in batches(s):
+        rest = tuple(one for one in commands if one[0] != "pull")
+        if rest and not rules.once:
+            after, answers = run_all(s, commands, s, rules)
+            late = after._replace(late=(s.incarnation, rest))
+            yield f"{what}; the first try is late", hear(late, commands, answers, rules)
+        for ran in range(len(commands) + 1):
+            rest = tuple(one for one in commands[ran:] if one[0] != "pull")
+            after, _ = run_all(s, commands[:ran], s, rules)
+            yield (
+                f"{what}; {ran} run, unheard",
+                go_on(after._replace(late=(s.incarnation, rest)) if rest else after, rules),
+            )
+    if s.late[1]:
+        incarnation, (first, *others) = s.late
+        after, _ = run(s, incarnation, first, rules)
+        yield f"late: {told_as(first)}", after._replace(late=(incarnation, tuple(others)))
+    if back and not s.went_back:
+        for m, place in enumerate(s.places):
+            if place != "gone":
+                moved = s._replace(went_back=True, unfair=s.unfair | {m})
+                yield f"Redis goes back in time: {m}", move(moved, m, "parked" if place == "queue" else "queue")
+
+
+def run_all(s: State, commands: list[Command], sender: State, rules: Rules) -> tuple[State, list[Any]]:
+    answers = []
+    for command in commands:
+        s, answer = run(s, sender.incarnation, command, rules)
+        answers.append(answer)
+    return s, answers
+
+
+def told_as(command: Command) -> str:
+    return " ".join(map(str, command))
+
+
+def same(s: State) -> State:
+    """Turns and incarnations by rank: only which is which counts. And of what is late what can do something still."""
+    incarnation, commands = s.late
+    if incarnation < s.latest:
+        commands = tuple(one for one in commands if one[0] == "ack")
+    commands = tuple(one for one in commands if one[0] != "ack" or any(s.places[m] != "gone" for m in one[1]))
+    known = s.known
+    turns = {0, s.turn, known.turn if known else 0, *(one[1] for one in commands if one[0] == "unpark")}
+    turn = {one: rank for rank, one in enumerate(sorted(turns))}
+    counts = {s.latest, s.incarnation, *([incarnation] if commands else [])}
+    count = {one: rank for rank, one in enumerate(sorted(counts))}
+    return s._replace(
+        turn=turn[s.turn],
+        known=known and known._replace(turn=turn[known.turn]),
+        late=(
+            count[incarnation] if commands else 0,
+            tuple((one[0], turn[one[1]], one[2]) if one[0] == "unpark" else one for one in commands),
+        ),
+        latest=count[s.latest],
+        incarnation=count[s.incarnation],
+        pulled=tuple(tries if stage else 0 for tries, stage in zip(s.pulled, s.stages, strict=True)),
+    )
+
+
+def lost(s: State) -> str | None:
+    for m, place in enumerate(s.places):
+        if place == "gone" and m not in s.arrived:
+            return f"{m} is gone and was never forwarded"
+    return None
+
+
+def check(rules: Rules, count: int, back: bool, limit: int) -> tuple[str | None, str, int]:
+    queued: Place = "queue"
+    nowhere: Stage = ""
+    start = State((queued,) * count, (0,) * count, stages=(nowhere,) * count, pulled=(0,) * count)
+    before: defaultdict[State, list[State]] = defaultdict(list)  # by steps of the owner while all is well
+    seen = set()
+
+    def steps(s: State) -> Iterator[Step]:
+        seen.add(s)
+        for label, after in by_itself(s, rules):
+            after = same(after)
+            before[after].append(s)
+            yield label, after
+        for label, after in faults(s, rules, back):
+            yield label, same(after)
+
+    what, how, states = search(start, steps, lost, limit)
+    if what is not None or how != "every state":
+        return what, how, states
+    ending = [s for s in seen if set(s.places) == {"gone"}]
+    ends = set(ending)
+    while ending:
+        new = [s for s in before[ending.pop()] if s not in ends]
+        ends.update(new)
+        ending += new
+    if stuck := seen - ends:
+        return search(start, steps, lambda s: "something waits for ever" if s in stuck else None, limit)
+    return None, how, states
