@@ -21,7 +21,7 @@ from tests.support.cpu_budget import CpuBudget
 from tests.support.proxy import FaultProxy
 from tests.support.running import running
 from tests.support.sentinels import SentinelsUnderTest, real_sentinels
-from tests.support.servers import KEPT, ServerUnderTest, fake_server, real_server
+from tests.support.servers import KEPT, ServerUnderTest, real_server
 from tests.support.zookeeper import real_zookeeper
 
 # No example has a deadline: on a busy machine any may take long, and pytest's timeout ends a test that hangs. The examples
@@ -36,13 +36,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("delayq")
 
-KINDS = ("fakeredis", "valkey", "redis7")
-
-
-@pytest.fixture(scope="session")
-def session_fakeredis() -> Iterator[ServerUnderTest]:
-    with fake_server() as server:
-        yield server
+#: The embedded Valkey, and in the long layer the Redis of the system.
+SERVERS = ("valkey", pytest.param("redis7", marks=pytest.mark.long))
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +80,7 @@ def sentinels(session_sentinels: SentinelsUnderTest) -> SentinelsUnderTest:
     return session_sentinels
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest) -> ServerUnderTest:
     """Each kind of server in turn, empty."""
     found: ServerUnderTest = request.getfixturevalue(f"session_{request.param}")
@@ -93,12 +88,10 @@ def server(request: pytest.FixtureRequest) -> ServerUnderTest:
     return found
 
 
-@pytest.fixture(params=KINDS[1:])
-def real(request: pytest.FixtureRequest) -> ServerUnderTest:
-    """Each real server in turn, empty."""
-    found: ServerUnderTest = request.getfixturevalue(f"session_{request.param}")
-    found.flush()
-    return found
+@pytest.fixture
+def real(server: ServerUnderTest) -> ServerUnderTest:
+    """The same as `server`."""
+    return server
 
 
 @pytest.fixture

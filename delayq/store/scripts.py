@@ -56,19 +56,16 @@ def source(name: str) -> str:
 
 
 @cache
-def load(name: str, flags: bool = True) -> Script:
+def load(name: str) -> Script:
     """The script `name`.
 
-    With `flags`, a head tells the server what the script may do when memory is full: those that free memory or only
-    read go on, those that schedule are refused as a whole. A server that cannot read it (fakeredis) gets none.
-    Indents and lines of comment stay here: the server reads every byte of what is sent whole.
+    Its first line holds the flags for the server: with a full memory the server runs scripts that free memory or only
+    read, and refuses those that schedule. Indents and comment lines are left out: the server parses every byte.
     """
     whole = source(name)
-    text = _COMMENT.sub("", whole)
-    if flags:
-        wanted = _FLAGS.search(whole)
-        head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
-        text = f"{head}\n{text}"
+    wanted = _FLAGS.search(whole)
+    head = f"#!lua flags={wanted.group(1)}" if wanted else "#!lua"
+    text = f"{head}\n{_COMMENT.sub('', whole)}"
     marks = _MARK.findall(whole)
     included = " ".join(_INCLUDE.findall(written(name))).split()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

@@ -4,30 +4,28 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conftest import KINDS
-from tests.support.queues import Queue, WakesHeard, runner
+from delayq.store.connect.store import Store
+from tests.support.queues import GuardedRunner, Queue, WakesHeard
+from tests.support.timeouts import PATIENCE
 
-# 'guarded' runs each script as a user of Redis who may touch no key but those that the script was given.
-KINDS_AND_CLUSTER = (*KINDS, "cluster")
-STORES = [*((kind, store) for kind in KINDS_AND_CLUSTER for store in ("sync", "async")), ("valkey", "guarded")]
+#: 'guarded' runs each script as a user of Redis who may touch only the keys that the script was given.
+STORES = (("valkey", "guarded"), pytest.param(("redis7", "sync"), marks=pytest.mark.long))
 
 
 @pytest.fixture(params=STORES, ids="-".join)
 def q(request: pytest.FixtureRequest) -> Iterator[Queue]:
-    """A queue of each kind of server, by each of the stores."""
+    """A queue on each kind of server."""
     kind, store = request.param
-    if kind == "cluster" and request.node.get_closest_marker("one_server") is not None:
-        pytest.skip("in a cluster a stream of its own name lies in its own slot: tests/store/cluster")
     server = request.getfixturevalue(f"session_{kind}")
     server.flush()
-    made = runner(store, server)
+    made = GuardedRunner(server) if store == "guarded" else Store(server.url, timeout=PATIENCE)
     yield Queue(made, server)
     made.close()
 
 
 @pytest.fixture
 def wakes(q: Queue) -> Iterator[Callable[[], list[int]]]:
-    """The dues of the wakes that were published since it was asked last."""
+    """Returns the due times of the wakes that were published since the last call."""
     heard = WakesHeard(q)
     yield heard.dues
     heard.close()

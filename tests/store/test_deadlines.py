@@ -55,10 +55,8 @@ def test_every_promise_has_a_deadline() -> None:
     assert set(CHANGES) == {name for name in scripts.NAMES if scripts.load(name).promise}
 
 
-@pytest.mark.one_server
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_comes_behind_its_deadline_changes_nothing(q: Queue, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    q.server.needs_a_real_one("connection that lives on behind an error")
     fill(q)
     before = everything(q)
     with monkeypatch.context() as late:
@@ -70,7 +68,6 @@ def test_what_comes_behind_its_deadline_changes_nothing(q: Queue, name: str, mon
     assert everything(q) != before
 
 
-@pytest.mark.one_server
 def test_a_clock_that_was_set_forward_refuses_nobody_for_long(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal says what time it is there, and the call is sent once more."""
     deadline = Peer.deadline
@@ -94,12 +91,12 @@ def test_a_clock_that_was_set_forward_refuses_nobody_for_long(q: Queue, monkeypa
 
 
 @pytest.fixture(params=[Store, AsyncRunner], ids=["sync", "async"])
-def cut(request: pytest.FixtureRequest, real: ServerUnderTest) -> Iterator[tuple[Queue, FaultProxy, Queue]]:
+def cut(request: pytest.FixtureRequest, valkey: ServerUnderTest) -> Iterator[tuple[Queue, FaultProxy, Queue]]:
     """A caller behind a line that can be cut, and one beside it."""
-    beside = Store(real.url, timeout=PATIENCE)
-    with FaultProxy(real.port) as proxy:
+    beside = Store(valkey.url, timeout=PATIENCE)
+    with FaultProxy(valkey.port) as proxy:
         behind = request.param(proxy.url, timeout=PATIENCE)
-        yield Queue(behind, real), proxy, Queue(beside, real)
+        yield Queue(behind, valkey), proxy, Queue(beside, valkey)
         behind.close()
     beside.close()
 
@@ -132,13 +129,11 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "ASK_EVERY", HOUR)
 
 
-@pytest.mark.one_server
 @pytest.mark.usefixtures("fresh")
 def test_what_was_given_up_does_nothing_when_the_line_is_whole_again(cut: tuple[Queue, FaultProxy, Queue]) -> None:
     abandon(*cut)
 
 
-@pytest.mark.one_server
 def test_what_waits_for_the_time_of_an_idle_line_is_not_sent(
     cut: tuple[Queue, FaultProxy, Queue], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +151,6 @@ def test_what_waits_for_the_time_of_an_idle_line_is_not_sent(
     assert beside.state().queue == {"a": 90_000}
 
 
-@pytest.mark.one_server
 @pytest.mark.usefixtures("fresh")
 def test_without_a_deadline_it_would_undo_what_was_confirmed_since(
     cut: tuple[Queue, FaultProxy, Queue], monkeypatch: pytest.MonkeyPatch
@@ -166,7 +160,6 @@ def test_without_a_deadline_it_would_undo_what_was_confirmed_since(
         abandon(*cut)
 
 
-@pytest.mark.one_server
 def test_what_was_never_sent_is_not_done(cut: tuple[Queue, FaultProxy, Queue]) -> None:
     """While nothing is known of the server's clock, that is asked first."""
     q, proxy, beside = cut
@@ -184,7 +177,6 @@ def test_what_was_never_sent_is_not_done(cut: tuple[Queue, FaultProxy, Queue]) -
     assert q.schedule(row("a", at=90_000)).others == {}
 
 
-@pytest.mark.one_server
 def test_what_may_have_run_before_is_unknown_though_the_repetition_is_refused(
     cut: tuple[Queue, FaultProxy, Queue],
 ) -> None:

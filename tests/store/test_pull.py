@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from delayq.store import commands
 from delayq.store.commands import Pulled
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, ids, row, taken
@@ -196,7 +194,6 @@ def test_a_ticket_of_an_older_generation_is_dropped_and_the_newer_one_stays(q: Q
     assert q.state() == State(queue={"a": 20_000})
 
 
-@pytest.mark.one_server
 def test_a_corrupt_record_is_returned_so_that_its_owner_can_bury_it(q: Queue) -> None:
     q.given(row("a", at=20_000), row("b", at=20_000, topic="news"))
     raw: bytes = q.admin.hget(q.keys.pool, "a")
@@ -242,7 +239,6 @@ def test_a_fresh_pull_says_nothing_of_what_the_owner_sleeps_for(q: Queue) -> Non
 # -- epochs --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.one_server
 def test_an_older_epoch_is_fenced_and_changes_nothing(q: Queue) -> None:
     q.given(row("a", at=20_000))
     q.pull(now=10_000, epoch=NEW_EPOCH)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from delayq.errors import StoreError, StoreFull
+from delayq.errors import StoreFull
 from delayq.store import commands, scripts
 from delayq.store.commands import Known, Parked
 from delayq.store.connect.store import Store
-from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row, runner
+from tests.support.queues import EPOCH, NEW_EPOCH, Queue, row
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
 
 WITHOUT_KEY = ("TIME", "PUBLISH")
 READ_ONLY = {
@@ -30,8 +30,6 @@ READ_ONLY = {
     "stats",
 }
 REFUSED_WHEN_FULL = {"keep_census", "schedule", "reschedule", "deliver_now", "redrive"}
-
-each_script = pytest.mark.parametrize("name", scripts.NAMES)
 
 
 def code(name: str) -> str:
@@ -74,9 +72,13 @@ def names_bound_to_keys(text: str) -> set[str]:
             return bound
 
 
-@each_script
-def test_a_script_touches_only_keys_that_it_was_given(name: str) -> None:
-    text = code(name)
+def test_scripts_touch_only_the_keys_that_they_are_given() -> None:
+    for name in scripts.NAMES:
+        check_keys(name, code(name))
+
+
+def check_keys(name: str, text: str) -> None:
+    """Every key that the script passes to a command comes from KEYS."""
     bound = names_bound_to_keys(text)
     parameters = {
         function: [one.strip() for one in names.split(",")]
@@ -104,18 +106,15 @@ def test_a_script_touches_only_keys_that_it_was_given(name: str) -> None:
             )
 
 
-@each_script
-def test_no_script_builds_the_name_of_a_key(name: str) -> None:
-    assert not re.search(r"delayq(?!:')|\{'?\s*\.\.|['\"]\{", code(name))
-
-
-@each_script
-def test_a_script_begins_with_the_same_kind_of_head(name: str) -> None:
-    head = re.match(r"(-- [^\n]+\n)+", scripts.written(name))
-    assert head is not None
-    assert re.match(r"-- [A-Z][^\n]+(\n-- [^\n]+)*?\n-- KEYS: [^\n]+", head.group())
-    assert re.search(r"\n-- ARGV: ", head.group())
-    assert re.search(r"\n-- Returns: ", head.group())
+def test_scripts_build_no_key_names_and_begin_with_the_same_kind_of_head() -> None:
+    for name in scripts.NAMES:
+        assert not re.search(r"delayq(?!:')|\{'?\s*\.\.|['\"]\{", code(name)), name
+        head = re.match(r"(-- [^\n]+\n)+", scripts.written(name))
+        assert head is not None, name
+        assert re.match(r"-- [A-Z][^\n]+(\n-- [^\n]+)*?\n-- KEYS: [^\n]+", head.group()), name
+        assert re.search(r"\n-- ARGV: ", head.group()), name
+        assert re.search(r"\n-- Returns: ", head.group()), name
+    assert len({scripts.load(name).sha for name in scripts.NAMES}) == len(scripts.NAMES)
 
 
 def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empties_a_full_redis() -> None:
@@ -130,31 +129,26 @@ def test_the_heads_name_what_is_promised_to_callers_what_is_fenced_and_what_empt
     assert scripts.stopped_when_full() == []
 
 
-@each_script
-def test_the_flags_say_what_a_script_does(name: str) -> None:
-    first, _, rest = scripts.load(name, flags=True).text.partition("\n")
-    assert scripts.load(name, flags=False).text == rest
-    if name in READ_ONLY:
-        assert first == "#!lua flags=no-writes"
-    elif name in REFUSED_WHEN_FULL:
-        assert first == "#!lua"
-    else:
-        assert first == "#!lua flags=allow-oom"
+def test_the_flags_say_what_a_script_does() -> None:
+    heads = {name: scripts.load(name).text.partition("\n")[0] for name in scripts.NAMES}
+    assert {name for name, head in heads.items() if head == "#!lua flags=no-writes"} == READ_ONLY
+    assert {name for name, head in heads.items() if head == "#!lua"} == REFUSED_WHEN_FULL
+    assert set(heads.values()) == {"#!lua flags=no-writes", "#!lua", "#!lua flags=allow-oom"}
 
 
 # -- when memory is full -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["sync", "async"])
-def full(real: ServerUnderTest, request: pytest.FixtureRequest) -> Iterator[tuple[Queue, Callable[[], None]]]:
-    """A queue, and what to call to let its server reach its maxmemory."""
-    store = runner(request.param, real)
+@pytest.fixture
+def full(server: ServerUnderTest) -> Iterator[tuple[Queue, Callable[[], None]]]:
+    """A queue, and a function that makes its server reach its maxmemory."""
+    store = Store(server.url, timeout=PATIENCE)
 
     def fill() -> None:
-        real.admin.config_set("maxmemory", "1")
+        server.admin.config_set("maxmemory", "1")
 
-    yield Queue(store, real), fill
-    real.admin.config_set("maxmemory", "0")
+    yield Queue(store, server), fill
+    server.admin.config_set("maxmemory", "0")
     store.close()
 
 
@@ -209,14 +203,3 @@ def test_accepting_resumes_by_itself_when_memory_is_free_again(full: tuple[Queue
         q.schedule(row("a", at=20_000))
     q.admin.config_set("maxmemory", "0")
     assert q.schedule(row("a", at=20_000)).others == {}
-
-
-# -- what fakeredis cannot do ---------------------------------------------------------------------------------------------
-
-
-def test_fakeredis_cannot_read_the_flags_and_gets_none(session_fakeredis: ServerUnderTest) -> None:
-    """When this fails, fakeredis has learned them, and the stores under test need not leave them off."""
-    store: Any = Store(session_fakeredis.url, flags=True)
-    with pytest.raises(StoreError):
-        store.run(commands.layout(16))
-    store.close()

@@ -19,7 +19,7 @@ from delayq.client.plan import Plan
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.errors import ConfigError, NotDone, StoreError, StoreUnavailable
-from delayq.store import commands, scripts
+from delayq.store import commands
 from delayq.store.commands import Command, plain
 from delayq.store.connect.async_store import AsyncStore
 from delayq.store.connect.durability import Durability
@@ -175,29 +175,29 @@ def test_an_error_in_the_callers_own_iterable_reaches_the_caller_and_breaks_noth
 
 
 @pytest.mark.parametrize("fsync", [False, True], ids=["plain", "durable"])
-def test_an_error_of_the_callers_own_network_is_no_fault_of_redis(real: ServerUnderTest, fsync: bool) -> None:
+def test_an_error_of_the_callers_own_network_is_no_fault_of_redis(valkey: ServerUnderTest, fsync: bool) -> None:
     def drawn() -> Iterator[Message]:
         yield Message(topic="orders", delay_time=3_600_000)
         raise ConnectionResetError("the caller's data base")
 
-    with Client(real.url, settings=Settings(queues=2)) as client:
+    with Client(valkey.url, settings=Settings(queues=2)) as client:
         client.stats()
         if fsync:
             client.store.durability = Durability(fsync=True, timeout=100)
         with pytest.raises(ConnectionResetError, match="the caller's data base"):
             client.schedule_many(drawn())
         assert client.schedule_many([]) == []
-        made = real.admin.info("stats")["total_connections_received"]
+        made = valkey.admin.info("stats")["total_connections_received"]
         client.stats()
-        assert real.admin.info("stats")["total_connections_received"] == made  # the connection stayed good
+        assert valkey.admin.info("stats")["total_connections_received"] == made  # the connection stayed good
 
 
-def test_what_was_begun_with_an_error_of_the_callers_own_tells_it_at_its_end(real: ServerUnderTest) -> None:
+def test_what_was_begun_with_an_error_of_the_callers_own_tells_it_at_its_end(valkey: ServerUnderTest) -> None:
     def drawn() -> Iterator[Command[int]]:
         yield increment()
         raise TimeoutError("the caller's own")
 
-    store = Store(real.url, connections=1)
+    store = Store(valkey.url, connections=1)
     begun = store.begin(drawn())
     with pytest.raises(TimeoutError, match="the caller's own"):
         store.end(begun)
@@ -208,16 +208,16 @@ def test_what_was_begun_with_an_error_of_the_callers_own_tells_it_at_its_end(rea
 # -- scripts that the server does not have -------------------------------------------------------------------------------
 
 
-def test_a_server_that_forgot_the_scripts_gets_them_again(real: ServerUnderTest, make: Any) -> None:
-    q = Queue(make(real.url), real)  # SCRIPT FLUSH has no answer from fakeredis over TCP
+def test_a_server_that_forgot_the_scripts_gets_them_again(valkey: ServerUnderTest, make: Any) -> None:
+    q = Queue(make(valkey.url), valkey)
     q.given(row("a", at=20_000))
     q.admin.script_flush()
     assert q.schedule(row("a", at=20_000)).others == {0: ("live", 20_000)}
     assert q.cancel("a") == ["cancelled"]
 
 
-def test_a_flush_in_the_middle_of_many_commands_changes_no_answer(real: ServerUnderTest, make: Any) -> None:
-    q = Queue(make(real.url), real)
+def test_a_flush_in_the_middle_of_many_commands_changes_no_answer(valkey: ServerUnderTest, make: Any) -> None:
+    q = Queue(make(valkey.url), valkey)
     q.given(row("first", at=20_000))
 
     def drawn() -> Iterator[Command[Any]]:
@@ -232,8 +232,8 @@ def test_a_flush_in_the_middle_of_many_commands_changes_no_answer(real: ServerUn
     assert len(q.state().queue) == 3 * AHEAD + 1
 
 
-def test_commands_that_meet_a_server_without_scripts_keep_their_order(real: ServerUnderTest, make: Any) -> None:
-    q = Queue(make(real.url), real)
+def test_commands_that_meet_a_server_without_scripts_keep_their_order(valkey: ServerUnderTest, make: Any) -> None:
+    q = Queue(make(valkey.url), valkey)
     one = row("a", at=10_000)
     wanted: list[Command[Any]] = [
         schedule_command(q.keys, one, now=10_000),
@@ -241,8 +241,8 @@ def test_commands_that_meet_a_server_without_scripts_keep_their_order(real: Serv
         commands.cancel(q.keys, ["a"], now=10_000),
     ]
     q.store.run_many(wanted)  # from now on it thinks that the server has them
-    real.flush()
-    real.admin.script_flush()
+    valkey.flush()
+    valkey.admin.script_flush()
     answers: list[Any] = q.store.run_many(wanted)
     scheduled, pulled, cancelled = answers
     assert scheduled.others == {}
@@ -250,9 +250,9 @@ def test_commands_that_meet_a_server_without_scripts_keep_their_order(real: Serv
     assert cancelled == ["in_flight"]
 
 
-def test_a_first_bulk_call_larger_than_what_is_sent_ahead_schedules_everything(real: ServerUnderTest) -> None:
-    real.admin.script_flush()
-    with Client(real.url, settings=Settings(queues=2)) as client:
+def test_a_first_bulk_call_larger_than_what_is_sent_ahead_schedules_everything(valkey: ServerUnderTest) -> None:
+    valkey.admin.script_flush()
+    with Client(valkey.url, settings=Settings(queues=2)) as client:
         outcomes = client.schedule_many(
             Message(topic="orders", delay_time=3_600_000, body="x" * 300) for _ in range(6_000)
         )
@@ -276,8 +276,8 @@ def test_a_wrong_url_is_told_at_once(make: Any) -> None:
         make("http://localhost")
 
 
-def test_a_wrong_password_is_told_and_is_no_outage(real: ServerUnderTest, make: Any) -> None:
-    store = make(real.url.replace("redis://", "redis://nobody:wrong@"))
+def test_a_wrong_password_is_told_and_is_no_outage(valkey: ServerUnderTest, make: Any) -> None:
+    store = make(valkey.url.replace("redis://", "redis://nobody:wrong@"))
     with pytest.raises(StoreError, match="refused the credentials") as caught:
         store.run(echo("x"))
     assert not isinstance(caught.value, StoreUnavailable)
@@ -318,12 +318,12 @@ def test_idle_connections_to_a_server_that_was_restarted_are_replaced(make: Any,
 # -- begun, and ended later ----------------------------------------------------------------------------------------------
 
 
-def test_what_was_begun_is_under_way_until_it_is_ended(real: ServerUnderTest) -> None:
-    store = Store(real.url, connections=2)
-    real.admin.delete("counter")
+def test_what_was_begun_is_under_way_until_it_is_ended(valkey: ServerUnderTest) -> None:
+    store = Store(valkey.url, connections=2)
+    valkey.admin.delete("counter")
     first = store.begin([increment(), echo("a")])
     second = store.begin([increment()])
-    eventually(lambda: int(real.admin.get("counter") or 0) == 2, "both have run")
+    eventually(lambda: int(valkey.admin.get("counter") or 0) == 2, "both have run")
     assert store.end(second) == [2]
     assert store.end(first) == [1, "a"]
     assert store.run_many([echo("b")] * 2) == ["b", "b"]  # the connections were given back
@@ -514,12 +514,12 @@ def test_redis_py_never_repeats_a_command_by_itself() -> None:
 
 
 def test_a_url_changes_neither_the_protocol_nor_how_often_connections_are_made(
-    real: ServerUnderTest, make: Any
+    valkey: ServerUnderTest, make: Any
 ) -> None:
-    store = make(f"{real.url}?protocol=3&max_connections=2")
+    store = make(f"{valkey.url}?protocol=3&max_connections=2")
     for _ in range(4):
         assert "resp=2" in store.run(plain("CLIENT", "INFO", read=bytes.decode))
-        real.admin.execute_command("CLIENT", "KILL", "TYPE", "normal")  # the next command makes a new connection
+        valkey.admin.execute_command("CLIENT", "KILL", "TYPE", "normal")  # the next command makes a new connection
 
 
 def test_a_reply_that_trickles_is_given_up(make: Any) -> None:
@@ -679,33 +679,29 @@ async def test_when_all_connections_are_taken_a_task_waits_for_a_bounded_time(va
 # -- wakes ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_subscription_hears_its_channels_and_nothing_else(real: ServerUnderTest) -> None:
-    store = Store(real.url)
+def test_a_subscription_hears_its_channels_and_nothing_else(valkey: ServerUnderTest) -> None:
+    store = Store(valkey.url)
     wakes = Wakes(store.connect)
     wakes.connect(["one", "two"])
     assert [wakes.receive(5) for _ in range(2)] == [("", b""), ("", b"")]
     for channel in ("three", "two", "one"):
-        real.admin.publish(channel, channel.upper())
+        valkey.admin.publish(channel, channel.upper())
     assert [wakes.receive(5) for _ in range(2)] == [("two", b"TWO"), ("one", b"ONE")]
     assert wakes.receive(0.01) is None
     wakes.close()
     store.close()
 
 
-def test_a_killed_subscription_is_told_and_can_be_made_anew(real: ServerUnderTest) -> None:
-    store = Store(real.url)
+def test_a_killed_subscription_is_told_and_can_be_made_anew(valkey: ServerUnderTest) -> None:
+    store = Store(valkey.url)
     wakes = Wakes(store.connect)
     for _ in range(2):
         wakes.connect(["one"])
         assert wakes.receive(5) == ("", b"")
-        real.admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        valkey.admin.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
         with pytest.raises(StoreUnavailable):
             wakes.receive(5)
     with pytest.raises(StoreUnavailable):
         wakes.receive(0.01)
     wakes.close()
     store.close()
-
-
-def test_scripts_are_known_by_their_sha() -> None:
-    assert len({scripts.load(name).sha for name in scripts.NAMES}) == len(scripts.NAMES)

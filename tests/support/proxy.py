@@ -27,7 +27,7 @@ Words = Sequence[bytes]
 
 @cache
 def _scripts() -> dict[bytes, str]:
-    loaded = [(name, scripts.load(name, flags)) for name in scripts.NAMES for flags in (True, False)]
+    loaded = [(name, scripts.load(name)) for name in scripts.NAMES]
     return {text.encode(): name for name, script in loaded for text in (script.sha, script.text)}
 
 

@@ -54,17 +54,17 @@ class Runner(Protocol):
 class AsyncRunner:
     """An AsyncStore on an event loop of its own."""
 
-    def __init__(self, url: str, *, flags: bool = True, timeout: float = 2.0) -> None:
+    def __init__(self, url: str, *, timeout: float = PATIENCE) -> None:
         self._runner = asyncio.Runner()
         try:
-            self.store = self._runner.run(self._make(url, flags, timeout))
+            self.store = self._runner.run(self._make(url, timeout))
         except BaseException:
             self._runner.close()
             raise
 
     @staticmethod
-    async def _make(url: str, flags: bool, timeout: float) -> AsyncStore:
-        return AsyncStore(url, flags=flags, timeout=timeout)
+    async def _make(url: str, timeout: float) -> AsyncStore:
+        return AsyncStore(url, timeout=timeout)
 
     def run(self, command: Command[T]) -> T:
         return self._runner.run(self.store.run(command))
@@ -121,15 +121,6 @@ class GuardedRunner:
     def _allow(self, *keys: str) -> None:
         rights = ("on", ">guarded", "+@all", "allchannels", "resetkeys", *keys)
         self._admin.execute_command("ACL", "SETUSER", "guarded", *rights)
-
-
-def runner(kind: str, server: ServerUnderTest) -> Runner:
-    """The store of a kind: 'sync', 'async' or 'guarded'."""
-    if kind == "guarded":
-        return GuardedRunner(server)
-    make = {"sync": Store, "async": AsyncRunner}[kind]
-    made: Runner = make(server.url, flags=server.flags, timeout=PATIENCE)
-    return made
 
 
 # -- rows: what schedule is given ------------------------------------------------------------------------------------

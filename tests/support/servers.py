@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fakeredis
 import pytest
 import redis
-from fakeredis.commands_mixins.scripting_mixin import ScriptingCommandsMixin
 
 from delayq.embedded import EmbeddedServer
-from delayq.embedded.processes import LOCALHOST
 from testbed.process import stand_still
+from tests.support.timeouts import PATIENCE
 
 REDIS_SERVER = shutil.which("redis-server")
 NO_REDIS = "no redis-server on PATH: install it (apt install redis-server)"
@@ -29,7 +25,7 @@ KEPT = ("--appendfsync", "no")
 
 
 class ServerUnderTest:
-    """A server that answers: its kind ('fakeredis', 'valkey' or 'redis7'), its URL, and a plain client.
+    """A running server: its kind ('valkey' or 'redis7'), its URL, and a plain client.
 
     The client is not typed: redis-py's types allow for its asyncio twin and for text in every answer.
     """
@@ -38,12 +34,7 @@ class ServerUnderTest:
         self.kind = kind
         self.url = url
         self._pid = 0
-        self.admin: Any = redis.Redis.from_url(url, protocol=2, socket_timeout=10)
-
-    @property
-    def flags(self) -> bool:
-        """Whether it reads the flags of scripts: fakeredis does not know '#!lua'."""
-        return self.kind != "fakeredis"
+        self.admin: Any = redis.Redis.from_url(url, protocol=2, socket_timeout=PATIENCE)
 
     @property
     def port(self) -> int:
@@ -67,46 +58,9 @@ class ServerUnderTest:
         """Publish by the plain client."""
         self.admin.publish(channel, message)
 
-    def needs_a_real_one(self, what: str) -> None:
-        """Skip the test on fakeredis, saying what that cannot do."""
-        if self.kind == "fakeredis":
-            pytest.skip(f"fakeredis has no {what}: the same case runs on the embedded Valkey")
-
     def close(self) -> None:
         """Close the plain client."""
         self.admin.close()
-
-
-def _with_sha1hex(runtime_of: Any) -> Any:
-    """fakeredis does not have `redis.sha1hex`."""
-
-    def runtime(self: Any, server: Any) -> Any:
-        lua = runtime_of(self, server)
-        lua.globals()[b"redis"][b"sha1hex"] = lambda text: hashlib.sha1(text).hexdigest().encode()
-        return lua
-
-    return runtime
-
-
-_scripting: Any = ScriptingCommandsMixin
-_scripting._get_server_runtime = _with_sha1hex(_scripting._get_server_runtime)
-
-
-@contextmanager
-def fake_server() -> Iterator[ServerUnderTest]:
-    """fakeredis behind a TCP port."""
-    tcp: Any = fakeredis.TcpFakeServer((LOCALHOST, 0), server_version=(7, 0))
-    tcp.daemon_threads = True
-    thread = threading.Thread(target=tcp.serve_forever, name="fakeredis", daemon=True)
-    thread.start()
-    server = ServerUnderTest("fakeredis", f"redis://{LOCALHOST}:{tcp.server_address[1]}/0")
-    try:
-        yield server
-    finally:
-        server.close()
-        tcp.shutdown()
-        tcp.server_close()
-        thread.join(5)
 
 
 @contextmanager

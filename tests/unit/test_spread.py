@@ -55,7 +55,7 @@ class Wire:
         return [(node, routed.place) for node, routed in self.sent]
 
     def link(self, node: tuple[str, int]) -> PrimaryLink:
-        return self.spread.links.setdefault(node, PrimaryLink(node, None, Peer(2), True, self.durability))
+        return self.spread.links.setdefault(node, PrimaryLink(node, None, Peer(2), self.durability))
 
     def reply(self, node: tuple[str, int], reply: Any) -> bytes | None:
         return self.spread.answered(self.link(node), reply)

@@ -28,10 +28,9 @@ async def drop_idle(peer: Peer) -> None:
 class AsyncCluster:
     """Runs commands on the primaries of a cluster, pipelined to each; see `AsyncStore`."""
 
-    def __init__(self, address: Address, *, timeout: float, connections: int, flags: bool) -> None:
+    def __init__(self, address: Address, *, timeout: float, connections: int) -> None:
         self._address = address
         self._timeout = timeout
-        self._flags = flags
         self._connections = connections
         self._clock = SystemClock()
         self._slots = SlotMap(address.nodes)
@@ -131,7 +130,7 @@ class AsyncCluster:
             spread.unreachable(node, routed, error)
             return None
         connection.until = spread.until
-        link = spread.links[node] = PrimaryLink(node, connection, peer, self._flags, spread.durability)
+        link = spread.links[node] = PrimaryLink(node, connection, peer, spread.durability)
         return link
 
     async def _lose(self, spread: Spread, link: PrimaryLink, error: Exception) -> None:

@@ -8,7 +8,7 @@ import redis
 
 from delayq.store.connect.address import Address, Node
 from delayq.store.connect.event_loop import Connection, Semaphore, Server
-from delayq.store.connect.exchange import FAULTS
+from delayq.store.connect.exchange import FAULTS, reason_of
 from delayq.store.connect.peer import packed
 
 __all__ = ["AsyncPrimary", "ask"]
@@ -75,7 +75,7 @@ class AsyncPrimary:
                     return server
         finally:
             self._asking.release()
-        why = f": {last}" if last is not None else ", they do not know it"
+        why = f": {reason_of(last)}" if last is not None else ", they do not know it"
         raise redis.exceptions.ConnectionError(f"no sentinel names the primary of {self._address.service}{why}")
 
     async def _ask(self, sentinel: Node) -> Node | None:

@@ -50,15 +50,13 @@ class AsyncStore:
     """Runs commands, each on a connection of its own while it runs.
 
     `url` is one server's, that of sentinels or of a cluster (see `address`); `timeout` bounds each reply and the wait
-    for one of `connections`, in seconds. `flags` is False for a server that cannot read script flags. `durability`
-    says where a change has to be before it is answered.
+    for one of `connections`, in seconds. `durability` says where a change has to be before it is answered.
     """
 
     durability: Durability | None = None
 
-    def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 64, flags: bool = True) -> None:
+    def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 64) -> None:
         self.url = url
-        self._flags = flags
         self._timeout = timeout
         self._durabilities: dict[tuple[int, bool], Durability] = {}  # each learns what the server can
         self._connections = connections
@@ -67,7 +65,7 @@ class AsyncStore:
         self._cluster: AsyncCluster | None = None
         try:
             if where.kind == address.CLUSTER:
-                self._cluster = AsyncCluster(where, timeout=timeout, connections=connections, flags=flags)
+                self._cluster = AsyncCluster(where, timeout=timeout, connections=connections)
                 return
             if where.kind == address.SENTINEL:
                 self._primary = AsyncPrimary(where, timeout)
@@ -109,9 +107,9 @@ class AsyncStore:
         if self._cluster is not None:
             return await self._cluster.run_many(commands, durability, until)
         if durability is None:
-            exchange = Exchange(commands, self._peer, self._flags, until)
+            exchange = Exchange(commands, self._peer, until)
         else:
-            exchange = DurableExchange(commands, self._peer, self._flags, durability, until)
+            exchange = DurableExchange(commands, self._peer, durability, until)
         return await self._run(exchange)
 
     def _durability_of(self, commands: Kept) -> Durability:
@@ -134,7 +132,7 @@ class AsyncStore:
         until = CLOCK.precise() + within
         if self._cluster is not None or self.durability is not None:
             return AsyncBegun(None, answers=await self._run_until(until, commands))
-        exchange = Exchange(commands, self._peer, self._flags, until)
+        exchange = Exchange(commands, self._peer, until)
         begun = AsyncBegun(exchange)
         try:
             begun.connection = await self._lend(exchange)

@@ -29,10 +29,9 @@ def drop_idle(peer: Peer) -> None:
 class Cluster:
     """Runs commands on the primaries of a cluster, pipelined to each; see `Store`."""
 
-    def __init__(self, address: Address, *, timeout: float, connections: int, flags: bool) -> None:
+    def __init__(self, address: Address, *, timeout: float, connections: int) -> None:
         self._address = address
         self._timeout = timeout
-        self._flags = flags
         self._connections = connections
         self._clock = SystemClock()
         self._slots = SlotMap(address.nodes)
@@ -130,7 +129,7 @@ class Cluster:
             spread.unreachable(node, routed, error)
             return None
         connection.until = spread.until
-        link = spread.links[node] = PrimaryLink(node, connection, peer, self._flags, spread.durability)
+        link = spread.links[node] = PrimaryLink(node, connection, peer, spread.durability)
         return link
 
     def _lose(self, spread: Spread, link: PrimaryLink, error: Exception) -> None:

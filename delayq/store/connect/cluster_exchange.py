@@ -129,11 +129,10 @@ class Routed(NamedTuple):
 class PrimaryLink:
     """One connection to one primary while a spread runs: what was sent there and is not answered."""
 
-    def __init__(self, node: Node, connection: Any, peer: Peer, flags: bool, durability: Durability | None) -> None:
+    def __init__(self, node: Node, connection: Any, peer: Peer, durability: Durability | None) -> None:
         self.node = node
         self.connection = connection
         self.peer = peer
-        self._flags = flags
         self.pending: Routed | None = None  # is to be sent next, once the clock is known
         self._question: Command[None] | None = None  # of the clock, and not answered
         self.waiting: deque[tuple[Routed, int]] = deque()
@@ -173,7 +172,7 @@ class PrimaryLink:
     def _add(self, routed: Routed) -> None:
         if routed.asking:
             self._add(Routed(NO_PLACE, ASKING))
-        whole = pack(routed.command, self._flags, self.peer)
+        whole = pack(routed.command, self.peer)
         self.waiting.append((routed, len(whole)))
         self._bytes += len(whole)
         self._packet += whole

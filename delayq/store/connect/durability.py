@@ -139,9 +139,9 @@ class DurableExchange(Exchange):
     """An exchange that ends with a barrier if it changed something."""
 
     def __init__(
-        self, commands: Iterable[Command[Any]], peer: Peer, flags: bool, durability: Durability, until: float = inf
+        self, commands: Iterable[Command[Any]], peer: Peer, durability: Durability, until: float = inf
     ) -> None:
-        super().__init__(commands, peer, flags, until)
+        super().__init__(commands, peer, until)
         self._barrier = Barrier(durability)
         self._length: int | None = None  # of the answers that the caller gets; the barrier's stand behind them
         self._lost: set[int] = set()

@@ -13,11 +13,11 @@ import redis
 from delayq.errors import NotDone, StoreError, StoreFull, StoreUnavailable
 from delayq.store import scripts
 from delayq.store.commands import Command
-from delayq.store.connect.peer import Peer, late_by, packed
+from delayq.store.connect.peer import SLOW, Peer, late_by, packed
 
 __all__ = [
     "AHEAD", "AHEAD_BYTES", "FAULTS", "NO_PLACE", "PACKET", "PASSING_ERRORS", "UNANSWERED", "Exchange", "all_good", "as_not_done",
-    "as_unknown", "broken", "deposed", "once", "pack", "promises", "read_reply", "single", "translate",
+    "as_unknown", "broken", "deposed", "once", "pack", "promises", "read_reply", "reason_of", "single", "translate",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ PASSING_ERRORS = (redis.exceptions.ReadOnlyError, redis.exceptions.TryAgainError
 
 
 def translate(error: Exception) -> StoreError:
-    text = str(error) or type(error).__name__
+    text = reason_of(error)
     if isinstance(error, StoreError):
         return error
     if late_by(error) is not None:
@@ -54,6 +54,20 @@ def translate(error: Exception) -> StoreError:
     if isinstance(error, PASSING_ERRORS) or text.startswith(PASSING):
         return NotDone(f"Redis takes nothing now: {text}")
     return StoreError(text)
+
+
+def reason_of(error: Exception) -> str:
+    """The text of an error; of one without a text, what happened.
+
+    asyncio and ssl raise errors with an empty text: without this the reason would be missing in the message.
+    """
+    if error.args and (text := str(error).strip()):
+        return text
+    if isinstance(error, (TimeoutError, redis.exceptions.TimeoutError)):
+        return SLOW
+    name = type(error).__name__
+    lost = (ConnectionError, ssl.SSLError, redis.exceptions.ConnectionError)
+    return f"the connection broke ({name})" if isinstance(error, lost) else name
 
 
 def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
@@ -90,12 +104,12 @@ def deposed(reply: Any) -> bool:
     )
 
 
-def pack(command: Command[Any], flags: bool, peer: Peer) -> bytes:
+def pack(command: Command[Any], peer: Peer) -> bytes:
     """The command as it is sent."""
     name, keys, args = command.script, command.keys, command.args
     if not name:
         return packed(*args)
-    script = scripts.load(name, flags)
+    script = scripts.load(name)
     deadline = (peer.deadline(),) if script.promise else ()
     if name in peer.loaded:
         return packed("EVALSHA", script.sha, len(keys), *keys, *args, *deadline)
@@ -117,10 +131,9 @@ def as_unknown(error: StoreError) -> StoreError:
 class Exchange:
     """Commands on their way: those yet to be sent, those sent and not answered, and the answers, in order."""
 
-    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, flags: bool, until: float = inf) -> None:
+    def __init__(self, commands: Iterable[Command[Any]], peer: Peer, until: float = inf) -> None:
         self.peer = peer
         self.until = until  # by the precise monotonic clock; what is not answered by then is not heard
-        self._flags = flags
         self.waiting: deque[tuple[int, Command[Any], int]] = deque()
         self.answers: list[Any] = []
         self._commands = iter(commands)
@@ -166,7 +179,7 @@ class Exchange:
         return True
 
     def _sent(self, index: int, command: Command[Any]) -> bytes:
-        whole = pack(command, self._flags, self.peer)
+        whole = pack(command, self.peer)
         self.waiting.append((index, command, len(whole)))
         self._bytes += len(whole)
         return whole

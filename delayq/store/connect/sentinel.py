@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from delayq.store.connect.address import Address, Node
-from delayq.store.connect.exchange import FAULTS
+from delayq.store.connect.exchange import FAULTS, reason_of
 from delayq.store.connect.peer import packed
 from delayq.store.connect.threads import Connection, Semaphore, Server
 
@@ -76,7 +76,7 @@ class Primary:
                     return server
         finally:
             self._asking.release()
-        why = f": {last}" if last is not None else ", they do not know it"
+        why = f": {reason_of(last)}" if last is not None else ", they do not know it"
         raise redis.exceptions.ConnectionError(f"no sentinel names the primary of {self._address.service}{why}")
 
     def _ask(self, sentinel: Node) -> Node | None:

@@ -51,15 +51,13 @@ class Store:
     """Runs commands, each on a connection of its own while it runs.
 
     `url` is one server's, that of sentinels or of a cluster (see `address`); `timeout` bounds each reply and the wait
-    for one of `connections`, in seconds. `flags` is False for a server that cannot read script flags. `durability`
-    says where a change has to be before it is answered.
+    for one of `connections`, in seconds. `durability` says where a change has to be before it is answered.
     """
 
     durability: Durability | None = None
 
-    def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 64, flags: bool = True) -> None:
+    def __init__(self, url: str, *, timeout: float = 2.0, connections: int = 64) -> None:
         self.url = url
-        self._flags = flags
         self._timeout = timeout
         self._durabilities: dict[tuple[int, bool], Durability] = {}  # each learns what the server can
         self._connections = connections
@@ -68,7 +66,7 @@ class Store:
         self._cluster: Cluster | None = None
         try:
             if where.kind == address.CLUSTER:
-                self._cluster = Cluster(where, timeout=timeout, connections=connections, flags=flags)
+                self._cluster = Cluster(where, timeout=timeout, connections=connections)
                 return
             if where.kind == address.SENTINEL:
                 self._primary = Primary(where, timeout)
@@ -110,9 +108,9 @@ class Store:
         if self._cluster is not None:
             return self._cluster.run_many(commands, durability, until)
         if durability is None:
-            exchange = Exchange(commands, self._peer, self._flags, until)
+            exchange = Exchange(commands, self._peer, until)
         else:
-            exchange = DurableExchange(commands, self._peer, self._flags, durability, until)
+            exchange = DurableExchange(commands, self._peer, durability, until)
         return self._run(exchange)
 
     def _durability_of(self, commands: Kept) -> Durability:
@@ -135,7 +133,7 @@ class Store:
         until = CLOCK.precise() + within
         if self._cluster is not None or self.durability is not None:
             return Begun(None, answers=self._run_until(until, commands))
-        exchange = Exchange(commands, self._peer, self._flags, until)
+        exchange = Exchange(commands, self._peer, until)
         begun = Begun(exchange)
         try:
             begun.connection = self._lend(exchange)
