@@ -24,12 +24,15 @@ from testbed.errors import ServerMissing
 from testbed.zookeeper import available
 from tests.house.processes import ROOT, children_of, command_of, is_running, needs_proc
 from tests.support.terminal import AtTerminal
+from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.long, needs_proc]
+pytestmark = needs_proc
 
-# As a shell starts background jobs: with SIGINT ignored, which children inherit.
+DEV = [str(ROOT / "dev")]
+#: Like a shell that starts a background job: SIGINT is ignored, and children inherit that.
 IGNORING_SIGINT = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+PARTS = {"valkey": "valkey-server", "workers": "-m workers", "api": "-m api"}
 
 
 class Up:
@@ -39,20 +42,24 @@ class Up:
         self.api_port, self.redis_port = free_port(), free_port()
         self.data = folder / "data"
         self.output = folder / "output"
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
         self.process: subprocess.Popen[bytes] | None = None
 
     def command(self, *options: str) -> list[str]:
         ports = ["--api-port", str(self.api_port), "--redis-port", str(self.redis_port)]
-        return [str(ROOT / "dev"), "up", *ports, *(options or ("--data", str(self.data)))]
+        return [*DEV, "up", *ports, *(options or ("--data", str(self.data)))]
 
     def start(self, *options: str) -> None:
-        command = [*IGNORING_SIGINT, *self.command(*options)]
-        env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                command, env=env, stdout=output, stderr=output, cwd="/", start_new_session=True
+                [*IGNORING_SIGINT, *self.command(*options)],
+                env=self.env,
+                stdout=output,
+                stderr=output,
+                cwd="/",
+                start_new_session=True,
             )
-        eventually(lambda: self._is_ready(), f"./dev up is ready\n{self.text()}")
+        eventually(self._is_ready, f"./dev up is ready\n{self.text()}")
 
     def _is_ready(self) -> bool:
         assert self.running.poll() is None, self.text()
@@ -64,42 +71,30 @@ class Up:
         return self.process
 
     def text(self) -> str:
-        return self.output.read_text(errors="replace") if self.output.exists() else ""
+        return self.output.read_text(errors="replace")
 
     def parts(self) -> dict[str, int]:
         """The pids of its children, by what they are."""
-        found = {}
-        for pid in children_of(self.running.pid):
-            for part, pattern in {
-                "valkey": "valkey-server",
-                "workers": "-m workers",
-                "api": "-m api",
-            }.items():
-                if pattern in command_of(pid):
-                    found[part] = pid
-        return found
+        commands = {pid: command_of(pid) for pid in children_of(self.running.pid)}
+        return {part: pid for pid, command in commands.items() for part, name in PARTS.items() if name in command}
 
-    def schedule(self, body: str, delay: str) -> str:
-        message = {"topic": "house", "body": body, "delayTime": delay}
+    def ask(self, path: str, body: object = None) -> Any:
+        """What the API answers."""
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.api_port}/v1/messages",
-            json.dumps(message).encode(),
+            f"http://127.0.0.1:{self.api_port}{path}",
+            None if body is None else json.dumps(body).encode(),
             {"content-type": "application/json"},
         )
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
-            assert answer.status == 201
-            identity: str = json.load(answer)["id"]
-            return identity
-
-    def ask(self, path: str) -> Any:
-        """What the API answers."""
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            f"http://127.0.0.1:{self.api_port}{path}", timeout=10
-        ) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=HTTP_TIMEOUT) as answer:
             return json.load(answer)
 
+    def schedule(self, delay: str) -> str:
+        """Schedule a message; return its id."""
+        identity: str = self.ask("/v1/messages", {"topic": "house", "body": "x", "delayTime": delay})["id"]
+        return identity
+
     def arrived(self) -> list[str]:
-        """The ids of what the topic's stream has, also while the server is coming back."""
+        """The ids in the topic's stream; none while the server starts."""
         with redis.Redis(port=self.redis_port, decode_responses=True) as client:
             try:
                 entries: Any = client.xrange("house")
@@ -107,61 +102,49 @@ class Up:
                 return []
         return [fields["id"] for _, fields in entries]
 
-    def queues_by_node(self) -> dict[str, list[int]]:
-        """The queues of the live nodes, as the API tells."""
-        nodes = self.ask("/v1/nodes")["nodes"]
-        return {node["node"]: [one["queue"] for one in node["queues"]] for node in nodes if not node["stale"]}
+    def wait_for(self, *identities: str) -> None:
+        eventually(lambda: set(identities) <= set(self.arrived()), f"{identities} arrive\n{self.text()}")
 
     def keep(self) -> None:
-        """Wait until all that was written up to now survives a kill: in the middle of an fsync the server does not even write
+        """Wait until a kill loses nothing that was written before: in the middle of an fsync the server does not even write
         until the disk is done, and answers nevertheless (row A2 of docs/faults.md)."""
         with redis.Redis(port=self.redis_port) as client:
             client.set("the last thing", "written")  # it waits for what its own connection has written
-            assert client.execute_command("WAITAOF", 1, 0, 30_000)[0] == 1
+            assert client.execute_command("WAITAOF", 1, 0, 0)[0] == 1
 
-    def wait_for(self, identity: str) -> None:
-        eventually(lambda: identity in self.arrived(), f"{identity} arrives\n{self.text()}")
+    def queues_by_node(self) -> list[int]:
+        """How many queues each live node owns."""
+        nodes = self.ask("/v1/nodes")["nodes"]
+        return sorted(len(node["queues"]) for node in nodes if not node["stale"])
 
-    def end(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait(60)
+    def end(self, number: signal.Signals) -> None:
+        """Stop it by a signal: it ends with 0, and so do all its parts."""
+        children = children_of(self.running.pid)
+        os.killpg(self.running.pid, number)
+        assert self.running.wait() == 0, self.text()
+        assert [pid for pid in children if is_running(pid)] == []
 
 
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[Up]:
-    running = Up(tmp_path)
-    yield running
-    running.end()
+    made = Up(tmp_path)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.terminate()
+        made.process.wait()
 
 
-def test_a_message_arrives_on_time_and_ctrl_c_stops_everything(up: Up) -> None:
-    up.start()
+@pytest.mark.long
+def test_the_lines_of_the_readme_show_a_message_and_sigint_stops_everything(up: Up) -> None:
+    up.start("--ephemeral")
     assert f"http://127.0.0.1:{up.api_port}/docs" in up.text()
     assert f"http://127.0.0.1:{up.api_port}/console/" in up.text()
-    assert str(up.data) in up.text()
-    began = time.time()
-    identity = up.schedule("hello", "1s")
-    up.wait_for(identity)
-    assert time.time() - began >= 1
-    children = children_of(up.running.pid)
-    assert set(up.parts()) == {"valkey", "workers", "api"}
-
-    os.killpg(up.running.pid, signal.SIGINT)
-
-    assert up.running.wait(40) == 0, up.text()
-    assert [pid for pid in children if is_running(pid)] == []
-
-
-def test_the_lines_to_paste_are_those_of_the_readme_and_show_a_message(up: Up) -> None:
-    up.start("--ephemeral")
     schedule, tail = re.findall(r"^  (.*\S*delayq (?:schedule|tail) .*)$", up.text(), re.MULTILINE)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     ours = shlex.quote(str(Path(sys.executable).parent / "delayq"))
     assert all(f"\n.venv/bin/delayq{line.rpartition(ours)[2]}\n" in readme for line in (schedule, tail))
-    env = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
     pasted = ["bash", "-c", f"{schedule}\nexec {tail}"]
-    with subprocess.Popen(pasted, stdout=subprocess.PIPE, text=True, env=env) as watching:
+    with subprocess.Popen(pasted, stdout=subprocess.PIPE, text=True, env=up.env) as watching:
         assert watching.stdout is not None
         try:
             identity = watching.stdout.readline().split("\t")[0]
@@ -169,10 +152,14 @@ def test_the_lines_to_paste_are_those_of_the_readme_and_show_a_message(up: Up) -
         finally:
             watching.terminate()  # tail has no end, and the block waits for one
     assert (arrived, body) == (identity, "world")
+    folder = Path(f"/proc/{up.parts()['valkey']}/cwd").readlink()
+    up.end(signal.SIGINT)
+    assert not folder.exists()
 
 
+@pytest.mark.long
 def test_at_a_terminal_it_speaks_in_words_and_ctrl_c_is_one_line(up: Up) -> None:
-    with AtTerminal(up.command("--ephemeral"), cwd=Path("/")) as terminal:
+    with AtTerminal(up.command("--ephemeral"), cwd=Path("/"), env=up.env) as terminal:
         eventually(lambda: "Ctrl-C stops everything" in terminal.text, "it is ready")
         children = children_of(terminal.process.pid)
         eventually(lambda: "owns queues 0-15" in terminal.plain, "the worker owns its queues")
@@ -180,7 +167,7 @@ def test_at_a_terminal_it_speaks_in_words_and_ctrl_c_is_one_line(up: Up) -> None
         os.kill(worker, signal.SIGKILL)
         eventually(lambda: terminal.plain.count("owns queues 0-15") == 2, f"a new worker owns them\n{terminal.plain}")
         terminal.press_ctrl_c()
-        assert terminal.wait(40) == 0
+        assert terminal.wait() == 0
         plain = terminal.plain
     assert "{" not in plain
     assert re.search(r"^\d\d:\d\d:\d\d  API        listens on 127\.0\.0\.1:\d+$", plain, re.MULTILINE)
@@ -190,125 +177,70 @@ def test_at_a_terminal_it_speaks_in_words_and_ctrl_c_is_one_line(up: Up) -> None
     assert [pid for pid in children if is_running(pid)] == []
 
 
-def test_when_the_terminal_is_closed_everything_ends_in_order(up: Up) -> None:
-    with AtTerminal(up.command(), cwd=Path("/")) as terminal:
-        eventually(lambda: "Ctrl-C stops everything" in terminal.text, "it is ready")
-        identity = up.schedule("kept", "1s")
-        children = children_of(terminal.process.pid)
-        terminal.hang_up()
-        assert terminal.process.wait(40) == 0
-    assert [pid for pid in children if is_running(pid)] == []
+@pytest.mark.long
+def test_what_is_killed_comes_back_and_the_next_start_goes_on(up: Up) -> None:
     up.start()
-    up.wait_for(identity)
-    assert up.arrived() == [identity]
+    scheduled = []
+    for part in ("valkey", "api"):
+        scheduled.append(up.schedule("1s"))
+        before = up.parts()
+        up.keep()
+        os.kill(before[part], signal.SIGKILL)
+        eventually(lambda: up.parts().get(part, before[part]) != before[part], f"{part} is started again")  # noqa: B023
+        up.wait_for(*scheduled)
+        assert {**up.parts(), part: 0} == {**before, part: 0}
+
+    for alone in (True, False):  # ./dev alone, whose children then end by themselves; then all at once
+        eventually(lambda: f":{up.api_port}" in up.text() and up.parts().keys() == PARTS.keys(), "all parts run")
+        scheduled.append(eventually(lambda: _scheduled(up), "the API answers"))
+        up.keep()
+        children = children_of(up.running.pid)
+        for pid in (up.running.pid, *(() if alone else children)):
+            os.kill(pid, signal.SIGKILL)
+        assert up.running.wait() == -signal.SIGKILL
+        up.start()
+        up.wait_for(*scheduled)
+        eventually(lambda: not any(map(is_running, children)), "the first children ended")  # noqa: B023
+    assert sorted(up.arrived()) == sorted(scheduled)
 
 
-def test_json_is_there_for_who_asks_for_it_at_a_terminal(up: Up) -> None:
-    with AtTerminal(up.command("--ephemeral", "--json"), cwd=Path("/")) as terminal:
-        eventually(lambda: '"owner"' in terminal.text, "the worker owns its queues")
-        (line,) = [line for line in terminal.text.splitlines() if '"owner"' in line]
-    assert json.loads(line)["queues"] == "0-15"
+def _scheduled(up: Up) -> str:
+    """The id of a message, or nothing while the API starts again."""
+    try:
+        return up.schedule("3s")
+    except OSError:
+        return ""
 
 
-def test_its_queues_are_one_line(up: Up) -> None:
-    up.start("--ephemeral")
-    eventually(lambda: '"owner"' in up.text(), f"the worker owns its queues\n{up.text()}")
-    (line,) = [line for line in up.text().splitlines() if '"owner"' in line]
-    assert json.loads(line)["queues"] == "0-15"
-
-
-@pytest.mark.parametrize("part", ["valkey", "workers", "api"])
-def test_a_part_that_is_killed_comes_back_and_nothing_is_lost(up: Up, part: str) -> None:
-    up.start()
-    early, late = up.schedule("early", "1s"), up.schedule("late", "4s")
-    before = up.parts()
-
-    up.keep()
-    os.kill(before[part], signal.SIGKILL)
-
-    eventually(lambda: up.parts().get(part, before[part]) != before[part], f"{part} is started again")
-    up.wait_for(early)
-    up.wait_for(late)
-    assert {name: pid for name, pid in up.parts().items() if name != part} == {
-        name: pid for name, pid in before.items() if name != part
-    }
-
-
-def test_after_a_kill_of_everything_the_next_start_goes_on(up: Up) -> None:
-    up.start()
-    identity = up.schedule("kept", "3s")
-    up.keep()
-    for pid in (up.running.pid, *children_of(up.running.pid)):
-        os.kill(pid, signal.SIGKILL)
-    assert up.running.wait(10) == -signal.SIGKILL
-
-    up.start()
-
-    up.wait_for(identity)
-    assert up.arrived() == [identity]
-
-
-def test_after_a_kill_of_dev_alone_its_children_end_and_the_next_start_goes_on(up: Up) -> None:
-    up.start()
-    identity = up.schedule("kept", "3s")
-    children = children_of(up.running.pid)
-    up.running.kill()
-    up.running.wait(10)
-
-    up.start()
-
-    up.wait_for(identity)
-    eventually(lambda: not any(is_running(pid) for pid in children), "the first children ended")
-
-
+@pytest.mark.long
 def test_three_workers_share_the_queues_and_one_that_is_killed_comes_back(up: Up) -> None:
     try:
         available()
     except ServerMissing as error:
         pytest.skip(str(error))
     up.start("--data", str(up.data), "--workers", "3", "--zookeeper")
-    eventually(
-        lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all queues have owners\n{up.text()}"
-    )
-    identity = up.schedule("before", "1s")
-    up.wait_for(identity)
+    eventually(lambda: up.queues_by_node() == [5, 5, 6], f"all queues have owners\n{up.text()}")
     victim = next(pid for pid in children_of(up.running.pid) if "-m workers" in command_of(pid))
-
     os.kill(victim, signal.SIGKILL)
-
-    for number in range(32):  # as many as would meet every queue
-        up.wait_for(up.schedule(f"after {number}", "0s"))
-    eventually(lambda: sorted(map(len, up.queues_by_node().values())) == [5, 5, 6], f"all share again\n{up.text()}")
-    children = children_of(up.running.pid)
-    up.running.send_signal(signal.SIGTERM)
-    assert up.running.wait(60) == 0, up.text()
-    assert [pid for pid in children if is_running(pid)] == []
+    up.wait_for(*(up.schedule("0s") for _ in range(32)))  # enough to meet every queue
+    eventually(lambda: up.queues_by_node() == [5, 5, 6], f"all share again\n{up.text()}")
+    up.end(signal.SIGTERM)
 
 
-def test_several_workers_without_zookeeper_are_refused_in_one_sentence() -> None:
-    ran = subprocess.run(
-        [str(ROOT / "dev"), "up", "--workers", "2"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")},
-    )
-    assert ran.returncode == 2
-    assert "several workers need a ZooKeeper that spreads the queues: add --zookeeper" in ran.stderr
-    assert ran.stderr.count("\n") == 1
+@pytest.mark.long
+def test_a_port_in_use_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for option in ("--api-port", "--redis-port"):
+            command = [*DEV, "up", option, port, "--data", str(tmp_path / "data")]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert ran.returncode == 2
+            assert ran.stderr == f"dev: port {port} is in use; give another one by {option}\n"
 
 
-def test_ephemeral_data_are_gone_at_the_end(up: Up) -> None:
-    up.start("--ephemeral")
-    folder = Path(f"/proc/{up.parts()['valkey']}/cwd").readlink()
-    assert folder.is_dir()
-    up.running.send_signal(signal.SIGTERM)
-    assert up.running.wait(40) == 0, up.text()
-    assert not folder.exists()
-
-
-@pytest.mark.timeout(300)
+@pytest.mark.release
 def test_the_demo_has_all_that_there_is_to_see(up: Up) -> None:
     up.start("--demo")
     soon = f"/v1/forecast?step=1m&to={int((time.time() + 20 * 60) * 1000)}"
@@ -324,7 +256,7 @@ def test_the_demo_has_all_that_there_is_to_see(up: Up) -> None:
         return up.ask("/v1/messages?topic=orders.*&tags=web")["messages"]
 
     looks: dict[str, Callable[[], object]] = {
-        "of a paused topic messages are held": lambda: newsletter().get("pause") and newsletter()["held"],
+        "messages of a paused topic are held": lambda: newsletter().get("pause") and newsletter()["held"],
         "a target takes nothing": lambda: bank()["parked"] and "closed for maintenance" in json.dumps(bank()),
         "a burst is ahead": lambda: max(one["messages"] for one in up.ask(soon)["buckets"]) >= 20_000,
         "dead letters are of several groups": lambda: len(up.ask("/v1/dead-letters:groups")["groups"]) >= 2,
@@ -338,15 +270,3 @@ def test_the_demo_has_all_that_there_is_to_see(up: Up) -> None:
     }
     for what, look in looks.items():
         eventually(look, f"{what}\n{up.text()}")
-
-
-@pytest.mark.parametrize("option", ["--api-port", "--redis-port"])
-def test_a_port_that_is_asked_for_and_in_use_is_told_in_one_sentence(tmp_path: Path, option: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        command = [str(ROOT / "dev"), "up", option, port, "--data", str(tmp_path / "data")]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert ran.returncode == 2
-    assert ran.stderr == f"dev: port {port} is in use; give another one by {option}\n"

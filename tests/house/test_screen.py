@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import string
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from devtools.sentences import SENTENCES, sentence
 from tests.docs.events import SOURCES, Event, calls
 from tests.house.processes import ROOT
 from tests.support.terminal import AtTerminal
+
+pytestmark = pytest.mark.processes
 
 CALLS = {path: list(calls(path)) for path in SOURCES}
 
@@ -33,15 +34,9 @@ def test_a_sentence_asks_only_for_fields_that_its_event_has(found: list[tuple[st
         assert fields_of(SENTENCES[event]) <= one.fields, event
 
 
-def test_an_event_of_a_queue_or_a_route_names_it_first() -> None:
-    assert sentence("redis_trouble", {"error": "away"}) == "trouble with Redis: away"
+def test_a_sentence_names_the_queue_first_and_an_unknown_event_shows_its_fields() -> None:
     assert sentence("redis_trouble", {"error": "away", "queue": 3}) == "queue 3: trouble with Redis: away"
-    assert sentence("layouts", {"queues": [16, 32]}) == "the number of queues is 16, 32 now"
-
-
-def test_an_event_that_nobody_knows_is_told_by_its_name_and_fields() -> None:
     assert sentence("new_event", {"queue": 3, "of": ["a", "b"]}) == "new_event  queue=3  of=a, b"
-    assert sentence("owner", {"epochs": {}}) == "owner  epochs={}"
 
 
 SHOW = """
@@ -71,7 +66,7 @@ LINES = "\n".join([*map(json.dumps, (EVENT, FAILED, HOSTILE)), "delayq worker: s
 
 def test_people_get_a_line_in_words_with_the_local_time() -> None:
     with AtTerminal([sys.executable, "-c", SHOW, LINES], cwd=ROOT) as terminal:
-        assert terminal.wait(20) == 0
+        assert terminal.wait() == 0
     local = f"{datetime.fromisoformat('2026-01-01T23:59:58.5Z').astimezone():%H:%M:%S}"
     plain = terminal.plain.splitlines()
     assert plain[:4] == [
@@ -91,19 +86,8 @@ def test_people_get_a_line_in_words_with_the_local_time() -> None:
 
 def test_programs_get_what_the_parts_write() -> None:
     command = [sys.executable, "-c", SHOW]
-    ran = subprocess.run(command, cwd=ROOT, input=LINES, capture_output=True, text=True, timeout=20, check=True)
+    ran = subprocess.run(command, cwd=ROOT, input=LINES, capture_output=True, text=True, check=True)
     assert ran.stderr.startswith(LINES + "\ndev: a sentence\ndev: stopping\n")
     with AtTerminal([*command, LINES, "--json"], cwd=ROOT) as terminal:
-        assert terminal.wait(20) == 0
+        assert terminal.wait() == 0
     assert terminal.text.startswith(LINES + "\ndev: a sentence\ndev: stopping\n")
-
-
-def test_it_ends_well_when_nobody_can_read_it_any_more() -> None:
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    says = "from devtools.screen import Screen; Screen().say('stopping')"
-    try:
-        ran = subprocess.run([sys.executable, "-E", "-c", says], stderr=write_end, check=False)
-    finally:
-        os.close(write_end)
-    assert ran.returncode == 0

@@ -74,8 +74,8 @@ class AtTerminal:
         """What the terminal makes a SIGINT of, for the program and what stands in its group."""
         os.write(self._ours, b"\x03")
 
-    def wait(self, seconds: float) -> int:
-        """Wait until it ends and all is read; its exit code."""
+    def wait(self, seconds: float | None = None) -> int:
+        """Wait until the program ends and all of its output is read; return its exit code."""
         code = self.process.wait(seconds)
         self._reader.join(seconds)
         return code
