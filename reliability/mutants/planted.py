@@ -1,0 +1,106 @@
+"""Ten faults of the product's source, and for each the tests that must find it.
+
+`before` names the tests that found it before the suite was reduced: the rule behind each fault had tests that were deleted
+or merged then.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["PLANTED", "Planted"]
+
+
+class Planted(NamedTuple):
+    """`there` stands once in `file` and is replaced by `instead`. Then one of `tests` must fail."""
+
+    name: str
+    file: str
+    there: str
+    instead: str
+    tests: tuple[str, ...]
+    before: tuple[str, ...]
+
+
+PLANTED = (
+    Planted(
+        "a node that reads ZooKeeper only when a watch wakes it",
+        "coordinator/zookeeper/coordinator.py",
+        "REREAD * random.uniform(0.9, 1.1)",
+        "1e9 * random.uniform(0.9, 1.1)",
+        ("tests/coordinator/test_zookeeper.py::test_a_watch_that_was_missed_is_made_up_for_by_reading_again",),
+        ("tests/faults/test_c_team.py::test_c16_with_every_watch_missed_queues_are_shared_by_reading_again",),
+    ),
+    Planted(
+        "an overview that does not notice the loss of ZooKeeper",
+        "coordinator/zookeeper/overview.py",
+        'if state != "CONNECTED":',
+        "if not state:",
+        ("tests/coordinator/test_overview.py",),
+        ("tests/coordinator/test_overview.py",),
+    ),
+    Planted(
+        "a request of any length",
+        "api/asgi.py",
+        "if not value.isdigit() or len(value) > 18 or int(value) > limit:",
+        "if not value.isdigit() or len(value) > 18:",
+        ("tests/api/test_limits.py",),
+        ("tests/faults/test_f_input.py::test_f12_what_is_too_large_is_refused_before_it_is_read",),
+    ),
+    Planted(
+        "a console session that never expires",
+        "api/auth/sessions.py",
+        "if int(until) <= now:",
+        "if int(until) <= 0:",
+        ("tests/api/test_sessions.py",),
+        ("tests/api/test_sessions.py",),
+    ),
+    Planted(
+        "a private network that counts as public",
+        "delayq/targets/webhook/egress.py",
+        '"192.168.0.0/16", "100.64.0.0/10"',
+        '"192.168.0.0/16"',
+        ("tests/targets/test_egress.py",),
+        ("tests/targets/test_egress.py",),
+    ),
+    Planted(
+        "a policy of eviction that raises no alarm",
+        "delayq/store/checks.py",
+        'if server.policy not in (None, "noeviction"):',
+        "if False:",
+        ("tests/workers/test_alarms.py",),
+        ("tests/faults/test_a_trust.py::test_a7_a_worker_that_runs_raises_the_alarm_and_goes_on",),
+    ),
+    Planted(
+        "a client that never asks the sentinels again",
+        "delayq/store/connect/sentinel.py",
+        '"""Ask anew before the next connection is made."""\n        self._server = None',
+        '"""Ask anew before the next connection is made."""',
+        ("tests/store/test_sentinel.py",),
+        ("tests/store/test_sentinel.py", "tests/faults/test_a_failover_by_hand.py"),
+    ),
+    Planted(
+        "a client that ignores the version of policies that a queue told it",
+        "delayq/client/by_policy.py",
+        "self.version = max(self.version, found.version, told)",
+        "self.version = max(self.version, found.version)",
+        ("tests/unit/test_policies_of_clients.py", "tests/store/test_schedule_by_policy.py"),
+        ("tests/store/test_policies_of_clients.py::test_a_policy_that_was_lost_while_a_queue_has_it_stops_nobody",),
+    ),
+    Planted(
+        "an open circuit that lets no other message try",
+        "workers/sending/circuit.py",
+        "if self._probe_at is None or self._certain() or id in self._suspects:",
+        "if self._probe_at is None or id:",
+        ("tests/workers/test_circuits.py",),
+        ("tests/faults/test_e_targets.py",),
+    ),
+    Planted(
+        "a new owner that takes unknown parked sets for empty",
+        "workers/queue/parked_sets.py",
+        '_UNKNOWN: Head = (-1, b"")',
+        '_UNKNOWN: Head = (2**53, b"")',
+        ("tests/workers/test_parked_sets.py", "tests/workers/test_isolation.py", "tests/workers/test_ordering.py"),
+        ("tests/recovery/test_taking_over.py",),
+    ),
+)
