@@ -14,6 +14,7 @@ __all__ = [
     "NODE_TIMEOUT",
     "PATIENCE",
     "REDIS_TIMEOUT",
+    "SEND_SECONDS",
     "SEND_TIMEOUT",
     "SENTINEL_DOWN_AFTER",
     "SESSION_TIMEOUT",
@@ -27,6 +28,8 @@ HTTP_TIMEOUT: Final = 60.0
 REDIS_TIMEOUT: Final = 30_000
 #: `sendTimeout` (ms): how long a worker waits for a target.
 SEND_TIMEOUT: Final = 30_000
+#: Seconds that a test gives a target for one send.
+SEND_SECONDS: Final = SEND_TIMEOUT / 1_000
 #: `drainTimeout` (ms): how long a worker that stops waits for its sends.
 DRAIN_TIMEOUT: Final = 60_000
 #: `sessionTimeout` (ms) of ZooKeeper.

@@ -14,6 +14,7 @@ import msgspec
 from delayq.routes import Route
 from delayq.targets import open_target
 from tests.support.deliveries import delivery, outcomes
+from tests.support.timeouts import SEND_SECONDS
 
 MANY, BYTES = 60, 200_000
 
@@ -22,7 +23,7 @@ if __name__ == "__main__":
     target = open_target(msgspec.json.decode(route, type=Route), "")
     batch = [delivery("late", topic=topic)]
     if how == "writing":
-        target.send([delivery("early", topic=topic)], 20.0)
+        target.send([delivery("early", topic=topic)], SEND_SECONDS)
         batch = [delivery(f"late-{number}", "x" * BYTES, topic=topic) for number in range(MANY)]
     print("ready", flush=True)
     sys.stdin.readline()

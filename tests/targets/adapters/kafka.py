@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,6 +13,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from delayq.routes import Route
 from testbed.kafka import Kafka
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 
 __all__ = ["KafkaAdapter", "consume", "make_topic"]
@@ -36,9 +37,9 @@ class KafkaAdapter:
         """Where it listens, and says first what it is before it takes messages."""
         return int(self.server.servers.rpartition(":")[2])
 
-    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+    def read(self, topic: str, count: int) -> list[Seen]:
         """So many records of a topic, from its beginning."""
-        return [seen(record) for record in consume(self.server.servers, topic, count, seconds)]
+        return [seen(record) for record in consume(self.server.servers, topic, count)]
 
     def refuse(self, topic: str) -> Mapping[str, Any]:
         """A message that is larger than its topic allows."""
@@ -54,33 +55,34 @@ def make_topic(servers: str, topic: str, settings: Mapping[str, str], replicas: 
     """Make a topic of one partition; the first of the replicas leads it."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
     new = NewTopic(topic, 1, replica_assignment=[list(replicas)], config=dict(settings))
-    admin.create_topics([new], operation_timeout=30)[topic].result(60)
+    admin.create_topics([new], operation_timeout=PATIENCE)[topic].result()
 
 
-def consume(servers: str, topic: str, count: int, seconds: float) -> list[Message]:
+def consume(servers: str, topic: str, count: int) -> list[Message]:
     """All records of a topic, as soon as there are so many."""
-    deadline = time.monotonic() + seconds
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "tests", "enable.auto.commit": False, "log_level": 2}
     )
+    records: list[Message] = []
+
+    def enough() -> bool:
+        records.extend(one for one in consumer.consume(1_000, 0.2) if one.error() is None)
+        return len(records) >= max(count, _size(consumer, partitions))
+
     try:
-        partitions = _partitions(consumer, topic, deadline)
+        partitions = eventually(lambda: _partitions(consumer, topic), f"there is a topic {topic}")
         consumer.assign(partitions)
-        records: list[Message] = []
-        while len(records) < count or len(records) < _size(consumer, partitions):
-            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {count} records; {len(records)} are there"
-            records += [one for one in consumer.consume(1_000, 0.2) if one.error() is None]
+        eventually(enough, f"{count} records in {topic}")
         return records
     finally:
         consumer.close()
 
 
-def _partitions(consumer: Consumer, topic: str, deadline: float) -> list[TopicPartition]:
-    while True:
-        with suppress(KafkaException):  # a broker that was just started
-            if numbers := list(consumer.list_topics(topic, timeout=5).topics[topic].partitions):
-                return [TopicPartition(topic, number, 0) for number in numbers]
-        assert time.monotonic() < deadline, f"there is no topic {topic}"
+def _partitions(consumer: Consumer, topic: str) -> list[TopicPartition]:
+    with suppress(KafkaException):  # a broker that was just started
+        numbers = consumer.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
+        return [TopicPartition(topic, number, 0) for number in numbers]
+    return []
 
 
 def _size(consumer: Consumer, partitions: Sequence[TopicPartition]) -> int:
@@ -88,7 +90,7 @@ def _size(consumer: Consumer, partitions: Sequence[TopicPartition]) -> int:
     size = 0
     for one in partitions:
         try:
-            low, high = consumer.get_watermark_offsets(one, timeout=10)
+            low, high = consumer.get_watermark_offsets(one, timeout=PATIENCE)
         except KafkaException:  # its leader is just being chosen: nobody knows
             return sys.maxsize
         size += high - low

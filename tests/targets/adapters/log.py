@@ -24,7 +24,7 @@ class LogAdapter:
     def route(self, topic: str) -> Route:
         return Route(name=topic, match=topic, target="log:")
 
-    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+    def read(self, topic: str, count: int) -> list[Seen]:
         def arrived() -> list[dict[str, Any]]:
             said = self._output.readouterr().out.splitlines()
             self._lines += [json.loads(line) for line in said if line.startswith('{"topic":')]

@@ -7,6 +7,7 @@ from typing import Any
 
 from delayq.routes import Route
 from delayq.testing import Delivered, MemoryTarget, register_memory_target
+from tests.support.timeouts import PATIENCE
 from tests.targets.adapters import Seen
 
 
@@ -22,8 +23,8 @@ class MemoryAdapter:
     def route(self, topic: str) -> Route:
         return Route(name=topic, match=topic, target=self._url)
 
-    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
-        return [_seen(one) for one in self._target.wait_for(count, seconds) if one.topic == topic]
+    def read(self, topic: str, count: int) -> list[Seen]:
+        return [_seen(one) for one in self._target.wait_for(count, PATIENCE) if one.topic == topic]
 
     def refuse(self, topic: str) -> Mapping[str, Any]:
         """A message that the target was told to reject."""

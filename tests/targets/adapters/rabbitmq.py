@@ -35,7 +35,7 @@ class RabbitMQAdapter:
         """Where it listens, and says first what it is before it takes messages."""
         return self.server.port
 
-    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+    def read(self, topic: str, count: int) -> list[Seen]:
         found: list[Seen] = []
         with pika.BlockingConnection(self._parameters) as connection:
             channel = connection.channel()

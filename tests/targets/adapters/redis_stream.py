@@ -41,7 +41,7 @@ class RedisStreamAdapter:
         """Whether the member that is asked first has the topic's stream, in a cluster."""
         return not isinstance(self._server, ClusterUnderTest) or self._server.primary_of(topic) is self._first
 
-    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+    def read(self, topic: str, count: int) -> list[Seen]:
         eventually(lambda: self._server.admin.xlen(topic) >= count, f"{count} entries in {topic}")
         return [_seen(entry) for _, entry in self._server.admin.xrange(topic)]
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from delayq.routes import Route
 from delayq.targets.rocketmq.rules import RESERVED
 from testbed.rocketmq import RocketMQ
+from tests.support.timeouts import SEND_TIMEOUT
 from tests.support.waiting import eventually
 from tests.targets.adapters import Seen
 
@@ -35,14 +36,14 @@ class RocketMQAdapter:
         """Where it listens, and says first what it is before it takes messages."""
         return int(self.server.endpoints.rpartition(":")[2])
 
-    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+    def read(self, topic: str, count: int) -> list[Seen]:
         with Consumer(self.server, topic) as consumer:
-            return [seen(one, self.server) for one in consumer.read(count, seconds)]
+            return [seen(one, self.server) for one in consumer.read(count)]
 
-    def read_on(self, topic: str, seconds: float) -> list[Seen]:
+    def read_on(self, topic: str) -> list[Seen]:
         """All that is there, of which one call of the consumer gives only a part."""
         with Consumer(self.server, topic) as consumer:
-            return [seen(one, self.server) for one in consumer.read(1, seconds, whole=True)]
+            return [seen(one, self.server) for one in consumer.read(1, whole=True)]
 
     def refuse(self, topic: str) -> Mapping[str, Any]:
         """A message with a tag that means two."""
@@ -73,14 +74,14 @@ class Consumer:
         from rocketmq import FilterExpression, SimpleConsumer
 
         self._consumer = SimpleConsumer(
-            ClientConfiguration(server.endpoints, Credentials(), request_timeout=10),
+            ClientConfiguration(server.endpoints, Credentials(), request_timeout=SEND_TIMEOUT // 1_000),
             group,
             {topic: FilterExpression(tag)},
             await_duration=1,
         )
 
-    def read(self, count: int, seconds: float, *, whole: bool = False) -> list[Any]:
-        """So many messages, or more, or all that there are; fails without so many after so many seconds."""
+    def read(self, count: int, *, whole: bool = False) -> list[Any]:
+        """So many messages, or more, or all that there are."""
         from rocketmq.v5.exception import ClientException
 
         found: list[Any] = []

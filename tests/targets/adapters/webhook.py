@@ -34,7 +34,7 @@ class WebhookAdapter:
     def route(self, topic: str) -> Route:
         return Route(name=topic, match=topic, target=self._receiver.url(path="/{topic}"), allow=("127.0.0.0/8",))
 
-    def read(self, topic: str, count: int, seconds: float) -> list[Seen]:
+    def read(self, topic: str, count: int) -> list[Seen]:
         def arrived() -> list[Request]:
             return [one for one in list(self._receiver.requests) if one.path == f"/{topic}" and _taken(one)]
 
