@@ -20,58 +20,35 @@ def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"DELAYQ_{name.upper()}", raising=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        ("redis_url", "redis://elsewhere:7000/1", "redis://elsewhere:7000/1"),
-        ("redis_timeout", "1500", 1_500),
-        ("redis_timeout", "2s", 2_000),
-        ("final_window", "PT15M", 900_000),
-        ("horizon", "365d", 31_536_000_000),
-        ("queues", "32", 32),
-        ("delay_levels", "1s 5s 1m", (1_000, 5_000, 60_000)),
-        ("delay_levels", "[1000, 2000]", (1_000, 2_000)),
-        ("node", "worker-1", "worker-1"),
-    ],
-)
-def test_a_setting_comes_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object
-) -> None:
-    monkeypatch.setenv(f"DELAYQ_{name.upper()}", text)
-    assert getattr(load_settings(), name) == value
+RIGHT = [
+    ("redis_url", "redis://elsewhere:7000/1", "redis://elsewhere:7000/1"), ("redis_timeout", "1500", 1_500),
+    ("redis_timeout", "2s", 2_000), ("final_window", "PT15M", 900_000), ("horizon", "365d", 31_536_000_000),
+    ("queues", "32", 32), ("delay_levels", "1s 5s 1m", (1_000, 5_000, 60_000)),
+    ("delay_levels", "[1000, 2000]", (1_000, 2_000)), ("node", "worker-1", "worker-1"),
+]  # fmt: skip
+WRONG = [
+    ("redis_timeout", "soon"), ("redis_timeout", "0"), ("redis_timeout", "1.5"), ("redis_timeout", ""), ("queues", "0"),
+    ("queues", "16385"), ("queues", "many"), ("delay_levels", ""), ("delay_levels", "1s x"), ("delay_levels", "[]"),
+    ("delay_levels", "[-5]"), ("body_limit", "0"), ("body_limit", "99999999999"), ("max_attempts", "true"),
+    ("api_port", "70000"), ("window", "9"), ("horizon", "-1"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("redis_timeout", "soon"),
-        ("redis_timeout", "0"),
-        ("redis_timeout", "1.5"),
-        ("redis_timeout", ""),
-        ("queues", "0"),
-        ("queues", "16385"),
-        ("queues", "many"),
-        ("delay_levels", ""),
-        ("delay_levels", "1s x"),
-        ("delay_levels", "[]"),
-        ("delay_levels", "[-5]"),
-        ("body_limit", "0"),
-        ("body_limit", "99999999999"),
-        ("max_attempts", "true"),
-        ("api_port", "70000"),
-        ("window", "9"),
-        ("horizon", "-1"),
-    ],
-)
-def test_a_wrong_setting_is_told_in_one_sentence_with_its_name(
-    monkeypatch: pytest.MonkeyPatch, name: str, text: str
-) -> None:
-    variable = f"DELAYQ_{name.upper()}"
-    monkeypatch.setenv(variable, text)
-    with pytest.raises(ConfigError) as caught:
-        load_settings()
-    assert str(caught.value).startswith(f"{variable}: ")
-    assert "\n" not in str(caught.value)
+def test_a_setting_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text, value in RIGHT:
+        monkeypatch.setenv(f"DELAYQ_{name.upper()}", text)
+        assert getattr(load_settings(), name) == value
+
+
+def test_a_wrong_setting_is_refused_in_one_sentence_with_its_name() -> None:
+    for name, text in WRONG:
+        variable = f"DELAYQ_{name.upper()}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(variable, text)
+            with pytest.raises(ConfigError) as caught:
+                load_settings()
+        assert str(caught.value).startswith(f"{variable}: "), text
+        assert "\n" not in str(caught.value), text
 
 
 def test_what_is_given_counts_more_than_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,23 +56,22 @@ def test_what_is_given_counts_more_than_the_environment(monkeypatch: pytest.Monk
     assert load_settings(queues=4).queues == 4
 
 
-@pytest.mark.parametrize(
-    ("name", "nearest"),
-    [
-        ("DELAYQ_API_KEYSS", "DELAYQ_API_KEYS"),
-        ("DELAYQ_API_KEY", "DELAYQ_API_KEYS"),
-        ("DELAYQ_MIN_REPLICA", "DELAYQ_MIN_REPLICAS"),
-        ("DELAYQ_REDISURL", "DELAYQ_REDIS_URL"),
-        ("delayq_redis_url", "DELAYQ_REDIS_URL"),
-        ("DELAYQ_WORKER_PORTS", "DELAYQ_WORKER_PORT"),
-    ],
-)
-def test_a_setting_that_there_is_not_is_refused_with_the_nearest(
-    monkeypatch: pytest.MonkeyPatch, name: str, nearest: str
-) -> None:
-    monkeypatch.setenv(name, "x")
-    with pytest.raises(ConfigError, match=f"^{name} is no setting of delayq; the nearest is {nearest}, and"):
-        load_settings()
+NEAREST = {
+    "DELAYQ_API_KEYSS": "DELAYQ_API_KEYS",
+    "DELAYQ_API_KEY": "DELAYQ_API_KEYS",
+    "DELAYQ_MIN_REPLICA": "DELAYQ_MIN_REPLICAS",
+    "DELAYQ_REDISURL": "DELAYQ_REDIS_URL",
+    "delayq_redis_url": "DELAYQ_REDIS_URL",
+    "DELAYQ_WORKER_PORTS": "DELAYQ_WORKER_PORT",
+}
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest() -> None:
+    for name, nearest in NEAREST.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(name, "x")
+            with pytest.raises(ConfigError, match=f"^{name} is no setting of delayq; the nearest is {nearest}, and"):
+                load_settings()
 
 
 #: As a kubelet tells of the Services `delayq` and `delayq-api`.
@@ -121,7 +97,7 @@ def test_variables_of_compose_and_of_tests_are_no_settings(monkeypatch: pytest.M
     in_file = set(re.findall(r"\$\{(DELAYQ_\w+)", (ROOT / "docker-compose.yml").read_text()))
     strangers = in_file - {variable(name) for name in Settings.model_fields}
     assert strangers == OTHERS - {"DELAYQ_JARS"}
-    for name in (*OTHERS, "DELAYQ_TEST_ROWS"):
+    for name in (*OTHERS, "DELAYQ_TEST_ALL"):
         monkeypatch.setenv(name, "x")
     load_settings()
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def test_a_right_message_is_taken(message: Message) -> None:
 
 # -- ids and topics ------------------------------------------------------------------------------------------------------
 
-# What would change a hash slot, a pattern, a line, a ticket or a shell.
+# Characters that would change a hash slot, a pattern, a line, a ticket or a shell.
 AWKWARD = [
     "",
     " ",
@@ -53,33 +54,27 @@ AWKWARD = [
     "a'b",
     "~",
 ]
+WRONG_IDS: list[Any] = [*AWKWARD, ".", "..", "x" * 129, 5, None, True, b"abc", ["a"]]
+WRONG_TOPICS: list[Any] = [*AWKWARD, "x" * 256, "delayq:", "delayq:x", 5, None, b"abc"]
 
 
-@pytest.mark.parametrize("value", [*AWKWARD, ".", "..", "x" * 129, 5, None, True, b"abc", ["a"]], ids=repr)
-def test_a_wrong_id_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidMessage) as caught:
-        check_id(value)
-    assert caught.value.field == "id"
-    if value is not None:
-        assert complaint(id=value).field == "id"
+@pytest.mark.parametrize(
+    ("field", "check", "values"), [("id", check_id, WRONG_IDS), ("topic", check_topic, WRONG_TOPICS)]
+)
+def test_a_wrong_id_or_topic_is_refused(field: str, check: Callable[[Any], Any], values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(InvalidMessage) as caught:
+            check(value)
+        assert caught.value.field == field, value
+        if (field, value) != ("id", None):
+            assert complaint(**{field: value}).field == field, value
 
 
-@pytest.mark.parametrize("value", [*AWKWARD, "x" * 256, "delayq:", "delayq:x", 5, None, b"abc"], ids=repr)
-def test_a_wrong_topic_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidMessage) as caught:
-        check_topic(value)
-    assert caught.value.field == "topic"
-    assert complaint(topic=value).field == "topic"
-
-
-@pytest.mark.parametrize("value", ["a", "A.b_c:d-e", "x" * 128, "0", "-", "...", ".a", "-.", "id.00ff"])
-def test_a_right_id_is_itself(value: str) -> None:
-    assert check_id(value) == value
-
-
-@pytest.mark.parametrize("value", ["a", "orders.v1:eu-west_1", "x" * 255, "delayq", "Delayq:x", "x.delayq:"])
-def test_a_right_topic_is_itself(value: str) -> None:
-    assert check_topic(value) == value
+def test_a_right_id_or_topic_is_itself() -> None:
+    for id in ("a", "A.b_c:d-e", "x" * 128, "0", "-", "...", ".a", "-.", "id.00ff"):
+        assert check_id(id) == id
+    for topic in ("a", "orders.v1:eu-west_1", "x" * 255, "delayq", "Delayq:x", "x.delayq:"):
+        assert check_topic(topic) == topic
 
 
 @given(st.text())
@@ -113,34 +108,41 @@ def test_a_key_that_is_taken_can_be_split_off_again(text: str) -> None:
     text.encode()
 
 
+WRONG_KEYS: list[Any] = [
+    ("",), ("a b",), ("a\tb",), ("a\0",), ("\ud800",), ("a", "a"), ("x" * 256,), ("é" * 128,), (5,), (None,), (["a"],),
+    tuple(f"k{number}" for number in range(17)), "abc", {"a": 1}, 5, ("k", "delayq:from:shop"),
+]  # fmt: skip
+WRONG_TEXTS: list[Any] = [
+    "\0", "a\nb", "a\rb", "\x1b[0m", "\x7f", "\x85", "\u2028", "\ud800", "x" * 256, "é" * 128, 5, None, b"a"
+]  # fmt: skip
+WRONG_PROPERTIES: list[Any] = [
+    {"": "v"}, {"a\r\nb": "v"}, {"n": "a\0"}, {"n": "\x1b"}, {"n": "\ud800"}, {"\udfff": ""}, {"n": 5}, {"n": None}, {5: "v"},
+    {"n" * 256: "v"}, {"n": "v" * 8_193}, {f"n{number}": "" for number in range(65)},
+    {f"n{number}": "v" * 8_000 for number in range(5)}, [("a", "b")], "ab",
+]  # fmt: skip
+#: Each is no whole number in its range.
+WRONG_NUMBERS: list[Any] = [
+    True, False, 1.0, 1.5, "5", "", float("nan"), float("inf"), 1e400, b"5", [], {}, -1, 2**63, 10**400
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "keys",
-    [("",), ("a b",), ("a\tb",), ("a\0",), ("\ud800",), ("a", "a"), ("x" * 256,), ("é" * 128,), (5,), (None,), (["a"],),
-     tuple(f"k{number}" for number in range(17)), "abc", {"a": 1}, 5, ("k", "delayq:from:shop")],
-    ids=repr,
-)  # fmt: skip
-def test_wrong_keys_are_refused(keys: Any) -> None:
-    assert complaint(keys=keys).field == "keys"
-
-
-@pytest.mark.parametrize("field", ["tags", "ordering_key"])
-@pytest.mark.parametrize(
-    "value", ["\0", "a\nb", "a\rb", "\x1b[0m", "\x7f", "\x85", "\u2028", "\ud800", "x" * 256, "é" * 128, 5, None, b"a"],
-    ids=repr,
-)  # fmt: skip
-def test_wrong_text_is_refused(field: str, value: Any) -> None:
-    assert complaint(**{field: value}).field == {"tags": "tags", "ordering_key": "orderingKey"}[field]
-
-
-@pytest.mark.parametrize(
-    "properties",
-    [{"": "v"}, {"a\r\nb": "v"}, {"n": "a\0"}, {"n": "\x1b"}, {"n": "\ud800"}, {"\udfff": ""}, {"n": 5}, {"n": None}, {5: "v"},
-     {"n" * 256: "v"}, {"n": "v" * 8_193}, {f"n{number}": "" for number in range(65)},
-     {f"n{number}": "v" * 8_000 for number in range(5)}, [("a", "b")], "ab"],
-    ids=lambda value: repr(value)[:30],
-)  # fmt: skip
-def test_wrong_properties_are_refused(properties: Any) -> None:
-    assert complaint(properties=properties).field == "properties"
+    ("field", "name", "values"),
+    [
+        ("keys", "keys", WRONG_KEYS),
+        ("tags", "tags", WRONG_TEXTS),
+        ("ordering_key", "orderingKey", WRONG_TEXTS),
+        ("properties", "properties", WRONG_PROPERTIES),
+        ("delay_time", "delayTime", WRONG_NUMBERS),
+        ("expect_date", "expectDate", WRONG_NUMBERS),
+        ("delay_level", "delayLevel", WRONG_NUMBERS),
+        ("max_attempts", "maxAttempts", WRONG_NUMBERS),
+        ("expire_after", "expireAfter", WRONG_NUMBERS),
+    ],
+)
+def test_wrong_values_of_a_field_are_refused(field: str, name: str, values: list[Any]) -> None:
+    for value in values:
+        assert complaint(**{field: value}).field == name, value
 
 
 def test_everything_at_its_limit_is_taken() -> None:
@@ -160,31 +162,19 @@ def test_everything_at_its_limit_is_taken() -> None:
 # -- when ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"delay_time": None}, {"delay_time": 1, "expect_date": 1}, {"delay_time": 1, "delay_level": 1},
-     {"expect_date": 1, "delay_level": 1}, {"delay_time": 0, "expect_date": 0, "delay_level": 1}],
-    ids=str,
-)  # fmt: skip
-def test_exactly_one_due_is_given(fields: dict[str, Any]) -> None:
-    assert "exactly one" in complaint(**fields).reason
+def test_exactly_one_due_is_given() -> None:
+    given: list[dict[str, Any]] = [
+        {"delay_time": None}, {"delay_time": 1, "expect_date": 1}, {"delay_time": 1, "delay_level": 1},
+        {"expect_date": 1, "delay_level": 1}, {"delay_time": 0, "expect_date": 0, "delay_level": 1},
+    ]  # fmt: skip
+    for fields in given:
+        assert "exactly one" in complaint(**fields).reason, fields
 
 
-WRONG_NUMBERS = [True, False, 1.0, 1.5, "5", "", float("nan"), float("inf"), 1e400, b"5", [], {}]
-
-
-@pytest.mark.parametrize("field", ["delay_time", "expect_date", "delay_level", "max_attempts", "expire_after"])
-@pytest.mark.parametrize("value", [*WRONG_NUMBERS, -1, 2**63, 10**400], ids=lambda value: repr(value)[:20])
-def test_what_is_no_whole_number_in_its_range_is_refused(field: str, value: Any) -> None:
-    names = {"delay_time": "delayTime", "expect_date": "expectDate", "delay_level": "delayLevel"}
-    names |= {"max_attempts": "maxAttempts", "expire_after": "expireAfter"}
-    assert complaint(**{field: value}).field == names[field]
-
-
-@pytest.mark.parametrize("field", ["delay_level", "max_attempts", "expire_after"])
-def test_what_counts_from_one_refuses_nought(field: str) -> None:
-    nought: dict[str, Any] = {field: 0}
-    assert "lies between 1 and" in complaint(**nought).reason
+def test_a_field_that_counts_from_one_refuses_zero() -> None:
+    for field in ("delay_level", "max_attempts", "expire_after"):
+        zero: dict[str, Any] = {field: 0}
+        assert "lies between 1 and" in complaint(**zero).reason, field
 
 
 def test_a_date_may_lie_in_the_past_and_as_far_ahead_as_the_horizon() -> None:

@@ -102,14 +102,15 @@ def said(value: str) -> str:
     return text
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["[", "{}", '{"routes": 5}', "5", '"text"', "[5]", "[{}]", '[{"name": 5}]', '{"rows": []}', "{routes}", "[null]",
-     '[{"name": "a", "matches": "x"}]', '[{"name": "a", "maxAttempts": "3"}]', "\x00", "/no/such/file.json", "~nobody/x"],
-    ids=repr,
-)  # fmt: skip
-def test_a_broken_table_is_told_in_one_sentence(value: str) -> None:
-    assert said(value).startswith("DELAYQ_ROUTES: ")
+BROKEN = [
+    "[", "{}", '{"routes": 5}', "5", '"text"', "[5]", "[{}]", '[{"name": 5}]', '{"rows": []}', "{routes}", "[null]",
+    '[{"name": "a", "matches": "x"}]', '[{"name": "a", "maxAttempts": "3"}]', "\x00", "/no/such/file.json", "~nobody/x",
+]  # fmt: skip
+
+
+def test_a_broken_table_is_refused_in_one_sentence() -> None:
+    for value in BROKEN:
+        assert said(value).startswith("DELAYQ_ROUTES: "), value
 
 
 def test_a_broken_file_is_told_in_one_sentence_with_its_name(tmp_path: Path) -> None:
@@ -125,29 +126,24 @@ def test_yaml_without_its_package_says_what_to_install(tmp_path: Path, monkeypat
     assert "pip install pyyaml" in said(str(tmp_path / "routes.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("fields", "about"),
-    [
-        ({"name": ""}, "name"),
-        ({"name": "a b"}, "name"),
-        ({"name": "delayq:x"}, "name"),
-        ({"path": "fast"}, "path is 'auto' or 'general'"),
-        ({"stream": "delayq:{topic}"}, "must not begin with 'delayq:'"),
-        ({"max_length": 0}, "maxLength is at least 1"),
-        ({"max_attempts": 0}, "maxAttempts is at least 1"),
-        ({"send_timeout": -1}, "sendTimeout is at least 1"),
-        ({"slack": -1}, "slack is from 0 to 1000 ms"),
-        ({"slack": 1_001}, "slack is from 0 to 1000 ms"),
-        ({"target": "kafka"}, "target is a URL"),
-        ({"target": ""}, "target is a URL"),
-    ],
-    ids=str,
-)
-def test_a_route_that_makes_no_sense_is_refused(fields: dict[str, Any], about: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Routes([Route(**({"name": "r"} | fields))])
-    assert about in str(caught.value)
-    assert "\n" not in str(caught.value)
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "name"), ({"name": "a b"}, "name"), ({"name": "delayq:x"}, "name"),
+    ({"path": "fast"}, "path is 'auto' or 'general'"), ({"stream": "delayq:{topic}"}, "must not begin with 'delayq:'"),
+    ({"max_length": 0}, "maxLength is at least 1"), ({"max_attempts": 0}, "maxAttempts is at least 1"),
+    ({"send_timeout": -1}, "sendTimeout is at least 1"), ({"slack": -1}, "slack is from 0 to 1000 ms"),
+    ({"slack": 1_001}, "slack is from 0 to 1000 ms"), ({"target": "kafka"}, "target is a URL"),
+    ({"target": ""}, "target is a URL"),
+    *(({"per_queue": True} | given, "route r: perQueue is for streams in delayq's own Redis")
+      for given in ({"path": "general"}, {"target": "redis+stream://elsewhere"}, {"target": "log:"})),
+]  # fmt: skip
+
+
+def test_a_wrong_route_is_refused_in_one_sentence() -> None:
+    for fields, about in WRONG:
+        with pytest.raises(ConfigError) as caught:
+            Routes([Route(**({"name": "r"} | fields))])
+        assert about in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_two_routes_of_one_name_are_refused() -> None:
@@ -158,55 +154,40 @@ def test_two_routes_of_one_name_are_refused() -> None:
 # -- targets -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("target", "path", "local"),
-    [
-        ("redis+stream:", "auto", True),
-        ("redis+stream://", "auto", True),
-        ("redis+stream://127.0.0.1", "auto", True),
-        ("redis+stream://127.0.0.1:6379/0", "auto", True),
-        ("redis+stream:", "general", False),
-        ("redis+stream://127.0.0.1:6380", "auto", False),
-        ("redis+stream://127.0.0.1:6379/1", "auto", False),
-        ("redis+stream://elsewhere", "auto", False),
-        ("log:", "auto", False),
-    ],
-)
-def test_only_a_stream_in_the_same_redis_is_written_by_the_pull_itself(target: str, path: str, local: bool) -> None:
-    assert is_local(Route(name="r", target=target, path=path), REDIS) is local
+CLUSTER, SENTINEL = "redis+cluster://a:1,b:2", "redis+sentinel://a:1/orders"
+#: delayq's Redis, the target, other fields of the route, whether the pull itself writes the stream.
+LOCAL: list[tuple[str, str, dict[str, Any], bool]] = [
+    (REDIS, "redis+stream:", {}, True),
+    (REDIS, "redis+stream://", {}, True),
+    (REDIS, "redis+stream://127.0.0.1", {}, True),
+    (REDIS, "redis+stream://127.0.0.1:6379/0", {}, True),
+    (REDIS, f"redis+stream:{REDIS}", {}, True),
+    (REDIS, "redis+stream:", {"path": "general"}, False),
+    (REDIS, "redis+stream://127.0.0.1:6380", {}, False),
+    (REDIS, "redis+stream://127.0.0.1:6379/1", {}, False),
+    (REDIS, "redis+stream://elsewhere", {}, False),
+    (REDIS, "redis+stream:redis+cluster://127.0.0.1:6379", {}, False),
+    (REDIS, "log:", {}, False),
+    (REDIS, "redis+stream:", {"per_queue": True}, True),
+    (CLUSTER, "redis+stream:", {}, False),
+    (CLUSTER, "redis+stream:", {"per_queue": True}, True),
+    (SENTINEL, "redis+stream:", {}, True),
+    (SENTINEL, f"redis+stream:{SENTINEL}/0", {}, True),
+    (SENTINEL, "redis+stream:redis+sentinel://a:1/users", {}, False),
+]
 
 
-@pytest.mark.parametrize(
-    ("redis_url", "target", "per_queue", "local"),
-    [
-        ("redis+cluster://a:1,b:2", "redis+stream:", False, False),
-        ("redis+cluster://a:1,b:2", "redis+stream:", True, True),
-        (REDIS, "redis+stream:", True, True),
-        ("redis+sentinel://a:1/orders", "redis+stream:", False, True),
-        ("redis+sentinel://a:1/orders", "redis+stream:redis+sentinel://a:1/orders/0", False, True),
-        ("redis+sentinel://a:1/orders", "redis+stream:redis+sentinel://a:1/users", False, False),
-        (REDIS, f"redis+stream:{REDIS}", False, True),
-        (REDIS, "redis+stream:redis+cluster://127.0.0.1:6379", False, False),
-    ],
-)
-def test_in_a_cluster_only_the_queues_own_streams_are_written_by_the_pull(
-    redis_url: str, target: str, per_queue: bool, local: bool
-) -> None:
-    assert is_local(Route(name="r", target=target, per_queue=per_queue), redis_url) is local
+def test_the_pull_itself_writes_only_streams_of_the_same_redis_and_in_a_cluster_only_the_queues_own() -> None:
+    for redis_url, target, fields, local in LOCAL:
+        assert is_local(Route(name="r", target=target, **fields), redis_url) is local, (redis_url, target, fields)
 
 
-@pytest.mark.parametrize("given", [{"path": "general"}, {"target": "redis+stream://elsewhere"}, {"target": "log:"}])
-def test_a_stream_of_each_queue_lies_beside_the_queue(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="route r: perQueue is for streams in delayq's own Redis"):
-        Routes([Route(name="r", per_queue=True, **given)])
-
-
-@pytest.mark.parametrize(
-    "target", ["redis+stream:http://h", "redis+stream:redis+cluster://", "redis+stream:redis+sentinel://h"]
-)
-def test_a_wrong_redis_behind_a_target_is_told(target: str) -> None:
-    with pytest.raises(ConfigError, match="route r: the target's URL is wrong: the Redis URL is wrong"):
-        open_target(Route(name="r", target=target), REDIS)
+def test_a_wrong_redis_behind_a_target_is_refused() -> None:
+    for target in ("http://h", "redis+cluster://", "redis+sentinel://h"):
+        with pytest.raises(ConfigError, match="route r: the target's URL is wrong: the Redis URL is wrong"):
+            open_target(Route(name="r", target=f"redis+stream:{target}"), REDIS)
+    with pytest.raises(ConfigError, match="route r: the target's URL is wrong"):
+        open_target(Route(name="r", target="redis+stream://host:port"), REDIS)
 
 
 def test_an_unknown_scheme_is_told_with_those_that_are_known() -> None:
@@ -236,21 +217,20 @@ def test_a_registered_target_is_opened_with_its_url_route_and_redis(monkeypatch:
     assert seen == ["mine://x/y", "r", REDIS]
 
 
-@pytest.mark.parametrize(
-    ("target", "shown"),
-    [
-        ("redis+stream:", "redis+stream:"),
-        ("log:", "log:"),
-        ("https://hooks.example:8443/canary?token=canary#canary", "https://hooks.example:8443"),
-        ("https://hooks.example", "https://hooks.example"),
-        ("kafka://one:9092,two:9092/canary", "kafka://one:9092,two:9092"),
-        ("rabbitmq://canary:canary@[::1]:5672/canary", "rabbitmq://[::1]:5672"),
-        ("rabbitmq://u:can/ary@host/v", "rabbitmq://…"),
-        ("rabbitmq://u:can@ary@host", "rabbitmq://host"),
-        ("https://host/@canary", "https://host"),
-        ("https://canary?@host", "https://canary"),  # whatever stands there, it is the host
-        ("redis+stream://:canary@host:6379/0", "redis+stream://host:6379"),
-    ],
-)
-def test_of_a_target_its_kind_and_hosts_are_shown_and_no_secret(target: str, shown: str) -> None:
-    assert Route(name="r", target=target).shown_target == shown
+SHOWN = {
+    "redis+stream:": "redis+stream:",
+    "log:": "log:",
+    "https://hooks.example:8443/canary?token=canary#canary": "https://hooks.example:8443",
+    "https://hooks.example": "https://hooks.example",
+    "kafka://one:9092,two:9092/canary": "kafka://one:9092,two:9092",
+    "rabbitmq://canary:canary@[::1]:5672/canary": "rabbitmq://[::1]:5672",
+    "rabbitmq://u:can/ary@host/v": "rabbitmq://…",
+    "rabbitmq://u:can@ary@host": "rabbitmq://host",
+    "https://host/@canary": "https://host",
+    "https://canary?@host": "https://canary",  # whatever stands there, it is the host
+    "redis+stream://:canary@host:6379/0": "redis+stream://host:6379",
+}
+
+
+def test_only_the_kind_and_the_hosts_of_a_target_are_shown() -> None:
+    assert {target: Route(name="r", target=target).shown_target for target in SHOWN} == SHOWN
