@@ -1,112 +1,179 @@
-"""./dev check: everything that can be said about the code without running its tests."""
+"""./dev check: everything that can be said about the code and the pages without running tests.
+
+Each module in devtools/checks has functions that return complaints, as lines "file:line: what is wrong, and the remedy".
+They run in this process, beside mypy, which takes longest.
+"""
 
 from __future__ import annotations
 
-import difflib
+import json
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from devtools import javascript, unasync
 from testbed.errors import ServerMissing
 
-ROOT = Path(__file__).resolve().parent.parent
-OPENAPI = ROOT / "docs" / "openapi.json"
-TYPED = [
-    "delayq",
-    "api",
-    "workers",
-    "coordinator",
-    "benchmarks",
-    "reliability",
-    "tests",
-    "devtools",
-    "testbed",
-    "dev",
+ROOT: Final = Path(__file__).resolve().parent.parent
+OPENAPI: Final = ROOT / "docs" / "openapi.json"
+TYPED: Final = (
+    "delayq", "api", "workers", "coordinator", "benchmarks", "tests", "reliability", "devtools", "testbed", "dev",
     "pyspark_delayq.py",
-]
-LINT_IMPORTS = "import sys; from importlinter.cli import lint_imports_command; sys.argv[1:] = ['--no-logo']; "
+)  # fmt: skip
+LINT_IMPORTS: Final = "import sys; from importlinter.cli import lint_imports_command; sys.argv[1:] = ['--no-logo']; "
+#: What Python is called with.
+PROGRAMS: Final = {
+    "types": ["-m", "mypy", *TYPED],
+    "format": ["-m", "ruff", "format", "--check"],
+    "lint": ["-m", "ruff", "check", "--output-format=concise"],
+    "import contracts": ["-c", LINT_IMPORTS + "lint_imports_command()"],
+}
+
+
+class Result(NamedTuple):
+    """The result of a check: without a complaint it is good. `skipped` says why it could not run."""
+
+    name: str
+    seconds: float
+    complaint: str = ""
+    skipped: str = ""
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"skipped {self.name}: {self.skipped}"
+        line = f"{'FAILED' if self.complaint else 'ok':<8}{self.name} ({self.seconds:.1f} s)"
+        return f"{line}\n{self.complaint.rstrip()}\n" if self.complaint else line
 
 
 def check(*, fix: bool) -> bool:
-    """Run every check and print its result; whether all are good."""
-    python = [sys.executable, "-m"]
+    """Run every check and print the result of each; whether all are good."""
     if fix:
-        unasync.write()
-    checks = {
-        "format": [*python, "ruff", "format", *([] if fix else ["--check"])],
-        "lint": [*python, "ruff", "check", *(["--fix"] if fix else ["--output-format=concise"])],
-        "types": [*python, "mypy", *TYPED],
-        "import contracts": [sys.executable, "-c", LINT_IMPORTS + "lint_imports_command()"],
+        _repair()
+    all_good = True
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        programs = [pool.submit(_run, name, words) for name, words in PROGRAMS.items()]
+        programs += [pool.submit(_measured, name, complaints) for name, complaints in _own_checks().items()]
+        for done in as_completed(programs):
+            print(done.result(), flush=True)
+            all_good &= not done.result().complaint
+    return all_good
+
+
+def _own_checks() -> dict[str, Callable[[], Iterable[str]]]:
+    """The checks that run in this process. They import the product, which takes a while: mypy has begun by then."""
+    from devtools.checks import (
+        architecture,
+        console,
+        faults,
+        files,
+        libraries,
+        links,
+        logged,
+        metrics,
+        one_life,
+        scripts,
+        settings,
+        sizing,
+        twins,
+        words,
+    )
+
+    return {
+        "imports without a ZooKeeper": files.import_no_kazoo,
+        "modules for threads are up to date": twins.are_up_to_date,
+        "docs/openapi.json is up to date": _openapi,
+        "settings, routes and options in docs/": settings.complaints,
+        "metrics in docs/observability.md": metrics.complaints,
+        "events in docs/observability.md": logged.complaints,
+        "scripts, states and keys in docs/": scripts.complaints,
+        "private names in docs/libraries.md": libraries.complaints,
+        "docs/architecture.md": architecture.complaints,
+        "faults, promises and their tests": faults.complaints,
+        "figures in docs/operations.md": sizing.complaints,
+        "links and named files": links.lead_somewhere,
+        "every command in docs/ is run": links.blocks_are_run,
+        "README, decisions and glossary": words.complaints,
+        "code for threads and for asyncio": twins.complaints,
+        "one file moves a message": one_life.complaints,
+        "files of the console": console.complaints,
+        "types of the console's JavaScript": _javascript,
+        "expected files": files.are_there,
+        "deploy/constraints.txt": files.pin_the_image,
     }
-    results = [_report(name, command) for name, command in checks.items()]
-    began = time.monotonic()
-    outdated = "\n".join(f"{path.relative_to(ROOT)} is not what its source makes" for path in unasync.outdated())
-    if outdated:
-        outdated += "\n./dev check --fix makes it anew."
-    _print_result("modules for threads are up to date", began, outdated)
-    began = time.monotonic()
-    complaint = write_openapi() if fix else _openapi_differs()
-    _print_result("docs/openapi.json is up to date", began, complaint)
-    return all(results) and not outdated and not complaint and _check_javascript()
 
 
-def _check_javascript() -> bool:
+def _repair() -> None:
+    """Write anew what is generated, and have ruff mend what it can; the checks say what is left."""
+    from devtools import unasync
+
+    unasync.write()
+    for words in (["check", "--fix", "--quiet"], ["format", "--quiet"]):
+        subprocess.run([sys.executable, "-m", "ruff", *words], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+    # Only now, so that what they import is as it was just written.
+    from devtools import configuration
+    from devtools.checks import architecture, console, faults
+    from devtools.checks.generated import write
+
+    write(configuration.PAGE, configuration.page)
+    write(architecture.PAGE, architecture.with_floors)
+    write(faults.PAGE, faults.with_layers)
+    write(console.PAGE, console.with_preloads)
+    write_openapi()
+
+
+def write_openapi() -> None:
+    """Write docs/openapi.json as the API has it now."""
+    OPENAPI.write_text(_openapi_text(), encoding="utf-8")
+
+
+def _openapi() -> Iterator[str]:
+    from devtools.checks.generated import differences
+
+    return differences(OPENAPI, lambda _: _openapi_text())
+
+
+def _openapi_text() -> str:
+    from api.routes import OPERATIONS
+    from api.routes.openapi import document
+
+    return json.dumps(document(OPERATIONS), indent=2, ensure_ascii=False) + "\n"
+
+
+def _javascript() -> Iterator[str]:
+    from devtools import javascript
+
+    yield from javascript.wrong_types().splitlines()
+
+
+def _measured(name: str, complaints: Callable[[], Iterable[str]]) -> Result:
     began = time.monotonic()
+    skipped = ""
     try:
-        complaint = javascript.wrong_types()
+        complaint = "\n".join(complaints())
     except ServerMissing as error:
-        print(f"skipped types of the console's JavaScript: {error}", flush=True)
-        return True
-    _print_result("types of the console's JavaScript", began, complaint)
-    return not complaint
+        complaint, skipped = "", str(error)
+    except Exception:
+        complaint = traceback.format_exc()
+    return Result(name, time.monotonic() - began, complaint, skipped)
 
 
-def write_openapi() -> str:
-    """Write docs/openapi.json as the API has it now; what went wrong, or nothing."""
-    generated, complaint = _generate_openapi()
-    if not complaint:
-        OPENAPI.parent.mkdir(exist_ok=True)
-        OPENAPI.write_text(generated, encoding="utf-8")
-    return complaint
-
-
-def _openapi_differs() -> str:
-    generated, complaint = _generate_openapi()
-    if complaint:
-        return complaint
-    committed = OPENAPI.read_text(encoding="utf-8") if OPENAPI.exists() else ""
-    lines = difflib.unified_diff(committed.splitlines(), generated.splitlines(), "committed", "generated", lineterm="")
-    shown = list(lines)[:40]
-    return "\n".join([*shown, "./dev openapi writes it anew."]) if shown else ""
-
-
-def _generate_openapi() -> tuple[str, str]:
-    command = [sys.executable, "-m", "api.routes.openapi"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=False)
-    return (ran.stdout, "") if ran.returncode == 0 else ("", ran.stderr)
-
-
-def _report(name: str, command: list[str]) -> bool:
+def _run(name: str, words: list[str]) -> Result:
     began = time.monotonic()
+    command = [sys.executable, *words]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=False)
-    _print_result(name, began, (ran.stdout + ran.stderr) or "it failed" if ran.returncode else "")
-    return ran.returncode == 0
-
-
-def _print_result(name: str, began: float, complaint: str) -> None:
-    print(f"{'FAILED' if complaint else 'ok':<8}{name} ({time.monotonic() - began:.1f} s)", flush=True)
-    if complaint:
-        print(complaint.rstrip(), "\n", flush=True)
+    complaint = (ran.stdout + ran.stderr).strip() or "it failed" if ran.returncode else ""
+    return Result(name, time.monotonic() - began, complaint)
 
 
 def main() -> int:
     """What ./dev check and ./dev openapi end with."""
     if "--openapi" in sys.argv:
-        if complaint := write_openapi():
-            print(complaint, file=sys.stderr)
-        return 1 if complaint else 0
+        write_openapi()
+        return 0
     return 0 if check(fix="--fix" in sys.argv) else 1
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["FILE", "main", "needed", "python", "requirements"]
+__all__ = ["FILE", "image", "main", "needed", "python", "requirements"]
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "deploy" / "constraints.txt"
@@ -43,7 +43,7 @@ def needed() -> dict[str, str]:
     """
     found: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
-    image = _markers()
+    markers = image()
     waiting = requirements()
     while waiting:
         one = waiting.pop()
@@ -56,7 +56,7 @@ def needed() -> dict[str, str]:
         for extra in {"", *one.extras} - {extra for known, extra in seen if known == name}:
             seen.add((name, extra))
             parts = map(Requirement, package.requires or ())
-            waiting += [part for part in parts if not part.marker or part.marker.evaluate(image | {"extra": extra})]
+            waiting += [part for part in parts if not part.marker or part.marker.evaluate(markers | {"extra": extra})]
     return found
 
 
@@ -65,8 +65,8 @@ def python() -> str:
     return re.sub(r"^python:([\d.]+)-.*$", r"\1", _argument("PYTHON"))
 
 
-def _markers() -> dict[str, str]:
-    """What the image is, as the conditions of a requirement ask for it."""
+def image() -> dict[str, str]:
+    """The environment of the image, by the names that the markers of a requirement use."""
     version = python()
     return {
         "implementation_name": "cpython",

@@ -1,0 +1,83 @@
+"""docs/architecture.md, compared with the folders and with the import contracts of pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from devtools.checks.generated import differences
+from devtools.checks.logged import SOURCES
+from devtools.pages import DOCS, ROOT, at, read, rows_after
+
+__all__ = ["PAGE", "complaints", "with_floors"]
+
+PAGE: Final = DOCS / "architecture.md"
+MOST_LINES: Final = 45  # of the plan, which is to fit on one screen
+MOST_COLUMNS: Final = 120
+
+
+def complaints() -> Iterator[str]:
+    """Every folder of the product is named, every path exists, and the plan and the floors are complete."""
+    text = read(PAGE)
+    rooms = rows_after(PAGE, "## The rooms")
+    named = {name for row in rooms for name in re.findall(r"`([a-z_]+(?:/[a-z_]+)*)`", " ".join(row.cells))}
+    sources = [*SOURCES, *(ROOT / "delayq").rglob("*.lua")]
+    for folder in sorted({path.parent.relative_to(ROOT).as_posix() for path in sources} - named):
+        yield at(PAGE, rooms[0].line, f"the rooms lack `{folder}`: describe it")
+    for number, line in enumerate(text.splitlines(), start=1):
+        for name in re.findall(r"`([\w.]+(?:/[\w.]+)+)`", line):
+            if not (ROOT / name).exists() and not (ROOT / "delayq/store/lua" / name).exists():
+                yield at(PAGE, number, f"there is no {name}: name what there is now")
+    yield from differences(PAGE, with_floors)
+    yield from _plan(text)
+    for page in ("README.md", "CONTRIBUTING.md"):
+        if "(docs/architecture.md)" not in read(ROOT / page):
+            yield at(ROOT / page, 1, "it has no link to docs/architecture.md: add one")
+
+
+def _plan(text: str) -> Iterator[str]:
+    """The plan shows each room of the services and the way to Redis, and fits on one screen."""
+    before, plan, *_ = text.split("```")
+    begin = before.count("\n") + 1
+    shown = set(re.findall(r"([a-z]+)/", plan)) | set(re.findall(r"(asgi|async_client)", plan))
+    wanted = {path for service in ("api", "workers") for path in (ROOT / service).iterdir() if any(path.glob("*.py"))}
+    wanted |= {path for path in (ROOT / "delayq/store").iterdir() if path.is_dir()}
+    wanted |= {path for path in (ROOT / "delayq/store/lua").iterdir() if path.name != "include"}
+    names = {path.name for path in wanted} - {"__pycache__"}
+    targets = {path.name for path in (ROOT / "delayq/targets").iterdir() if path.is_dir()} - {"__pycache__"}
+    for name in sorted(names - shown | {target for target in targets if target not in plan}):
+        yield at(PAGE, begin, f"the plan lacks {name}: draw it")
+    lines = plan.splitlines()
+    if len(lines) > MOST_LINES or max(map(len, lines)) > MOST_COLUMNS:
+        yield at(PAGE, begin, f"the plan has more than {MOST_LINES} lines or {MOST_COLUMNS} columns: shorten it")
+    frames = [
+        (number, line) for number, line in enumerate(lines) if line[:1] in tuple("┌│└") and line[-1:] in tuple("┐│┘")
+    ]
+    for number, line in frames:
+        if len(line) != len(frames[0][1]):
+            yield at(
+                PAGE, begin + number, f"this line is {len(line)} wide, the first frame {len(frames[0][1])}: align it"
+            )
+
+
+def with_floors(text: str) -> str:
+    """The page with the floors of the import contracts."""
+    head = "## The floors\n"
+    before, found, after = text.partition(head)
+    table = re.search(r"^\| --- \| --- \|\n((?:\|.*\n)+)", after, re.MULTILINE)
+    if not found or table is None:
+        raise ValueError(f"docs/architecture.md:1: it needs a table below the line {head.strip()!r}")
+    return before + head + after[: table.start(1)] + "".join(_floors()) + after[table.end(1) :]
+
+
+def _floors() -> Iterator[str]:
+    project: dict[str, Any] = tomllib.loads(read(Path(ROOT, "pyproject.toml")))
+    for contract in project["tool"]["importlinter"]["contracts"]:
+        if contract["type"] == "layers":
+            (where,) = contract.get("containers", ["the whole"])
+            floors = [floor.replace(" | ", ", ") for floor in contract["layers"] if floor != "__main__"]
+            name = where if " " in where else f"`{where.replace('.', '/')}`"
+            yield f"| {name} | {' › '.join(floors)} |\n"

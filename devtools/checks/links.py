@@ -1,0 +1,79 @@
+"""Links of the pages, the files of the code that they name, and how their code blocks are run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from devtools.pages import DOCS, PAGES, ROOT, at, blocks_of, read
+
+__all__ = ["RUNNABLE", "blocks_are_run", "lead_somewhere"]
+
+#: Languages of blocks that tests/docs/test_blocks.py runs.
+RUNNABLE: Final = ("bash", "python")
+#: Languages of blocks that are only read.
+READ_ONLY: Final = ("text", "http")
+_LINK: Final = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
+_HEADING: Final = re.compile(r"^#{1,6} (.+?)\s*$", re.MULTILINE)
+_BLOCK: Final = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+_FOLDERS: Final = "delayq|api|workers|coordinator|testbed|devtools|reliability|benchmarks|tests"
+_FILE: Final = re.compile(rf"`((?:{_FOLDERS})/[\w./-]+)(?:::\w+)?`")
+_FINDING: Final = re.compile(r'runbook="(\w+)"')
+
+
+@cache
+def _prose(page: Path) -> str:
+    """The page without its code blocks, line by line where it was."""
+    return _BLOCK.sub(lambda block: "\n" * block[0].count("\n"), read(page))
+
+
+@cache
+def _anchors(page: Path) -> frozenset[str]:
+    """The names that GitHub gives to the headings."""
+    headings = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(_prose(page)))
+    return frozenset(heading.replace(" ", "-") for heading in headings)
+
+
+def lead_somewhere() -> Iterator[str]:
+    """Each link leads to a file and a heading, each named file exists, and each finding has its section in the runbook."""
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for number, line in enumerate(_prose(page).splitlines(), start=1):
+            for link in _LINK.findall(line):
+                if not re.match(r"https?://", link) and (wrong := _wrong(page, link)):
+                    yield at(page, number, f"{wrong}: correct the link or write what it leads to")
+        for number, line in enumerate(read(page).splitlines(), start=1):
+            for name in _FILE.findall(line):
+                if not (ROOT / name).exists():
+                    yield at(page, number, f"there is no {name}: name the file that does this now")
+    known = _anchors(DOCS / "runbook.md")
+    for path in sorted((ROOT / "delayq").rglob("*.py")):
+        for number, line in enumerate(read(path).splitlines(), start=1):
+            for name in _FINDING.findall(line):
+                if name not in known:
+                    yield at(path, number, f"docs/runbook.md has no section {name}: write it")
+
+
+def _wrong(page: Path, link: str) -> str:
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if not target.exists():
+        return f"there is no {link}"
+    return f"{link} has no such heading" if anchor and anchor not in _anchors(target) else ""
+
+
+def blocks_are_run() -> Iterator[str]:
+    """Each code block is run by tests/docs/test_blocks.py or names the test that runs it, or is only to be read."""
+    for page in PAGES:
+        for block in blocks_of(page):
+            verb, _, test = block.note.partition(" by ")
+            if verb == "run":
+                path = ROOT / test
+                if not test.startswith("tests/") or not (path.is_file() or any(path.glob("test_*.py"))):
+                    yield at(page, block.line - 1, f"{test} is not a test: name the one that runs this block")
+            elif not block.note and block.language not in (*RUNNABLE, *READ_ONLY):
+                yield at(
+                    page, block.line, "write above it what is done with this block (devtools/pages.py lists the notes)"
+                )

@@ -1,0 +1,77 @@
+"""docs/protocol.md and docs/redis.md name every script, state, key and field that Redis has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from delayq.message import State
+from delayq.store import scripts
+from delayq.store.commands import COUNTERS
+from delayq.store.keys import AUDIT, META, NODES, QueueKeys, rate_key, report_key, slots_key
+from devtools.pages import DOCS, at, read
+
+__all__ = ["complaints"]
+
+PROTOCOL: Final = DOCS / "protocol.md"
+REDIS: Final = DOCS / "redis.md"
+#: Fields that scripts write by the same words into other hashes than `state`.
+NOT_OF_STATE: Final = {"layouts", "version", "era"}
+_WRITE: Final = re.compile(r"'(?:HSET|HINCRBY)', (?:state|KEYS\[1\]), '([a-z_]+)'")
+_FLAGS: Final = re.compile(r"^-- @flags (.+)$", re.MULTILINE)
+
+
+def complaints() -> Iterator[str]:
+    """Each script, state, key and field is described."""
+    yield from _protocol()
+    text = read(REDIS)
+    for name in _keys():
+        if f"| `{name}` |" not in text:
+            yield at(REDIS, 1, f"the key `{name}` has no row: add one")
+    written = set(COUNTERS).union(*(_WRITE.findall(scripts.source(name)) for name in scripts.NAMES))
+    for name in sorted(written - NOT_OF_STATE):
+        if f"`{name}`" not in text:
+            yield at(REDIS, 1, f"the field `{name}` of `state` is not described: describe it")
+    yield from _when_it_is_full(text)
+
+
+def _protocol() -> Iterator[str]:
+    text = read(PROTOCOL)
+    headings = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    described = {word for heading in headings for word in re.split(r", | and ", heading)}
+    for name in sorted(set(scripts.NAMES) - described):
+        yield at(PROTOCOL, 1, f"no heading names the script {name}: describe it")
+    for name, state in vars(State).items():
+        if name.isupper() and f"`{state}`" not in text:
+            yield at(PROTOCOL, 1, f"the state `{state}` is not described: describe it")
+    among = re.search(r"`@promise` \(([^)]*)\)", text)
+    named = set(re.findall(r"`(\w+)`", among[1])) if among else set()
+    line = text.count("\n", 0, among.start()) + 1 if among else 1
+    promising = {name for name in scripts.NAMES if scripts.load(name).promise}
+    for name in sorted(named ^ promising):
+        yield at(PROTOCOL, line, f"{name} is either here or has @promise in its head: it should be both or neither")
+
+
+def _keys() -> list[str]:
+    keys = QueueKeys("q")
+    names = [str(getattr(keys, name)) for name in QueueKeys.__slots__ if name != "tag"]
+    names += [keys.parked("t:<route>"), keys.parked("k:<route>/<ordering key>"), keys.stream("<topic>"), META, NODES]
+    return [*names, rate_key("<name>"), slots_key("<name>"), AUDIT, report_key("<name>")]
+
+
+def _when_it_is_full(text: str) -> Iterator[str]:
+    """The paragraph names the scripts that a full Redis refuses, and those that go on."""
+    before, found, after = text.partition("**When it is full**")
+    paragraph = after.partition("\n\n")[0]
+    line = before.count("\n") + 1
+    refused, separator, going_on = paragraph.partition("allow-oom")
+    if not found or not separator:
+        yield at(REDIS, line, "it needs a paragraph **When it is full** that says which scripts are marked allow-oom")
+        return
+    for name in scripts.NAMES:
+        flags = _FLAGS.search(scripts.source(name))
+        if flags is None and name != "layout" and f"`{name}`" not in refused:
+            yield at(REDIS, line, f"a full Redis refuses `{name}`: name it before allow-oom")
+        if flags is not None and flags[1] == "allow-oom" and f"`{name}`" not in going_on:
+            yield at(REDIS, line, f"`{name}` goes on when Redis is full: name it after allow-oom")

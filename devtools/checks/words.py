@@ -1,0 +1,70 @@
+"""README.md, the decisions and the glossary: their form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from devtools.pages import DOCS, ROOT, at, read
+
+__all__ = ["complaints"]
+
+README: Final = ROOT / "README.md"
+README_LINES: Final = 150
+GLOSSARY: Final = DOCS / "glossary.md"
+DECISION_LINES: Final = 30
+PICTURES: Final = 2  # one for light screens, one for dark ones
+PICTURE_WIDTH: Final = 1440
+PICTURE_BYTES: Final = 150_000
+#: Words that the glossary has to explain.
+WORDS: Final = {
+    "ack", "bury", "cancel", "circuit", "due", "epoch", "exposed", "forward", "fresh", "generation", "lane",
+    "message", "node", "offset", "owner", "park", "pool", "pull", "queue", "record", "redrive", "reschedule",
+    "retry", "route", "schedule", "score", "target", "ticket", "topic", "wake", "watermark", "window",
+}  # fmt: skip
+
+
+def complaints() -> Iterator[str]:
+    """The README is short, decisions are numbered and complete, the glossary is sorted and complete."""
+    yield from _readme()
+    yield from _decisions()
+    yield from _glossary()
+
+
+def _readme() -> Iterator[str]:
+    text = read(README)
+    if (lines := text.count("\n")) > README_LINES:
+        yield at(README, README_LINES, f"it has {lines} lines, {README_LINES} at most: move details into docs/")
+    names = re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    if len(names) != PICTURES:
+        yield at(README, 1, f"it shows {len(names)} pictures: there should be {PICTURES}")
+    for name in names:
+        picture = (ROOT / name).read_bytes()
+        width = int.from_bytes(picture[16:20])
+        if not picture.startswith(b"\x89PNG") or width != PICTURE_WIDTH or len(picture) > PICTURE_BYTES:
+            limits = f"a PNG {PICTURE_WIDTH} wide and {PICTURE_BYTES} bytes at most"
+            yield at(README, 1, f"{name} is {width} wide and has {len(picture)} bytes: it should be {limits}")
+
+
+def _decisions() -> Iterator[str]:
+    for number, page in enumerate(sorted((DOCS / "decisions").glob("*.md")), start=1):
+        text = read(page)
+        if not page.name.startswith(f"{number:04d}-") or not text.startswith(f"# {number}. "):
+            yield at(page, 1, f"decisions have numbers without gaps: this one, and its heading, should have {number}")
+        if (lines := len(text.splitlines())) > DECISION_LINES:
+            yield at(page, DECISION_LINES, f"it has {lines} lines, {DECISION_LINES} at most: shorten it")
+        if re.findall(r"^\*\*(\w+)[^*]*\*\*", text, re.MULTILINE)[:3] != ["Decided", "Why", "Costs"]:
+            yield at(page, 1, "its paragraphs should begin with **Decided**, **Why** and **Costs**")
+
+
+def _glossary() -> Iterator[str]:
+    text = read(GLOSSARY)
+    before = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if entry := re.match(r"- \*\*(.+?)\*\* — ", line):
+            if entry[1] < before:
+                yield at(GLOSSARY, number, f"{entry[1]} should stand before {before}: the entries are sorted")
+            before = entry[1]
+    for word in sorted(WORDS - set(re.findall(r"\*\*(.+?)\*\*", text))):
+        yield at(GLOSSARY, 1, f"it lacks the word {word}: explain it")
