@@ -1,3 +1,5 @@
+"""Schedule: what a new message leaves in Redis, what the same call again is told, and whom it wakes."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,20 +13,19 @@ from delayq.store.commands import Known, Retention
 from tests.support.queues import Queue, Row, State, row
 
 Dues = Callable[[], list[int]]
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def test_a_new_message_goes_into_pool_queue_and_index(q: Queue) -> None:
-    answers = q.schedule(row("a", at=20_000, keys=("order-1", "user-7"), body="hello"), now=10_000)
+    answers = q.schedule(
+        row("a", at=20_000, keys=("order-1", "user-7"), body="hello"), row("b", after=500), row("c", at=5), now=10_000
+    )
     assert (answers.now, answers.others) == (10_000, {})
-    assert q.state() == State(queue={"a": 20_000}, keys={"order-1": ["a"], "user-7": ["a"]})
+    index = {"order-1": ["a"], "user-7": ["a"]}
+    assert q.state() == State(queue={"a": 20_000, "b": 10_500, "c": 10_000}, keys=index)
     record = q.record("a")
     assert (record.asked, record.body, record.keys) == (20_000, "hello", ("order-1", "user-7"))
-
-
-def test_a_relative_delay_counts_from_the_servers_now(q: Queue) -> None:
-    q.given(row("a", after=500), now=10_000)
-    assert q.state() == State(queue={"a": 10_500})
-    assert q.record("a").asked == 10_500
+    assert (q.record("b").asked, q.record("c").asked) == (10_500, 10_000)  # from the server's now, and now
 
 
 def test_the_clock_of_the_server_is_used_when_no_time_is_given(q: Queue) -> None:
@@ -35,48 +36,88 @@ def test_the_clock_of_the_server_is_used_when_no_time_is_given(q: Queue) -> None
     assert q.state().queue == {"a": answers.now + 3_600_000}
 
 
+def test_the_furthest_due_is_stored_exactly_and_one_out_of_range_is_refused_by_the_script_itself(q: Queue) -> None:
+    specs = ["r9999999990001", "a-1", "r-1", "anan", "ainf", "rinf", "a1.5", "a1e400", "ax", "r "]
+    wrong = [row(f"m{number}", spec=spec) for number, spec in enumerate(specs)]
+    answers = q.schedule(*wrong, row("a", at=9_999_999_999_999), now=10_000)
+    assert answers.others == dict.fromkeys(range(10), ("invalid", None))
+    assert q.state() == State(queue={"a": 9_999_999_999_999})
+    assert q.record("a").asked == 9_999_999_999_999
+
+
+def test_given_ids_are_remembered_when_forwarded_and_made_ones_of_long_delays_are_not(q: Queue) -> None:
+    q.given(
+        row("given", at=90_000, given=True),
+        row("given-short", after=1, given=True),
+        row("made-short", after=29_999),
+        row("made-past", at=1),
+        row("made-long", after=30_000),
+        row("made-later", at=90_000),
+        now=10_000,
+    )
+    remembered = ["given", "given-short", "made-short", "made-past"]
+    assert sorted(id for id in q.state().queue if q.record(id).remembered) == sorted(remembered)
+    q.ack(*q.take(now=90_000))
+    assert q.state().final == dict.fromkeys(remembered, ("forwarded", 90_000))
+
+
+def test_generations_are_of_one_call_and_grow_as_texts_beyond_every_digit(q: Queue) -> None:
+    generations = []
+    for count in [0, 62, 63, 64, 64**2 - 1, 64**4 - 1, 2**40]:
+        q.admin.hset(q.keys.state, "generation", count)
+        q.given(row(f"g{count}", at=20_000), row(f"h{count}", at=20_000))
+        assert q.record(f"g{count}").generation == q.record(f"h{count}").generation
+        generations.append(q.record(f"g{count}").generation)
+    assert generations == sorted(set(generations))
+    assert {len(generation) for generation in generations} == {7}
+
+
+def test_five_hundred_messages_with_sixteen_keys_each_fit_one_script(q: Queue) -> None:
+    keys = tuple(f"key-{number}" for number in range(16))
+    q.given(*(row(f"m{number:03}", at=20_000 + number, keys=keys, given=True) for number in range(500)))
+    state = q.state()
+    assert state.queue == {f"m{number:03}": 20_000 + number for number in range(500)}
+    assert {key: len(found) for key, found in state.keys.items()} == dict.fromkeys(keys, 500)
+    assert q.cancel(*list(state.queue)[:250]) == ["cancelled"] * 250
+    assert {len(found) for found in q.state().keys.values()} == {250}
+    assert q.ack(*q.take(now=21_000)) == (True, 250)
+    assert (q.state().keys, len(q.state().final)) == ({}, 500)
+
+
+# -- the same call again: see also test_states and test_repeats ----------------------------------------------------------
+
+
 def test_the_same_call_again_changes_nothing_and_tells_the_first_due(q: Queue) -> None:
-    q.given(row("a", at=20_000, keys=("k",)), row("b", after=500), now=10_000)
+    q.given(row("a", at=20_000, keys=("k",)), row("b", after=500), row("c", at=5), now=10_000)
     before = q.state(), q.record("a").generation, q.fields()
-    answers = q.schedule(row("a", at=20_000, keys=("k",)), row("b", after=500), now=11_000)
-    assert answers.others == {0: ("live", 20_000), 1: ("live", 10_500)}
+    again = row("a", at=20_000, keys=("k",)), row("b", after=9_999), row("c", at=5)
+    assert q.schedule(*again, now=11_000).others == {0: ("live", 20_000), 1: ("live", 10_500), 2: ("live", 10_000)}
     assert (q.state(), q.record("a").generation, q.fields()) == before
 
 
-def test_a_relative_delay_may_differ_in_a_repeated_call(q: Queue) -> None:
-    q.given(row("a", after=500), now=10_000)
-    assert q.schedule(row("a", after=9_999), now=11_000).others == {0: ("live", 10_500)}
+OTHERS: dict[str, Row] = {
+    "due": row("a", at=20_001),
+    "relative": row("a", after=10_000),
+    "body": row("a", at=20_000, body="other"),
+    "kind of body": row("a", at=20_000, body=b"body"),
+    "topic": row("a", at=20_000, topic="other"),
+    "keys": row("a", at=20_000, keys=("k",)),
+    "tags": row("a", at=20_000, tags="tag"),
+    "properties": row("a", at=20_000, properties={"name": "value"}),
+    "expireAfter": row("a", at=20_000, expire_after=5),
+    "maxAttempts": row("a", at=20_000, max_attempts=3),
+    "ordering key": row("a", at=20_000, ordering_key="key"),
+}
 
 
-def test_an_absolute_due_and_a_relative_one_are_not_the_same_call(q: Queue) -> None:
-    q.given(row("a", after=500), now=10_000)
-    assert q.schedule(row("a", at=10_500)).others == {0: ("conflict", 10_500)}
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        row("a", at=20_001),
-        row("a", at=20_000, body="other"),
-        row("a", at=20_000, body=b"body"),
-        row("a", at=20_000, topic="other"),
-        row("a", at=20_000, keys=("k",)),
-        row("a", at=20_000, tags="tag"),
-        row("a", at=20_000, properties={"name": "value"}),
-        row("a", at=20_000, expire_after=5),
-        row("a", at=20_000, max_attempts=3),
-        row("a", at=20_000, ordering_key="key"),
-    ],
-    ids=["due", "body", "kind of body", "topic", "keys", "tags", "properties", "expireAfter", "maxAttempts", "key"],
-)
-def test_other_content_or_another_date_under_a_live_id_is_a_conflict(q: Queue, other: object) -> None:
-    q.given(row("a", at=20_000))
+def test_other_content_or_another_date_under_a_live_id_is_a_conflict(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("relative", after=500), row("past", at=5), now=10_000)
     before = q.state(), q.record("a").generation
-    assert q.schedule(other).others == {0: ("conflict", 20_000)}  # type: ignore[arg-type]  # pytest's parameters
+    for name, other in OTHERS.items():
+        assert q.schedule(other).others == {0: ("conflict", 20_000)}, name
+    assert q.schedule(row("relative", at=10_500)).others == {0: ("conflict", 10_500)}
+    assert [q.schedule(row("past", at=at)).others for at in (6, 10_000)] == [{0: ("conflict", 10_000)}] * 2
     assert (q.state(), q.record("a").generation) == before
-
-
-TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.mark.parametrize(
@@ -100,60 +141,31 @@ def test_the_same_call_from_another_trace_is_no_conflict(
     assert q.schedule(row("a", at=20_000, keys=("k",), properties=second)).others == {0: ("live", 30_000)}
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_a_trace_hides_no_conflict(q: Queue) -> None:
+    fields: dict[str, Any] = {"properties": {"traceparent": TRACE, "a": "1"}, "body": "traceparent", "keys": ("k1",)}
+    q.given(row("a", at=20_000, **fields))
+    others: list[dict[str, Any]] = [
         {"body": "other"},
         {"keys": ("k2",)},
         {"properties": {"traceparent": TRACE, "a": "2"}},
         {"properties": {"traceparen": TRACE, "a": "1"}},
         {"properties": {"traceparent": TRACE, "a": "1", "b": ""}},
         {"body": "xtraceparent"},
-    ],
-    ids=["body", "keys", "value", "name", "one more", "body with the word"],
-)
-def test_a_trace_hides_no_conflict(q: Queue, other: dict[str, Any]) -> None:
-    fields: dict[str, Any] = {"properties": {"traceparent": TRACE, "a": "1"}, "body": "traceparent", "keys": ("k1",)}
-    q.given(row("a", at=20_000, **fields))
-    assert q.schedule(row("a", at=20_000, **(fields | other))).others == {0: ("conflict", 20_000)}
+    ]
+    for other in others:
+        assert q.schedule(row("a", at=20_000, **(fields | other))).others == {0: ("conflict", 20_000)}, other
 
 
-def test_repeating_the_call_after_a_reschedule_is_no_conflict(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", after=500), now=10_000)
+def test_repeating_the_call_after_reschedules_or_a_retry_is_no_conflict_and_tells_the_asked_due(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("b", after=500), row("c", at=11_000), now=10_000)
     q.reschedule("a", "a30000")
     q.reschedule("b", "a40000")
-    assert q.schedule(row("a", at=20_000), row("b", after=500)).others == {0: ("live", 30_000), 1: ("live", 40_000)}
+    q.reschedule("b", "a35000")
+    q.retry((q.take_one(now=11_000), 25_000))
+    again = q.schedule(row("a", at=20_000), row("b", after=500), row("c", at=11_000)).others
+    assert again == {0: ("live", 30_000), 1: ("live", 35_000), 2: ("live", 11_000)}
     assert q.schedule(row("a", at=30_000)).others == {0: ("conflict", 30_000)}
-    assert q.state() == State(queue={"a": 30_000, "b": 40_000})
-
-
-def test_repeating_the_call_after_two_reschedules_is_no_conflict(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.reschedule("a", "a30000")
-    q.reschedule("a", "a25000")
-    assert q.schedule(row("a", at=20_000)).others == {0: ("live", 25_000)}
-
-
-def test_repeating_the_call_after_a_retry_is_no_conflict_and_tells_the_asked_due(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.retry((q.take_one(now=20_000), 25_000))
-    assert q.schedule(row("a", at=20_000)).others == {0: ("live", 20_000)}
-    assert q.state() == State(queue={"a": 25_000}, attempts={"a": 1})
-
-
-def test_repeating_the_call_after_a_redrive_is_no_conflict(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.bury(q.take_one(now=20_000))
-    q.redrive("a", now=30_000)
-    assert q.schedule(row("a", at=20_000)).others == {0: ("live", 30_000)}
-
-
-def test_repeating_the_call_of_a_dead_letter_makes_no_second_message(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.bury(q.take_one(now=20_000))
-    assert q.schedule(row("a", at=20_000)).others == {0: ("dead", 20_000)}
-    assert q.schedule(row("a", at=20_000, body="other")).others == {0: ("conflict", 20_000)}
-    assert q.state().queue == {}
+    assert q.state() == State(queue={"a": 30_000, "b": 35_000, "c": 25_000}, attempts={"c": 1})
 
 
 def test_repeating_the_call_of_a_discarded_letter_is_told_and_makes_nothing(q: Queue) -> None:
@@ -166,17 +178,51 @@ def test_repeating_the_call_of_a_discarded_letter_is_told_and_makes_nothing(q: Q
     assert q.schedule(row("a", at=90_000), now=21_001).others == {}
 
 
-def test_repeating_the_call_of_what_was_removed_in_flight_is_told(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    assert q.cancel("a", now=20_000) == ["in_flight"]
-    assert q.schedule(row("a", at=20_000)).others == {0: ("removed_in_flight", None)}
+def test_an_ended_id_says_so_within_the_window_and_is_free_behind_it(q: Queue) -> None:
+    q.retention = Retention(window=1_000)
+    q.given(row("a", at=20_000, given=True), row("b", at=30_000))
+    q.ack(q.take_one(now=20_000))
+    q.cancel("b")
+    again = row("a", at=20_000), row("b", at=30_000)
+    assert q.schedule(*again, now=21_000).others == {0: ("delivered", None), 1: ("cancelled", None)}
+    assert q.state() == State(final={"a": ("forwarded", 20_000), "b": ("cancelled", 20_000)})
+    assert q.schedule(*again, now=21_001).others == {}
+    assert q.state().queue == {"a": 21_001, "b": 30_000}
 
 
-def test_repeating_the_call_of_a_parked_message_makes_no_second_message(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.park("t:kafka", q.take_one(now=20_000))
-    assert q.schedule(row("a", at=20_000)).others == {0: ("live", 20_000)}
-    assert q.state() == State(parked={"t:kafka": {"a": 20_000}})
+def test_the_same_id_twice_in_one_batch_is_one_message(q: Queue) -> None:
+    answers = q.schedule(row("a", at=20_000), row("b", at=1), row("a", at=20_000), row("a", at=20_001), now=10_000)
+    assert answers.others == {2: ("live", 20_000), 3: ("conflict", 20_000)}
+    assert q.state() == State(queue={"a": 20_000, "b": 10_000})
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["appended", "acked"])
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "as asked"])
+@pytest.mark.parametrize("asked", [{"at": 20_000}, {"after": 10_000}], ids=["at", "after"])
+def test_other_content_or_another_date_under_a_delivered_id_is_a_conflict(
+    q: Queue, asked: dict[str, int], moved: bool, stream: bool
+) -> None:
+    traced = {"a": "1", "traceparent": TRACE, "z": "2"}
+    given: dict[str, Any] = {"keys": ("k",), "ordering_key": "key", "properties": traced, "given": True} | asked
+    q.given(row("a", **given), now=10_000)
+    if moved:
+        q.reschedule("a", "a30000")
+    if stream:
+        assert q.pull(now=30_000, known=[Known("orders", "orders", per_queue=True)]).appended == 1
+    else:
+        assert q.ack(q.take_one(now=30_000)) == (True, 1)
+    before = q.state()
+    delivered = {0: ("delivered", None)}
+    assert q.schedule(row("a", **given)).others == delivered
+    assert q.schedule(row("a", **given | {"properties": {"a": "1", "z": "2"}})).others == delivered
+    others: list[dict[str, Any]] = [
+        {"body": "other"}, {"body": b"body"}, {"topic": "other"}, {"keys": ()}, {"tags": "tag"}, {"expire_after": 5},
+        {"max_attempts": 3}, {"ordering_key": "other"}, {"properties": {"a": "1", "traceparent": TRACE, "z": "3"}},
+        {"at": 20_001, "after": None},
+    ]  # fmt: skip
+    for other in others:
+        assert q.schedule(row("a", **given | other)).others == {0: ("conflict", None)}, other
+    assert q.state() == before
 
 
 def punctual(id: str, at: int, kind: str = "P") -> Row:
@@ -216,132 +262,7 @@ def test_a_closed_queue_sends_on_what_has_passed(q: Queue) -> None:
     assert answers.others == {0: ("live", 20_000), 1: ("moved", None)}
 
 
-def test_a_delivered_id_says_so_within_the_window_and_is_free_behind_it(q: Queue) -> None:
-    q.retention = Retention(window=1_000)
-    q.given(row("a", at=20_000, given=True))
-    q.ack(q.take_one(now=20_000))
-    assert q.schedule(row("a", at=20_000), now=21_000).others == {0: ("delivered", None)}
-    assert q.state() == State(final={"a": ("forwarded", 20_000)})
-    assert q.schedule(row("a", at=90_000), now=21_001).others == {}
-    assert q.state().queue == {"a": 90_000}
-
-
-@pytest.mark.parametrize("stream", [True, False], ids=["appended", "acked"])
-@pytest.mark.parametrize("moved", [True, False], ids=["moved", "as asked"])
-@pytest.mark.parametrize("asked", [{"at": 20_000}, {"after": 10_000}], ids=["at", "after"])
-def test_other_content_or_another_date_under_a_delivered_id_is_a_conflict(
-    q: Queue, asked: dict[str, int], moved: bool, stream: bool
-) -> None:
-    traced = {"a": "1", "traceparent": TRACE, "z": "2"}
-    given: dict[str, Any] = {"keys": ("k",), "ordering_key": "key", "properties": traced, "given": True} | asked
-    q.given(row("a", **given), now=10_000)
-    if moved:
-        q.reschedule("a", "a30000")
-    if stream:
-        assert q.pull(now=30_000, known=[Known("orders", "orders", per_queue=True)]).appended == 1
-    else:
-        assert q.ack(q.take_one(now=30_000)) == (True, 1)
-    before = q.state()
-    delivered = {0: ("delivered", None)}
-    assert q.schedule(row("a", **given)).others == delivered
-    assert q.schedule(row("a", **given | {"properties": {"a": "1", "z": "2"}})).others == delivered
-    others: list[dict[str, Any]] = [
-        {"body": "other"}, {"body": b"body"}, {"topic": "other"}, {"keys": ()}, {"tags": "tag"}, {"expire_after": 5},
-        {"max_attempts": 3}, {"ordering_key": "other"}, {"properties": {"a": "1", "traceparent": TRACE, "z": "3"}},
-        {"at": 20_001, "after": None},
-    ]  # fmt: skip
-    for other in others:
-        assert q.schedule(row("a", **given | other)).others == {0: ("conflict", None)}, other
-    assert q.state() == before
-
-
-def test_a_cancelled_id_is_a_conflict_within_the_window_and_free_behind_it(q: Queue) -> None:
-    q.retention = Retention(window=1_000)
-    q.given(row("a", at=20_000), now=10_000)
-    assert q.cancel("a") == ["cancelled"]
-    assert q.schedule(row("a", at=20_000), now=11_000).others == {0: ("cancelled", None)}
-    assert q.state().queue == {}
-    assert q.schedule(row("a", at=20_000), now=11_001).others == {}
-
-
-def test_the_same_id_twice_in_one_batch_is_one_message(q: Queue) -> None:
-    answers = q.schedule(row("a", at=20_000), row("b", at=1), row("a", at=20_000), row("a", at=20_001), now=10_000)
-    assert answers.others == {2: ("live", 20_000), 3: ("conflict", 20_000)}
-    assert q.state() == State(queue={"a": 20_000, "b": 10_000})
-
-
-def test_a_past_date_means_now_and_can_be_repeated(q: Queue) -> None:
-    q.given(row("a", at=5), now=10_000)
-    assert q.state() == State(queue={"a": 10_000})
-    assert q.record("a").asked == 10_000
-    assert q.schedule(row("a", at=5), now=12_000).others == {0: ("live", 10_000)}
-    assert q.schedule(row("a", at=6), now=12_000).others == {0: ("conflict", 10_000)}
-    assert q.schedule(row("a", at=10_000), now=12_000).others == {0: ("conflict", 10_000)}
-
-
-@pytest.mark.parametrize(
-    "spec",
-    ["r9999999990001", "a-1", "r-1", "anan", "ainf", "rinf", "a1.5", "a1e400", "ax", "r "],
-)
-def test_a_due_out_of_range_is_refused_by_the_script_itself(q: Queue, spec: str) -> None:
-    answers = q.schedule(row("a", spec=spec), row("b", at=20_000), now=10_000)
-    assert answers.others == {0: ("invalid", None)}
-    assert q.state() == State(queue={"b": 20_000})
-
-
-def test_the_furthest_due_is_stored_exactly(q: Queue) -> None:
-    q.given(row("a", at=9_999_999_999_999))
-    assert q.state().queue == {"a": 9_999_999_999_999}
-    assert q.record("a").asked == 9_999_999_999_999
-
-
-def test_given_ids_are_remembered_when_forwarded_and_made_ones_of_long_delays_are_not(q: Queue) -> None:
-    q.given(
-        row("given", at=90_000, given=True),
-        row("given-short", after=1, given=True),
-        row("made-short", after=29_999),
-        row("made-past", at=1),
-        row("made-long", after=30_000),
-        row("made-later", at=90_000),
-        now=10_000,
-    )
-    assert {id: q.record(id).remembered for id in q.state().queue} == {
-        "given": True,
-        "given-short": True,
-        "made-short": True,
-        "made-past": True,
-        "made-long": False,
-        "made-later": False,
-    }
-    q.ack(*q.take(now=90_000))
-    assert q.state().final == dict.fromkeys(["given", "given-short", "made-short", "made-past"], ("forwarded", 90_000))
-
-
-def test_messages_of_one_call_share_a_generation_and_each_call_has_a_new_one(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", at=20_000))
-    q.given(row("c", at=20_000))
-    a, b, c = (q.record(id).generation for id in "abc")
-    assert a == b < c
-
-
-def test_generations_grow_as_texts_beyond_every_digit(q: Queue) -> None:
-    generations = []
-    for count in [0, 62, 63, 64, 64**2 - 1, 64**4 - 1, 2**40]:
-        q.admin.hset(q.keys.state, "generation", count)
-        q.given(row(f"g{count}", at=20_000))
-        generations.append(q.record(f"g{count}").generation)
-    assert generations == sorted(set(generations))
-    assert {len(generation) for generation in generations} == {7}
-
-
-def test_five_hundred_messages_with_sixteen_keys_each_fit_one_script(q: Queue) -> None:
-    keys = tuple(f"key-{number}" for number in range(16))
-    q.given(*(row(f"m{number:03}", at=20_000 + number, keys=keys) for number in range(500)))
-    state = q.state()
-    assert state.queue == {f"m{number:03}": 20_000 + number for number in range(500)}
-    assert {key: len(found) for key, found in state.keys.items()} == dict.fromkeys(keys, 500)
-    assert q.cancel(*list(state.queue)[:250]) == ["cancelled"] * 250
-    assert {len(found) for found in q.state().keys.values()} == {250}
+# -- wakes ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_in_which_nothing_is_new_wakes_nobody_and_counts_nothing(q: Queue, wakes: Dues) -> None:
