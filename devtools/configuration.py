@@ -1,8 +1,7 @@
-"""python -m devtools.configuration: write the table of settings in docs/configuration.md anew."""
+"""The table of settings in docs/configuration.md, which ./dev check --fix writes."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from pydantic.fields import FieldInfo
 from delayq.config import Settings, variable
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
-BEGIN: Final = "<!-- settings: python -m devtools.configuration writes this table -->\n"
+BEGIN: Final = "<!-- settings: ./dev check --fix writes this table -->\n"
 END: Final = "<!-- end of settings -->\n"
 HEAD: Final = "| setting | default | what it is | limits |\n| --- | --- | --- | --- |\n"
 UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
@@ -52,15 +51,16 @@ def _default(field: FieldInfo) -> str:
         return "unset"
     if isinstance(value, tuple):
         return f"`{' '.join(map(duration, value))}`"
-    return f"`{duration(value) if _is_duration(field) else value}`"
+    return f"`{duration(value) if is_duration(field) else value}`"
 
 
-def _is_duration(field: FieldInfo) -> bool:
+def is_duration(field: FieldInfo) -> bool:
+    """Whether the setting takes a duration."""
     return any(isinstance(one, BeforeValidator) for one in field.metadata)
 
 
 def _limits(field: FieldInfo) -> str:
-    if _is_duration(field):
+    if is_duration(field):
         return "a duration"
     least = next((one.ge for one in field.metadata if isinstance(one, Ge)), None)
     if any(isinstance(one, Gt) for one in field.metadata):
@@ -69,13 +69,3 @@ def _limits(field: FieldInfo) -> str:
     if least is None:
         return ""
     return f"{least} or more" if most is None else f"{least} to {most}"
-
-
-def main() -> int:
-    """Write the page."""
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-__all__ = ["FILE", "image", "main", "needed", "python", "requirements"]
+__all__ = ["FILE", "image", "main", "needed", "pins", "python", "requirements"]
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "deploy" / "constraints.txt"
@@ -58,6 +58,12 @@ def needed() -> dict[str, str]:
             parts = map(Requirement, package.requires or ())
             waiting += [part for part in parts if not part.marker or part.marker.evaluate(markers | {"extra": extra})]
     return found
+
+
+def pins() -> dict[str, str]:
+    """The versions of the file, by name."""
+    lines = [line for line in FILE.read_text().splitlines() if not line.startswith("#")]
+    return {name: version for name, _, version in (line.partition("==") for line in lines)}
 
 
 def python() -> str:

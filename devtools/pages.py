@@ -1,4 +1,4 @@
-"""README.md and docs/ as checks and tests read them: fenced code blocks, tables, and places for complaints.
+"""README.md, docs/ and code as checks and tests read them: fenced code blocks, tables, and places for complaints.
 
 A page is a story: its blocks run in order, in one folder, and Python blocks share their names. The HTML comment in the line
 above a block says what happens to the block:
@@ -12,12 +12,14 @@ above a block says what happens to the block:
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["DOCS", "PAGES", "ROOT", "Block", "Row", "at", "blocks_of", "names_in", "read", "rows_after"]
+__all__ = ["DOCS", "PAGES", "ROOT", "Block", "Row", "at", "blocks_of", "names_in", "read", "rows_after", "tree"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
@@ -50,6 +52,12 @@ class Row(NamedTuple):
 def read(path: Path) -> str:
     """The text of a file."""
     return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a module. Several checks walk it."""
+    return ast.parse(read(path))
 
 
 def at(path: Path, line: int, complaint: str) -> str:

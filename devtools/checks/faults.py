@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from devtools.checks.generated import differences
-from devtools.pages import DOCS, ROOT, Row, at, read, rows_after
+from devtools.pages import DOCS, ROOT, Row, at, read, rows_after, tree
 
 __all__ = ["PAGE", "complaints", "with_layers"]
 
@@ -123,15 +123,14 @@ def _tests(path: Path) -> dict[str, tuple[int, str]]:
     """The line and the layer of each test of a file."""
     if not path.is_file():
         return {}
-    tree = ast.parse(read(path))
     marks = [
         node.value
-        for node in tree.body
+        for node in tree(path).body
         if isinstance(node, ast.Assign)
         and any(isinstance(one, ast.Name) and one.id == "pytestmark" for one in node.targets)
     ]
     found = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(tree(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
             own = [one for one in node.decorator_list if not _is_parametrize(one)]
             named = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -28,7 +27,8 @@ def differences(path: Path, generate: Generator) -> Iterator[str]:
     changes = [one for one in difflib.SequenceMatcher(None, found, should).get_opcodes() if one[0] != "equal"]
     for _, begin, end, wanted_begin, wanted_end in changes[:MOST]:
         shown, instead = "".join(found[begin:end]).strip(), "".join(should[wanted_begin:wanted_end]).strip()
-        start = max(0, len(os.path.commonprefix([shown, instead])) - LEADING)
+        same = next((index for index, (one, other) in enumerate(zip(shown, instead, strict=False)) if one != other), 0)
+        start = max(0, same - LEADING)
         words = f"{_shortened(shown, start)} should be {_shortened(instead, start)}"
         yield at(path, begin + 1, f"{words}: ./dev check --fix writes it")
 

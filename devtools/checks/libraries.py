@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from devtools.checks.logged import SOURCES
-from devtools.pages import DOCS, ROOT, at, read, rows_after
+from devtools.pages import DOCS, ROOT, at, read, rows_after, tree
 
 __all__ = ["complaints"]
 
@@ -21,16 +21,11 @@ PUBLIC: Final = re.compile(r"_(replace|asdict|fields|make|[A-Z_]+)")
 
 
 @cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(read(path))
-
-
-@cache
 def _parsed(path: Path) -> tuple[frozenset[str], frozenset[str]]:
     """The names that a file gives to something, and the modules that it imports from."""
     own: set[str] = set()
     modules: set[str] = set()
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree(path)):
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 own.add(name)
@@ -53,7 +48,7 @@ def _private(path: Path) -> Iterator[tuple[int, str]]:
     for module in modules:
         if (file := ROOT / f"{module.replace('.', '/')}.py").is_file():
             inherited |= _parsed(file)[0]
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(tree(path)):
         found: list[str] = []
         match node:
             case ast.Attribute(attr="modules", value=ast.Name(id="sys")):

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from devtools.pages import DOCS, ROOT, at, names_in, read, rows_after
+from devtools.pages import DOCS, ROOT, at, names_in, read, rows_after, tree
 from devtools.sentences import SENTENCES
 
 __all__ = ["SOURCES", "Call", "calls", "complaints"]
@@ -45,10 +45,9 @@ def calls() -> tuple[Call, ...]:
 
 
 def _calls_in(path: Path) -> Iterator[Call]:
-    text = read(path)
-    if "log" not in text:
+    if "log" not in read(path):
         return
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree(path)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS):
             continue
         logger = node.func.value

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import workers
-from devtools.pages import at, read
+from devtools.pages import at, read, tree
 from workers.queue import cursor, in_flight, ordering, settlement, share
 from workers.sending import message
 from workers.sending.message import InFlightMessage
@@ -34,12 +34,12 @@ def complaints() -> Iterator[str]:
     for path in sorted(FOLDER.rglob("*.py")):
         if path == LIFE:
             continue
-        text = read(path)
-        for line, what in _moves(text):
+        for line, what in _moves(path):
             yield at(path, line, f"{what}: only {LIFE.name} moves a message; give InFlight a method for it")
-        if path != CURSOR and (found := text.find("Cursor(")) >= 0:
-            yield at(path, text.count("\n", 0, found) + 1, f"only {LIFE.name} has the offset")
-    moved = {what for _, what in _moves(read(LIFE))}
+        before, found, _ = read(path).partition("Cursor(")
+        if path != CURSOR and found:
+            yield at(path, before.count("\n") + 1, f"only {LIFE.name} has the offset")
+    moved = {what for _, what in _moves(LIFE)}
     owners = "".join(map(read, OWNERS))
     gone = {name for name in METHODS if f"it calls .{name}()" not in moved or f"def {name}(" not in owners}
     gone |= {name for name in FIELDS if not re.search(rf"self\.{name}\b", owners)}
@@ -47,9 +47,9 @@ def complaints() -> Iterator[str]:
         yield at(Path(__file__), 1, f"there is no {name} in a worker any more: look for its new name here")
 
 
-def _moves(source: str) -> Iterator[tuple[int, str]]:
+def _moves(path: Path) -> Iterator[tuple[int, str]]:
     """What a module moves that is not its own, and where."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load) and not _is_self(node.value):
             if node.attr in FIELDS:
                 yield node.lineno, f"it changes .{node.attr}"

@@ -13,6 +13,7 @@ import msgspec
 from delayq.config import Settings
 from delayq.routes import Route, load_routes
 from delayq.targets.kafka.settings import DEFAULTS, OPTIONS
+from delayq.times import parse_duration
 from devtools import configuration
 from devtools.checks.generated import differences
 from devtools.pages import DOCS, ROOT, at, blocks_of, read
@@ -32,6 +33,12 @@ def complaints() -> Iterator[str]:
         if not setting.description:
             line = read(CONFIG).partition(f"    {name}:")[0].count("\n") + 1
             yield at(CONFIG, line, f"the setting {name} has no description: write one")
+        if configuration.is_duration(setting) and type(setting.default) is int:
+            written = configuration.duration(setting.default)
+            if parse_duration(written) != setting.default:
+                yield at(
+                    page, 1, f"the default of {name} is not {written}: correct duration() in devtools/configuration.py"
+                )
     for field in msgspec.structs.fields(Route):
         if f"| `{field.encode_name}` |" not in text:
             yield at(page, 1, f"the table of a route's fields lacks `{field.encode_name}`: describe it")

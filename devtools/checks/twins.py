@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from devtools import unasync
 from devtools.checks.logged import SOURCES
-from devtools.pages import ROOT, at, read
+from devtools.pages import ROOT, at, read, tree
 
 __all__ = ["are_up_to_date", "complaints"]
 
@@ -59,9 +59,8 @@ def complaints() -> Iterator[str]:
 
 def _functions(path: Path) -> Iterator[tuple[str, _Function]]:
     """Each function by its name, with its lines as they are without `async` and `await`. A line of one word is not counted."""
-    text = read(path)
-    lines = text.splitlines()
-    for node in ast.walk(ast.parse(text)):
+    lines = read(path).splitlines()
+    for node in ast.walk(tree(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             bare = (re.sub(r"\b(async|await) ", "", line).strip() for line in lines[node.lineno - 1 : node.end_lineno])
             counted = Counter(line for line in bare if re.search(r"\w\W+\w", line))

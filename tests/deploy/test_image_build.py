@@ -12,10 +12,10 @@ import httpx2
 import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
+from devtools import constraints
 from tests.deploy import building
 from tests.deploy.boxes import Box
 from tests.deploy.compose import ROOT
-from tests.deploy.test_constraints import pins
 from tests.deploy.test_image import PROJECT, SERVICES
 from tests.support.servers import ServerUnderTest, real_server
 from tests.support.waiting import eventually
@@ -116,7 +116,7 @@ def test_it_has_what_is_pinned_and_each_what_it_asks_for(box: Box, added: dict[s
     found = dict(line.lower().replace("_", "-").split("==") for line in listed.stdout.splitlines())
     for other in OF_THE_STAND_IN | {"delayq", "pip", "wheel"}:
         found.pop(other, None)
-    assert found == {name: version for name, version in pins().items() if name in found}
+    assert found == {name: version for name, version in constraints.pins().items() if name in found}
     assert {"fastapi", "kazoo", "confluent-kafka", "pika", "rocketmq-python-client", "httpcore2"} <= set(found)
 
 

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import json
-import string
 import subprocess
 import sys
 from datetime import datetime
 
 import pytest
 
-from devtools.sentences import SENTENCES, sentence
-from tests.docs.events import SOURCES, Event, calls
+from devtools.sentences import sentence
 from tests.house.processes import ROOT
 from tests.support.terminal import AtTerminal
 
 pytestmark = pytest.mark.processes
-
-CALLS = {path: list(calls(path)) for path in SOURCES}
-
-
-def fields_of(template: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
-
-
-def test_every_event_has_its_sentence() -> None:
-    assert sorted({event for found in CALLS.values() for event, _ in found}) == list(SENTENCES)
-
-
-@pytest.mark.parametrize("found", [found for found in CALLS.values() if found])
-def test_a_sentence_asks_only_for_fields_that_its_event_has(found: list[tuple[str, Event]]) -> None:
-    for event, one in found:  # of each call, not of all calls together
-        assert fields_of(SENTENCES[event]) <= one.fields, event
 
 
 def test_a_sentence_names_the_queue_first_and_an_unknown_event_shows_its_fields() -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from api.routes import OPERATIONS
 from delayq.cli.app import main
+from devtools.exported_metrics import exported
 from testbed import tools
 from testbed.errors import ServerMissing
 from tests.docs.blocks import blocks_of
-from tests.observability.exported import exported
 from tests.observability.promql import named_in
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT
