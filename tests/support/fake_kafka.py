@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any, cast
@@ -10,6 +11,7 @@ from confluent_kafka import KafkaError, Producer
 
 from delayq.routes import Route
 from delayq.targets.kafka.target import KafkaTarget
+from tests.support.timeouts import SEND_TIMEOUT
 
 __all__ = ["SILENCE", "URL", "FakeProducer", "Opened"]
 
@@ -20,8 +22,9 @@ SILENCE = object()
 class FakeProducer:
     """Reports what `fate` says of a message at the next poll, or raises it; SILENCE is no report."""
 
-    def __init__(self, settings: dict[str, Any], logger: object) -> None:
+    def __init__(self, settings: dict[str, Any], logger: logging.Logger) -> None:
         self.settings = settings
+        self.logger = logger
         self.fate: Callable[[str], Any] = lambda id: None
         self.topics: list[str] = []
         self.closed = False
@@ -79,12 +82,12 @@ class Opened:
         self.targets: list[KafkaTarget] = []
 
     def __call__(
-        self, url: str = URL, options: dict[str, Any] | None = None, send_timeout: int | None = 10_000
+        self, url: str = URL, options: dict[str, Any] | None = None, send_timeout: int | None = SEND_TIMEOUT
     ) -> KafkaTarget:
         route = Route(name="k", target=url, send_timeout=send_timeout, options=options or {})
         self.targets.append(KafkaTarget(url, route, "", make=cast(Callable[..., Producer], self._make)))
         return self.targets[-1]
 
-    def _make(self, settings: dict[str, Any], logger: object) -> FakeProducer:
+    def _make(self, settings: dict[str, Any], logger: logging.Logger) -> FakeProducer:
         self.made.append(FakeProducer(settings, logger))
         return self.made[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ from delayq import ConfigError
 from delayq.routes import Route
 from delayq.targets import Result
 from delayq.targets.kafka.target import KafkaTarget
+from delayq.testing import ManualClock
 from tests.support.deliveries import delivery, outcomes
 from tests.support.fake_kafka import SILENCE, URL, FakeProducer, Opened
+from tests.support.timeouts import SEND_SECONDS
 from tests.support.waiting import eventually
 
 
@@ -55,7 +58,7 @@ def test_brokers_are_those_of_the_url(opened: Opened, url: str, servers: str) ->
 )
 def test_the_path_of_the_url_names_the_topic(opened: Opened, path: str, topic: str) -> None:
     target = opened(URL + path)
-    assert outcomes(target.send([delivery("a")], 10)) == ["ok"]
+    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     assert opened.made[0].topics == [topic]
 
 
@@ -126,7 +129,7 @@ def failing(code: int) -> Callable[[str], Any]:
 def test_each_report_decides_for_its_message(opened: Opened, code: int, outcome: str) -> None:
     target = opened()
     opened.made[0].fate = failing(code)
-    results = target.send([delivery("a"), delivery("bad"), delivery("c")], 10)
+    results = target.send([delivery("a"), delivery("bad"), delivery("c")], SEND_SECONDS)
     assert outcomes(results) == ["ok", outcome, "ok"]
     assert KafkaError(code).str() in results[1].reason
     assert len(opened.made) == 1
@@ -141,13 +144,13 @@ def test_only_one_that_is_refused_alone_is_rejected(opened: Opened, monkeypatch:
     opened.made[0].fate = failing(code)
     made = opened._make
 
-    def make(settings: dict[str, Any], logger: object) -> FakeProducer:
+    def make(settings: dict[str, Any], logger: logging.Logger) -> FakeProducer:
         producer = made(settings, logger)
         producer.fate = lambda id: KafkaError(code) if id == "bad-itself" else None
         return producer
 
     monkeypatch.setattr(target, "_make", make)
-    results = target.send([delivery("bad-neighbour"), delivery("bad-itself"), delivery("c")], 10)
+    results = target.send([delivery("bad-neighbour"), delivery("bad-itself"), delivery("c")], SEND_SECONDS)
     assert outcomes(results) == ["ok", "rejected", "ok"]
     assert results[1].reason == f"{KafkaError(code).str()} ({KafkaError(code).name()})"
     assert opened.made[1].settings["batch.num.messages"] == 1
@@ -162,14 +165,14 @@ def test_what_the_producer_does_not_take_was_not_sent(opened: Opened) -> None:
         "lost": KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC)),
     }
     opened.made[0].fate = fates.get
-    results = target.send([delivery(id) for id in ("a", "full", "large", "lost", "b")], 10)
+    results = target.send([delivery(id) for id in ("a", "full", "large", "lost", "b")], SEND_SECONDS)
     assert outcomes(results) == ["ok", "unavailable", "rejected", "unavailable", "ok"]
     assert results[1].reason == "the producer's queue is full"
 
 
 @pytest.mark.parametrize("topic", ["a:b", "x" * 250, "..", "."])
 def test_a_topic_that_kafka_does_not_allow_is_rejected_and_its_neighbours_are_not(opened: Opened, topic: str) -> None:
-    results = opened().send([delivery("a"), delivery("b", topic=topic), delivery("c")], 10)
+    results = opened().send([delivery("a"), delivery("b", topic=topic), delivery("c")], SEND_SECONDS)
     assert outcomes(results) == ["ok", "rejected", "ok"]
     assert f"{topic!r} is no name for a Kafka topic" in results[1].reason
 
@@ -178,11 +181,11 @@ def test_after_a_fatal_error_there_is_a_new_producer(opened: Opened) -> None:
     target = opened()
     fatal = KafkaError(KafkaError._FATAL, "out of order", True)
     opened.made[0].fate = lambda id: KafkaException(fatal)
-    assert outcomes(target.send([delivery("a")], 10)) == ["unavailable"]
-    assert outcomes(target.send([delivery("a")], 10)) == ["ok"]
+    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["unavailable"]
+    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     assert len(opened.made) == 2
     opened.made[1].settings["error_cb"](fatal)
-    assert outcomes(target.send([delivery("b")], 10)) == ["ok"]
+    assert outcomes(target.send([delivery("b")], SEND_SECONDS)) == ["ok"]
     assert len(opened.made) == 3
     eventually(lambda: [made.closed for made in opened.made] == [True, True, False], "the broken ones are closed")
 
@@ -193,11 +196,18 @@ def test_what_is_wrong_with_the_brokers_is_told_with_the_time_out_and_not_for_ev
     producer.settings["error_cb"](KafkaError(KafkaError._TRANSPORT, "Connection refused"))
     producer.settings["error_cb"](KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     producer.fate = failing(KafkaError._MSG_TIMED_OUT)
-    (result,) = target.send([delivery("bad")], 10)
+    (result,) = target.send([delivery("bad")], SEND_SECONDS)
     assert result == Result.unavailable("Local: Message timed out (_MSG_TIMED_OUT); Connection refused")
-    target.send([delivery("a")], 10)
-    (result,) = target.send([delivery("bad")], 10)
+    target.send([delivery("a")], SEND_SECONDS)
+    (result,) = target.send([delivery("bad")], SEND_SECONDS)
     assert result == Result.unknown("Local: Message timed out (_MSG_TIMED_OUT)")
+
+
+def test_lines_of_librdkafka_stay_out_of_the_log(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    """It tries to connect three times a second to brokers that are away, and logs each failure."""
+    opened()
+    opened.made[0].logger.error("Connect to ipv4#127.0.0.1:9092 failed: Connection refused")
+    assert caplog.records == []
 
 
 def test_a_message_that_was_handed_over_before_the_brokers_went_may_have_arrived(opened: Opened) -> None:
@@ -209,12 +219,22 @@ def test_a_message_that_was_handed_over_before_the_brokers_went_may_have_arrived
         return KafkaError(KafkaError._MSG_TIMED_OUT)
 
     producer.fate = fate
-    told = [target.send([delivery("bad")], 10)[0].outcome for _ in range(2)]
+    told = [target.send([delivery("bad")], SEND_SECONDS)[0].outcome for _ in range(2)]
     assert told == ["unknown", "unavailable"]
 
 
-def test_without_reports_nothing_is_left_to_be_sent_later(opened: Opened) -> None:
+def test_without_reports_nothing_is_left_to_be_sent_later(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = FakeProducer.report
+
+    def report_at_once(producer: FakeProducer, on_delivery: Any, fate: Any = None) -> None:
+        if fate is SILENCE:
+            wait(producer, on_delivery, fate)
+        else:
+            on_delivery(fate, None)
+
+    monkeypatch.setattr(FakeProducer, "report", report_at_once)
     target = opened()
+    monkeypatch.setattr(target, "_clock", ManualClock())  # no time passes but the wait for reports
     target.send([delivery("a")], 0.1)
     opened.made[1].fate = lambda id: SILENCE if id == "b" else None
     results = target.send([delivery("a"), delivery("b")], 0.1)
@@ -226,7 +246,7 @@ def test_without_reports_nothing_is_left_to_be_sent_later(opened: Opened) -> Non
 def test_nothing_is_sent_after_the_end(opened: Opened) -> None:
     target = opened()
     target.close()
-    assert outcomes(target.send([delivery("a")], 10)) == ["unavailable"]
+    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["unavailable"]
     assert opened.made[0].closed and opened.made[0].topics == []
 
 
@@ -236,7 +256,7 @@ def test_the_end_waits_for_a_send_that_is_under_way(opened: Opened, monkeypatch:
     reports: list[Any] = []
     monkeypatch.setattr(producer, "fate_of", lambda id, report: reports.append(report))
     results: list[str] = []
-    sending = threading.Thread(target=lambda: results.extend(outcomes(target.send([delivery("a")], 10))))
+    sending = threading.Thread(target=lambda: results.extend(outcomes(target.send([delivery("a")], SEND_SECONDS))))
     sending.start()
     eventually(lambda: reports, "it is with the producer")
     closing = threading.Thread(target=target.close)
@@ -244,8 +264,8 @@ def test_the_end_waits_for_a_send_that_is_under_way(opened: Opened, monkeypatch:
     eventually(lambda: target._closed, "it is closing")
     assert not producer.closed
     producer.report(reports[0])
-    sending.join(10)
-    closing.join(10)
+    sending.join()
+    closing.join()
     assert (results, producer.closed, producer.purged) == (["ok"], True, False)
 
 
@@ -254,9 +274,9 @@ def test_a_send_that_hangs_does_not_hold_up_the_end(opened: Opened, monkeypatch:
     target = opened()
     opened.made[0].fate = lambda id: SILENCE
     results: list[str] = []
-    sending = threading.Thread(target=lambda: results.extend(outcomes(target.send([delivery("a")], 10))))
+    sending = threading.Thread(target=lambda: results.extend(outcomes(target.send([delivery("a")], SEND_SECONDS))))
     sending.start()
     eventually(lambda: len(opened.made[0]), "it is with the producer")
     target.close()
-    sending.join(10)
+    sending.join()
     assert results == ["unknown"] and opened.made[0].purged
