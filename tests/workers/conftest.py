@@ -10,9 +10,11 @@ import pytest
 from delayq.store.connect.store import Store
 from tests.support.servers import ServerUnderTest
 from tests.support.timeouts import PATIENCE
+from tests.workers.desk import Desk
 from tests.workers.one_queue import OneQueue
 
 Worlds = Callable[..., OneQueue]
+Desks = Callable[..., Desk]
 
 
 @pytest.fixture
@@ -34,3 +36,17 @@ def worlds(valkey: ServerUnderTest) -> Iterator[Worlds]:
 def world(worlds: Worlds) -> OneQueue:
     """A queue with a route into local streams (s.*) and two general ones (g.*, o.*)."""
     return worlds()
+
+
+@pytest.fixture
+def desks() -> Iterator[Desks]:
+    """Makes forwarders into memory."""
+    made: list[Desk] = []
+
+    def make(**options: Any) -> Desk:
+        made.append(Desk(**options))
+        return made[-1]
+
+    yield make
+    for desk in made:
+        desk.close()

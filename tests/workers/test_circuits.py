@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from delayq.routes import Route
 from delayq.store.commands import Change
-from delayq.targets import OK, Result
+from delayq.targets import LONGEST_AFTER, OK, Result
+from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
-from tests.workers.one_queue import Hand, OneQueue
+from tests.workers.one_queue import START, Hand, OneQueue
 from workers.queue.in_flight import InFlight
 from workers.queue.share import Share
 from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
-from workers.sending.circuit import PROBES
+from workers.sending.circuit import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, PROBES, Circuit
 from workers.sending.message import InFlightMessage
 
 BROKEN = Result.unknown("answered 500")
@@ -57,7 +60,7 @@ def test_few_messages_that_never_get_through_make_no_neighbour_late_and_are_buri
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["plain", "keyed"])
-@pytest.mark.parametrize("most", [1, 2, 3, 8])
+@pytest.mark.parametrize("most", [1, 3, 8])
 def test_alone_a_message_that_may_have_arrived_each_time_is_buried_after_its_attempts(
     world: OneQueue, most: int, keyed: bool
 ) -> None:
@@ -70,7 +73,8 @@ def test_alone_a_message_that_may_have_arrived_each_time_is_buried_after_its_att
 
     world.add("p0", max_attempts=most, ordering_key="k" if keyed else "")
     for redriven in range(3):  # the circuit is open by then
-        hand.run(600_000, answer)
+        while not world.dead():
+            hand.run(1_000, answer)
         assert attempts == [*range(1, most + 1)] * (redriven + 1)
         assert (world.dead()["p0"].attempts, world.dead()["p0"].reason) == (
             most,
@@ -98,7 +102,7 @@ def test_while_different_messages_fail_none_burns_attempts(world: OneQueue, fail
     hand = world.take_over()
     for number in range(4):
         world.add(f"m{number}", max_attempts=3)
-    hand.run(3_600_000, lambda held: failure)
+    hand.run(600_000, lambda held: failure)
     assert {id: world.state_of(id) for id in world.records()} == dict.fromkeys(["m0", "m1", "m2", "m3"], "parked")
     assert {world.attempts_of(id) for id in world.records()} <= {0, 1}
     assert world.dead() == {}
@@ -132,6 +136,64 @@ def test_of_many_at_once_only_as_many_try_as_it_takes(world: OneQueue) -> None:
     assert sorted(world.records()) == ["m0"]
 
 
+# -- a target that asks to be left alone for a while -----------------------------------------------------------------------
+
+PAUSE = 60_000  # far beyond the back-off of these tests, which is at most a second
+
+
+@pytest.mark.parametrize("key", ["", "k"], ids=["without-key", "with-key"])
+@pytest.mark.parametrize("make", [Result.unavailable, Result.unknown])
+def test_a_failed_message_is_not_sent_again_before_the_pause_that_the_target_asked_for(
+    world: OneQueue, key: str, make: Callable[..., Result]
+) -> None:
+    hand = world.take_over()
+    world.add("m", ordering_key=key)
+    hand.settle()
+    hand.answer("m", make("busy", after=PAUSE))
+    assert hand.run(PAUSE - 1) == []
+    assert hand.run(2_000, lambda held: OK) == ["m"]
+    assert world.records() == {}
+
+
+def test_a_pause_that_is_shorter_than_the_back_off_changes_nothing_and_none_is_longer_than_the_longest(
+    world: OneQueue,
+) -> None:
+    hand = world.take_over()
+    world.add("m")
+    hand.settle()
+    hand.answer("m", Result.unavailable("busy", after=1))
+    hand.settle()
+    (due,) = world.tickets().values()
+    assert due - START >= 50
+    assert {make("", after=10**9).after for make in (Result.unavailable, Result.unknown)} == {LONGEST_AFTER}
+
+
+def test_an_open_circuit_waits_as_long_as_the_target_asked_also_by_a_send_that_was_on_its_way() -> None:
+    clock = ManualClock()
+    circuit = Circuit(clock)
+
+    def is_closed_for(pause: int) -> None:
+        clock.advance(pause - 1)
+        assert circuit.permit() == 0
+        clock.advance(1)
+        assert circuit.permit() == PROBES
+
+    for _ in range(FAILURES):
+        circuit.sent(False, PAUSE)
+    assert circuit.open
+    is_closed_for(PAUSE)
+    circuit.sent(False, 2 * PAUSE)
+    is_closed_for(2 * PAUSE)
+    circuit = Circuit(clock)
+    for _ in range(FAILURES):
+        circuit.sent(False)
+    circuit.sent(False, PAUSE)
+    clock.advance(FIRST_PAUSE + LONGEST_PAUSE)
+    assert circuit.permit() == 0
+    clock.advance(PAUSE)
+    assert circuit.permit() == PROBES
+
+
 def test_a_target_that_asked_for_a_pause_gets_it(world: OneQueue) -> None:
     hand = world.take_over()
     world.add("m0")
@@ -140,6 +202,9 @@ def test_a_target_that_asked_for_a_pause_gets_it(world: OneQueue) -> None:
     world.add("m1", at=world.elapsed)
     assert hand.settle() == []
     assert world.state_of("m1") == "parked"
+
+
+# -- routes, and targets that are full -------------------------------------------------------------------------------------
 
 
 def test_two_routes_to_one_target_have_a_circuit_and_parked_messages_each(worlds: Worlds) -> None:

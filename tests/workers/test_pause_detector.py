@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
 
 import pytest
 
-from delayq.codec import encode
-from delayq.message import Limits, Message
-from delayq.routes import Route
-from delayq.targets import Result
-from delayq.testing import START, ManualClock, MemoryTarget
+from delayq.testing import ManualClock
 from tests.support.waiting import eventually
-from workers.sending.forwarder import Forwarder
-from workers.sending.message import InFlightMessage
+from tests.workers.conftest import Desks
 from workers.sending.pause_detector import PauseDetector
 
 LONGEST = 1_000
-
-
-def held(id: str) -> InFlightMessage:
-    record = b"0000000" + b"1800000000000" + b"0" + encode(Message(topic="g.t", delay_time=1), Limits())
-    return InFlightMessage(id.encode() + b"\x000000000", START, 0, record)
 
 
 @pytest.fixture
@@ -51,48 +40,19 @@ def test_its_thread_looks_often_enough_that_a_quiet_process_has_no_pauses(clock:
         eventually(lambda: pulse._beat_at == clock.monotonic(), "it has beaten")
     assert pulse.pauses == 0
     pulse.stop()
-    pulse.join(5_000)
+    pulse.join(60_000)
     assert not any(thread.name == "pulse" for thread in threading.enumerate())
 
 
-class Desk:
-    """A forwarder with one thread, and what it reported; None where a message was not sent."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self.pulse = PauseDetector(clock, LONGEST)
-        self.target = MemoryTarget(max_batch=1)
-        route = Route(name="memory", target="memory:")
-        self.forwarder = Forwarder(route, self.target, clock, threads=1, timeout=60_000, pulse=self.pulse)
-        self.reports: dict[str, str | None] = {}
-
-    def submit(self, id: str, pauses: int) -> None:
-        self.forwarder.submit(self._report, [held(id)], pauses)
-
-    def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
-        self.reports |= {one.id: None if results is None else results[0].outcome for one in batch}
-
-
-@pytest.fixture
-def desk(clock: ManualClock) -> Iterator[Desk]:
-    made = Desk(clock)
-    made.forwarder.start()
-    yield made
-    made.forwarder.stop()
-    made.target.close()
-    made.forwarder.join(5_000)
-
-
 def test_what_was_pulled_before_a_pause_is_not_sent_after_it_and_what_is_being_sent_goes_on(
-    desk: Desk, clock: ManualClock
+    desks: Desks, clock: ManualClock
 ) -> None:
-    desk.target.answer("hang", id="sent")
-    desk.submit("sent", 0)
-    desk.target.wait_for_hanging()
-    desk.submit("held", 0)
+    desk = desks(clock=clock, pulse=PauseDetector(clock, LONGEST))
+    desk.hang("sent")
+    desk.submit("held")
     clock.advance(LONGEST + 1)
-    desk.submit("pulled anew", 1)
+    desk.submit("pulled anew", pauses=1)
     desk.target.release()
-    eventually(lambda: len(desk.reports) == 3, "all are reported")
-    assert desk.reports == {"sent": "ok", "held": None, "pulled anew": "ok"}
+    assert desk.wait_for_reports(3) == {"sent": ["ok"], "held": [None], "pulled anew": ["ok"]}
     assert desk.target.ids == ["sent", "pulled anew"]
     assert not desk.forwarder.busy

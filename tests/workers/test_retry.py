@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from delayq.codec import encode
-from delayq.message import Limits, Message
 from delayq.policies import Policies, Policy
 from delayq.routes import Route
 from delayq.targets import OK, Delivery, Result
 from delayq.testing import ManualClock
 from tests.workers.conftest import Worlds
+from tests.workers.desk import held
 from tests.workers.one_queue import GENERAL, OTHER, START, STREAMS, OneQueue
 from workers.queue.tenure import Bounds
 from workers.sending.backoff import Backoff
@@ -195,8 +194,7 @@ class Odd:
 
 
 def some(count: int) -> list[InFlightMessage]:
-    record = b"0000000" + b"1800000000000" + b"0" + encode(Message(topic="g.t", delay_time=1), Limits())
-    return [InFlightMessage(f"m{i}".encode() + b"\x000000000", START, 0, record) for i in range(count)]
+    return [held(f"m{number}") for number in range(count)]
 
 
 def forwarder(how: object) -> Forwarder:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
 import pytest
 
 from delayq.clock import SystemClock
-from delayq.codec import encode
-from delayq.message import Limits, Message
-from delayq.routes import Route
 from delayq.store.connect.store import Store
-from delayq.targets import OK, Result
-from delayq.testing import START, ManualClock, MemoryTarget
+from delayq.targets import OK
+from delayq.testing import MemoryTarget
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
+from tests.workers.conftest import Desks
+from tests.workers.desk import ROUTE
 from tests.workers.one_queue import OneQueue
 from workers.node.wakes import WakeListener
 from workers.queue import in_flight
@@ -28,82 +28,19 @@ from workers.queue.settlement import Settlement
 from workers.sending.forwarder import GRACE, MOST_ABANDONED, Forwarder
 from workers.sending.message import InFlightMessage
 
-ROUTE = Route(name="memory", target="memory:")
 TIMEOUT = 1_000
+JOIN = 60_000  # ms; pytest ends a test before
 NAMES = {"puller-0", "wakes", "forwarder-memory"}
-Reports = list[tuple[list[str], list[str]]]
-
-
-def held(id: str) -> InFlightMessage:
-    record = b"0000000" + b"1800000000000" + b"0" + encode(Message(topic="g.t", delay_time=1), Limits())
-    return InFlightMessage(id.encode() + b"\x000000000", START, 0, record)
-
-
-class Desk:
-    """A forwarder into memory, and what it reported."""
-
-    def __init__(self, *, threads: int = 2, max_batch: int = 1, target: MemoryTarget | None = None) -> None:
-        self.clock = ManualClock()
-        self.target = target if target is not None else MemoryTarget(max_batch=max_batch)
-        self.forwarder = Forwarder(ROUTE, self.target, self.clock, threads=threads, timeout=TIMEOUT)
-        self._condition = threading.Condition()
-        self._reports: dict[str, list[str]] = {}
-
-    def submit(self, *ids: str) -> None:
-        self.forwarder.submit(self._report, [held(id) for id in ids])
-
-    def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
-        assert results is not None
-        with self._condition:
-            for one, result in zip(batch, results, strict=True):
-                self._reports.setdefault(one.id, []).append(result.outcome)
-            self._condition.notify_all()
-
-    def wait_for_reports(self, count: int) -> dict[str, list[str]]:
-        with self._condition:
-            assert self._condition.wait_for(lambda: len(self._reports) >= count, 10), self._reports
-            return dict(self._reports)
-
-    def hang(self, ids: Sequence[str]) -> None:
-        """These are being sent, and hang, and are given up."""
-        before = self.target.hanging
-        for id in ids:
-            self.target.answer("hang", id=id)
-            self.submit(id)
-        self.target.wait_for_hanging(before + len(ids))
-        self.clock.advance(TIMEOUT + GRACE + 1)
-        self.forwarder.give_up_hung()
-
-    def threads(self) -> int:
-        return sum(thread.name == "forwarder-memory" and thread.is_alive() for thread in threading.enumerate())
-
-    def close(self) -> None:
-        self.forwarder.stop()
-        self.target.close()
-        self.forwarder.join(5_000)
-        eventually(lambda: self.threads() == 0, "the forwarder's threads end")
-
-
-@pytest.fixture
-def desks() -> Any:
-    made: list[Desk] = []
-
-    def make(**options: Any) -> Desk:
-        made.append(Desk(**options))
-        made[-1].forwarder.start()
-        return made[-1]
-
-    yield make
-    for desk in made:
-        desk.close()
-
-
-Desks = Callable[..., Desk]
 
 
 def test_a_send_that_hangs_is_given_up_as_unknown_and_its_late_answer_is_ignored(desks: Desks) -> None:
-    desk = desks()
-    desk.hang(["h"])
+    desk = desks(timeout=TIMEOUT)
+    desk.hang("h")
+    desk.clock.advance(TIMEOUT + GRACE)
+    desk.forwarder.give_up_hung()
+    assert desk.reports == {}, "it is in time still"
+    desk.clock.advance(1)
+    desk.forwarder.give_up_hung()
     assert desk.wait_for_reports(1) == {"h": ["unknown"]}
     assert sum(desk.forwarder.given_up.values()) == 1
     desk.target.release()
@@ -113,47 +50,27 @@ def test_a_send_that_hangs_is_given_up_as_unknown_and_its_late_answer_is_ignored
     assert desk.wait_for_reports(2) == {"h": ["unknown"], "next": ["ok"]}
 
 
-def test_a_send_in_time_is_not_given_up(desks: Desks) -> None:
-    desk = desks()
-    desk.target.answer("hang", id="h")
-    desk.submit("h")
-    desk.target.wait_for_hanging()
-    desk.clock.advance(TIMEOUT + GRACE)
-    desk.forwarder.give_up_hung()
-    desk.target.release()
-    assert desk.wait_for_reports(1) == {"h": ["ok"]}
-
-
-def test_threads_that_hang_are_replaced_so_that_others_are_sent(desks: Desks) -> None:
-    desk = desks(threads=2)
-    for round in range(3):
-        desk.hang([f"h{round}a", f"h{round}b"])  # all threads
-        desk.submit(f"m{round}")
-        desk.target.wait_for_ids([f"m{round}"])
-    assert desk.threads() == 8
-    desk.target.release()
-    eventually(lambda: desk.threads() == 2, "the replaced threads end")
-
-
 def test_no_more_threads_are_replaced_than_a_bound_and_all_is_well_when_they_come_back(desks: Desks) -> None:
     desk = desks(threads=4)
     for round in range(5):
-        desk.hang([f"h{round}-{i}" for i in range(4)])
+        if round < 4:
+            desk.submit(f"m{round}")
+            desk.target.wait_for_ids([f"m{round}"])
+        desk.hang(*(f"h{round}-{i}" for i in range(4)))  # all threads
+        desk.give_up_hung()
     assert desk.target.hanging == 20 == MOST_ABANDONED + 4
     assert desk.threads() == 20
     desk.submit("waits")
     desk.forwarder.give_up_hung()
     assert desk.threads() == 20
     desk.target.behave()
-    assert desk.wait_for_reports(21)["waits"] == ["ok"]
+    assert desk.wait_for_reports(25)["waits"] == ["ok"]
     eventually(lambda: desk.threads() == 4, "as many threads as at the beginning are left")
 
 
 def test_a_forwarder_sends_groups_that_wait_together_up_to_the_targets_batch(desks: Desks) -> None:
-    desk = desks(threads=1, max_batch=10)
-    desk.target.answer("hang", id="first")
-    desk.submit("first")
-    desk.target.wait_for_hanging()
+    desk = desks(max_batch=10)
+    desk.hang("first")
     for i in range(8):
         desk.submit(f"a{i}", f"b{i}", f"c{i}")
     desk.target.behave()
@@ -161,17 +78,24 @@ def test_a_forwarder_sends_groups_that_wait_together_up_to_the_targets_batch(des
     assert desk.target.batches == [1, 9, 9, 6]
 
 
+def test_a_batch_for_a_target_that_takes_one_at_a_time_is_sent_by_all_threads(desks: Desks) -> None:
+    desk = desks(threads=3)
+    desk.target.answer("hang")
+    desk.submit(*(f"m{number}" for number in range(6)))
+    desk.target.wait_for_hanging(3)
+    desk.target.behave()
+    assert sorted(desk.wait_for_reports(6)) == [f"m{number}" for number in range(6)]
+
+
 def test_a_stopping_forwarder_sends_what_it_has_accepted(desks: Desks) -> None:
-    desk = desks(threads=1)
-    desk.target.answer("hang", id="m0")
-    desk.submit("m0")
-    desk.target.wait_for_hanging()
+    desk = desks()
+    desk.hang("m0")
     for i in range(1, 6):
         desk.submit(f"m{i}")
     desk.forwarder.stop()
     desk.forwarder.stop()
     desk.target.behave()
-    desk.forwarder.join(5_000)
+    desk.forwarder.join(JOIN)
     assert desk.target.ids == [f"m{i}" for i in range(6)]
 
 
@@ -253,9 +177,9 @@ def test_a_job_whose_reset_fails_too_backs_off_and_counts_as_stuck_in_the_end(
 
 
 def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_once(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url)
+    store = Store(valkey.url, timeout=PATIENCE)
     try:
-        for _ in range(5):
+        for _ in range(3):
             puller = Puller("puller-0", store, SystemClock())
             listener = WakeListener(store, [0], lambda queue, due: None)
             forwarder = Forwarder(ROUTE, MemoryTarget(), SystemClock(), threads=3, timeout=TIMEOUT)
@@ -270,10 +194,10 @@ def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_on
                 failed: list[BaseException] = failed,
             ) -> None:
                 try:
-                    barrier.wait(10)
+                    barrier.wait()
                     for one in (puller, listener, forwarder):
                         one.start()
-                    barrier.wait(10)
+                    barrier.wait()
                     for one in (forwarder, listener, puller):
                         one.stop()
                         one.stop()
@@ -284,38 +208,34 @@ def test_puller_forwarder_and_listener_start_and_stop_from_several_threads_at_on
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(20)
+                thread.join()
             assert failed == []
-            assert puller.join(10_000)
-            forwarder.join(10_000)
-            listener.join(10_000)
+            assert puller.join(JOIN)
+            forwarder.join(JOIN)
+            listener.join(JOIN)
             eventually(lambda: not {one.name for one in threading.enumerate()} & NAMES, "no thread is left")
     finally:
         store.close()
 
 
 def test_a_listener_goes_on_after_an_exception_of_the_one_it_tells(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url)
+    store = Store(valkey.url, timeout=PATIENCE)
     heard: list[int | None] = []
-    condition = threading.Condition()
 
     def wake(queue: int, due: int | None) -> None:
-        with condition:
-            heard.append(due)
-            condition.notify_all()
+        heard.append(due)
         if due == 1:
             raise RuntimeError("broken on purpose")
 
     listener = WakeListener(store, [0], wake)
     listener.start()
     try:
-        with condition:
-            assert condition.wait_for(lambda: heard == [None], 10)
-            valkey.admin.publish("delayq:{0}:wake", "1")
-            assert condition.wait_for(lambda: heard == [None, 1, None], 10)  # connected anew: look
-            valkey.admin.publish("delayq:{0}:wake", "2")
-            assert condition.wait_for(lambda: heard[-1] == 2, 10)
+        eventually(lambda: heard == [None], "it listens")
+        valkey.publish("delayq:{0}:wake", "1")
+        eventually(lambda: heard == [None, 1, None], "it has connected anew, and has the queue looked at")
+        valkey.publish("delayq:{0}:wake", "2")
+        eventually(lambda: heard[-1] == 2, "it is woken")
     finally:
         listener.stop()
-        listener.join(5_000)
+        listener.join(JOIN)
         store.close()

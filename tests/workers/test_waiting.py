@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import pytest
 
-from delayq.codec import encode
-from delayq.message import Limits, Message
 from delayq.policies import Bucket
-from delayq.routes import Route
-from delayq.targets import OK, Result
-from delayq.testing import START, ManualClock, MemoryTarget
-from tests.support.waiting import eventually
+from delayq.targets import OK
+from tests.workers.conftest import Desks
+from tests.workers.desk import held
 from tests.workers.one_queue import Hand, OneQueue
-from workers.sending.forwarder import OLDEST, Forwarder
-from workers.sending.message import LOOK_AGAIN, Grant, InFlightMessage
+from workers.sending.forwarder import OLDEST
+from workers.sending.message import LOOK_AGAIN, Grant
 
-HOUR = 3_600_000
+#: How far a clock is set back, in ms.
+SET_BACK = 60_000
 ROOM = 40  # of a forwarder that is moved by hand
 
 
@@ -58,9 +54,9 @@ def test_one_that_is_not_due_any_more_by_a_clock_that_was_set_back_waits_for_its
     hand = world.take_over()
     assert hand.settle() == ["first"]
     world.advance(waited)
-    world.now -= HOUR
+    world.now -= SET_BACK
     hand.answer("first")
-    assert hand.run(HOUR - waited - 1) == []
+    assert hand.run(SET_BACK - waited - 1) == []
     assert hand.run(2) == ["second"]
 
 
@@ -170,50 +166,14 @@ def test_one_that_waits_for_room_while_a_clock_is_set_back_waits_for_its_due(wor
     world.advance(ROOM)
     hand = world.take_over()
     hand.settle()
-    world.now -= HOUR
+    world.now -= SET_BACK
     hand.tick()  # tells it
     hand.answer_all()
-    assert hand.run(HOUR - 1) == []
+    assert hand.run(SET_BACK - 1) == []
     assert hand.run(2) == [f"m{ROOM}"]
 
 
 # -- for a thread of the forwarder ----------------------------------------------------------------------------------------
-
-
-class Desk:
-    """A forwarder with one thread, which is busy; and what it reported, None where a message was not sent."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.target = MemoryTarget(max_batch=1)
-        self.forwarder = Forwarder(
-            Route(name="memory", target="memory:"), self.target, self.clock, threads=1, timeout=60_000
-        )
-        self.reports: dict[str, str | None] = {}
-        self.target.answer("hang", id="busy")
-        self.forwarder.start()
-        self.submit("busy")
-        self.target.wait_for_hanging()
-
-    def submit(self, id: str, expire_after: int | None = None, granted_for: int | None = None) -> None:
-        message = Message(topic="g.t", delay_time=1, expire_after=expire_after)
-        record = b"0000000" + b"%013d" % START + b"0" + encode(message, Limits())
-        one = InFlightMessage(id.encode() + b"\x000000000", START, 0, record)
-        if granted_for is not None:
-            one.grant = Grant(Bucket("t:g.t", 1, 1), self.clock.monotonic() + granted_for)
-        self.forwarder.submit(self._report, [one])
-
-    def _report(self, batch: Sequence[InFlightMessage], results: Sequence[Result] | None) -> None:
-        self.reports |= {one.id: None if results is None else results[0].outcome for one in batch}
-
-
-@pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.target.release()
-    desk.forwarder.stop()
-    desk.forwarder.join(5_000)
 
 
 @pytest.mark.parametrize(
@@ -223,32 +183,35 @@ def desk() -> Iterator[Desk]:
         (LOOK_AGAIN + 1, 0, {"plain": OK.outcome, "expires": None}),
         (OLDEST, 0, {"plain": OK.outcome, "expires": None}),
         (OLDEST + 1, 0, {"plain": None, "expires": None}),
-        (LOOK_AGAIN + 1, -HOUR, {"plain": None, "expires": None}),
+        (LOOK_AGAIN + 1, -SET_BACK, {"plain": None, "expires": None}),
     ],
     ids=["at once", "expired", "long", "too long", "set back"],
 )
 def test_one_that_has_waited_for_a_thread_is_sent_only_if_it_may_still_go(
-    desk: Desk, waited: int, stepped: int, told: dict[str, str | None]
+    desks: Desks, waited: int, stepped: int, told: dict[str, str | None]
 ) -> None:
+    desk = desks()
+    desk.hang("busy")
     desk.submit("plain")
-    desk.submit("expires", expire_after=LOOK_AGAIN + 1)
+    desk.submit(held("expires", expire_after=LOOK_AGAIN + 1))
     desk.clock.advance(waited)
     desk.clock.set_now(desk.clock.now() + stepped)
     desk.target.release()
-    eventually(lambda: len(desk.reports) == 3, "all are reported")
-    del desk.reports["busy"]
-    assert desk.reports == told
+    assert desk.wait_for_reports(3) == {id: [outcome] for id, outcome in told.items()} | {"busy": ["ok"]}
     assert sorted(desk.target.ids) == sorted(["busy", *(id for id, outcome in told.items() if outcome)])
 
 
 @pytest.mark.parametrize(("waited", "told"), [(100, OK.outcome), (101, None)])
 def test_one_that_has_waited_for_a_thread_for_longer_than_its_grant_is_good_is_not_sent(
-    desk: Desk, waited: int, told: str | None
+    desks: Desks, waited: int, told: str | None
 ) -> None:
-    desk.submit("limited", granted_for=100)
+    desk = desks()
+    desk.hang("busy")
+    limited = held("limited")
+    limited.grant = Grant(Bucket("t:g.t", 1, 1), desk.clock.monotonic() + 100)
+    desk.submit(limited)
     desk.submit("plain")
     desk.clock.advance(waited)
     desk.target.release()
-    eventually(lambda: len(desk.reports) == 3, "all are reported")
-    assert (desk.reports["limited"], desk.reports["plain"]) == (told, OK.outcome)
+    assert desk.wait_for_reports(3) == {"busy": ["ok"], "limited": [told], "plain": ["ok"]}
     assert ("limited" in desk.target.ids) is (told is not None)
