@@ -10,33 +10,19 @@ from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, ids,
 # -- claim ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_claim_is_accepted(q: Queue) -> None:
-    claimed = q.run(commands.claim(q.keys, EPOCH))
-    assert (claimed.ok, claimed.epoch, claimed.parked) == (True, EPOCH, ())
-    assert q.run(commands.stored_epoch(q.keys)) == EPOCH
-
-
-def test_no_epoch_is_stored_before_the_first_claim(q: Queue) -> None:
-    assert q.run(commands.stored_epoch(q.keys)) is None
-
-
 def test_the_highest_epoch_wins_and_an_older_one_is_told_which(q: Queue) -> None:
-    assert q.run(commands.claim(q.keys, NEW_EPOCH)).ok
-    older = q.run(commands.claim(q.keys, EPOCH))
-    assert (older.ok, older.epoch) == (False, NEW_EPOCH)
-    assert q.run(commands.claim(q.keys, NEW_EPOCH)).ok
-    assert q.field("epoch") == NEW_EPOCH
-
-
-def test_epochs_beyond_what_a_lua_number_can_hold_are_told_apart(q: Queue) -> None:
-    low, high = (f"{0:010}.{2**63 + more:020}" for more in (0, 1))
-    assert q.run(commands.claim(q.keys, high)).ok
-    assert not q.run(commands.claim(q.keys, low)).ok
-
-
-def test_a_later_era_beats_every_number(q: Queue) -> None:
-    assert q.run(commands.claim(q.keys, f"{0:010}.{2**64 - 1:020}")).ok
-    assert q.run(commands.claim(q.keys, f"{1:010}.{1:020}")).ok
+    assert q.run(commands.stored_epoch(q.keys)) is None
+    for epoch, stored in (
+        (EPOCH, EPOCH), (NEW_EPOCH, NEW_EPOCH), (EPOCH, NEW_EPOCH), (NEW_EPOCH, NEW_EPOCH), (OLD_EPOCH, NEW_EPOCH),
+        (f"{0:010}.{2**63:020}", f"{0:010}.{2**63:020}"),  # beyond what a number of Lua can hold
+        (f"{0:010}.{2**63 + 1:020}", f"{0:010}.{2**63 + 1:020}"),
+        (f"{0:010}.{2**63:020}", f"{0:010}.{2**63 + 1:020}"),
+        (f"{0:010}.{2**64 - 1:020}", f"{0:010}.{2**64 - 1:020}"),
+        (f"{1:010}.{1:020}", f"{1:010}.{1:020}"),  # a later era is above every number
+    ):  # fmt: skip
+        claimed = q.run(commands.claim(q.keys, epoch))
+        assert (claimed.ok, claimed.epoch, claimed.parked) == (epoch == stored, stored, ())
+        assert q.run(commands.stored_epoch(q.keys)) == q.field("epoch") == stored
 
 
 def test_a_claim_tells_the_parked_sets_even_if_it_is_fenced(q: Queue) -> None:
@@ -51,36 +37,19 @@ def test_a_claim_tells_the_parked_sets_even_if_it_is_fenced(q: Queue) -> None:
 # -- layout and nodes ----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_process_writes_the_layout_and_the_others_read_it(q: Queue) -> None:
-    assert q.run(commands.layout(16)) == Meta((Layout(16),), commands.LAYOUT_VERSION, 0)
-    assert q.run(commands.layout(32)) == Meta((Layout(16),), commands.LAYOUT_VERSION, 0)
-
-
-def test_the_era_is_read_with_the_layout(q: Queue) -> None:
-    q.run(commands.layout(4))
+def test_the_first_process_writes_the_layout_and_the_others_read_it_with_the_era(q: Queue) -> None:
+    assert q.run(commands.era()) == 0
+    for queues in (16, 32):
+        assert q.run(commands.layout(queues)) == Meta((Layout(16),), commands.LAYOUT_VERSION, 0)
+    assert q.run(commands.era()) == 0
     q.admin.hset("delayq:meta", "era", "7")
-    assert q.run(commands.layout(4)).era == 7
+    assert q.run(commands.layout(16)).era == q.run(commands.era()) == 7
 
 
-def test_there_is_no_era_but_the_first_before_anybody_writes_one(q: Queue) -> None:
-    assert q.run(commands.era()) == 0
-    q.run(commands.layout(4))
-    assert q.run(commands.era()) == 0
-
-
-def test_a_new_era_is_one_later_than_the_last_and_new_epochs_of_it_win(q: Queue) -> None:
-    q.run(commands.layout(4))
-    assert q.run(commands.claim(q.keys, f"{0:010}.{2**64 - 1:020}")).ok
-    assert q.run(commands.bump_era(0)) == (0, 1)
-    assert q.run(commands.bump_era(0)) == (1, 2)
-    assert q.run(commands.era()) == q.run(commands.layout(4)).era == 2
-    assert q.run(commands.claim(q.keys, f"{2:010}.{1:020}")).ok
-
-
-def test_a_new_era_is_later_than_those_that_epochs_are_of(q: Queue) -> None:
-    assert q.run(commands.bump_era(7)) == (0, 8)
-    assert q.run(commands.bump_era(7)) == (8, 9)
-    assert q.run(commands.bump_era(9_999_999_998)) == (9, 9_999_999_999)
+def test_a_new_era_is_later_than_the_last_and_than_those_that_epochs_are_of(q: Queue) -> None:
+    made = [q.run(commands.bump_era(seen)) for seen in (0, 0, 7, 7, 9_999_999_998)]
+    assert made == [(0, 1), (1, 2), (2, 8), (8, 9), (9, 9_999_999_999)]
+    assert q.run(commands.era()) == q.run(commands.layout(4)).era == 9_999_999_999
 
 
 def test_redis_tells_its_time(q: Queue) -> None:
@@ -136,20 +105,16 @@ def test_a_record_that_cannot_be_read_goes_to_the_dead_letters(q: Queue) -> None
     assert q.discard("short", "no due") == [True, True]
 
 
-def test_a_record_cut_short_that_lost_its_ticket_comes_back_and_is_returned_as_corrupt(q: Queue) -> None:
+def test_a_record_cut_short_comes_back_as_corrupt_or_leads_to_a_dead_letter_in_the_end(q: Queue) -> None:
     q.given(row("a", at=20_000))
     raw: bytes = q.admin.hget(q.keys.pool, "a")
     q.admin.hset(q.keys.pool, "a", raw[:-1])
     q.admin.delete(q.keys.queue)
     assert q.repair() == (1, 0)
     assert q.pull(now=20_000).records == [raw[:-1]]
-
-
-def test_a_ticket_cut_off_from_its_record_by_damage_leads_to_a_dead_letter_in_the_end(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.admin.hset(q.keys.pool, "a", "abc")
+    q.admin.hset(q.keys.pool, "a", "abc")  # its ticket does not find it any more
     assert ids(q.pull(now=20_000)) == []
-    assert q.state() == State(strays={"a"})
+    assert q.state().strays == {"a"}
     assert q.repair() == (0, 1)
     assert list(q.state().dead) == ["a"]
 

@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
+import pytest
+
 from delayq.store import commands
 from delayq.store.commands import Pulled
 from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, ids, row, taken
 
 
 def test_what_is_due_comes_in_order_of_due_and_equal_dues_by_id(q: Queue) -> None:
-    q.given(row("c", at=20_000), row("a", at=20_000), row("b", at=15_000), row("later", at=20_001))
+    for id in ("b", "a.1", "a", "ab", "B"):  # neither the order of scheduling nor the generation counts
+        q.given(row(id, at=20_000))
+    q.given(row("c", at=15_000), row("later", at=20_001))
     pulled = q.pull(now=20_000)
-    assert ids(pulled) == ["b", "a", "c"]
-    assert pulled.scores == [15_000, 20_000, 20_000]
-    assert pulled.attempts == [0, 0, 0]
+    assert ids(pulled) == ["c", "B", "a", "a.1", "ab", "b"]
+    assert pulled.scores == [15_000, *[20_000] * 5]
+    assert pulled.attempts == [0] * 6
     assert (pulled.now, pulled.micro, pulled.next_due, pulled.more) == (20_000, 0, 20_001, False)
     assert pulled.last == (20_000, pulled.tickets[-1])
-    assert q.state().queue == {"b": 15_000, "a": 20_000, "c": 20_000, "later": 20_001}
+    assert len(q.state().queue) == 7
 
 
-def test_equal_dues_sort_by_id_and_not_by_the_order_of_scheduling_or_the_generation(q: Queue) -> None:
-    for id in ("b", "a.1", "a", "ab", "B"):
-        q.given(row(id, at=20_000))
-    assert ids(q.pull(now=20_000)) == ["B", "a", "a.1", "ab", "b"]
-
-
-def test_nothing_comes_before_its_due(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    pulled = q.pull(now=19_999)
-    assert (pulled.tickets, pulled.next_due, pulled.last) == ([], 20_000, None)
-    assert q.field("watermark") is None
-
-
-def test_a_nodes_clock_that_runs_ahead_fires_nothing_early(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    pulled = q.pull(now=19_999, node_now=3_600_000)
-    assert (pulled.tickets, pulled.now) == ([], 19_999)
-
-
-def test_a_nodes_clock_that_is_behind_counts(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", at=15_000))
-    pulled = q.pull(now=25_000, node_now=19_999)
-    assert (ids(pulled), pulled.now, pulled.next_due) == (["b"], 19_999, 20_000)
-    assert q.field("watermark") == "15000"
+@pytest.mark.parametrize(
+    ("now", "node_now", "came", "at", "watermark"),
+    [
+        (14_999, "", [], 14_999, None),
+        (14_999, 3_600_000, [], 14_999, None),  # a node's clock that runs ahead fires nothing early
+        (25_000, 19_999, ["b"], 19_999, "15000"),  # one that is behind counts
+        (20_000, "", ["b", "a"], 20_000, "20000"),
+    ],
+)
+def test_nothing_comes_before_its_due_by_the_earlier_of_two_clocks(
+    q: Queue, now: int, node_now: int | str, came: list[str], at: int, watermark: str | None
+) -> None:
+    q.given(row("a", at=20_000), row("b", at=15_000), row("c", at=30_000))
+    pulled = q.pull(now=now, node_now=node_now)
+    assert (ids(pulled), pulled.now) == (came, at)
+    assert (pulled.next_due, q.field("watermark")) == ((15_000, 20_000, 30_000)[len(came)], watermark)
 
 
 def test_the_servers_own_clock_is_told_with_its_microseconds(q: Queue) -> None:
@@ -53,18 +49,16 @@ def test_the_servers_own_clock_is_told_with_its_microseconds(q: Queue) -> None:
     assert 0 <= pulled.micro < 1_000
 
 
-def test_the_watermark_is_the_highest_due_ever_looked_at(q: Queue) -> None:
+def test_the_watermark_is_the_highest_due_ever_looked_at_and_the_next_due_is_what_the_owner_sleeps_for(
+    q: Queue,
+) -> None:
     q.given(row("a", at=20_000), row("b", at=15_000), row("c", at=25_000))
-    for now, watermark in ((15_000, "15000"), (24_999, "20000"), (16_000, "20000"), (30_000, "25000")):
+    for now, watermark, sleep_until in (
+        (10_000, None, "15000"), (15_000, "15000", "20000"), (24_999, "20000", "25000"), (16_000, "20000", "20000"),
+        (30_000, "25000", "none"),
+    ):  # fmt: skip
         q.pull(now=now)
-        assert q.field("watermark") == watermark
-
-
-def test_the_next_due_becomes_what_the_owner_sleeps_for(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", at=30_000))
-    for now, sleep_until in ((10_000, "20000"), (20_000, "30000"), (30_000, "none")):
-        q.pull(now=now)
-        assert q.field("sleep_until") == sleep_until
+        assert (q.field("watermark"), q.field("sleep_until")) == (watermark, sleep_until)
 
 
 def test_while_more_is_due_nobody_is_told_that_the_owner_sleeps(q: Queue) -> None:
@@ -137,22 +131,16 @@ def test_pulls_from_the_last_place_on_see_each_of_many_equal_dues_once(q: Queue)
 # -- bounds --------------------------------------------------------------------------------------------------------------
 
 
-def test_no_more_is_returned_than_there_is_room_for(q: Queue) -> None:
-    q.given(*(row(id, at=20_000) for id in "abc"))
-    pulled = q.pull(now=20_000, room=2)
-    assert (ids(pulled), pulled.more, pulled.next_due) == (["a", "b"], True, None)
-    nothing = q.pull(room=0)
-    assert (nothing.tickets, nothing.more, nothing.last) == ([], True, None)
-    exact = q.pull(room=3)
-    assert (ids(exact), exact.more) == (["a", "b", "c"], False)
-
-
-def test_no_more_is_looked_at_than_asked_for(q: Queue) -> None:
+def test_no_more_is_returned_or_looked_at_than_asked_for(q: Queue) -> None:
     q.given(*(row(id, at=20_000) for id in "abc"), row("later", at=90_000))
-    pulled = q.pull(now=20_000, look=2)
-    assert (ids(pulled), pulled.more, pulled.next_due) == (["a", "b"], True, None)
-    exact = q.pull(look=3)
-    assert (ids(exact), exact.more, exact.next_due) == (["a", "b", "c"], False, 90_000)
+    q.now = 20_000
+    for bounds, came, more, next_due in (
+        ({"room": 2}, "ab", True, 90_000), ({"room": 0}, "", True, 90_000), ({"room": 3}, "abc", False, 90_000),
+        ({"look": 2}, "ab", True, None), ({"look": 3}, "abc", False, 90_000),
+    ):  # fmt: skip
+        pulled = q.pull(**bounds)  # type: ignore[arg-type]  # bounds are numbers
+        assert (ids(pulled), pulled.more, pulled.next_due) == (list(came), more, next_due), bounds
+        assert (pulled.last is None) == (not came)
 
 
 def test_no_more_bytes_are_returned_than_asked_for_but_always_one_message(q: Queue) -> None:
@@ -169,13 +157,13 @@ def test_no_more_bytes_are_returned_than_asked_for_but_always_one_message(q: Que
 # -- what is not as it should be -----------------------------------------------------------------------------------------
 
 
-def test_a_ticket_without_its_record_is_dropped_and_counted(q: Queue) -> None:
+def test_a_ticket_without_its_record_or_of_an_older_generation_is_dropped_and_counted(q: Queue) -> None:
     q.given(*(row(id, at=20_000) for id in "abc"))
     q.admin.hdel(q.keys.pool, "b")
-    pulled = q.pull(now=20_000)
-    assert ids(pulled) == ["a", "c"]
+    q.admin.zadd(q.keys.queue, {b"a\x000000000": 15_000})
+    assert ids(q.pull(now=20_000)) == ["a", "c"]
     assert q.state() == State(queue={"a": 20_000, "c": 20_000})
-    assert q.field("orphans") == "1"
+    assert q.field("orphans") == "2"
 
 
 def test_a_queue_of_nothing_but_orphans_is_emptied(q: Queue) -> None:
@@ -185,13 +173,6 @@ def test_a_queue_of_nothing_but_orphans_is_emptied(q: Queue) -> None:
     assert (pulled.tickets, pulled.more, pulled.next_due) == ([], False, None)
     assert q.state() == State()
     assert q.field("orphans") == "250"
-
-
-def test_a_ticket_of_an_older_generation_is_dropped_and_the_newer_one_stays(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.admin.zadd(q.keys.queue, {b"a\x000000000": 15_000})
-    assert ids(q.pull(now=20_000)) == ["a"]
-    assert q.state() == State(queue={"a": 20_000})
 
 
 def test_a_corrupt_record_is_returned_so_that_its_owner_can_bury_it(q: Queue) -> None:
@@ -221,19 +202,13 @@ class Broken:
 # -- fresh ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fresh_pull_leaves_messages_with_an_ordering_key_to_the_backlog(q: Queue) -> None:
+def test_a_fresh_pull_leaves_keyed_messages_to_the_backlog_and_says_nothing_of_the_owners_sleep(q: Queue) -> None:
     q.given(row("plain", at=20_000), row("keyed", at=20_000, ordering_key="k"), row("also", at=20_000))
+    q.pull(now=10_000)
     fresh = q.pull(now=20_000, offset=19_980, fresh=True)
     assert (ids(fresh), fresh.more) == (["also", "plain"], False)
+    assert (q.field("sleep_until"), q.field("watermark")) == ("20000", "20000")
     assert ids(q.pull(now=20_000)) == ["also", "keyed", "plain"]
-
-
-def test_a_fresh_pull_says_nothing_of_what_the_owner_sleeps_for(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", at=90_000))
-    q.pull(now=10_000)
-    q.pull(now=20_000, fresh=True)
-    assert q.field("sleep_until") == "20000"
-    assert q.field("watermark") == "20000"
 
 
 # -- epochs --------------------------------------------------------------------------------------------------------------
@@ -250,16 +225,13 @@ def test_an_older_epoch_is_fenced_and_changes_nothing(q: Queue) -> None:
     assert q.admin.exists("orders") == 0
 
 
-def test_a_newer_epoch_is_adopted_at_once(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    for epoch in (OLD_EPOCH, EPOCH, EPOCH, NEW_EPOCH):
-        assert ids(q.pull(now=20_000, epoch=epoch)) == ["a"]
-        assert q.field("epoch") == epoch
-
-
-def test_a_successor_gets_what_its_predecessor_had_in_flight_with_its_attempts(q: Queue) -> None:
+def test_a_newer_epoch_is_adopted_and_gets_what_was_in_flight_with_its_attempts(q: Queue) -> None:
     q.given(row("a", at=20_000), row("b", at=20_000))
+    for epoch in (OLD_EPOCH, EPOCH, EPOCH):
+        assert ids(q.pull(now=20_000, epoch=epoch)) == ["a", "b"]
+        assert q.field("epoch") == epoch
     a, _ = q.take(now=20_000)
     q.retry((a, 20_001))
     pulled = taken(q.pull(now=20_001, epoch=NEW_EPOCH))
     assert [(one.id, one.attempts) for one in pulled] == [("b", 0), ("a", 1)]
+    assert q.field("epoch") == NEW_EPOCH

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from delayq.codec import CorruptRecord
@@ -41,25 +43,18 @@ def test_a_message_is_appended_and_removed_in_one_step(q: Queue) -> None:
     assert q.field("watermark") == "20000"
 
 
-def test_again_appends_nothing(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    assert [q.pull(now=20_000, known=[ORDERS]).appended for _ in range(2)] == [1, 0]
-    assert len(q.stream("orders")) == 1
-
-
-def test_the_entries_stand_in_the_order_of_the_dues(q: Queue) -> None:
+def test_the_entries_stand_in_the_order_of_the_dues_and_again_appends_nothing(q: Queue) -> None:
     q.given(*(row(id, at=due) for id, due in (("c", 20_000), ("b", 21_000), ("a", 20_000), ("d", 15_000))))
-    q.pull(now=25_000, known=[ORDERS])
+    assert [q.pull(now=25_000, known=[ORDERS]).appended for _ in range(2)] == [4, 0]
     assert [entry["id"] for entry in q.stream("orders")] == ["d", "a", "c", "b"]
 
 
-@pytest.mark.parametrize("body", [b"", b"\0\xff\r\n\0", "snowman ☃ \0", {"x": ["ü", None, 1.5]}, 0], ids=repr)
-def test_every_body_arrives_byte_by_byte(q: Queue, body: object) -> None:
-    q.given(row("a", at=20_000, body=body))
-    payload = q.record("a").payload
+def test_every_body_arrives_byte_by_byte(q: Queue) -> None:
+    bodies: list[Any] = [b"", b"\0\xff\r\n\0", "snowman ☃ \0", {"x": ["ü", None, 1.5]}, 0]
+    q.given(*(row(str(at), at=20_000, body=body) for at, body in enumerate(bodies)))
+    payloads = [q.record(str(at)).payload for at in range(len(bodies))]
     q.pull(now=20_000, known=[ORDERS])
-    ((_, entry),) = q.admin.xrange("orders")
-    assert entry[b"body"] == payload
+    assert [entry[b"body"] for _, entry in q.admin.xrange("orders")] == payloads
 
 
 def test_messages_of_both_paths_share_a_queue(q: Queue) -> None:
@@ -76,17 +71,12 @@ def test_messages_of_both_paths_share_a_queue(q: Queue) -> None:
 
 def test_room_bounds_what_is_returned_and_not_what_is_appended(q: Queue) -> None:
     q.given(*(row(id, at=20_000, topic="mail" if id in "ce" else "orders") for id in "abcdef"))
+    none = q.pull(now=20_000, known=[ORDERS, GENERAL], room=0)
+    assert (none.appended, none.tickets, none.more) == (2, [], True)  # c stands in the way: it has no room
     pulled = q.pull(now=20_000, known=[ORDERS, GENERAL], room=1)
-    assert (ids(pulled), pulled.appended, pulled.more) == (["c"], 3, True)
+    assert (ids(pulled), pulled.appended, pulled.more) == (["c"], 1, True)
     assert pulled.last is not None
     assert pulled.last[1].startswith(b"d\0")
-    assert q.pull(known=[ORDERS], room=0).appended == 0  # c stands in the way: it has no room
-
-
-def test_a_full_house_of_the_general_path_does_not_stop_streams_before_it(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", at=20_000, topic="mail"))
-    pulled = q.pull(now=20_000, known=[ORDERS, GENERAL], room=0)
-    assert (pulled.appended, pulled.tickets, pulled.more) == (1, [], True)
 
 
 def test_bytes_bound_what_is_appended(q: Queue) -> None:
@@ -125,19 +115,14 @@ def test_of_no_grant_at_all_nothing_is_appended(q: Queue) -> None:
 # -- topics that the pull was not told about -----------------------------------------------------------------------------
 
 
-def test_an_unlisted_topic_is_named_and_its_message_is_not_in_flight(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", at=21_000, topic="news"))
-    pulled = q.pull(now=25_000, known=[ORDERS], unlisted_general=False)
-    assert (pulled.appended, pulled.tickets, pulled.unknown_topics, pulled.more) == (1, [], ["news"], True)
-    assert q.field("watermark") == "20000"
-    assert q.pull(known=[ORDERS, NEWS], unlisted_general=False).appended == 1
-
-
-def test_the_unknown_topics_that_stand_behind_it_are_named_too(q: Queue) -> None:
+def test_unlisted_topics_are_named_and_their_messages_are_not_in_flight(q: Queue) -> None:
     topics = ("orders", "a", "b", "a", "orders", "mail", "c")
     q.given(*(row(f"{at}", at=20_000 + at, topic=topic) for at, topic in enumerate(topics)))
     pulled = q.pull(now=25_000, known=[ORDERS, GENERAL], unlisted_general=False)
-    assert (pulled.appended, pulled.unknown_topics) == (1, ["a", "b", "c"])
+    assert (pulled.appended, pulled.tickets, pulled.unknown_topics, pulled.more) == (1, [], ["a", "b", "c"], True)
+    assert q.field("watermark") == "20000"
+    again = q.pull(known=[ORDERS, GENERAL, Known("a", "a"), Known("b", "b"), Known("c", "c")], unlisted_general=False)
+    assert (again.appended, ids(again)) == (5, ["5"])
 
 
 def test_topics_become_known_across_the_chunks_of_a_long_look(q: Queue) -> None:
@@ -195,29 +180,22 @@ def test_a_trouble_of_the_whole_redis_is_one_of_the_pull_and_not_of_the_stream(
 
 
 def test_an_expired_message_is_buried_instead_of_appended(q: Queue) -> None:
+    q.given(row("tried", at=11_000, expire_after=9_500), now=10_000)  # it counts from the asked due
+    q.retry((q.take_one(now=11_000), 20_500))
     q.given(
         row("a", at=20_000, expire_after=500, keys=("k",)),
         row("b", at=20_000, expire_after=501),
         row("c", at=20_000, expire_after=500, max_attempts=3),
         row("d", at=20_000, max_attempts=3),
-        now=10_000,
+        now=12_000,
     )
     pulled = q.pull(now=20_500, known=[ORDERS])
     assert (pulled.appended, pulled.tickets) == (2, [])
     assert [entry["id"] for entry in q.stream("orders")] == ["b", "d"]
-    reason = "20500 0 expired"
-    state = q.state()
-    assert (state.dead, state.reasons) == ({"a": 20_500, "c": 20_500}, {"a": reason, "c": reason})
-    assert state.keys == {"k": ["a"]}
-    assert q.field("buried") == "2"
-
-
-def test_expiry_counts_from_the_asked_due_and_not_from_the_next_attempt(q: Queue) -> None:
-    q.given(row("a", at=20_000, expire_after=500))
-    q.retry((q.take_one(now=20_000), 20_500))
-    pulled = q.pull(now=20_500, known=[ORDERS])
-    assert pulled.appended == 0
-    assert q.state() == State(dead={"a": 20_500}, reasons={"a": "20500 1 expired"})
+    reasons = {"a": "20500 0 expired", "c": "20500 0 expired", "tried": "20500 1 expired"}
+    final = dict.fromkeys("bd", ("forwarded", 20_500))
+    assert q.state() == State(keys={"k": ["a"]}, dead=dict.fromkeys(reasons, 20_500), reasons=reasons, final=final)
+    assert q.field("buried") == "3"
 
 
 def test_on_the_general_path_an_expired_message_is_returned_for_its_owner_looks_before_each_send(q: Queue) -> None:
@@ -226,26 +204,16 @@ def test_on_the_general_path_an_expired_message_is_returned_for_its_owner_looks_
     assert one.record.expires_at == 20_500
 
 
-def test_an_entry_tells_which_attempt_it_is_and_attempts_are_forgotten(q: Queue) -> None:
-    q.given(row("a", at=20_000))
+def test_an_entry_tells_its_attempt_and_the_asked_due_after_a_retry_and_a_reschedule(q: Queue) -> None:
+    far = 1_800_000_000_001  # all its digits are written
+    q.given(row("tried", at=20_000), row("moved", at=20_000), row("far", at=far))
+    q.reschedule("moved", "a30000")
     q.retry((q.take_one(now=20_000), 20_001))
-    q.pull(now=20_001, known=[ORDERS])
-    (entry,) = q.stream("orders")
-    assert (entry["attempt"], entry["due"]) == ("2", "20000")
+    q.pull(now=far, known=[ORDERS])
+    assert [(entry["id"], entry["attempt"], entry["due"]) for entry in q.stream("orders")] == [
+        ("tried", "2", "20000"), ("moved", "1", "30000"), ("far", "1", str(far)),
+    ]  # fmt: skip
     assert q.state().attempts == {}
-
-
-def test_an_entry_carries_the_asked_due_after_a_reschedule(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.reschedule("a", "a30000")
-    q.pull(now=31_000, known=[ORDERS])
-    assert [(entry["body"], entry["due"]) for entry in q.stream("orders")] == [("body", "30000")]
-
-
-def test_dues_of_thirteen_digits_are_written_in_full(q: Queue) -> None:
-    q.given(row("a", at=1_800_000_000_001))
-    q.pull(now=1_900_000_000_000, known=[ORDERS])
-    assert q.stream("orders")[0]["due"] == "1800000000001"
 
 
 def test_only_ids_that_are_to_be_remembered_are(q: Queue) -> None:
@@ -284,24 +252,23 @@ DUES = [b"0000000 20000", b"0x00000004e20", b"\0\0\0\0\0\0\0\0\0\0\0\0\0", b"1.8
 
 
 @pytest.mark.parametrize("expire_after", [None, 500])
-@pytest.mark.parametrize("damage", ["properties", *DUES])
-def test_a_damaged_record_neither_stops_the_queue_nor_repeats_others(
-    q: Queue, damage: str | bytes, expire_after: int | None
-) -> None:
-    q.given(*(row(id, at=20_000, properties={"n": "v"}, expire_after=expire_after) for id in "abc"))
-    raw = q.admin.hget(q.keys.pool, "b")
-    if isinstance(damage, bytes):
-        damaged = raw[:7] + damage + raw[20:]
-    else:
-        damaged = raw.replace(b"\0\1n\0\1v", b"\0\xffn\0\1v")
-    q.admin.hset(q.keys.pool, "b", damaged)
-    for _ in range(2):
-        pulled = q.pull(now=20_000, known=[ORDERS], unlisted_general=False)
-        with pytest.raises(CorruptRecord):
-            taken(pulled)
-        assert [ticket[:1] for ticket in pulled.tickets] == [b"b"]
-    assert [entry["id"] for entry in q.stream("orders")] == ["a", "c"]
-    assert q.state().queue == {"b": 20_000}
+def test_a_damaged_record_neither_stops_the_queue_nor_repeats_others(q: Queue, expire_after: int | None) -> None:
+    for damage in ("properties", *DUES):
+        q.server.flush()
+        q.given(*(row(id, at=20_000, properties={"n": "v"}, expire_after=expire_after) for id in "abc"))
+        raw = q.admin.hget(q.keys.pool, "b")
+        if isinstance(damage, bytes):
+            damaged = raw[:7] + damage + raw[20:]
+        else:
+            damaged = raw.replace(b"\0\1n\0\1v", b"\0\xffn\0\1v")
+        q.admin.hset(q.keys.pool, "b", damaged)
+        for _ in range(2):
+            pulled = q.pull(now=20_000, known=[ORDERS], unlisted_general=False)
+            with pytest.raises(CorruptRecord):
+                taken(pulled)
+            assert [ticket[:1] for ticket in pulled.tickets] == [b"b"], damage
+        assert [entry["id"] for entry in q.stream("orders")] == ["a", "c"]
+        assert q.state().queue == {"b": 20_000}
 
 
 def test_damaged_attempts_neither_stop_the_queue_nor_repeat_others(q: Queue) -> None:

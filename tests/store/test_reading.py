@@ -98,7 +98,7 @@ def test_the_figures_tell_what_there_is(q: Queue) -> None:
 
 
 def test_every_message_is_accounted_for_whatever_becomes_of_it(q: Queue) -> None:
-    names = "acked cancelled flying parked discarded redriven retried appended dead gone".split()
+    names = ["acked", "cancelled", "flying", "parked", "discarded", "redriven", "retried", "appended", "dead", "gone"]
     q.given(*(row(name, at=20_000, topic="news" if name == "appended" else "orders") for name in names))
     q.given(row("moved", at=90_000), row("expired", at=19_000, topic="news", expire_after=1))
     pulled = q.pull(now=20_000, known=[Known("news", q.keys.stream("news"))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,27 +12,14 @@ from tests.support.queues import EPOCH, NEW_EPOCH, OLD_EPOCH, Queue, State, Take
 # -- ack -----------------------------------------------------------------------------------------------------------------
 
 
-def test_an_acked_message_is_forgotten_but_for_its_id(q: Queue) -> None:
-    q.given(row("a", at=20_000, given=True, keys=("k",)), row("b", at=20_000, keys=("k",)))
-    a, _ = q.take(now=20_000)
-    assert q.ack(a) == (True, 1)
-    assert q.state() == State(queue={"b": 20_000}, keys={"k": ["b"]}, final={"a": ("forwarded", 20_000)})
-    assert q.field("forwarded") == "1"
-
-
-def test_acked_attempts_are_forgotten(q: Queue) -> None:
-    q.given(row("a", at=20_000))
+def test_an_acked_message_is_forgotten_but_for_its_id_and_an_ack_again_changes_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000, given=True, keys=("k",)), row("b", at=90_000, keys=("k",)))
     q.retry((q.take_one(now=20_000), 20_001))
-    assert q.ack(q.take_one(now=20_001)) == (True, 1)
-    assert q.state() == State(final={"a": ("forwarded", 20_001)})
-
-
-def test_an_ack_again_removes_nothing_and_remembers_nothing_new(q: Queue) -> None:
-    q.given(row("a", at=20_000, given=True))
-    one = q.take_one(now=20_000)
-    assert q.ack(one) == (True, 1)
-    assert q.ack(one, now=20_500) == (True, 0)
-    assert q.state() == State(final={"a": ("forwarded", 20_000)})
+    a = q.take_one(now=20_001)
+    for removed, now in ((1, 20_001), (0, 20_500)):
+        assert q.ack(a, now=now) == (True, removed)
+        assert q.state() == State(queue={"b": 90_000}, keys={"k": ["b"]}, final={"a": ("forwarded", 20_001)})
+    assert q.field("forwarded") == "1"
 
 
 def test_an_ack_removes_index_members_only_of_what_it_removed(q: Queue) -> None:
@@ -56,32 +42,16 @@ def test_an_ack_of_another_generation_does_nothing(q: Queue) -> None:
 
 
 def test_an_older_epoch_may_ack_while_the_due_is_unchanged_and_is_told_that_it_is_fenced(q: Queue) -> None:
-    q.given(row("a", at=20_000, given=True, keys=("k",)))
-    one = q.take_one(now=20_000)
-    q.pull(epoch=NEW_EPOCH)
-    assert q.ack(one) == (False, 1)
-    assert q.state() == State(final={"a": ("forwarded", 20_000)})
-    assert q.field("epoch") == NEW_EPOCH
-
-
-def test_an_older_epoch_may_not_ack_what_the_newer_one_retried(q: Queue) -> None:
-    q.given(row("a", at=20_000, keys=("k",)), row("b", at=20_000))
+    q.given(row("a", at=20_000, keys=("k",)), row("b", at=20_000, given=True))
     a, b = q.take(now=20_000)
     q.pull(epoch=NEW_EPOCH)
     q.retry((a, 30_000), epoch=NEW_EPOCH)
     assert q.ack(a, b) == (False, 1)
-    assert q.state() == State(
-        queue={"a": 30_000}, attempts={"a": 1}, keys={"k": ["a"]}, final={"b": ("forwarded", 20_000)}
-    )
-
-
-def test_nor_may_the_current_epoch_ack_what_is_no_more_as_it_was_pulled(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", at=20_000))
-    a, b = q.take(now=20_000)
-    q.retry((a, 30_000))
-    assert q.ack(a, b) == (True, 1)
-    assert q.state().queue == {"a": 30_000}
-    assert q.ack(q.take_one(now=30_000)) == (True, 1)
+    rest = State(queue={"a": 30_000}, attempts={"a": 1}, keys={"k": ["a"]}, final={"b": ("forwarded", 20_000)})
+    assert q.state() == rest
+    assert q.field("epoch") == NEW_EPOCH
+    assert q.ack(a, epoch=NEW_EPOCH) == (True, 0)  # it is no more as it was pulled, whoever says so
+    assert q.state() == rest
 
 
 def test_an_ack_leaves_a_new_message_that_has_the_id_and_the_generation_of_one_that_redis_lost(q: Queue) -> None:
@@ -94,13 +64,6 @@ def test_an_ack_leaves_a_new_message_that_has_the_id_and_the_generation_of_one_t
         assert q.ack(lost, epoch=epoch)[1] == 0
     assert q.state().queue == {"a": 50_000}
     assert q.record("a").payload == b"new"
-
-
-def test_five_hundred_messages_with_sixteen_keys_each_are_acked_in_one_script(q: Queue) -> None:
-    keys = tuple(f"key-{number}" for number in range(16))
-    q.given(*(row(f"m{number:03}", at=20_000, keys=keys, given=True) for number in range(500)))
-    assert q.ack(*q.take(now=20_000)) == (True, 500)
-    assert q.state() == State(final={f"m{number:03}": ("forwarded", 20_000) for number in range(500)})
 
 
 def test_forgetting_is_bounded_in_number_when_acks_remember(q: Queue) -> None:
@@ -127,17 +90,12 @@ def test_a_retried_message_waits_for_its_next_attempt_with_one_attempt_more(q: Q
     assert q.field("retried") == "2"
 
 
-def test_a_retry_may_keep_the_due_so_that_nothing_of_its_key_overtakes(q: Queue) -> None:
-    q.given(row("a", at=20_000, ordering_key="k"))
-    assert q.retry((q.take_one(now=20_000), None)) == ["ok"]
-    assert q.state() == State(queue={"a": 20_000}, attempts={"a": 1})
-
-
-def test_doing_a_retry_again_changes_nothing(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("kept", at=20_000))
+def test_a_retry_may_keep_the_due_for_the_order_of_its_key_and_doing_it_again_changes_nothing(q: Queue) -> None:
+    q.given(row("a", at=20_000), row("kept", at=20_000, ordering_key="k"))
     a, kept = q.take(now=20_000)
     assert q.retry((a, 25_000), (kept, None)) == ["ok", "ok"]
     before = q.state(), q.fields()
+    assert before[0] == State(queue={"a": 25_000, "kept": 20_000}, attempts={"a": 1, "kept": 1})
     assert q.retry((a, 25_000), (kept, None)) == ["ok", "ok"]
     assert (q.state(), q.fields()) == before
 
@@ -161,21 +119,15 @@ def test_a_buried_message_keeps_its_record_and_keys_with_the_reason(q: Queue) ->
     q.given(row("a", at=20_000, keys=("k",)))
     q.retry((q.take_one(now=20_000), 25_000))
     again = q.take_one(now=25_000)
-    assert q.bury(again, reason="gave up after 2 attempts: no route") == ["ok"]
-    reason = "25000 2 gave up after 2 attempts: no route"
-    assert q.state() == State(keys={"k": ["a"]}, dead={"a": 25_000}, reasons={"a": reason})
+    told = "gave up after 2 attempts: no route"
+    assert q.bury(again, reason=told) == ["ok"]
+    before = q.state(), q.fields()
+    assert before[0] == State(keys={"k": ["a"]}, dead={"a": 25_000}, reasons={"a": f"25000 2 {told}"})
     assert q.record("a").asked == 20_000
     assert q.field("buried") == "1"
-
-
-def test_doing_a_burial_again_changes_nothing(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    one = q.take_one(now=20_000)
-    q.bury(one, reason="first")
-    before = q.state(), q.fields()
     q.now = 30_000
-    assert q.bury(one, reason="first") == ["ok"]
-    assert q.bury(one, reason="second") == ["gone"]
+    assert q.bury(again, reason=told) == ["ok"]
+    assert q.bury(again, reason="another") == ["gone"]
     assert (q.state(), q.fields()) == before
 
 
@@ -199,32 +151,28 @@ def test_a_parked_message_keeps_its_due_and_attempts(q: Queue) -> None:
     assert q.take() == []
 
 
-def test_doing_a_parking_again_changes_nothing(q: Queue) -> None:
+def test_doing_a_parking_again_changes_nothing_nor_does_one_by_an_old_ticket(q: Queue) -> None:
     q.given(row("a", at=20_000))
     one = q.take_one(now=20_000)
     answer = q.park("t:kafka", one)
     before = q.state(), q.fields()
     assert q.park("t:kafka", one) == answer == Parked(q.field("parked:t:kafka") or "", (20_000, one.ticket), 1)
     assert (q.state(), q.fields()) == before
-
-
-def test_parking_what_came_back_and_was_pulled_anew_by_its_old_ticket_is_harmless(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    one = q.take_one(now=20_000)
-    q.park("t:kafka", one)
     q.unpark("t:kafka")
-    q.retry((q.take_one(), 30_000))
+    q.retry((q.take_one(), 30_000))  # it came back, and was pulled anew
     assert q.park("t:kafka", one) == Parked("", None)
     assert q.state() == State(queue={"a": 30_000}, attempts={"a": 1})
 
 
-def test_sets_of_several_names_stand_side_by_side(q: Queue) -> None:
+def test_sets_of_several_names_stand_side_by_side_and_an_empty_one_is_forgotten(q: Queue) -> None:
     q.given(row("a", at=20_000), row("b", at=20_000))
     a, b = q.take(now=20_000)
     q.park("t:kafka", a)
     q.park("k:customer 7 {x}", b)
     assert q.state() == State(parked={"t:kafka": {"a": 20_000}, "k:customer 7 {x}": {"b": 20_000}})
     assert set(q.stats().parked_sets) == {"t:kafka", "k:customer 7 {x}"}
+    assert q.unpark("t:kafka") == q.unpark("t:kafka") == Parked("", None)
+    assert q.stats().parked_sets == ("k:customer 7 {x}",)
 
 
 def test_unpark_moves_the_lowest_dues_back_and_tells_what_is_left(q: Queue) -> None:
@@ -236,15 +184,6 @@ def test_unpark_moves_the_lowest_dues_back_and_tells_what_is_left(q: Queue) -> N
     assert (answer.head[0], answer.head[1][:-8]) == (20_003, b"a")
     assert q.state() == State(queue={"b": 20_001, "d": 20_001, "c": 20_002}, parked={"t:kafka": {"a": 20_003}})
     assert q.stats().parked_sets == ("t:kafka",)
-
-
-def test_an_empty_set_is_forgotten(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.park("t:kafka", q.take_one(now=20_000))
-    answer = q.unpark("t:kafka")
-    assert answer == Parked("", None)
-    assert q.stats().parked_sets == ()
-    assert q.unpark("t:kafka") == answer
 
 
 def test_unpark_drops_what_was_cancelled_and_what_is_of_an_older_generation(q: Queue) -> None:
@@ -260,15 +199,6 @@ def test_unpark_drops_what_was_cancelled_and_what_is_of_an_older_generation(q: Q
     assert (state.queue, state.parked, state.orphans) == ({"c": 20_000, "b": 90_000}, {}, set())
 
 
-def test_a_set_in_which_everything_was_cancelled_is_forgotten_though_nothing_may_come_back(q: Queue) -> None:
-    q.given(*(row(f"m{number:02}", at=20_000) for number in range(45)))
-    q.park("t:kafka", *q.take(now=20_000))
-    q.cancel(*(f"m{number:02}" for number in range(45)))
-    assert q.unpark("t:kafka", limit=0) == Parked("", None)
-    assert q.stats().parked_sets == ()
-    assert q.state().parked == {}
-
-
 def test_of_a_set_of_which_nothing_may_come_back_only_the_cancelled_before_its_head_are_dropped(q: Queue) -> None:
     q.given(*(row(f"m{number:02}", at=20_000 + number) for number in range(45)))
     messages = {one.id: one for one in q.take(now=21_000)}
@@ -279,6 +209,7 @@ def test_of_a_set_of_which_nothing_may_come_back_only_the_cancelled_before_its_h
     assert q.unpark("t:kafka", limit=0) == answer
     q.cancel(*(f"m{number:02}" for number in range(25, 45)))
     assert q.unpark("t:kafka", limit=0) == Parked("", None)
+    assert (q.stats().parked_sets, q.state().parked) == ((), {})
 
 
 def test_an_unpark_is_done_once_however_often_and_late_it_comes(q: Queue) -> None:
@@ -308,18 +239,13 @@ def test_a_set_that_was_emptied_and_filled_again_is_in_another_turn(q: Queue) ->
 
 def test_who_does_not_know_the_turn_of_a_set_is_told_and_moves_nothing(q: Queue) -> None:
     q.given(row("a", at=20_000))
-    parked = q.park("t:kafka", q.take_one(now=20_000))
+    q.retry((q.take_one(now=20_000), 20_500))
+    parked = q.park("t:kafka", q.take_one(now=20_500))
     before = q.state(), q.fields()
     assert q.unpark("t:kafka", turn="") == parked
     assert (q.state(), q.fields()) == before
-
-
-def test_what_came_back_is_pulled_again_with_its_attempts(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.retry((q.take_one(now=20_000), 20_500))
-    q.park("t:kafka", q.take_one(now=20_500))
     q.unpark("t:kafka")
-    one = q.take_one()
+    one = q.take_one()  # with its attempts
     assert (one.score, one.attempts) == (20_500, 1)
 
 
@@ -352,15 +278,12 @@ def test_a_newer_epoch_settles_and_is_adopted(q: Queue, one: Taken) -> None:
     assert q.retry((one, 30_000), epoch=EPOCH) is None
 
 
-@pytest.mark.parametrize("change", [{"score": 20_000}, {"attempts": 0}, {"attempts": 2}], ids=str)
-def test_another_due_or_number_of_attempts_than_pulled_is_told_as_changed(
-    q: Queue, one: Taken, change: dict[str, Any]
-) -> None:
-    stale = replace(one, **change)
+def test_another_due_or_number_of_attempts_than_pulled_is_told_as_changed(q: Queue, one: Taken) -> None:
     before = q.state(), q.fields()
-    assert q.retry((stale, 30_000)) == ["changed"]
-    assert q.bury(stale) == ["changed"]
-    assert q.park("t:kafka", stale) == Parked("", None)
+    for stale in (replace(one, score=20_000), replace(one, attempts=0), replace(one, attempts=2)):
+        assert q.retry((stale, 30_000)) == ["changed"]
+        assert q.bury(stale) == ["changed"]
+        assert q.park("t:kafka", stale) == Parked("", None)
     assert (q.state(), q.fields()) == before
 
 
