@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from delayq.store import commands
 from delayq.store.commands import Command, Filter, Found
 from tests.support.queues import Queue, row
@@ -33,10 +31,10 @@ def ids(found: list[list[Found]]) -> list[str]:
 DUES = {"e": 30_000, "a": 20_000, "c": 20_000, "b": 20_000, "d": 20_000}
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 5, 100])
-def test_pages_have_each_message_once_by_due_and_equal_dues_by_id(q: Queue, most: int) -> None:
+def test_pages_have_each_message_once_by_due_and_equal_dues_by_id(q: Queue) -> None:
     q.given(*(row(id, at=due) for id, due in DUES.items()))
-    assert ids(pages(q, most)) == ["a", "b", "c", "d", "e"]
+    for most in (1, 2, 3, 5, 100):
+        assert ids(pages(q, most)) == ["a", "b", "c", "d", "e"], most
 
 
 def test_a_page_goes_on_where_the_last_message_stood_that_is_gone_now(q: Queue) -> None:

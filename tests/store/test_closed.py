@@ -29,12 +29,9 @@ def closed(q: Queue) -> Queue:
     return q
 
 
-def test_it_is_closed_once_and_for_ever(closed: Queue) -> None:
-    assert not closed.run(commands.close(closed.keys))
-    assert closed.stats().closed
-
-
 def test_a_new_message_has_moved_and_changes_nothing(closed: Queue) -> None:
+    assert not closed.run(commands.close(closed.keys))  # once and for ever
+    assert closed.stats().closed
     before, generation = closed.state(), closed.admin.hget(closed.keys.state, "generation")
     answers = closed.schedule(
         row("new", at=20_000), row("NEW", after=5_000, given=True), row("soon", at=10_001), row("bad", after=10**13 - 1)
@@ -53,10 +50,7 @@ def test_a_repeated_call_is_answered_by_the_queue_that_has_the_id(closed: Queue)
         row("dead", at=10_000, given=True),
     )
     assert [answers.others[place][0] for place in range(5)] == ["live", "conflict", "delivered", "cancelled", "dead"]
-
-
-def test_once_an_ending_is_forgotten_the_id_has_moved(closed: Queue) -> None:
-    later = 10_000 + closed.retention.window + 1
+    later = 10_000 + closed.retention.window + 1  # once an ending is forgotten the id has moved
     answers = closed.schedule(row("sent", at=later, given=True), row("off", at=later, given=True), now=later)
     assert [answers.others[place][0] for place in range(2)] == [MOVED, MOVED]
 
@@ -66,12 +60,8 @@ def test_calls_about_ids_that_are_elsewhere_are_sent_on(closed: Queue) -> None:
     assert closed.reschedule("new", "r1000") == (MOVED, None)
     assert closed.redrive("new", "here") == [MOVED, "not_dead"]
     assert closed.discard("new", "here") == [None, False]
-    assert [one and one.state for one in closed.get("new", "here", "dead", "sent")] == [
-        MOVED,
-        "scheduled",
-        "dead",
-        "delivered",
-    ]
+    states = [one and one.state for one in closed.get("new", "here", "dead", "sent")]
+    assert states == [MOVED, "scheduled", "dead", "delivered"]
 
 
 def test_what_it_has_goes_on_as_before(closed: Queue) -> None:
@@ -85,10 +75,6 @@ def test_what_it_has_goes_on_as_before(closed: Queue) -> None:
 
 
 # -- done with it --------------------------------------------------------------------------------------------------------
-
-
-def test_an_open_queue_is_never_done_with(q: Queue) -> None:
-    assert not q.run(commands.is_drained(q.keys, now=q.now))
 
 
 def test_it_is_done_with_when_it_holds_nothing_and_the_window_has_passed(closed: Queue) -> None:
@@ -120,7 +106,8 @@ def test_what_is_parked_keeps_it(closed: Queue) -> None:
     assert closed.run(commands.is_drained(closed.keys, now=50_000, retention=closed.retention))
 
 
-def test_many_endings_are_forgotten_step_by_step(q: Queue) -> None:
+def test_an_open_queue_is_never_done_with_and_many_endings_are_forgotten_step_by_step(q: Queue) -> None:
+    assert not q.run(commands.is_drained(q.keys, now=q.now))
     q.admin.zadd(q.keys.final, {f"id-{number}": ended(number, FORWARDED) for number in range(5_000)})
     q.run(commands.close(q.keys))
     done = [q.run(commands.is_drained(q.keys, now=10**12, retention=q.retention)) for _ in range(3)]
@@ -141,9 +128,6 @@ def test_layouts_are_listed_unless_somebody_else_did(q: Queue) -> None:
     assert q.run(commands.layout(16)).queues == 64
     assert q.run(commands.set_layouts(two, three)) == three
     assert q.run(commands.layouts()) == three
-
-
-def test_a_list_that_cannot_be_read_is_an_error_of_the_store(q: Queue) -> None:
     q.admin.hset(META, "layouts", "many")
     (answer,) = q.store.run_many([commands.layouts()])
     assert isinstance(answer, StoreError)

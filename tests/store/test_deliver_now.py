@@ -85,11 +85,12 @@ def test_what_is_held_goes_by_force_alone_and_is_exposed_then(q: Queue, asked: i
     assert q.cancel("a", now=DUE) == ["in_flight"]
 
 
-def test_what_a_limit_holds_goes_by_force_alone_too(q: Queue) -> None:
-    q.given(row("a", at=NOW))
-    q.park("h:orders", q.take_one(now=NOW))
-    assert deliver(q, "a") == [("held", None)]
-    assert deliver(q, "a", force=True) == [("scheduled", NOW)]
+def test_what_a_limit_holds_goes_by_force_alone_too_and_passes_nothing_of_its_key(q: Queue) -> None:
+    q.given(row("a", at=NOW + 5, ordering_key="k"), row("b", at=NOW + 6, ordering_key="k"), row("c", at=NOW + 7))
+    q.park("h:orders", *q.take(now=NOW + 9))
+    assert deliver(q, "b", "c") == [("held", None)] * 2
+    deliver(q, "b", "c", force=True)  # by a clock that was set back
+    assert q.state().queue == {"b": NOW + 6, "c": NOW}
 
 
 def test_of_a_paused_topic_what_waits_is_held_and_what_may_be_on_its_way_is_in_flight(q: Queue) -> None:
@@ -103,19 +104,6 @@ def test_of_a_paused_topic_what_waits_is_held_and_what_may_be_on_its_way_is_in_f
     assert deliver(q, *ids, now=NOW + 9, force=True) == [("in_flight", None), *[("scheduled", NOW + 9)] * 3]
     assert q.state().attempts == {"waits": 0, "retries": 1, "held": 0}
     assert sent.id == "sent"
-
-
-def test_what_is_dead_ended_or_unknown_says_so(q: Queue) -> None:
-    q.given(*(row(id, at=NOW, given=True) for id in ("dead", "delivered")), row("cancelled", at=DUE))
-    messages = {one.id: one for one in q.take(now=NOW)}
-    q.bury(messages["dead"])
-    q.ack(messages["delivered"])
-    q.cancel("cancelled")
-    before = q.state()
-    ids = ("dead", "delivered", "cancelled", "not_found")
-    for force in (False, True):
-        assert deliver(q, *ids, force=force) == [(id, None) for id in ids]
-    assert q.state() == before
 
 
 def test_whoever_still_has_it_can_settle_nothing(q: Queue) -> None:
@@ -153,10 +141,3 @@ def test_what_was_due_keeps_its_place_in_its_key_and_leaves_the_held_set(
     deliver(q, "a", "c", now=DUE, force=True)
     assert q.state().queue == {"a": NOW, "b": NOW + 1, "c": NOW + 2}
     assert q.field("parked:h:orders") is None
-
-
-def test_with_a_key_one_whose_clock_was_set_back_passes_nothing_of_its_key(q: Queue) -> None:
-    q.given(row("a", at=NOW + 5, ordering_key="k"), row("b", at=NOW + 6, ordering_key="k"), row("c", at=NOW + 7))
-    q.park("h:orders", *q.take(now=NOW + 9))
-    deliver(q, "b", "c", now=NOW, force=True)
-    assert q.state().queue == {"b": NOW + 6, "c": NOW}

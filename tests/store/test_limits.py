@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delayq.store import commands
+from tests.support.amounts import amount
 from tests.support.queues import Queue
 
 RATES = st.sampled_from([0.01, 0.5, 1, 3, 7.3, 50, 999, 5_000, 33_333])
@@ -27,7 +28,7 @@ class Bucket:
         return self.level
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=amount(50, 200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rate=RATES, burst=st.integers(1, 300), asks=ASKS, steps=st.lists(st.integers(-90_000, 90_000), max_size=2))
 def test_no_more_is_granted_than_a_plain_bucket_has_and_no_less_while_no_clock_goes_back(
     q: Queue, rate: float, burst: int, asks: list[tuple[int, int, int]], steps: list[int]
@@ -86,7 +87,7 @@ TAKES = st.lists(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=amount(50, 200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(most=st.integers(1, 6), takes=TAKES)
 def test_no_more_slots_are_taken_than_there_are_and_none_is_lost(
     q: Queue, most: int, takes: list[tuple[int, int, int, bool]]

@@ -54,34 +54,29 @@ def test_what_lasts_when_it_changes_stands_there_since_it_did_before(q: Queue) -
     assert stands[PAUSE.field] == f'{NOW} {{"reason":"still down"}}'
 
 
-def test_when_the_version_was_made_is_known_whatever_the_change_was(q: Queue) -> None:
-    for step, change in enumerate((PAUSE, RESUME, RESUME)):
-        q.now = NOW + step
-        put(q, change)
-        assert q.run(commands.policies())["changed"] == str(NOW + min(step, 1))
-
-
 def test_what_stands_there_already_is_no_change_and_keeps_its_time(q: Queue) -> None:
-    q.now = NOW
-    put(q, PAUSE)
-    q.now = NOW + 500
-    assert put(q, PAUSE, seen=0) == PoliciesSet(FIRST, False, (NOW,))
-    assert put(q, Change("pause:other", "")) == PoliciesSet(FIRST, False, (None,))
+    for step, (change, made) in enumerate(
+        (
+            (PAUSE, PoliciesSet(FIRST, True, (NOW,))),
+            (PAUSE, PoliciesSet(FIRST, False, (NOW,))),
+            (Change("pause:other", ""), PoliciesSet(FIRST, False, (None,))),
+            (RESUME, PoliciesSet(SECOND, True, (None,))),
+            (RESUME, PoliciesSet(SECOND, False, (None,))),
+        )
+    ):
+        q.now = NOW + step
+        assert put(q, change) == made
+        assert q.run(commands.policies())["changed"] == str(NOW if step < 3 else NOW + 3)
 
 
-@pytest.mark.parametrize("before", ["", '{"reason":"other"}'])
-def test_a_change_of_what_is_not_there_any_more_changes_nothing_at_all(q: Queue, before: str) -> None:
+def test_a_change_of_what_is_not_there_any_more_or_by_another_version_changes_nothing_at_all(q: Queue) -> None:
     put(q, PAUSE)
     stands = q.run(commands.policies())
-    assert put(q, Change("policy:sms", "{}"), Change(PAUSE.field, "", before=before)) is None
-    assert q.run(commands.policies()) == stands
-    assert put(q, Change(PAUSE.field, "", before=PAUSE.value)) is not None
-
-
-def test_who_has_seen_another_version_changes_nothing(q: Queue) -> None:
-    put(q, PAUSE)
+    for before in ("", '{"reason":"other"}'):
+        assert put(q, Change("policy:sms", "{}"), Change(PAUSE.field, "", before=before)) is None
     assert put(q, RESUME, seen=2) is None
-    assert put(q, RESUME, seen=1) == PoliciesSet(SECOND, True, (None,))
+    assert q.run(commands.policies()) == stands
+    assert put(q, Change(PAUSE.field, "", before=PAUSE.value), seen=1) == PoliciesSet(SECOND, True, (None,))
 
 
 def test_a_version_gets_beyond_that_of_a_queue_which_knows_a_later_one(q: Queue) -> None:
@@ -117,23 +112,17 @@ def test_a_mark_knows_of_a_watermark_that_has_come_down(q: Queue) -> None:
     assert applied(q, FIRST, "orders.*").marks == {"orders.*": NOW + hour}
 
 
-def test_a_pause_keeps_its_mark_for_as_long_as_it_lasts(q: Queue) -> None:
+def test_a_pause_keeps_its_mark_for_as_long_as_it_lasts_and_an_earlier_version_changes_nothing(q: Queue) -> None:
     applied(q, FIRST, "orders.*")
-    assert applied(q, SECOND, "orders.*", "sms.*", now=NOW + 1).marks == {"orders.*": NOW, "sms.*": NOW + 1}
+    both = Applied(SECOND, {"orders.*": NOW, "sms.*": NOW + 1})
+    assert applied(q, SECOND, "orders.*", "sms.*", now=NOW + 1) == both
+    for version in (FIRST, SECOND):
+        assert applied(q, version, now=NOW + 2) == both
     assert applied(q, THIRD, "sms.*", now=NOW + 2).marks == {"sms.*": NOW + 1}
     again = f"0000000004.{ME}"
     assert applied(q, again, "orders.*", now=NOW + 3) == Applied(again, {"orders.*": NOW + 3})
-
-
-def test_an_earlier_version_changes_nothing_and_nor_does_the_same(q: Queue) -> None:
-    applied(q, SECOND, "orders.*")
-    for version in (FIRST, SECOND):
-        assert applied(q, version, now=NOW + 1) == Applied(SECOND, {"orders.*": NOW})
-
-
-def test_without_a_pause_nothing_is_left_of_them(q: Queue) -> None:
-    applied(q, FIRST, "orders.*")
-    assert applied(q, SECOND) == Applied(SECOND, {})
+    last = f"0000000005.{ME}"
+    assert applied(q, last) == Applied(last, {})
     assert q.field("paused") is None
 
 
@@ -153,21 +142,13 @@ def test_a_pull_that_goes_by_other_policies_changes_nothing(q: Queue, version: s
     assert q.admin.exists(q.keys.stream("orders")) == 0
 
 
-def test_a_queue_that_knows_no_policies_has_nobody_pull_who_does(q: Queue) -> None:
+def test_who_goes_by_the_same_policies_pulls_and_who_owns_the_queue_no_more_is_told_that_first(q: Queue) -> None:
     q.given(row("a", at=NOW))
-    assert pulled(q, FIRST) == Outdated("")
+    assert pulled(q, FIRST) == Outdated("")  # the queue knows none yet
     assert isinstance(pulled(q, ""), Pulled)
-
-
-def test_who_goes_by_the_same_policies_pulls(q: Queue) -> None:
-    q.given(row("a", at=NOW))
     applied(q, FIRST, "orders.*")
     answer = pulled(q, FIRST)
     assert isinstance(answer, Pulled)
     assert ids(answer) == ["a"]
-
-
-def test_whoever_does_not_own_the_queue_is_told_that_first(q: Queue) -> None:
-    applied(q, FIRST)
     q.run(commands.claim(q.keys, NEW_EPOCH))
     assert pulled(q, "") is None
