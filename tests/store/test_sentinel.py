@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 
 from delayq import StoreError, StoreUnavailable
-from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store import checks, commands
 from delayq.store.commands import plain
 from delayq.store.connect.store import Store
@@ -20,13 +20,15 @@ from tests.support.servers import REDIS_SERVER
 from tests.support.timeouts import PATIENCE
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 MAKERS = {"sync": Store, "async": AsyncRunner}
 
 
 @pytest.fixture(params=MAKERS)
 def store(request: pytest.FixtureRequest, sentinels: SentinelsUnderTest) -> Iterator[Runner]:
     """Each of the two stores."""
-    made: Runner = MAKERS[request.param](sentinels.url)
+    made: Runner = MAKERS[request.param](sentinels.url, timeout=PATIENCE)
     yield made
     made.close()
 
@@ -60,18 +62,10 @@ def test_after_a_fork_nobody_waits_for_who_was_asking_the_sentinels_before(senti
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_sentinels_that_are_not_there_are_unavailable(make: Any) -> None:
-    url = f"redis+sentinel://{LOCALHOST}:{free_port()},{LOCALHOST}:{free_port()}/{SERVICE}"
-    reason = "no sentinel names the primary of delayq"
-    with closing(make(url, timeout=0.5)) as store, pytest.raises(StoreUnavailable, match=reason):
-        store.run(commands.layout(16))
-
-
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_a_service_that_no_sentinel_knows_is_told(sentinels: SentinelsUnderTest, make: Any) -> None:
     url = sentinels.url.replace(f"/{SERVICE}/", "/strange/")
     reason = "the primary of strange, they do not know it"
-    with closing(make(url)) as store, pytest.raises(StoreUnavailable, match=reason):
+    with closing(make(url, timeout=PATIENCE)) as store, pytest.raises(StoreUnavailable, match=reason):
         store.run(commands.layout(16))
 
 
@@ -87,7 +81,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_sentinels_and_servers_are_asked_as_different_users(guarded: GuardedGroup, make: Any) -> None:
-    with closing(make(guarded.url)) as store:
+    with closing(make(guarded.url, timeout=PATIENCE)) as store:
         assert works(store)
         assert store.run(checks.server()).role == "master"
         guarded.sentinel.fail_over()
@@ -101,8 +95,16 @@ def test_a_wrong_password_is_told_whosever_it_is(guarded: GuardedGroup, make: An
         (GuardedGroup.SERVERS, "wrong", "no sentinel names the primary of delayq: .*(WRONGPASS|invalid username)"),
         ("wrong", GuardedGroup.ASKER, "refused the credentials"),
     ):
-        with closing(make(guarded.url_with(servers, asker))) as store, pytest.raises(StoreError, match=reason):
-            store.run(commands.layout(16))
+        with closing(make(guarded.url_with(servers, asker), timeout=PATIENCE)) as store:
+            # A sentinel that does not answer within a second is passed over: that reason is true, too.
+            eventually(lambda store=store, reason=reason: re.search(reason, refused(store)), "the reason is told")  # type: ignore[misc]  # defaults bind them
+
+
+def refused(store: Runner) -> str:
+    """The reason why a call is refused."""
+    with pytest.raises(StoreError) as caught:
+        store.run(commands.layout(16))
+    return str(caught.value)
 
 
 def test_a_server_that_became_a_replica_is_left_for_the_new_primary(

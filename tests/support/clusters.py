@@ -14,7 +14,7 @@ from delayq.embedded.processes import LOCALHOST, free_port
 from delayq.store.connect.cluster_exchange import slot_of
 from testbed.process import stand_still
 from tests.support.servers import REDIS_SERVER, ServerUnderTest
-from tests.support.timeouts import NODE_TIMEOUT
+from tests.support.timeouts import NODE_TIMEOUT, PATIENCE
 from tests.support.waiting import eventually
 
 PRIMARIES = 3
@@ -33,7 +33,7 @@ class Member:
 
     def __init__(self, server: EmbeddedServer, password: str | None = None) -> None:
         self.server = server
-        self.admin: Any = redis.Redis.from_url(server.url, password=password, protocol=2, socket_timeout=10)
+        self.admin: Any = redis.Redis.from_url(server.url, password=password, protocol=2, socket_timeout=PATIENCE)
 
     @classmethod
     def started(cls, *extra: str, password: str | None = None) -> Member:
@@ -122,7 +122,7 @@ class ClusterUnderTest(ServerUnderTest):
             # The replica may not have heard of its primary's id yet.
             eventually(lambda replica=replica, id=id: self._replicate(replica, id), "a replica has its primary")  # type: ignore[misc]  # defaults bind them
         self.heal()
-        self.admin = redis.RedisCluster(host=LOCALHOST, port=self.members[0].port, protocol=2, socket_timeout=10)
+        self.admin = redis.RedisCluster(host=LOCALHOST, port=self.members[0].port, protocol=2, socket_timeout=PATIENCE)
 
     @staticmethod
     def _knows(one: Member) -> int:
@@ -167,6 +167,12 @@ class ClusterUnderTest(ServerUnderTest):
         """The server that has this key."""
         node = self.admin.get_node_from_key(key)
         return next(one for one in self.members if one.port == node.port)
+
+    def replace(self, dead: Member) -> None:
+        """Make the replica of a killed primary the primary at once, as the cluster does by itself after NODE_TIMEOUT."""
+        (replica,) = (one for one in self.members if one.info("replication").get("master_port") == dead.port)
+        replica.admin.execute_command("CLUSTER", "FAILOVER", "TAKEOVER")
+        eventually(lambda: replica.is_primary, "its replica is the primary")
 
     def pause(self) -> None:
         """SIGSTOP for the first primary; if that takes long its replica replaces it."""

@@ -16,7 +16,7 @@ from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, die_with_parent, free_port
 from tests.support.clusters import Member
 from tests.support.servers import REDIS_SERVER
-from tests.support.timeouts import SENTINEL_DOWN_AFTER
+from tests.support.timeouts import PATIENCE, SENTINEL_DOWN_AFTER
 from tests.support.waiting import eventually
 
 SERVICE = "delayq"
@@ -51,7 +51,9 @@ class Sentinel:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self.admin: Any = redis.Redis(host=LOCALHOST, port=self.port, password=password, protocol=2, socket_timeout=10)
+        self.admin: Any = redis.Redis(
+            host=LOCALHOST, port=self.port, password=password, protocol=2, socket_timeout=PATIENCE
+        )
         eventually(self._made_quick, "the sentinel is up")
 
     def _made_quick(self) -> bool:
@@ -86,11 +88,7 @@ class Sentinel:
     def close(self) -> None:
         self.admin.close()
         self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.wait()
         self._folder.cleanup()
 
 

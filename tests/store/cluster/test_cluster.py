@@ -1,16 +1,14 @@
-"""A real Redis Cluster: everything a client and a worker do, and what they bear.
-
-The conformance cases of this folder run on it too.
-"""
+"""A real Redis Cluster: every script, and everything that a client and a worker do."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 
 import pytest
 
-from delayq import AsyncClient, Client, ConfigError, Filter, Message, NotDurable, Settings, StoreUnavailable
+from delayq import AsyncClient, Client, ConfigError, Filter, Message, NotDurable, Settings, StoreError, StoreUnavailable
 from delayq.cli.commands.tail import tail
 from delayq.cli.options import BadUse
 from delayq.client.audit import By, entry_of
@@ -29,11 +27,12 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import queue_keys
 from delayq.targets import open_target
 from delayq.testing import MemoryTarget
+from tests.store.test_repeats import CASES
 from tests.support.clusters import QUEUES, ClusterUnderTest, id_in
 from tests.support.nodes import RunningNode, settings_for
 from tests.support.queues import Queue, Runner, row
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
+from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.support.waiting import eventually
 from workers.sending.message import InFlightMessage
 
@@ -61,7 +60,7 @@ def test_what_is_wrong_and_who_changed_what_is_gathered_from_every_primary(
 
 def test_what_is_paused_is_held_on_every_primary_until_it_is_resumed(cluster: ClusterUnderTest) -> None:
     target = MemoryTarget()
-    settings = settings_for(cluster.url, target, queues=QUEUES, redis_timeout=int(PATIENCE * 1000))
+    settings = settings_for(cluster.url, target, queues=QUEUES, redis_timeout=REDIS_TIMEOUT)
 
     def arrived(topic: str) -> int:
         return len({one.id for one in target.deliveries if one.topic == topic})
@@ -112,6 +111,15 @@ def test_messages_on_every_primary_are_searched_and_counted(cluster: ClusterUnde
     assert client.forecast(dues[0], dues[0] + 2_000, 1_000).messages == [40, 0]
 
 
+def test_every_script_runs_with_all_its_keys_in_one_slot(cluster: ClusterUnderTest, store: Runner) -> None:
+    for script, outcomes in CASES.items():
+        cluster.flush()
+        command = next(iter(outcomes.values())).call(Queue(store, cluster))
+        assert command.script == script
+        (answer,) = store.run_many([command])
+        assert not isinstance(answer, StoreError), f"{script}: {answer}"
+
+
 def test_one_script_call_of_each_primary_is_under_way_before_the_first_reply_is_read(store: Runner) -> None:
     answers = store.run_many(commands.stats(queue_keys(queue)) for queue in range(QUEUES))
     assert [answer.scheduled for answer in answers if not isinstance(answer, Exception)] == [0] * QUEUES
@@ -136,23 +144,18 @@ def test_the_doctor_finds_a_cluster_well(client: Client) -> None:
     assert "3 primaries" in found["server"].text
 
 
-def test_nobody_there_is_unavailable_and_a_single_server_is_told() -> None:
-    store = Store(f"redis+cluster://{LOCALHOST}:{free_port()}", timeout=0.5)
-    with pytest.raises(StoreUnavailable, match="no server of the Redis Cluster answers"):
-        store.run(commands.layout(QUEUES))
-    store.close()
-
-
-def test_a_server_that_is_in_no_cluster_is_told(valkey: ServerUnderTest) -> None:
-    store = Store(valkey.url.replace("redis://", "redis+cluster://"), timeout=0.5)
-    with pytest.raises(StoreUnavailable, match="cluster support disabled"):
-        store.run(commands.layout(QUEUES))
-    store.close()
+def test_nobody_there_is_unavailable_and_a_server_that_is_in_no_cluster_is_told(valkey: ServerUnderTest) -> None:
+    for url, told in (
+        (f"redis+cluster://{LOCALHOST}:{free_port()}", "no server of the Redis Cluster answers"),
+        (valkey.url.replace("redis://", "redis+cluster://"), "cluster support disabled"),
+    ):
+        with closing(Store(url, timeout=PATIENCE)) as store, pytest.raises(StoreUnavailable, match=told):
+            store.run(commands.layout(QUEUES))
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_a_change_is_confirmed_by_the_replicas_of_each_primary(cluster: ClusterUnderTest, replicas: int) -> None:
-    settings = Settings(redis_url=cluster.url, queues=QUEUES, min_replicas=replicas, redis_timeout=int(PATIENCE * 1000))
+    settings = Settings(redis_url=cluster.url, queues=QUEUES, min_replicas=replicas, redis_timeout=REDIS_TIMEOUT)
 
     def impatient(store: Store | AsyncStore) -> None:
         """For what nobody confirms it waits but a little."""
@@ -194,7 +197,7 @@ def test_a_pull_appends_to_the_queues_own_stream_exactly_once(cluster: ClusterUn
 
 def test_a_worker_delivers_by_every_way(cluster: ClusterUnderTest) -> None:
     target = MemoryTarget()
-    settings = settings_for(cluster.url, target, queues=4, redis_timeout=int(PATIENCE * 1000))
+    settings = settings_for(cluster.url, target, queues=4, redis_timeout=REDIS_TIMEOUT)
     routes = [*json.loads(settings.routes)[:1], {"name": "own", "match": "own.*", "perQueue": True}, {"name": "rest"}]
     settings = settings.replace(routes=json.dumps(routes), retry_base=20)
     target.answer("unavailable", topic="m.x", times=1)
@@ -231,7 +234,7 @@ def test_the_target_appends_each_stream_on_its_own_primary(cluster: ClusterUnder
     topics = [f"orders.{number}" for number in range(30)]
     cluster.admin.set("wrong", "no stream")
     batch = [delivery(topic, topic) for topic in [*topics, "wrong"]]
-    assert [one.outcome for one in target.send(batch, 2.0)] == ["ok"] * 30 + ["rejected"]
+    assert [one.outcome for one in target.send(batch, PATIENCE)] == ["ok"] * 30 + ["rejected"]
     assert [cluster.admin.xlen(topic) for topic in topics] == [1] * 30
     assert all(one.admin.dbsize() for one in cluster.primaries)
     target.close()
