@@ -9,18 +9,12 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.docs.blocks import Block, matches
 
-__all__ = ["RUNNABLE", "Service", "Story"]
-
-RUNNABLE: Final = ("bash", "python")
-#: s for a block, which may start a Python several times, and none of them is quick on a busy machine.
-PATIENCE: Final = 100.0
+__all__ = ["REDIS", "Service", "Story"]
 
 #: Where ./dev up listens, which is what the pages say.
 API: Final = re.compile(r"(?:127\.0\.0\.1|localhost):8080\b")
@@ -35,7 +29,7 @@ class Service(NamedTuple):
 
 
 class Story:
-    """One page's folder and names. `run` raises AssertionError for one that does not do as shown."""
+    """One page's folder and names. `run` raises AssertionError if a block does not do what the page shows."""
 
     def __init__(self, service: Service, folder: Path) -> None:
         self._service = service
@@ -68,7 +62,7 @@ class Story:
         return env | {"no_proxy": "*", "NO_COLOR": "1"}
 
     def _run_python(self, block: Block) -> None:
-        # The empty lines make the lines of a traceback those of the page.
+        # The empty lines give a traceback the line numbers of the page.
         code = compile("\n" * block.line + self._here(block.text), str(block.page), "exec", dont_inherit=True)
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.chdir(self._folder):
@@ -83,7 +77,6 @@ class Story:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
             check=False,
         )
         assert ran.returncode == status, f"{block}: status {ran.returncode}\n{ran.stdout}{ran.stderr}"
@@ -91,7 +84,7 @@ class Story:
 
     def _run_until(self, block: Block, text: str) -> None:
         words = {"python": [sys.executable, "-u", "-c"], "bash": ["bash", "-c"]}[block.language]
-        running = subprocess.Popen(
+        with subprocess.Popen(
             [*words, self._here(block.text)],
             cwd=self._folder,
             env=self._env(),
@@ -100,23 +93,13 @@ class Story:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-        )
-        with running, _after(PATIENCE, lambda: os.killpg(running.pid, signal.SIGKILL)):
+        ) as running:
             assert running.stdout is not None
             self._printed = ""
-            while text not in self._printed:
-                line = running.stdout.readline()
-                assert line, f"{block}: it ended, and this was all:\n{self._printed}"
-                self._printed += line
-            os.killpg(running.pid, signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def _after(seconds: float, act: Callable[[], None]) -> Any:
-    timer = threading.Timer(seconds, act)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
+            try:
+                while text not in self._printed:
+                    line = running.stdout.readline()
+                    assert line, f"{block}: it ended, and this was all:\n{self._printed}"
+                    self._printed += line
+            finally:
+                os.killpg(running.pid, signal.SIGKILL)

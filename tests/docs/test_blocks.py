@@ -1,67 +1,75 @@
+"""Every command in README.md and docs/ does what the page shows. ./dev check finds blocks that no test runs."""
+
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 
-from tests.docs.blocks import PAGES, ROOT, Block, blocks_of, matches
-from tests.docs.story import RUNNABLE, Story
+from delayq.embedded import EmbeddedServer
+from delayq.store.keys import NODES
+from devtools.checks.links import RUNNABLE
+from tests.docs.blocks import PAGES, ROOT, blocks_of, matches
+from tests.docs.story import Service, Story
+from tests.support import service as processes
+from tests.support.waiting import eventually
 
-#: Languages of blocks that are only to be read.
-READ_ONLY = ("text", "http")
+pytestmark = pytest.mark.long
 
-
-def name_of(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
-
-
-def is_run_here(block: Block) -> bool:
-    return block.language in RUNNABLE and not block.note.startswith("run by ")
-
-
-def with_blocks() -> list[Path]:
-    return [page for page in PAGES if any(map(is_run_here, blocks_of(page)))]
+BLOCKS = {page: [block for block in blocks_of(page) if not block.note.startswith("run by ")] for page in PAGES}
+STORIES = [page for page, blocks in BLOCKS.items() if any(block.language in RUNNABLE for block in blocks)]
 
 
-@pytest.mark.parametrize("page", with_blocks(), ids=name_of)
-def test_the_page_is_a_story_that_works(page: Path, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    blocks = blocks_of(page)
-    if any("curl " in block.text for block in blocks if is_run_here(block)) and shutil.which("curl") is None:
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One delayq for all pages: an embedded Valkey, a worker and the API, as ./dev up starts them."""
+    folder = tmp_path_factory.mktemp("delayq")
+    with EmbeddedServer(data_dir=folder / "valkey") as server, processes.Service(folder, server.url) as started:
+        yield Service(started.url, server.url)
+
+
+@pytest.fixture
+def service(running: Service) -> Service:
+    """The running delayq, without messages. It keeps what it needs to be ready: its queues, and the worker's last report."""
+    client: Any
+    with redis.Redis.from_url(running.redis_url, protocol=2) as client:
+        born = {key: client.hget(key, "born") for key in client.keys("delayq:{*}:state")}
+        lines = eventually(lambda: client.hgetall(NODES), "the worker has reported")
+        client.flushall()
+        client.hset(NODES, mapping=lines)
+        for key, moment in born.items():
+            if moment is not None:
+                client.hset(key, "born", moment)
+    return running
+
+
+@pytest.mark.parametrize("page", STORIES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_page_is_a_story_that_works(page: Path, service: Service, tmp_path: Path) -> None:
+    if any("curl " in block.text for block in BLOCKS[page]) and shutil.which("curl") is None:
         pytest.skip("no curl on PATH: install it (apt install curl)")
-    story = Story(request.getfixturevalue("service"), tmp_path)
-    for block in blocks:
-        if not block.note.startswith("run by "):
-            story.run(block)
+    story = Story(service, tmp_path)
+    for block in BLOCKS[page]:
+        story.run(block)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_block_is_run_or_says_where_it_is(page: Path) -> None:
-    for block in blocks_of(page):
-        verb, _, rest = block.note.partition(" by ")
-        if verb == "run":
-            named = ROOT / rest
-            assert rest.startswith("tests/"), f"{block}: {rest} is no test"
-            assert named.is_file() or any(named.glob("test_*.py")), f"{block}: there is no {rest}"
-        elif not block.note:
-            known = block.language in (*RUNNABLE, *READ_ONLY)
-            assert known, f"{block}: say above it what is done with it (tests/docs/blocks.py)"
-
-
-@pytest.mark.parametrize(
-    ("shown", "printed", "same"),
-    [
-        ('{"a": "2026-01-01T00:00:00.000Z"}', '{"a": "2027-12-31T01:02:03.004Z"}', True),
-        ('{"a": "2026-01-01T00:00:00.000Z"}', '{"a": "soon"}', False),
-        ('{"a": 1795231869443, "b": 1}', '{"b":1,"a":1895231869443}', True),
-        ('{"a": 1}', '{"a": 2}', False),
-        ('{"a": 1}', '{"a": 1, "b": 2}', False),
-        ('{"id": "….1f"}', '{"id": "0P.1f"}', True),
-        ('{"id": "….1f"}', '{"id": "0P.2f"}', False),
-        ("one …\n", "one two\n", True),
-        ("one …\n", "two\n", False),
-        ("a+b\n", "aab\n", False),
-    ],
-)
-def test_what_is_printed_is_compared_with_what_is_shown(shown: str, printed: str, same: bool) -> None:
-    assert matches(shown, printed) is same
+def test_printed_text_is_compared_with_what_the_page_shows() -> None:
+    same = {
+        '{"a": "2026-01-01T00:00:00.000Z"}': '{"a": "2027-12-31T01:02:03.004Z"}',
+        '{"a": 1795231869443, "b": 1}': '{"b":1,"a":1895231869443}',
+        '{"id": "….1f"}': '{"id": "0P.1f"}',
+        "one …\n": "one two\n",
+    }
+    different = {
+        '{"a": "2026-01-01T00:00:00.000Z"}': '{"a": "soon"}',
+        '{"a": 1}': '{"a": 2}',
+        '{"a": 1, "b": 2}': '{"a": 1}',
+        '{"id": "….1f"}': '{"id": "0P.2f"}',
+        "one …\n": "two\n",
+        "a+b\n": "aab\n",
+    }
+    assert all(matches(*pair) for pair in same.items())
+    assert not any(matches(*pair) for pair in different.items())

@@ -19,9 +19,10 @@ from tests.support.amqp import amqp
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("rabbitmq")]
 
 PAGE = ROOT / "docs" / "migrating-from-rabbitmq-delayed.md"
 DECLARE, ROUTES, BRIDGE, PRODUCER, DIRECT = (
@@ -43,10 +44,9 @@ def test_a_producer_of_the_plugin_goes_on_as_before(
     register_target("rabbitmq", RabbitMQTarget)
     run(DECLARE)
     _, *words = shlex.split(here(BRIDGE))
-    bridge = OneProcess(
-        "bridge", [sys.executable, "-m", "delayq.cli", *words], {"redis_url": valkey.url}, tmp_path / "log"
-    )
-    settings = load_settings(redis_url=valkey.url, routes=here(ROUTES))
+    given = {"redis_url": valkey.url, "redis_timeout": str(REDIS_TIMEOUT)}
+    bridge = OneProcess("bridge", [sys.executable, "-m", "delayq.cli", *words], given, tmp_path / "log")
+    settings = load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT, routes=here(ROUTES))
     bridge.start()
     try:
         with RunningNode(settings), amqp(rabbitmq) as broker:

@@ -14,6 +14,7 @@ from delayq.embedded import EmbeddedServer
 from tests.docs.test_targets import CODE, ENTRY_POINT, ROUTES
 from tests.support.servers import ServerUnderTest
 from tests.support.service import Service
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.long
@@ -33,7 +34,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
     )
     assert ran.returncode == 0, ran.stderr
     return folder / "there"
@@ -44,7 +44,7 @@ def test_a_worker_delivers_to_the_target_of_a_package_that_is_installed(
 ) -> None:
     file = tmp_path / "orders.txt"
     routes = ROUTES.replace("/var/log/orders.txt", str(file))
-    service = Service(tmp_path, own_valkey.url, queues="2", routes=routes)
+    service = Service(tmp_path, own_valkey.url, queues="2", redis_timeout=str(REDIS_TIMEOUT), routes=routes)
     service.workers[0].environment["PYTHONPATH"] = str(installed)
     with service:
         for id, body in (("one", "order 1"), ("two", "order\n2")):
@@ -67,7 +67,6 @@ def test_without_the_package_the_worker_says_which_targets_there_are(valkey: Ser
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     assert ran.returncode == 2
     name = json.loads(ROUTES)[0]["name"]

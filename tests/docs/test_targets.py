@@ -9,17 +9,22 @@ from typing import Any
 import pytest
 
 from delayq import Client, ConfigError, InvalidMessage, Message
-from delayq.config import load_settings
+from delayq.config import Settings, load_settings
 from delayq.targets import TargetFactory, register_target
 from tests.docs.blocks import ROOT, blocks_of
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
 PAGE = ROOT / "docs" / "targets.md"
 (CODE, ENTRY_POINT, ROUTES, CHECK) = (
     block.text for block in blocks_of(PAGE) if block.note == "run by tests/docs/test_targets.py"
 )
+
+
+def settings_for(server: ServerUnderTest, routes: str) -> Settings:
+    return load_settings(redis_url=server.url, redis_timeout=REDIS_TIMEOUT, routes=routes)
 
 
 def lines_target() -> TargetFactory:
@@ -35,7 +40,7 @@ def lines_target() -> TargetFactory:
 def test_the_target_gets_what_is_due_and_can_refuse_it(valkey: ServerUnderTest, tmp_path: Path) -> None:
     lines_target()
     file = tmp_path / "orders.txt"
-    settings = load_settings(redis_url=valkey.url, routes=ROUTES.replace("/var/log/orders.txt", str(file)))
+    settings = settings_for(valkey, ROUTES.replace("/var/log/orders.txt", str(file)))
     with RunningNode(settings), Client(settings=settings) as client:
         client.schedule(Message(topic="orders.paid", body="order 1", id="one", delay_time=0))
         client.schedule(Message(topic="orders.paid", body="order\n2", id="two", delay_time=0))
@@ -47,10 +52,7 @@ def test_the_target_gets_what_is_due_and_can_refuse_it(valkey: ServerUnderTest, 
 def test_without_its_file_the_worker_does_not_start(valkey: ServerUnderTest, tmp_path: Path) -> None:
     lines_target()
     routes = ROUTES.replace("/var/log/orders.txt", str(tmp_path / "nowhere" / "orders.txt"))
-    with (
-        pytest.raises(ConfigError, match="orders-file"),
-        RunningNode(load_settings(redis_url=valkey.url, routes=routes)),
-    ):
+    with pytest.raises(ConfigError, match="orders-file"), RunningNode(settings_for(valkey, routes)):
         pass
 
 
@@ -59,7 +61,7 @@ def test_with_its_check_a_message_is_refused_when_it_is_scheduled(valkey: Server
     exec(compile(CODE + CHECK, str(PAGE), "exec", dont_inherit=True), names)
     register_target("checked", names["LinesTarget"], names["LinesCheck"])
     routes = ROUTES.replace('"lines:', '"checked:')
-    with Client(settings=load_settings(redis_url=valkey.url, routes=routes)) as client:
+    with Client(settings=settings_for(valkey, routes)) as client:
         client.schedule(Message(topic="orders.paid", body="order 1", delay_time=60_000))
         with pytest.raises(InvalidMessage, match="body: has a line break"):
             client.schedule(Message(topic="orders.paid", body="order\n2", delay_time=60_000))

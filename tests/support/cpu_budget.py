@@ -27,6 +27,8 @@ EXCEPTIONS: Final = {
     "tests/reliability/": "a run of chaos is worth the faults that it sees, and the models search every state",
     "tests/benchmarks/test_smoke.py": "a benchmark loads servers as heavily as it can",
     "tests/deploy/test_image_build.py": "the image is built, and runs an API and a worker",
+    "tests/docs/test_blocks.py::test_the_page_is_a_story_that_works[docs/cli.md]": "the page has some forty commands, "
+    "and each is a process",
     "tests/spark/test_spark.py": "a session of Spark plans and runs a job per test",
     "tests/backfill/": "jobs of Spark over tables of thousands of rows",
 }
