@@ -11,7 +11,7 @@ import os
 import resource
 import time
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -127,8 +127,10 @@ class CpuBudget:
         if not self._reports or report.when != "call":
             return
         for name, value in report.user_properties:
-            if name == _PROPERTY and value[0] > value[1] and not report.nodeid.startswith(tuple(EXCEPTIONS)):
-                self._over.append((value[0], value[1], report.nodeid))
+            if name == _PROPERTY and not report.nodeid.startswith(tuple(EXCEPTIONS)):
+                used, limit = cast("tuple[float, float]", value)
+                if used > limit:
+                    self._over.append((used, limit, report.nodeid))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
