@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from tests.support.policies import put_policy
 from tests.support.proxy import FaultProxy
 from tests.support.queues import EPOCH, taken
 from tests.support.sentinels import SentinelsUnderTest
-from tests.support.timeouts import PATIENCE
+from tests.support.servers import KEPT
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
 HOUR = 3_600_000
@@ -43,6 +43,10 @@ def ran(proxy: FaultProxy) -> list[str]:
     return [command for command in proxy.commands if command != "time"]
 
 
+binaries = pytest.mark.parametrize(
+    "binary", [None, pytest.param(Member.binary(), marks=pytest.mark.long)], ids=["valkey", "system"]
+)
+
 CHANGES: dict[str, Callable[[Client], Any]] = {
     "schedule": lambda client: client.schedule(Message(topic="t", delay_time=HOUR, id="new")),
     "cancel": lambda client: client.cancel("there"),
@@ -52,16 +56,32 @@ CHANGES: dict[str, Callable[[Client], Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedServer, EmbeddedServer]]:
+    """A primary, and a replica that follows it."""
+    with EmbeddedServer(data_dir=tmp_path_factory.mktemp("primary"), extra=KEPT) as primary:
+        member = Member(primary)
+        member.admin.config_set("repl-diskless-sync-delay", 0)
+        member.admin.config_set("repl-ping-replica-period", 1)
+        with EmbeddedServer(extra=["--replicaof", LOCALHOST, str(primary.port)]) as replica:
+            eventually(lambda: member.replicas == 1, "the replica follows")
+            yield primary, replica
+        member.admin.close()
+
+
 @pytest.fixture
-def replica(own_valkey: EmbeddedServer) -> Iterator[EmbeddedServer]:
-    """A replica of `own_valkey`, which follows."""
-    primary = Member(own_valkey)
-    primary.admin.config_set("repl-diskless-sync-delay", 0)
-    primary.admin.config_set("repl-ping-replica-period", 1)
-    with EmbeddedServer(extra=["--replicaof", LOCALHOST, str(own_valkey.port)]) as running:
-        eventually(lambda: primary.replicas == 1, "the replica follows")
-        yield running
-    primary.admin.close()
+def followed(pair: tuple[EmbeddedServer, EmbeddedServer]) -> EmbeddedServer:
+    """The primary, empty."""
+    with closing(Member(pair[0]).admin) as admin:
+        admin.flushall()
+    return pair[0]
+
+
+@pytest.fixture
+def replica(pair: tuple[EmbeddedServer, EmbeddedServer], followed: EmbeddedServer) -> int:
+    """The process of the replica."""
+    assert pair[1].pid is not None
+    return pair[1].pid
 
 
 @pytest.fixture
@@ -69,7 +89,7 @@ def client() -> Iterator[Callable[..., Client]]:
     """Makes clients of given settings, and closes them; a reply is waited for as long as it may take, if not said else."""
     with ExitStack() as stack:
         yield lambda url, **given: stack.enter_context(
-            Client(url, settings=Settings(**({"redis_timeout": int(PATIENCE * 1000)} | given)))
+            Client(url, settings=Settings(**({"redis_timeout": REDIS_TIMEOUT} | given)))
         )
 
 
@@ -92,36 +112,27 @@ def bury(client: Client, id: str) -> None:
 
 
 def test_a_change_waits_for_its_replicas_on_its_own_connection(
-    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+    followed: EmbeddedServer, client: Callable[..., Client]
 ) -> None:
-    with FaultProxy(own_valkey.port) as proxy:
+    for id in ("dead", "gone"):
+        bury(client(followed.url), id)
+    with FaultProxy(followed.port) as proxy:
         made = client(proxy.url, min_replicas=1)
         made.context()
         proxy.commands.clear()
         assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
         assert made.get("a") is not None
         assert made.cancel("a").result == "cancelled"
-    assert ran(proxy) == ["schedule", "barrier", "wait", "get", "cancel", "barrier", "wait"]
-
-
-def test_a_dead_letter_waits_for_its_replicas_too(
-    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
-) -> None:
-    bury(client(own_valkey.url), "a")
-    bury(client(own_valkey.url), "b")
-    with FaultProxy(own_valkey.port) as proxy:
-        made = client(proxy.url, min_replicas=1)
-        made.context()
-        proxy.commands.clear()
-        assert made.redrive(["a"]) == ["scheduled"]
-        assert made.discard("b")
-    assert ran(proxy) == ["redrive", "barrier", "wait", "discard", "barrier", "wait"]
+        assert made.redrive(["dead"]) == ["scheduled"]
+        assert made.discard("gone")
+    waited = [[name, "barrier", "wait"] for name in ("schedule", "cancel", "redrive", "discard")]
+    assert ran(proxy) == [*waited[0], "get", *waited[1], *waited[2], *waited[3]]
 
 
 def test_a_policy_has_the_messages_of_its_topics_wait_and_no_others(
-    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+    followed: EmbeddedServer, client: Callable[..., Client]
 ) -> None:
-    with FaultProxy(own_valkey.port) as proxy:
+    with FaultProxy(followed.port) as proxy:
         made = client(proxy.url)
         put_policy(made, minReplicas=1)
         proxy.commands.clear()
@@ -142,84 +153,62 @@ def test_what_a_policy_wants_and_nobody_confirms_is_unknown_of_its_topics_alone(
     assert made.get("orders") is not None
 
 
-@pytest.mark.parametrize("name", CHANGES)
 def test_a_change_that_no_replica_confirms_is_unknown(
-    own_valkey: EmbeddedServer, client: Callable[..., Client], name: str
+    own_valkey: EmbeddedServer, client: Callable[..., Client]
 ) -> None:
     client(own_valkey.url).schedule(Message(topic="t", delay_time=HOUR, id="there"))
     bury(client(own_valkey.url), "dead")
     made = impatient(client(own_valkey.url, min_replicas=1))
-    with pytest.raises(NotDurable, match="1 replicas have it"):
-        CHANGES[name](made)
-    assert made.get("new" if name == "schedule" else "there") is not None  # reading waits for nobody
+    for change in CHANGES.values():
+        with pytest.raises(NotDurable, match="1 replicas have it"):
+            change(made)
+    assert made.get("new") is not None  # reading waits for nobody
 
 
 def test_the_same_call_once_more_is_confirmed_when_the_replica_is_back(
-    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+    followed: EmbeddedServer, replica: int, client: Callable[..., Client]
 ) -> None:
-    made = impatient(client(own_valkey.url, min_replicas=1))
-    assert replica.pid is not None
-    with standing_still(replica.pid):
+    made = impatient(client(followed.url, min_replicas=1))
+    with standing_still(replica):
         for _ in range(2):  # a repeated call writes nothing by itself, and is no more certain for that
             with pytest.raises(NotDurable) as caught:
                 made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
             assert caught.value.id == "a"
-    made = client(own_valkey.url, min_replicas=1)
+    made = client(followed.url, min_replicas=1)
     assert not made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
 
 
-def test_a_connection_that_breaks_before_the_confirmation_leaves_the_outcome_unknown(
-    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
+def test_without_its_scripts_or_after_a_break_a_server_confirms_what_it_got_again(
+    followed: EmbeddedServer, client: Callable[..., Client]
 ) -> None:
-    with FaultProxy(own_valkey.port) as proxy:
+    with FaultProxy(followed.port) as proxy:
         made = client(proxy.url, min_replicas=1)
         made.context()
         proxy.drop_reply("wait")
         with pytest.raises(NotDurable):
             made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
         assert not made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
-
-
-def test_a_server_that_lost_its_scripts_confirms_what_it_got_again(
-    own_valkey: EmbeddedServer, replica: EmbeddedServer, client: Callable[..., Client]
-) -> None:
-    with FaultProxy(own_valkey.port) as proxy:
-        made = client(proxy.url, min_replicas=1)
-        made.schedule(Message(topic="t", delay_time=HOUR, id="a"))
-        admin = Member(own_valkey).admin
-        admin.script_flush()
-        admin.close()
+        with closing(Member(followed).admin) as admin:
+            admin.script_flush()
         proxy.commands.clear()
         assert made.schedule(Message(topic="t", delay_time=HOUR, id="b")).created
     assert list(proxy.commands)[-2:] == ["barrier", "wait"]
     assert list(proxy.commands).index("wait") < len(proxy.commands) - 1
 
 
-async def test_asyncio_waits_as_well(own_valkey: EmbeddedServer, replica: EmbeddedServer) -> None:
-    settings = Settings(redis_url=own_valkey.url, min_replicas=1, redis_timeout=int(PATIENCE * 1000))
+async def test_asyncio_waits_as_well(followed: EmbeddedServer, replica: int) -> None:
+    settings = Settings(redis_url=followed.url, min_replicas=1, redis_timeout=REDIS_TIMEOUT)
     async with AsyncClient(settings=settings) as client:
         messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(1_200)]
         assert not [one for one in await client.schedule_many(messages) if isinstance(one, Exception)]
-        await asyncio.to_thread(replica.stop)
         assert client.store.durability is not None
         client.store.durability.timeout = SOON
-        outcomes = await client.schedule_many(messages)
+        with standing_still(replica):
+            outcomes = await client.schedule_many(messages)
         assert {type(one) for one in outcomes} == {NotDurable}
 
 
 # -- DELAYQ_FSYNC --------------------------------------------------------------------------------------------------------
-
-
-def test_always_waits_for_the_disk_where_the_server_can_say_so(
-    client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    believe(monkeypatch)
-    with EmbeddedServer() as server, FaultProxy(server.port) as proxy:
-        made = client(proxy.url, fsync="always")
-        made.context()
-        proxy.commands.clear()
-        assert made.schedule(Message(topic="t", delay_time=HOUR, id="a")).created
-    assert list(proxy.commands)[-2:] == ["barrier", "waitaof"]
 
 
 def believe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +236,7 @@ def test_what_is_asked_follows_the_server_that_answers(
         assert ran(proxy) == ["schedule", "barrier", "waitaof", "barrier", "config"]
 
 
-@pytest.mark.parametrize("binary", [None, Member.binary()], ids=["valkey", "system"])
+@binaries
 def test_a_server_whose_word_cannot_be_taken_must_write_always_by_itself(
     binary: Path | None, client: Callable[..., Client]
 ) -> None:
@@ -270,10 +259,9 @@ def again(server: EmbeddedServer, *extra: str) -> EmbeddedServer:
     return EmbeddedServer(data_dir=server.data_dir, port=server.port, binary=server.binary, extra=extra)
 
 
-@pytest.mark.parametrize("binary", [None, Member.binary()], ids=["valkey", "system"])
-@pytest.mark.parametrize("name", CHANGES)
+@binaries
 def test_a_server_that_comes_back_without_always_confirms_no_change(
-    name: str, binary: Path | None, tmp_path: Path, client: Callable[..., Client]
+    binary: Path | None, tmp_path: Path, client: Callable[..., Client]
 ) -> None:
     first = EmbeddedServer(data_dir=tmp_path, binary=binary, extra=["--appendfsync", "always"])
     first.start()
@@ -281,13 +269,13 @@ def test_a_server_that_comes_back_without_always_confirms_no_change(
     made.schedule(Message(topic="t", delay_time=HOUR, id="there"))
     bury(made, "dead")
     with again(first) as second:
-        for _ in range(2):  # nor does the same call once more, which finds it done
-            with pytest.raises(NotDurable, match="it has appendonly yes, appendfsync everysec"):
-                CHANGES[name](made)
-        assert made.get("there" if name != "schedule" else "new") is not None  # reading waits for nobody
-        admin = Member(second).admin
-        admin.config_set("appendfsync", "always")
-        admin.close()
+        for change in CHANGES.values():
+            for _ in range(2):  # nor does the same call once more, which finds it done
+                with pytest.raises(NotDurable, match="it has appendonly yes, appendfsync everysec"):
+                    change(made)
+        assert made.get("new") is not None  # reading waits for nobody
+        with closing(Member(second).admin) as admin:
+            admin.config_set("appendfsync", "always")
         CHANGES["schedule"](made)
 
 
@@ -309,7 +297,7 @@ def test_a_server_that_is_changed_while_it_runs_confirms_no_change(client: Calla
 
 async def test_asyncio_asks_the_server_that_answers_as_well() -> None:
     with EmbeddedServer(extra=["--appendfsync", "always"]) as server:
-        settings = Settings(redis_url=server.url, fsync="always", redis_timeout=int(PATIENCE * 1000))
+        settings = Settings(redis_url=server.url, fsync="always", redis_timeout=REDIS_TIMEOUT)
         async with AsyncClient(settings=settings) as made:
             messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(1_200)]
             assert not [one for one in await made.schedule_many(messages) if isinstance(one, Exception)]
@@ -337,6 +325,7 @@ def test_one_primary_of_a_cluster_without_always_confirms_none_of_its_changes(
             one.admin.config_set("appendfsync", "everysec")
 
 
+@pytest.mark.long
 def test_a_replica_without_always_that_takes_over_confirms_no_change(
     sentinels: SentinelsUnderTest, client: Callable[..., Client]
 ) -> None:
@@ -386,18 +375,10 @@ GOOD = checks.ServerSettings(
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "version", "has"),
-    [
-        ("redis", "7.0.15", False),
-        ("redis", "7.4.1", False),
-        ("redis", "8.0.1", True),
-        ("valkey", "9.1.2", False),
-        ("redis", "unknown", False),
-    ],
-)
-def test_the_waitaof_of_redis_eight_and_later_is_believed(name: str, version: str, has: bool) -> None:
-    assert believable(name, version) is has
+def test_the_waitaof_of_redis_eight_and_later_is_believed() -> None:
+    assert believable("redis", "8.0.1")
+    for name, version in (("redis", "7.0.15"), ("redis", "7.4.1"), ("valkey", "9.1.2"), ("redis", "unknown")):
+        assert not believable(name, version)
 
 
 def test_of_several_primaries_the_worst_counts() -> None:

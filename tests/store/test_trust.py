@@ -48,12 +48,12 @@ def names(server: EmbeddedServer) -> list[bytes]:
         return found
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_redis_that_would_lose_messages_is_refused_and_left_as_it_is(lax: EmbeddedServer, change: str) -> None:
-    with Client(lax.url) as client:
-        for _ in range(2):
-            with pytest.raises(ConfigError, match="this Redis cannot be trusted"):
-                CHANGES[change](client)
+def test_a_redis_that_would_lose_messages_is_refused_and_left_as_it_is(lax: EmbeddedServer) -> None:
+    for change in CHANGES.values():
+        with Client(lax.url) as client:
+            for _ in range(2):
+                with pytest.raises(ConfigError, match="this Redis cannot be trusted"):
+                    change(client)
     assert names(lax) == []
 
 
@@ -77,10 +77,10 @@ def test_it_is_taken_as_soon_as_it_is_set_right(lax: EmbeddedServer) -> None:
         server.wait_for_its_file()
 
 
-@pytest.mark.parametrize("look", READING)
-def test_reading_asks_for_nothing_and_writes_nothing(lax: EmbeddedServer, look: str) -> None:
-    with Client(lax.url) as client:
-        READING[look](client)
+def test_reading_asks_for_nothing_and_writes_nothing(lax: EmbeddedServer) -> None:
+    for look in READING.values():
+        with Client(lax.url) as client:
+            look(client)
     assert names(lax) == []
 
 

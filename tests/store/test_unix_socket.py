@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -15,7 +11,9 @@ import msgspec
 import pytest
 import redis
 
-from delayq import AsyncClient, Client, Message
+from delayq import AsyncClient, Client, Message, Settings
+from delayq.clock import SystemClock
+from delayq.doctor import examine
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST
 from delayq.errors import StoreUnavailable
@@ -24,8 +22,7 @@ from delayq.store.connect.store import Store
 from delayq.store.connect.threads import Wakes
 from delayq.targets.redis_stream.target import is_local
 from tests.support.servers import KEPT
-from tests.support.service import Service
-from tests.support.waiting import eventually
+from tests.support.timeouts import PATIENCE
 
 HOUR = 3_600_000
 
@@ -73,37 +70,18 @@ def test_a_data_folder_with_a_long_name_has_its_socket_elsewhere(tmp_path: Path)
     assert not path.parent.exists()
 
 
-async def test_asyncio_talks_by_it(server: EmbeddedServer) -> None:
+async def test_every_kind_of_connection_works_by_it(server: EmbeddedServer) -> None:
     async with AsyncClient(server.socket_url) as client:
         assert (await client.schedule(Message(topic="t", delay_time=HOUR, id="a"))).created
         assert sum(one.scheduled for one in await client.stats()) == 1
-
-
-def test_wakes_are_heard_by_it(server: EmbeddedServer) -> None:
-    store = Store(server.socket_url)
+    store = Store(server.socket_url, timeout=PATIENCE)
+    found = {check.name: check for check in examine(store, Settings(), SystemClock())}
+    assert "a Unix socket" in found["password"].text
     wakes = Wakes(store.connect)
     wakes.connect(["one"])
-    assert wakes.receive(5) == ("", b"")
+    assert wakes.receive(PATIENCE) == ("", b"")
     with redis.Redis.from_url(server.url) as admin:
         admin.publish("one", "1")
-    assert wakes.receive(5) == ("one", b"1")
+    assert wakes.receive(PATIENCE) == ("one", b"1")
     wakes.close()
     store.close()
-
-
-def test_api_worker_and_command_line_work_by_it(server: EmbeddedServer, tmp_path: Path) -> None:
-    with Service(tmp_path, server.socket_url, workers=1, queues="2") as service:
-        for number in range(8):
-            assert service.schedule("now", id=f"now-{number}", delayTime=20).status_code == 201
-        with redis.Redis.from_url(server.url) as admin:
-            eventually(lambda: admin.xlen("now") == 8, "all came")
-        command = [sys.executable, "-c", "from delayq.cli import main; main()", "doctor", "--json"]
-        doctor = subprocess.run(
-            command,
-            env={**os.environ, "DELAYQ_REDIS_URL": server.socket_url},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found = {one["name"]: one for one in json.loads(doctor.stdout)["checks"]}
-        assert "a Unix socket" in found["password"]["text"]
