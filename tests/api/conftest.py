@@ -21,7 +21,7 @@ from delayq.store.connect.store import Store
 from delayq.store.keys import Layout, QueueKeys, queue_keys
 from tests.support.queues import EPOCH, Taken, taken
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
+from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 
 HOUR = 3_600_000
 LIMIT = 10_000
@@ -32,6 +32,12 @@ Serving = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("DELAYQ_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def no_search_ends_by_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page ends by what it has, however slow the machine is."""
+    monkeypatch.setattr("delayq.client.async_calls.SECONDS", 3_600)
 
 
 @asynccontextmanager
@@ -66,7 +72,7 @@ async def on_a_socket(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
 
 @pytest.fixture
 def settings(valkey: ServerUnderTest) -> Settings:
-    return load_settings(redis_url=valkey.url, redis_timeout=20_000)  # no test of this one is about a slow Redis
+    return load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT)
 
 
 @pytest.fixture
@@ -139,6 +145,12 @@ def worker(valkey: ServerUnderTest) -> Iterator[Worker]:
     made.store.close()
 
 
+async def until_status(status: int, api: httpx2.AsyncClient, headers: dict[str, str] | None = None) -> None:
+    """Ask again until the status of the answer is this one: nobody is told when the API has read its file of keys."""
+    while (await api.get("/v1/me", headers=headers)).status_code != status:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
 async def schedule(api: httpx2.AsyncClient, **message: Any) -> str:
     answer = await api.post("/v1/messages", json={"topic": "orders", "delayTime": HOUR} | message)
     assert answer.status_code == 201, answer.text
@@ -146,9 +158,9 @@ async def schedule(api: httpx2.AsyncClient, **message: Any) -> str:
     return id
 
 
-async def bring_into(state: str, api: httpx2.AsyncClient, worker: Worker) -> str:
-    """A message in this state."""
-    id = await schedule(api, delayTime=HOUR if state in ("scheduled", "cancelled") else 0, id="m")
+async def bring_into(state: str, api: httpx2.AsyncClient, worker: Worker, queue: int = 0) -> str:
+    """A message in this state, in a queue that has no other."""
+    id = await schedule(api, delayTime=HOUR if state in ("scheduled", "cancelled") else 0, id=f"m.{queue:04x}")
     if state == "cancelled":
         assert (await api.delete(f"/v1/messages/{id}")).status_code == 200
     if state == "removed_in_flight":

@@ -53,20 +53,6 @@ async def tenants(settings: Settings, asgi: Serving, tmp_path: Path) -> AsyncIte
         yield Tenants(api, keys)
 
 
-ANYTHING = [
-    ("POST", "/v1/messages"), ("POST", "/v1/messages:batch"), ("GET", "/v1/messages/x"), ("GET", "/v1/messages?key=k"),
-    ("GET", "/v1/messages"), ("GET", "/v1/messages:count"), ("GET", "/v1/forecast"),
-    ("DELETE", "/v1/messages/x"), ("POST", "/v1/messages:cancel"), ("PATCH", "/v1/messages/x"),
-    ("POST", "/v1/messages/x:deliverNow"), ("POST", "/v1/messages:deliverNow"),
-    ("GET", "/v1/dead-letters"), ("POST", "/v1/dead-letters:redrive"), ("DELETE", "/v1/dead-letters/x"),
-    ("POST", "/v1/dead-letters:discard"),
-    ("GET", "/v1/queues"), ("GET", "/v1/nodes"), ("GET", "/v1/routes"), ("GET", "/v1/stats"), ("GET", "/metrics"),
-    ("GET", "/v1/status"), ("GET", "/v1/overview"), ("GET", "/v1/me"), ("GET", "/v1/dead-letters:groups"),
-    ("POST", "/v1/topics:pause"), ("POST", "/v1/topics:resume"), ("GET", "/v1/topics"), ("GET", "/v1/topics/x"),
-    ("GET", "/v1/policies"), ("GET", "/v1/policies/x"), ("PUT", "/v1/policies/x"), ("DELETE", "/v1/policies/x"),
-]  # fmt: skip
-
-
 async def test_the_id_that_was_given_beside_an_ordering_key_finds_the_message_for_whom_it_is(tenants: Tenants) -> None:
     whole = await tenants.schedule("shop", "orders.eu", id="order-42", orderingKey="shop-7")
     assert whole != "order-42"
@@ -83,17 +69,11 @@ async def test_the_id_that_was_given_beside_an_ordering_key_finds_the_message_fo
     assert again.json() == {"id": "order-42", "result": "cancelled"}
 
 
-@pytest.mark.parametrize(("method", "path"), ANYTHING)
-async def test_nothing_is_done_or_told_without_a_key(tenants: Tenants, method: str, path: str) -> None:
-    answer = await tenants.api.request(method, path, json={})
-    assert_refused(answer, 401)
-    assert answer.headers["www-authenticate"] == 'Bearer realm="delayq"'
-
-
-@pytest.mark.parametrize("path", ["/livez", "/readyz", "/docs", "/openapi.json"])
-async def test_probes_and_the_documentation_are_open(tenants: Tenants, path: str) -> None:
-    assert (await tenants.api.get(path)).status_code in (200, 503)  # this Redis has no append-only file
-    assert "www-authenticate" not in (await tenants.api.get(path)).headers
+async def test_probes_and_the_documentation_are_open(tenants: Tenants) -> None:
+    for path in ("/livez", "/readyz", "/docs", "/openapi.json"):
+        answer = await tenants.api.get(path)
+        assert answer.status_code in (200, 503)  # this Redis has no append-only file
+        assert "www-authenticate" not in answer.headers
 
 
 async def test_a_wrong_key_is_refused_whatever_it_looks_like(tenants: Tenants) -> None:
@@ -229,14 +209,6 @@ async def test_a_scope_that_is_missing_on_one_s_own_topic_is_told(tenants: Tenan
         assert results[0]["status"] == 403
         assert results[1]["status"] in (404, 409)
     assert (await tenants.ask("boss", "GET", f"/v1/messages/{id}")).json()["state"] == "scheduled"
-
-
-@pytest.mark.parametrize(
-    "path", ["/v1/queues", "/v1/nodes", "/v1/routes", "/v1/stats", "/v1/status", "/v1/overview", "/metrics"]
-)
-async def test_what_concerns_all_topics_takes_a_key_that_reads_all(tenants: Tenants, path: str) -> None:
-    assert_refused(await tenants.ask("shop", "GET", path), 403)
-    assert (await tenants.ask("boss", "GET", path)).status_code == 200
 
 
 async def test_without_a_file_of_keys_everybody_may_do_everything(api: httpx2.AsyncClient) -> None:

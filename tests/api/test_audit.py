@@ -107,19 +107,6 @@ async def test_a_key_sees_what_concerns_topics_that_it_reads(door: Door, worker:
     assert_refused(await door.ask("press", "GET", f"/v1/audit?pageToken={page['nextPageToken'][::-1]}"))
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
-        ("topic=", "topic"), ("topic=orders.[xy]", "topic"), ("id=a/b", "id"), ("id=", "id"), ("key=", "key"),
-        ("key=a%20b", "key"),
-        ("actor=", "actor"), ("action=", "action"), ("action=foo", "action"), ("from=2000&to=1000", "to"), ("from=soon", "from"),
-        ("pageToken=", "pageToken"), ("pageToken=MSAyIDM", "pageToken"),
-    ],
-)  # fmt: skip
-async def test_an_audit_that_makes_no_sense_is_refused(door: Door, query: str, field: str) -> None:
-    assert assert_refused(await door.ask("boss", "GET", f"/v1/audit?{query}"))["field"] == field
-
-
 async def test_a_token_of_an_audit_is_of_that_one_and_whole(door: Door) -> None:
     for id in "abc":
         await door.schedule(id, "orders.x")
@@ -143,10 +130,10 @@ async def test_who_cancelled_a_message_is_told_with_it(door: Door) -> None:
     assert [one.get("endedBy") for one in ended] == ["shop", None]
 
 
-@pytest.mark.parametrize("reason", ["x" * 201, "two\nlines"])
-async def test_a_reason_is_a_line(door: Door, reason: str) -> None:
-    body = {"ids": ["a"], "reason": reason}
-    assert assert_refused(await door.ask("shop", "POST", "/v1/messages:cancel", body))["field"] == "reason"
+async def test_a_reason_is_a_line(door: Door) -> None:
+    for reason in ("x" * 201, "two\nlines"):
+        body = {"ids": ["a"], "reason": reason}
+        assert assert_refused(await door.ask("shop", "POST", "/v1/messages:cancel", body))["field"] == "reason"
 
 
 async def test_what_changes_nothing_is_not_told(api: httpx2.AsyncClient, worker: Worker) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import httpx2
-import pytest
 
 from delayq.config import Settings
 from tests.api.conftest import Serving
@@ -92,22 +91,6 @@ async def test_the_largest_batch_is_taken_and_one_more_is_not(api: httpx2.AsyncC
     assert answer.status_code == 400
     assert answer.json()["field"] == "messages"
     assert (await api.get("/v1/stats")).json()["depth"] == 1_000
-
-
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ({}, "messages"),
-        ({"messages": None}, "messages"),
-        ({"messages": {}}, "messages"),
-        ({"messages": [], "x": 1}, "x"),
-    ],
-    ids=str,
-)
-async def test_a_batch_that_is_none_is_refused(api: httpx2.AsyncClient, given: Any, field: str) -> None:
-    answer = await api.post("/v1/messages:batch", json=given)
-    assert answer.status_code == 400
-    assert answer.json()["field"] == field
 
 
 async def test_a_body_over_its_limit_is_too_large_by_itself(settings: Settings, asgi: Serving) -> None:

@@ -66,24 +66,6 @@ async def test_they_come_by_time_from_either_end_and_filtered(api: httpx2.AsyncC
     assert await ids(until="1000") == []
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "why"),
-    [
-        ("order", "random", "'oldest' (first) or 'newest'"),
-        ("since", "yesterday", "write a date"),
-        ("until", "2030-01-01T00:00:00", "write a date"),
-        ("until", "9" * 20, "write a date"),
-    ],
-)
-async def test_a_filter_that_makes_no_sense_is_refused(
-    api: httpx2.AsyncClient, name: str, value: str, why: str
-) -> None:
-    answer = await api.get("/v1/dead-letters", params={name: value})
-    assert answer.status_code == 400
-    assert answer.json()["field"] == name
-    assert why in answer.json()["detail"]
-
-
 async def test_a_page_of_large_messages_ends_early(
     api: httpx2.AsyncClient, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from delayq.api_keys import SCOPES
 from delayq.client import operations
 from delayq.config import Settings
 from delayq.embedded import EmbeddedServer
+from delayq.store import commands
 from delayq.store.connect.durability import Durability
 from tests.api.conftest import Serving, Worker, assert_away
 from tests.support.clusters import Member
@@ -38,30 +38,22 @@ def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("topics", ["*", "t.*"])
-@pytest.mark.parametrize(("method", "path", "body"), CHANGES)
 async def test_a_change_that_no_replica_confirms_is_503_whatever_the_key_may_touch(
-    settings: Settings,
-    short_wait: None,
-    asgi: Serving,
-    worker: Worker,
-    tmp_path: Path,
-    method: str,
-    path: str,
-    body: Any,
-    topics: str,
+    settings: Settings, short_wait: None, asgi: Serving, worker: Worker, tmp_path: Path, topics: str
 ) -> None:
     file = KeyFile(tmp_path / "keys.yaml")
     key = file.add("someone", {topics: SCOPES})
-    async with asgi(settings) as api:
-        await api.post("/v1/messages", json=THERE)
-        await api.post("/v1/messages", json={"topic": "t.t", "delayTime": 0, "id": "dead"})
-        worker.bury("dead")
-    async with asgi(file.settings(settings.replace(min_replicas=1))) as api:
-        answer = await api.request(method, path, json=body, headers=key)
-        assert "did not confirm in time that 1 replicas have it" in answer.text
-        assert_away(answer)
-        found = await api.get("/v1/messages/dead", headers=key)
-        assert found.status_code in (200, 404)  # reading waits for nobody
+    async with asgi(settings) as api, asgi(file.settings(settings.replace(min_replicas=1))) as careful:
+        for method, path, body in CHANGES:
+            await api.post("/v1/messages", json=THERE)
+            await api.post("/v1/messages", json={"topic": "t.t", "delayTime": 0, "id": "dead"})
+            worker.bury("dead")
+            answer = await careful.request(method, path, json=body, headers=key)
+            assert "did not confirm in time that 1 replicas have it" in answer.text, (method, path)
+            assert_away(answer)
+            found = await careful.get("/v1/messages/dead", headers=key)
+            assert found.status_code in (200, 404)  # reading waits for nobody
+            worker.store.run(commands.plain("FLUSHALL", read=lambda reply: reply))
 
 
 async def test_the_problem_names_the_id_to_repeat_with(settings: Settings, short_wait: None, asgi: Serving) -> None:
@@ -90,19 +82,19 @@ async def test_what_the_disk_has_is_answered(own_valkey: EmbeddedServer, setting
         assert answer.status_code == 201
 
 
-@pytest.mark.parametrize(("method", "path", "body"), CHANGES)
 async def test_a_disk_that_is_waited_for_no_more_is_503_and_not_ready(
-    own_valkey: EmbeddedServer, settings: Settings, asgi: Serving, method: str, path: str, body: Any
+    own_valkey: EmbeddedServer, settings: Settings, asgi: Serving
 ) -> None:
     with closing(Member(own_valkey).admin) as admin:
-        admin.config_set("appendfsync", "always")
         async with asgi(settings.replace(redis_url=own_valkey.url, fsync="always")) as api:
-            await api.post("/v1/messages", json=THERE)
-            admin.config_set("appendfsync", "everysec")
-            answer = await api.request(method, path, json=body)
-            assert "did not confirm in time that it is on the disk" in answer.text
-            assert_away(answer)
-            (missing,) = assert_away(await api.get("/readyz"))["missing"]
-            assert "with appendfsync everysec: no change can be confirmed" in missing
-            admin.config_set("appendfsync", "always")
-            assert (await api.get("/readyz")).status_code == 200
+            for method, path, body in CHANGES:
+                admin.flushall()
+                admin.config_set("appendfsync", "always")
+                assert (await api.get("/readyz")).status_code == 200
+                await api.post("/v1/messages", json=THERE)
+                admin.config_set("appendfsync", "everysec")
+                answer = await api.request(method, path, json=body)
+                assert "did not confirm in time that it is on the disk" in answer.text, (method, path)
+                assert_away(answer)
+                (missing,) = assert_away(await api.get("/readyz"))["missing"]
+                assert "with appendfsync everysec: no change can be confirmed" in missing

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import httpx2
-import pytest
 
 from delayq.times import parse_instant
 from tests.api.conftest import ENDS, Worker, assert_refused, bring_into, schedule
@@ -13,18 +10,18 @@ from tests.api.conftest import ENDS, Worker, assert_refused, bring_into, schedul
 HOUR = 3_600_000
 
 
-@pytest.mark.parametrize("state", ["scheduled", "due", "in_flight", "parked", "dead", *ENDS])
-async def test_a_message_tells_its_state(api: httpx2.AsyncClient, worker: Worker, state: str) -> None:
-    id = await bring_into(state, api, worker)
-    found = (await api.get(f"/v1/messages/{id}")).json()
-    assert found["state"] == state
-    ended = state in ENDS
-    assert (found["message"] is None) == ended
-    assert (found["dueMs"] is None) == (ended or state in ("dead", "parked"))
-    assert (found["endedTime"] is not None) == (ended or state == "dead")
+async def test_a_message_tells_its_state(api: httpx2.AsyncClient, worker: Worker) -> None:
     reasons = {"dead": "nobody wants it", "parked": "no live worker says that it owns its queue"}
-    assert found["reason"] == reasons.get(state)
-    assert found["attempts"] == (1 if state == "dead" else 0)
+    for queue, state in enumerate(("scheduled", "due", "in_flight", "parked", "dead", *ENDS)):
+        id = await bring_into(state, api, worker, queue)
+        found = (await api.get(f"/v1/messages/{id}")).json()
+        assert found["state"] == state
+        ended = state in ENDS
+        assert (found["message"] is None) == ended
+        assert (found["dueMs"] is None) == (ended or state in ("dead", "parked"))
+        assert (found["endedTime"] is not None) == (ended or state == "dead")
+        assert found["reason"] == reasons.get(state)
+        assert found["attempts"] == (1 if state == "dead" else 0)
 
 
 async def test_an_unknown_id_is_not_found(api: httpx2.AsyncClient) -> None:
@@ -84,39 +81,11 @@ async def test_the_call_that_made_a_message_may_be_repeated_after_it_got_another
     assert again.status_code == 200
 
 
-@pytest.mark.parametrize("state", ["due", "in_flight", "parked", "dead", *ENDS])
-async def test_a_message_that_may_be_on_its_way_keeps_its_due(
-    api: httpx2.AsyncClient, worker: Worker, state: str
-) -> None:
-    id = await bring_into(state, api, worker)
-    answer = await api.patch(f"/v1/messages/{id}", json={"delayTime": "2h"})
-    assert answer.status_code == 409
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["state"] == ("in_flight" if state == "due" else state)
-
-
-@pytest.mark.parametrize(
-    ("due", "field"),
-    [
-        ({}, "delayTime"),
-        ({"delayTime": 1, "delayLevel": 1}, "delayTime"),
-        ({"delayTime": -1}, "delayTime"),
-        ({"delayTime": True}, "delayTime"),
-        ({"delayTime": "soon"}, "delayTime"),
-        ({"expectDate": "tomorrow"}, "expectDate"),
-        ({"expectDate": 2**60}, "expectDate"),
-        ({"delayLevel": 0}, "delayLevel"),
-        ({"topic": "other"}, "topic"),
-    ],
-    ids=str,
-)
-async def test_a_due_that_makes_no_sense_is_refused(api: httpx2.AsyncClient, due: Any, field: str) -> None:
-    id = await schedule(api)
-    before = (await api.get(f"/v1/messages/{id}")).json()
-    answer = await api.patch(f"/v1/messages/{id}", json=due)
-    assert answer.status_code == 400
-    assert answer.json()["field"] == field
-    assert (await api.get(f"/v1/messages/{id}")).json() == before
+async def test_a_message_that_may_be_on_its_way_keeps_its_due_time(api: httpx2.AsyncClient, worker: Worker) -> None:
+    for queue, state in enumerate(("due", "in_flight", "parked", "dead", *ENDS)):
+        id = await bring_into(state, api, worker, queue)
+        problem = assert_refused(await api.patch(f"/v1/messages/{id}", json={"delayTime": "2h"}), 409)
+        assert problem["state"] == ("in_flight" if state == "due" else state)
 
 
 async def test_head_is_get_without_its_body(api: httpx2.AsyncClient) -> None:

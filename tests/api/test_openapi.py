@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode, checks
 from schemathesis.python.asgi import shutdown_lifespans
 
@@ -15,6 +15,8 @@ from api.routes import OPERATIONS
 from api.routes.openapi import document
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
+from tests.support.amounts import amount
+from tests.support.timeouts import REDIS_TIMEOUT
 
 METHODS = {"get", "post", "put", "patch", "delete"}
 
@@ -56,7 +58,7 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The operations, on one API that lives as long as this module."""
     with EmbeddedServer(data_dir=tmp_path_factory.mktemp("valkey")) as server:
         open_to_all = "yes-without-keys"  # or it would have to be called localhost, and here it is called testserver
-        given = {"redis_url": server.url, "redis_timeout": 20_000, "body_limit": 1_000, "api_open": open_to_all}
+        given = {"redis_url": server.url, "redis_timeout": REDIS_TIMEOUT, "body_limit": 1_000, "api_open": open_to_all}
         application = create_app(load_settings(**given))
         yield schemathesis.openapi.from_asgi("/openapi.json", application)
         shutdown_lifespans()
@@ -83,14 +85,15 @@ def attempts() -> Iterator[Any]:
             yield pytest.param(method, path, GenerationMode.NEGATIVE, id=f"{method} {path} wrong")
 
 
+@pytest.mark.parametrize("part", range(amount(1, 5)))
 @pytest.mark.parametrize(("method", "path", "mode"), list(attempts()))
 def test_whatever_is_sent_is_answered_as_documented_and_never_by_a_fault(
-    schema: Any, method: str, path: str, mode: GenerationMode
+    schema: Any, method: str, path: str, mode: GenerationMode, part: int
 ) -> None:
+    @seed(part)
     @given(case=schema[path][method.upper()].as_strategy(generation_mode=mode))
     @settings(
-        max_examples=40,
-        derandomize=True,
+        max_examples=amount(8, 20),
         deadline=None,
         database=None,
         phases=[Phase.generate],

@@ -17,8 +17,10 @@ import pytest
 from delayq.embedded.processes import LOCALHOST, free_port
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
-from tests.support.timeouts import PATIENCE
+from tests.support.timeouts import PATIENCE, REDIS_TIMEOUT
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.long
 
 MESSAGE = b'{"topic": "orders", "delayTime": 60000}'
 
@@ -31,7 +33,7 @@ class Api(OneProcess):
         command = [sys.executable, "-m", "api"]
         if ignoring_sigint:
             command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
-        given = {"redis_url": redis_url, "redis_timeout": "20s", "api_port": str(self.port)}
+        given = {"redis_url": redis_url, "redis_timeout": f"{REDIS_TIMEOUT}ms", "api_port": str(self.port)}
         super().__init__("api", command, given | settings, log)
 
     def request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:

@@ -3,36 +3,37 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from tests.api.conftest import Serving, assert_away
 from tests.support.clusters import Member
+from tests.support.timeouts import REDIS_TIMEOUT
 
 
 async def test_what_a_redis_lacks_is_said_in_words(tmp_path: Path, asgi: Serving) -> None:
     lax = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]
     with EmbeddedServer(data_dir=tmp_path / "valkey", appendonly=False, extra=lax) as server:
-        async with asgi(load_settings(redis_url=server.url)) as api:
+        async with asgi(load_settings(redis_url=server.url, redis_timeout=REDIS_TIMEOUT)) as api:
             missing = assert_away(await api.get("/readyz"))["missing"]
             assert len(missing) == 2
             assert any("append-only" in reason for reason in missing)
             assert any("noeviction" in reason for reason in missing)
 
 
-@pytest.mark.parametrize("lax", [["--appendonly", "no"], ["--maxmemory-policy", "allkeys-lru"]], ids=str)
-async def test_what_a_redis_would_lose_is_not_taken(lax: list[str], tmp_path: Path, asgi: Serving) -> None:
-    with EmbeddedServer(data_dir=tmp_path / "valkey", extra=lax) as server:
-        async with asgi(load_settings(redis_url=server.url)) as api:
-            answer = await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000})
-            assert "cannot be trusted" in assert_away(answer)["detail"]
-            assert (await api.get("/v1/messages/there")).status_code == 404  # reading is answered
-        assert keys_of(server) == []
+async def test_what_a_redis_would_lose_is_not_taken(tmp_path: Path, asgi: Serving) -> None:
+    with EmbeddedServer(data_dir=tmp_path / "valkey") as server, closing(Member(server).admin) as admin:
+        for name, lax, strict in (("appendonly", "no", "yes"), ("maxmemory-policy", "allkeys-lru", "noeviction")):
+            admin.config_set(name, lax)
+            async with asgi(load_settings(redis_url=server.url, redis_timeout=REDIS_TIMEOUT)) as api:
+                answer = await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000})
+                assert "cannot be trusted" in assert_away(answer)["detail"]
+                assert (await api.get("/v1/messages/there")).status_code == 404  # reading is answered
+            assert keys_of(server) == []
+            admin.config_set(name, strict)
 
 
 async def test_whether_it_is_ready_is_asked_without_writing(own_valkey: EmbeddedServer, asgi: Serving) -> None:
-    async with asgi(load_settings(redis_url=own_valkey.url)) as api:
+    async with asgi(load_settings(redis_url=own_valkey.url, redis_timeout=REDIS_TIMEOUT)) as api:
         assert (await api.get("/readyz")).status_code == 200
         assert (await api.get("/v1/stats")).json()["depth"] == 0
     assert keys_of(own_valkey) == []
@@ -45,10 +46,10 @@ def keys_of(server: EmbeddedServer) -> list[bytes]:
 
 
 async def test_another_layout_is_refused(own_valkey: EmbeddedServer, asgi: Serving) -> None:
-    async with asgi(load_settings(redis_url=own_valkey.url, queues=16)) as api:
+    async with asgi(load_settings(redis_url=own_valkey.url, redis_timeout=REDIS_TIMEOUT, queues=16)) as api:
         assert (await api.get("/readyz")).status_code == 200
         assert (await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000})).status_code == 201
-    async with asgi(load_settings(redis_url=own_valkey.url, queues=8)) as api:
+    async with asgi(load_settings(redis_url=own_valkey.url, redis_timeout=REDIS_TIMEOUT, queues=8)) as api:
         assert "16 queues" in assert_away(await api.get("/readyz"))["missing"][0]
         for answer in (
             await api.post("/v1/messages", json={"topic": "orders", "delayTime": 60_000}),

@@ -19,6 +19,7 @@ from delayq.testing import ManualClock
 from tests.api.conftest import Worker, in_process, schedule
 from tests.support.keys import KeyFile
 from tests.support.queues import EPOCH
+from tests.support.timeouts import REDIS_TIMEOUT
 
 
 def app_of(api: httpx2.AsyncClient) -> Application:
@@ -82,7 +83,7 @@ async def test_many_who_ask_cost_one(api: httpx2.AsyncClient, monkeypatch: pytes
 
 
 async def test_a_redis_that_is_away_is_a_finding_since_it_went(settings: Settings) -> None:
-    gone = settings.replace(redis_url=f"redis://{LOCALHOST}:{free_port()}/0", redis_timeout=500)
+    gone = settings.replace(redis_url=f"redis://{LOCALHOST}:{free_port()}/0", redis_timeout=REDIS_TIMEOUT)
     async with in_process(gone) as api:
         told = []
         for _ in range(2):

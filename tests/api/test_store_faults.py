@@ -13,57 +13,21 @@ from delayq.store.keys import queue_keys
 from tests.api.conftest import Serving, assert_away
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
 HOUR = 3_600_000
-AWAY = [
-    ("GET", "/v1/messages/a", None),
-    ("GET", "/v1/messages?key=a", None),
-    ("GET", "/v1/messages?topic=a", None),
-    ("GET", "/v1/messages:count", None),
-    ("GET", "/v1/forecast", None),
-    ("DELETE", "/v1/messages/a", None),
-    ("PATCH", "/v1/messages/a", {"delayTime": 1}),
-    ("POST", "/v1/messages:cancel", {"ids": ["a", "b"]}),
-    ("POST", "/v1/messages:cancel", {"keys": ["a", "b"]}),
-    ("POST", "/v1/messages/a:deliverNow", {}),
-    ("POST", "/v1/messages:deliverNow", {"keys": ["a", "b"]}),
-    ("GET", "/v1/queues", None),
-    ("GET", "/v1/nodes", None),
-    ("GET", "/v1/routes", None),
-    ("GET", "/v1/stats", None),
-    ("GET", "/v1/dead-letters", None),
-    ("POST", "/v1/dead-letters:redrive", {"ids": ["a"]}),
-    ("POST", "/v1/dead-letters:discard", {"ids": ["a"]}),
-    ("DELETE", "/v1/dead-letters/a", None),
-    ("GET", "/readyz", None),
-]
 
 
 def message(**more: Any) -> dict[str, Any]:
     return {"topic": "orders", "delayTime": HOUR} | more
 
 
-@pytest.mark.parametrize(("method", "path", "body"), AWAY, ids=[f"{one[0]} {one[1]} {one[2]}" for one in AWAY])
-@pytest.mark.parametrize("known", [True, False], ids=["lost", "never there"])
-async def test_every_path_says_that_redis_is_away(
-    proxy: FaultProxy, asgi: Serving, known: bool, method: str, path: str, body: Any
-) -> None:
-    async with asgi(load_settings(redis_url=proxy.url)) as api:
-        if known:
-            assert (await api.get("/v1/stats")).status_code == 200
-        proxy.refuse()
-        problem = assert_away(await api.request(method, path, json=body))
-        if body is not None and "ids" in body:
-            assert [result["id"] for result in problem["results"]] == body["ids"]
-        proxy.heal()
-        assert (await api.get("/v1/stats")).status_code == 200
-
-
 async def test_a_change_that_was_given_up_is_not_made_behind_a_newer_one(
     proxy: FaultProxy, valkey: ServerUnderTest, settings: Settings, asgi: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer, "ASK_EVERY", 3_600_000)  # the change is sent, and not first a question
+    # Short, since this time-out itself is the subject: the proxy holds the change for longer, however slow the machine is.
     cut = load_settings(redis_url=proxy.url, redis_timeout=300)
     async with asgi(cut) as behind, asgi(settings) as beside:
         made = await behind.post("/v1/messages", json=message(id="a"))
@@ -83,7 +47,7 @@ async def test_a_change_that_was_given_up_is_not_made_behind_a_newer_one(
 
 
 async def test_a_change_that_was_never_sent_is_told_as_not_done(proxy: FaultProxy, asgi: Serving) -> None:
-    async with asgi(load_settings(redis_url=proxy.url)) as api:
+    async with asgi(load_settings(redis_url=proxy.url, redis_timeout=REDIS_TIMEOUT)) as api:
         assert (await api.post("/v1/messages", json=message(id="a"))).status_code == 201
         proxy.refuse()
         assert_away(await api.get("/v1/messages/a"))  # that connection is gone
@@ -95,7 +59,7 @@ async def test_a_change_that_was_never_sent_is_told_as_not_done(proxy: FaultProx
 
 async def test_a_wrong_message_is_wrong_also_while_redis_is_away(proxy: FaultProxy, asgi: Serving) -> None:
     proxy.refuse()
-    async with asgi(load_settings(redis_url=proxy.url)) as api:
+    async with asgi(load_settings(redis_url=proxy.url, redis_timeout=REDIS_TIMEOUT)) as api:
         for wrong in (message(topic="two words"), message(delayTime=-1), message(id="a b"), message(body=1, x=2)):
             assert (await api.post("/v1/messages", json=wrong)).status_code == 400
 
@@ -104,7 +68,7 @@ async def test_a_wrong_message_is_wrong_also_while_redis_is_away(proxy: FaultPro
 async def test_a_batch_that_failed_as_a_whole_has_the_ids_to_repeat_with(
     proxy: FaultProxy, asgi: Serving, known: bool
 ) -> None:
-    async with asgi(load_settings(redis_url=proxy.url)) as api:
+    async with asgi(load_settings(redis_url=proxy.url, redis_timeout=REDIS_TIMEOUT)) as api:
         if known:
             assert (await api.get("/v1/stats")).status_code == 200
         proxy.refuse()
@@ -124,7 +88,7 @@ async def test_a_batch_that_failed_as_a_whole_has_the_ids_to_repeat_with(
 
 
 async def test_a_lost_reply_of_a_cancel_tells_the_truth_all_the_same(proxy: FaultProxy, asgi: Serving) -> None:
-    async with asgi(load_settings(redis_url=proxy.url)) as api:
+    async with asgi(load_settings(redis_url=proxy.url, redis_timeout=REDIS_TIMEOUT)) as api:
         assert (await api.post("/v1/messages", json=message(id="m"))).status_code == 201
         proxy.drop_reply("cancel", times=2)
         assert "repeating" in assert_away(await api.delete("/v1/messages/m"))["detail"]
@@ -132,7 +96,7 @@ async def test_a_lost_reply_of_a_cancel_tells_the_truth_all_the_same(proxy: Faul
 
 
 async def test_an_error_that_nobody_expects_is_told(valkey: ServerUnderTest, asgi: Serving) -> None:
-    async with asgi(load_settings(redis_url=valkey.url)) as api:
+    async with asgi(load_settings(redis_url=valkey.url, redis_timeout=REDIS_TIMEOUT)) as api:
         assert (await api.get("/v1/stats")).status_code == 200
         for queue in range(16):
             valkey.admin.set(queue_keys(queue).pool, "this is no hash")

@@ -91,21 +91,18 @@ async def test_what_is_held_is_listed_page_by_page(api: httpx2.AsyncClient, work
     assert "counts" not in first["topics"][0]
 
 
-@pytest.mark.parametrize(
-    ("query", "names"),
-    [
-        ("match=a.*", ["a.1", "a.2"]), ("match=?.1", ["a.1", "b.1"]), ("paused=yes", ["a.1", "a.2"]), ("paused=no", ["b.1"]),
-        ("match=*.1&paused=yes", ["a.1"]), ("match=c", []),
-    ],
-)  # fmt: skip
 async def test_topics_are_listed_by_a_pattern_and_whether_they_are_paused(
-    api: httpx2.AsyncClient, worker: Worker, query: str, names: list[str]
+    api: httpx2.AsyncClient, worker: Worker
 ) -> None:
     for name in ("a.1", "a.2", "b.1"):
         worker.park(await schedule(api, topic=name, id=name, delayTime=0), f"h:{name}")
     await api.post("/v1/topics:pause?wait=0", json={"match": "a.*"})
-    found = (await api.get(f"/v1/topics?{query}")).json()
-    assert ([one["topic"] for one in found["topics"]], found["total"]) == (names, len(names))
+    for query, names in {
+        "match=a.*": ["a.1", "a.2"], "match=?.1": ["a.1", "b.1"], "paused=yes": ["a.1", "a.2"], "paused=no": ["b.1"],
+        "match=*.1&paused=yes": ["a.1"], "match=c": [],
+    }.items():  # fmt: skip
+        found = (await api.get(f"/v1/topics?{query}")).json()
+        assert ([one["topic"] for one in found["topics"]], found["total"]) == (names, len(names)), query
 
 
 async def test_a_topic_has_the_figures_of_the_census_with_their_age(api: httpx2.AsyncClient, worker: Worker) -> None:
@@ -186,70 +183,14 @@ async def test_what_a_policy_says_is_not_shown_of_bodies_is_shown_nowhere(
     assert "4111" in (await api.get("/v1/messages/open")).text
 
 
-@pytest.mark.parametrize(
-    ("version", "status"), [("1", 200), ('"1"', 200), ("0", 412), ("7", 412), ("x", 400), ('"1', 400), ('1"', 400)]
-)
-async def test_if_match_names_the_version_of_the_policies(api: httpx2.AsyncClient, version: str, status: int) -> None:
+async def test_if_match_names_the_version_of_the_policies(api: httpx2.AsyncClient) -> None:
     await put(api)
-    answer = await put(api, rate=7, headers={"if-match": version})
-    assert answer.status_code == status, answer.text
-    assert (await api.get("/v1/policies/sms")).json()["rate"] == (7 if status == 200 else 50)
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "field"),
-    [
-        ("topics:pause", {"match": "a b"}, "match"),
-        ("topics:pause", {"match": "a", "until": "2020-01-01T00:00:00Z"}, "until"),
-        ("topics:pause", {"match": "a", "until": "soon"}, "until"),
-        ("topics:pause", {"match": "a", "why": "x"}, "why"),
-        ("topics:pause", {"reason": "x"}, "match"),
-        ("topics:pause?wait=2m", {"match": "a"}, "wait"),
-        ("topics:pause?wait=-1", {"match": "a"}, "wait"),
-        ("topics:pause", {"match": "a", "until": "2999-01-01T00:00:00Z"}, "until"),
-        ("topics:pause", {"match": "a", "until": 1.5}, "until"),
-        ("topics:pause", {"match": "a" * 256}, "match"),
-        ("topics:pause", {"match": "a", "reason": "x" * 201}, "reason"),
-        ("topics:resume", {"match": "a", "rate": 0}, "rate"),
-        ("topics:resume", {"match": "a" * 256}, "match"),
-        ("policies/p", {"match": "a" * 256, "rate": 1}, "match"),
-        ("policies/p", {"match": "a", "rate": 0}, "rate"),
-        ("policies/p", {"match": "a", "rate": 1, "burst": 0}, "burst"),
-        ("policies/p", {"match": "a", "rate": 1, "burst": 1.5}, "burst"),
-        ("policies/p", {"match": "a", "burst": 5}, "burst"),
-        ("policies/p", {"match": "a", "window": "2d"}, "window"),
-        ("policies/p", {"match": "a", "backoff": ["soon"]}, "backoff"),
-        ("policies/p", {"match": "a", "index": ["body"]}, "index"),
-        ("policies/p", {"match": "a", "maxInFlight": 3}, "maxInFlight"),
-        ("policies/p", {"match": "a", "limit": 3}, "limit"),
-        ("policies/a%20b", {"match": "a", "rate": 3}, "name"),
-    ],
-)
-async def test_what_makes_no_sense_is_refused(
-    api: httpx2.AsyncClient, path: str, body: dict[str, Any], field: str
-) -> None:
-    method = "PUT" if path.startswith("policies") else "POST"
-    problem = assert_refused(await api.request(method, f"/v1/{path}", json=body))
-    assert problem["field"].startswith(field)
-    assert (await api.get("/v1/policies")).json()["version"] == 0
-
-
-@pytest.mark.parametrize("rate", ["1e400", "NaN", "Infinity", "-1", '"5"', "true"])
-@pytest.mark.parametrize("path", ["topics:resume", "policies/p"])
-async def test_a_rate_that_is_no_number_of_messages_is_refused(api: httpx2.AsyncClient, path: str, rate: str) -> None:
-    method = "PUT" if path.startswith("policies") else "POST"
-    headers = {"content-type": "application/json"}
-    text = f'{{"match": "a", "rate": {rate}}}'
-    problem = assert_refused(await api.request(method, f"/v1/{path}", content=text, headers=headers))
-    assert problem["field"] == "rate"
-    assert (await api.get("/v1/policies")).json()["version"] == 0
-
-
-async def test_nobody_waits_so_long_and_is_told_how_long_they_may(api: httpx2.AsyncClient) -> None:
-    for wait in ("60001", "99999999999"):
-        problem = assert_refused(await api.post(f"/v1/topics:pause?wait={wait}", json={"match": "a"}))
-        assert problem["detail"] == f"wait: is a whole number of ms, at most 60000; {wait} is not"
-    assert (await api.get("/v1/policies")).json()["version"] == 0
+    rate = 50
+    for version, status in (("0", 412), ("7", 412), ("x", 400), ('"1', 400), ('1"', 400), ("1", 200), ('"2"', 200)):
+        answer = await put(api, rate=rate + 1, headers={"if-match": version})
+        assert answer.status_code == status, answer.text
+        rate += status == 200
+        assert (await api.get("/v1/policies/sms")).json()["rate"] == rate
 
 
 # -- keys ----------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ import pytest
 from testbed import node
 from testbed.errors import ServerMissing
 
+pytestmark = pytest.mark.long
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 #: What compiles, and what must not.
 PROGRAM: Final = """\
@@ -63,5 +65,5 @@ def test_generated_typescript_takes_a_topic_and_a_delay_and_refuses_what_the_api
         [programs / "tsc", "--strict", "--noEmit", "use.ts"],
     ]
     for words in commands:
-        ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
+        ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -48,9 +48,3 @@ async def test_expire_after_counts_from_the_spread_due_which_readers_see(api: ht
     found = (await api.get("/v1/messages/order-42")).json()
     assert found["dueMs"] == made["dueMs"] == AT + spread("order-42", WINDOW)
     assert (found["message"]["expectDate"], found["message"]["expireAfter"]) == (made["dueTime"], 1)
-
-
-@pytest.mark.parametrize("window", [0, "1d1ms", "soon", 1.5, -1])
-async def test_a_window_that_is_none_is_refused_by_its_name(api: httpx2.AsyncClient, window: object) -> None:
-    answer = await api.post("/v1/messages", json={"topic": "orders", "delayTime": 1, "window": window})
-    assert (answer.status_code, answer.json()["field"]) == (400, "window")

@@ -1,0 +1,393 @@
+"""Every operation of the API and every command: a call that succeeds, calls that are invalid, and the right that it needs.
+
+The tests of the API and of the command line derive their cases from this one table, so that a row is written once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delayq import Client, Message
+from delayq.policies import MAKER
+from delayq.store import commands
+from delayq.store.keys import queue_keys
+from tests.support.queues import EPOCH, taken
+
+__all__ = ["AT", "COMMANDS_ONLY", "OPERATIONS", "Operation", "fill"]
+
+AT: Final = 2_000_000_000_000
+#: Durations and dates that no operation takes.
+LONG: Final = "9" * 5_000
+
+#: A query (text), or a body (anything else), or a path and a body, and the field that the problem names.
+Invalid = tuple[Any, str]
+#: The status for a key with every other right on the topic, and for a key with every right on another topic.
+Refusals = tuple[int | list[int], int | list[int]]
+FORBIDDEN: Final[Refusals] = (403, 403)
+#: As if there were no such message.
+UNSEEN: Final[Refusals] = (403, 404)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation: the call of the API, the command that does the same, and the right that both describe.
+
+    `path` is a valid path, if the one in `call` has a parameter or needs a query. `words` is a valid command, as in
+    a shell. `refused` are invalid commands with the beginning of the sentence that each ends with.
+    """
+
+    call: str = ""
+    path: str = ""
+    body: Any = None
+    status: int = 200
+    answer: Mapping[str, Any] | None = None
+    invalid: Sequence[Invalid] = ()
+    right: str = "read"
+    without: Refusals = FORBIDDEN
+    #: Whether the answer needs Redis.
+    redis: bool = True
+    words: str = ""
+    refused: Sequence[tuple[str, str]] = ()
+    #: Whether `--json` prints the answer of the API.
+    same: bool = False
+
+    @property
+    def method(self) -> str:
+        return self.call.partition(" ")[0]
+
+    @property
+    def url(self) -> str:
+        return self.path or self.call.partition(" ")[2]
+
+
+def fill(url: str) -> None:
+    """What the valid calls need: a message `m`, a dead letter `d`, a policy `p`, a pause of `mail`, and two nodes."""
+    with Client(url) as client:
+        client.schedule(Message(topic="orders.a", id="m", keys=("k",), expect_date=AT, body={"n": 1}, tags="vip"))
+        client.schedule(Message(topic="orders.a", id="d", delay_time=0))
+        queue = client.context().layouts.place("d")
+        assert queue is not None
+        keys = queue_keys(queue)
+        (one,) = taken(client.store.run(commands.pull(keys, EPOCH, offset=0, room=1)))
+        assert client.store.run(commands.bury(keys, EPOCH, [(one, 1, "größer \x1b[31m")])) == ["ok"]
+        values = {"policy:p": '{"match":"orders.*","window":1000}', "pause:mail": f'{{"since":{AT}}}'}
+        client.store.run(commands.set_policies([commands.Change(*one) for one in values.items()], maker=MAKER))
+        now = client.store.run(commands.redis_now())
+        acts = {"policies": "9999999999.0000000000", "held": {}}
+        for node, age, queues in (("node-1", 0, range(16)), ("node-2", 20_000, range(3))):
+            owned = {str(number): {"epoch": EPOCH, "since": now - 60_000} for number in queues}
+            line = {"node": node, "since": now - 3_600_000, "seen": now - age, "queues": owned, "address": "h:1"} | acts
+            client.store.run(commands.publish_node(node, json.dumps(line).encode()))
+
+
+def _due() -> list[Invalid]:
+    """Due times that make no sense, for what needs one."""
+    return [
+        ({}, "delayTime"), ({"delayTime": 1, "delayLevel": 1}, "delayTime"), ({"delayTime": -1}, "delayTime"),
+        ({"delayTime": True}, "delayTime"), ({"delayTime": "soon"}, "delayTime"), ({"expectDate": "tomorrow"}, "expectDate"),
+        ({"expectDate": 2**60}, "expectDate"), ({"delayLevel": 0}, "delayLevel"), ({"topic": "other"}, "topic"),
+    ]  # fmt: skip
+
+
+_IDS_OR_KEYS: Final[Sequence[Invalid]] = (
+    ({}, "ids"), ({"ids": None, "keys": None}, "ids"), ({"ids": [], "keys": []}, "ids"), ({"ids": "a"}, "ids"),
+    ({"ids": [1]}, "ids[0]"), ({"keys": [None]}, "keys[0]"), ({"id": ["a"]}, "id"), ({"ids": ["a"] * 1_001}, "ids"),
+    ({"keys": ["a"] * 101}, "keys"), ({"ids": ["a"], "keys": ["b"]}, "ids"),
+)  # fmt: skip
+_LETTERS: Final[Sequence[Invalid]] = (
+    ({}, "ids"),
+    ({"ids": "a"}, "ids"),
+    ({"ids": [None]}, "ids[0]"),
+    ({"id": 1}, "id"),
+)
+_RATES: Final = ("1e400", "NaN", "Infinity", "-1", '"5"', "true", "0")
+WHEN: Final = "--delay 1h"
+
+OPERATIONS: Final[Sequence[Operation]] = (
+    Operation(
+        "POST /v1/messages", "", {"topic": "orders.a", "delayTime": 3_600_000, "id": "new"}, 201, {"id": "new"},
+        right="schedule",
+        invalid=[({"topic": "two words", "delayTime": 1}, "topic")],
+        words="schedule orders.a x --delay 1h --id new",
+        refused=[
+            ("schedule", "missing argument 'TOPIC'"),
+            ("schedule t --delay", "option '--delay' requires an argument"),
+            ("schedule t x", "say when by exactly one of --delay, --at and --level"),
+            (f"schedule t x {WHEN} --level 1", "say when by exactly one of"),
+            ("schedule t x --delay soon", "--delay: write a duration like '30m'"),
+            ("schedule t x --delay=", "--delay: write a duration"),
+            ("schedule t x --delay -5", "--delay: lies between 0 and"),
+            ("schedule t x --at tomorrow", "--at: write a date like"),
+            ("schedule t x --at 2030-01-01T00:00:00", "--at: write a date"),
+            ("schedule t x --at 9999999999999", "--at: lies between"),
+            (f"schedule t x --at {LONG}", "--at: write a date"),
+            ("schedule t x --level two", "invalid value for '--level'"),
+            ("schedule t x --level 0", "--level: lies between 1 and"),
+            ("schedule t x --at 1 --window 2d", "--window: "),
+            (f"schedule 'a topic' x {WHEN}", "TOPIC: 1 to 255 characters"),
+            (f"schedule delayq:x x {WHEN}", "TOPIC: 1 to 255 characters"),
+            (f"schedule t x {WHEN} --id a/b", "--id: 1 to 128 characters"),
+            (f"schedule t x {WHEN} --key=", "--key: a key is not empty"),
+            (f"schedule t x {WHEN} --key a --key a", "--key: a key is given twice"),
+            (f"schedule t x {WHEN} --property a", "--property: write it as name=value, not 'a'"),
+            (f"schedule t x {WHEN} --property =a", "--property: write it as name=value"),
+            (f"schedule t x {WHEN} --property a=1 --property a=2", "--property: "),
+            (f"schedule t x {WHEN} --max-attempts 0", "--max-attempts: lies between 1"),
+            (f"schedule t x {WHEN} --expire-after never", "--expire-after: write"),
+            (f"schedule t x {WHEN} --expire-after 0", "--expire-after: lies between 1"),
+            (f"schedule t x --body-file - {WHEN}", "give the body as BODY or by --body-file, not both"),
+            (f"schedule t --body-file /no/such {WHEN}", "--body-file: /no/such cannot be read: No such"),
+            (f"schedule t --body-file / {WHEN}", "--body-file: / cannot be read: Is a directory"),
+            (f"schedule t {{ --json-body {WHEN}", "BODY: it is no JSON value"),
+            (f"schedule t {'[' * 100_000} --json-body {WHEN}", "BODY: it is no JSON"),
+            (f"schedule t \udcff {WHEN}", "an argument is not UTF-8"),
+        ],
+    ),
+    Operation(
+        "POST /v1/messages:batch", "", {"messages": [{"topic": "orders.a", "delayTime": 1}]},
+        right="schedule", without=([403], [403]),
+        invalid=[
+            ({}, "messages"), ({"messages": None}, "messages"), ({"messages": {}}, "messages"),
+            ({"messages": [], "x": 1}, "x"), ({"messages": [{}] * 1_001}, "messages"),
+        ],
+    ),
+    Operation(
+        "GET /v1/messages/{id}", "/v1/messages/m", answer={"id": "m", "dueMs": AT, "state": "scheduled"}, without=UNSEEN,
+        invalid=[
+            ("/v1/messages/a%20b", "id"), ("/v1/messages/a%ff", "id"), ("/v1/messages/" + "a" * 129, "id"),
+            ("?x=1", "x"), ("?explain=perhaps", "explain"),
+        ],
+        words="get m", same=True,
+        refused=[
+            ("get", "missing argument 'ID'"), ("get a/b", "id: 1 to 128 characters"),
+            ("get a b", "got unexpected extra argument"),
+        ],
+    ),
+    Operation(
+        "DELETE /v1/messages/{id}", "/v1/messages/m", answer={"id": "m", "result": "cancelled"}, right="cancel",
+        without=UNSEEN, invalid=[("/v1/messages/a%20b", "id")],
+        words="cancel m",
+        refused=[
+            ("cancel", "say what to cancel"), ("cancel a --key k", "say what to cancel"),
+            ("cancel --key=", "--key: a key is not empty"),
+            (f"cancel a --reason {'x' * 201}", "--reason: is a line of at most 200"),
+        ],
+    ),
+    Operation(
+        "POST /v1/messages:cancel", "", {"ids": ["m"]}, right="cancel", without=([403], [404]), invalid=_IDS_OR_KEYS,
+        words="cancel --key k",
+    ),
+    Operation(
+        "PATCH /v1/messages/{id}", "/v1/messages/m", {"delayTime": "2h"}, answer={"state": "scheduled"}, right="cancel",
+        without=UNSEEN, invalid=_due(),
+        words="reschedule m --delay 2h",
+        refused=[("reschedule a", "say when by exactly one of")],
+    ),
+    Operation(
+        "POST /v1/messages/{id}:deliverNow", "/v1/messages/m:deliverNow", {}, answer={"state": "scheduled"},
+        right="cancel", without=UNSEEN,
+        invalid=[({"force": "yes"}, "force"), ({"delayTime": 5}, "delayTime")],
+        words="deliver-now m",
+        refused=[
+            ("deliver-now --key=", "--key: a key is not empty"), ("deliver-now a --key b", "say what to deliver"),
+        ],
+    ),
+    Operation(
+        "POST /v1/messages:deliverNow", "", {"ids": ["m"]}, right="cancel", without=([403], [404]),
+        invalid=[*_IDS_OR_KEYS, ({"force": True}, "ids")],
+        words="deliver-now --key k",
+    ),
+    Operation(
+        "GET /v1/messages", "/v1/messages?topic=orders.a",
+        invalid=[
+            ("?topic=a%5Bb%5D", "topic"), ("?topic=", "topic"), ("?state=lost", "state"), ("?dueFrom=tomorrow", "dueFrom"),
+            ("?dueFrom=2&dueTo=1", "dueTo"), ("?property=run", "property"), ("?idPrefix=a%20b", "idPrefix"),
+            ("?limit=0", "limit"), ("?pageToken=abc", "pageToken"), ("?key=a&pageToken=b", "pageToken"), ("?key=", "key"),
+            ("?key=a%20b", "key"), ("?key=a%0d%0ab", "key"), ("?key=a&key=b", "key"), ("?keys=a", "keys"),
+            ("?key=a&limit=0", "limit"), ("?order=topic", "order"),
+        ],
+        words="search --topic orders.a", same=True,
+        refused=[
+            ("search --state lost", "--state: 'lost' is none of"), ("search --topic a[b]", "--topic: a topic, or a pattern"),
+            ("search --due-from soon", "--due-from: write a date"),
+            ("search --due-from 2 --due-to 1", "--due-to: is not later than --due-from"),
+            ("search --property run", "--property: write it as name=value"), ("search --topic=", "--topic: is empty"),
+            ("search --key= --limit 3", "--key: a key is not empty"), ("search --tags=", "--tags: is empty"),
+            ("search --key k --page-token x", "--page-token: is not a token"), ("search --id-prefix=", "--id-prefix: is empty"),
+            ("search --page-token x", "--page-token: is not a token"),
+            ("search --key 'a b'", "--key: a key is not empty and has no white space"),
+        ],
+    ),
+    Operation(
+        "GET /v1/messages:count", "/v1/messages:count?topic=orders.a",
+        invalid=[("?tags=a", "tags"), ("?state=lost", "state")],
+        words="count --topic orders.a", refused=[("count --state lost", "--state: ")],
+    ),
+    Operation(
+        "GET /v1/forecast", f"/v1/forecast?topic=orders.a&from={AT}",
+        invalid=[
+            ("?from=2&to=1", "to"), ("?step=0", "step"), ("?step=1s", "step"), ("?step=often", "step"), ("?topic=%5B", "topic"),
+        ],
+        words=f"forecast --from {AT}", refused=[("forecast --step often", "--step: ")],
+    ),
+    Operation(
+        "GET /v1/dead-letters", "/v1/dead-letters?topic=orders.a",
+        invalid=[
+            ("?limit=0", "limit"), ("?limit=1001", "limit"), ("?limit=1.0", "limit"), ("?limit=%D9%A3", "limit"),
+            ("?limit=-1", "limit"), (f"?limit={LONG}", "limit"), ("?pageToken=x", "pageToken"), ("?pageToken=", "pageToken"),
+            ("?pageToken=%C3%BC", "pageToken"), ("?page=2", "page"), ("?order=random", "order"), ("?since=yesterday", "since"),
+            ("?until=2030-01-01T00:00:00", "until"), ("?until=" + "9" * 20, "until"),
+        ],
+        words="dead-letters list --topic orders.a", same=True,
+        refused=[
+            ("dead-letters", "give a command"), ("dead-letters list --limit 0", "invalid value for '--limit'"),
+            ("dead-letters list --page-token zz", "--page-token: is not a token"),
+            ("dead-letters list --since soon", "--since: write a date like"),
+        ],
+    ),
+    Operation(
+        "GET /v1/dead-letters:groups", invalid=[("?limit=0", "limit")], without=(200, 200), words="dead-letters groups", same=True
+    ),
+    Operation(
+        "POST /v1/dead-letters:redrive", "", {"ids": ["d"]}, right="admin", without=([403], [409]), invalid=_LETTERS,
+        words="dead-letters redrive d",
+        refused=[
+            ("dead-letters redrive", "say what to put back"), ("dead-letters redrive a --all", "say what to put back"),
+        ],
+    ),
+    Operation(
+        "POST /v1/dead-letters:discard", "", {"ids": ["d"]}, right="admin", without=([403], [409]), invalid=_LETTERS,
+        words="dead-letters discard d", refused=[("dead-letters discard", "say which dead letters")],
+    ),
+    Operation(
+        "DELETE /v1/dead-letters/{id}", "/v1/dead-letters/d", answer={"id": "d", "result": "discarded"}, right="admin",
+        without=UNSEEN, invalid=[("/v1/dead-letters/a%20b", "id")],
+    ),
+    Operation(
+        "POST /v1/topics:pause", "", {"match": "orders.a"}, answer={"state": "paused", "version": 2}, right="admin",
+        invalid=[
+            ({"match": "a b"}, "match"), ({"match": "a", "until": "2020-01-01T00:00:00Z"}, "until"),
+            ({"match": "a", "until": "soon"}, "until"), ({"match": "a", "why": "x"}, "why"), ({"reason": "x"}, "match"),
+            ({"match": "a", "until": "2999-01-01T00:00:00Z"}, "until"), ({"match": "a", "until": 1.5}, "until"),
+            ({"match": "a" * 256}, "match"), ({"match": "a", "reason": "x" * 201}, "reason"), ("?wait=2m", "wait"),
+            ("?wait=-1", "wait"), ("?wait=60001", "wait"), ("?wait=99999999999", "wait"),
+        ],
+        words="pause orders.a",
+        refused=[
+            ("pause 'a b'", "MATCH: 1 to 255"), ("pause a --until soon", "--until: "),
+            ("pause a --until 2999-01-01T00:00:00Z", "--until: lies too far ahead"),
+            ("pause a --until 2020-01-01T00:00:00Z", "--until: has passed"),
+            ("pause a --wait 61s", "--wait: is a whole number of ms, at most 60000"),
+            ("pause a --wait=-1", "--wait: is a whole number"), ("pause a --wait soon", "--wait: write a duration"),
+        ],
+    ),
+    Operation(
+        "POST /v1/topics:resume", "", {"match": "orders.a"}, answer={"changed": False}, right="admin",
+        invalid=[({"match": "a" * 256}, "match"), *((f'{{"match":"a","rate":{rate}}}'.encode(), "rate") for rate in _RATES)],
+        words="resume mail", refused=[("resume a --rate 0.5", "--rate: lies between")],
+    ),
+    Operation(
+        "GET /v1/topics", invalid=[("?match=%5B", "match"), ("?paused=maybe", "paused")], without=(200, 200),
+        words="topics", same=True,
+        refused=[
+            ("topics 'a b*'", "MATCH: 1 to 255"), ("topics --paused maybe", "--paused: yes or no"),
+            ("topics a --paused yes", "--paused and --page-token"), ("topics --page-token a/b", "--page-token: "),
+        ],
+    ),
+    Operation(
+        "GET /v1/topics/{topic}", "/v1/topics/orders.a", answer={"topic": "orders.a", "held": 0},
+        invalid=[("/v1/topics/a%20b", "topic")], words="topics orders.a", same=True,
+    ),
+    Operation(
+        "GET /v1/policies", answer={"version": 1}, invalid=[("?x=1", "x")], without=(200, 200),
+        words="policies list", same=True,
+    ),
+    Operation(
+        "GET /v1/policies/{name}", "/v1/policies/p", answer={"match": "orders.*", "window": 1_000}, without=(404, 404),
+        invalid=[("/v1/policies/a%20b", "name")], words="policies show p",
+        refused=[("policies show a/b", "NAME: 1 to 64")],
+    ),
+    Operation(
+        "PUT /v1/policies/{name}", "/v1/policies/new", {"match": "orders.*", "rate": 3}, answer={"version": 2},
+        right="admin",
+        invalid=[
+            ({"match": "a" * 256, "rate": 1}, "match"), ({"match": "a", "rate": 1, "burst": 0}, "burst"),
+            ({"match": "a", "rate": 1, "burst": 1.5}, "burst"), ({"match": "a", "burst": 5}, "burst"),
+            ({"match": "a", "window": "2d"}, "window"), ({"match": "a", "backoff": ["soon"]}, "backoff"),
+            ({"match": "a", "index": ["body"]}, "index[0]"), ({"match": "a", "maxInFlight": 3}, "maxInFlight"),
+            ({"match": "a", "limit": 3}, "limit"),
+            *((f'{{"match":"a","rate":{rate}}}'.encode(), "rate") for rate in _RATES),
+        ],
+        words="policies put new --match orders.* --rate 3",
+        refused=[
+            ("policies put p --match a --rate 1 --burst 0", "--burst: lies between"),
+            ("policies put p --match a --rate nan", "--rate: lies between"),
+            ("policies put p --match a --rate 0", "--rate: with 0"), ("policies put p --match a --per node", "--per: "),
+            ("policies put p --match a --max-in-flight 3", "--max-in-flight: route streams"),
+        ],
+    ),
+    Operation(
+        "DELETE /v1/policies/{name}", "/v1/policies/p", answer={"changed": True}, right="admin",
+        invalid=[("/v1/policies/a%20b", "name")],
+        words="policies delete p", refused=[("policies delete a/b", "NAME: 1 to 64")],
+    ),
+    Operation(
+        "GET /v1/audit", "/v1/audit?topic=orders.a",
+        invalid=[
+            ("?topic=", "topic"), ("?topic=orders.[xy]", "topic"), ("?id=a/b", "id"), ("?id=", "id"), ("?key=", "key"),
+            ("?key=a%20b", "key"), ("?actor=", "actor"), ("?action=", "action"), ("?action=foo", "action"),
+            ("?from=2000&to=1000", "to"), ("?from=soon", "from"), ("?pageToken=", "pageToken"),
+            ("?pageToken=MSAyIDM", "pageToken"),
+        ],
+        words="audit",
+        refused=[
+            ("audit --action foo", "--action: 'foo' is none of cancel, "), ("audit --action=", "--action: '' is none of"),
+            ("audit --actor=", "--actor: is empty"), ("audit --id a/b", "--id: 1 to 128 characters"),
+            ("audit --key=", "--key: a key is not empty"), ("audit --topic o[rd]", "--topic: 1 to 255 characters"),
+            ("audit --since 1h --until 2h", "--until: is not later than since"),
+            ("audit --page-token x", "--page-token: is not a token"),
+        ],
+    ),
+    Operation("GET /v1/queues", invalid=[("?x=1", "x")], right="read on *", words="queues", same=True),
+    Operation("GET /v1/nodes", invalid=[("?node=a", "node")], right="read on *", words="nodes", same=True),
+    Operation("GET /v1/routes", invalid=[("?x=", "x")], right="read on *", words="routes", same=True),
+    Operation("GET /v1/stats", invalid=[("?x=", "x")], right="read on *", words="stats", same=True),
+    Operation("GET /v1/status", invalid=[("?x=", "x")], right="read on *", redis=False, words="status", same=True),
+    Operation("GET /v1/overview", invalid=[("?x=", "x")], right="read on *", words="overview"),
+    Operation("GET /v1/me", answer={"name": "boss"}, right="any", redis=False, words="me"),
+    Operation("GET /livez", answer={"status": "alive"}, right="none", redis=False),
+    Operation("GET /readyz", right="none"),
+    Operation("GET /metrics", right="read on *", redis=False),
+)  # fmt: skip
+
+#: What only the command line has.
+COMMANDS_ONLY: Final[Sequence[Operation]] = (
+    Operation(
+        words="find k", refused=[
+            ("find", "missing argument 'KEY'"), ("find 'a b'", "KEY: a key is not empty and has no white space"),
+        ],
+    ),
+    Operation(words="explain m"),
+    Operation(
+        words="tail orders.a --from-start --count 1",
+        refused=[
+            ("tail 'a topic'", "TOPIC: 1 to 255 characters"), ("tail t --count 0", "invalid value for '--count'"),
+            ("tail t --redis-url redis://h?a=b", "the Redis URL is wrong"),
+        ],
+    ),
+    Operation(words="doctor", refused=[("doctor --redis-url redis://..", "the Redis URL is wrong")]),
+    Operation(words="doctor --repair"),
+    Operation(words="era show", refused=[("era", "give a command")]),
+    Operation(words="era bump --yes", refused=[("era bump", "in a new era queues may change hands; say by --yes")]),
+    Operation(
+        words="reshard --queues 4 --dry-run",
+        refused=[
+            ("reshard --queues 16", "this Redis has 16 queues already"), ("reshard --queues 0", "invalid value for '--queues'"),
+            ("reshard --queues 16385", "invalid value for '--queues'"), ("reshard --queues x", "invalid value for '--queues'"),
+        ],
+    ),
+    Operation(words="backfill undo r", refused=[("backfill undo", "missing argument 'RUN'")]),
+)  # fmt: skip
