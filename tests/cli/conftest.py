@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -10,16 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import redis
 
+from api.app import create_app
 from delayq import Client, Message
 from delayq.cli import main
+from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.store import commands
 from delayq.store.keys import queue_keys
 from tests.support.queues import EPOCH, Taken, taken
-from tests.support.timeouts import PATIENCE
+from tests.support.timeouts import REDIS_TIMEOUT
 
 
 @dataclass(frozen=True)
@@ -67,16 +71,16 @@ class Given:
             fields.setdefault("delay_time", 3_600_000)
         return self.client.schedule(Message(id=id, **({"topic": "demo"} | fields))).id
 
-    def pulled(self, id: str) -> Taken:
+    def pulled(self, id: str, **fields: Any) -> Taken:
         """A message that is due, and in flight."""
-        self.scheduled(id, delay_time=0)
+        self.scheduled(id, delay_time=0, **fields)
         keys = queue_keys(self.queue_of(id))
         pulled = self.client.store.run(commands.pull(keys, EPOCH, offset=0, room=100))
         return next(one for one in taken(pulled) if one.id == id)
 
-    def dead_letter(self, id: str, reason: str = "the broker said no") -> None:
+    def dead_letter(self, id: str, reason: str = "the broker said no", **fields: Any) -> None:
         """A message that was given up after one attempt."""
-        one = self.pulled(id)
+        one = self.pulled(id, **fields)
         keys = queue_keys(self.queue_of(id))
         assert self.client.store.run(commands.bury(keys, EPOCH, [(one, 1, reason)])) == ["ok"]
 
@@ -114,22 +118,40 @@ def cli_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedSer
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the settings of whoever runs the tests."""
+    """Without the settings of whoever runs the tests, and without time-outs."""
     for name in os.environ:
         if name.startswith("DELAYQ_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "200")
+    # A page of a search ends by what it has, however slow the machine is.
+    for module in ("client", "async_calls"):
+        monkeypatch.setattr(f"delayq.client.{module}.SECONDS", 3_600)
+    monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", f"{REDIS_TIMEOUT}ms")
 
 
 @pytest.fixture
 def given(cli_server: EmbeddedServer, alone: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Given]:
     """An empty server, which DELAYQ_REDIS_URL names."""
     monkeypatch.setenv("DELAYQ_REDIS_URL", cli_server.url)
-    monkeypatch.setenv("DELAYQ_REDIS_TIMEOUT", f"{PATIENCE:.0f}s")
     made = Given(cli_server.url)
     made.admin.flushall()
     yield made
     made.close()
+
+
+def answer(given: Given, path: str) -> Any:
+    """The JSON that the HTTP API answers to a GET."""
+
+    async def ask() -> Any:
+        app = create_app(load_settings(redis_url=given.url, redis_timeout=REDIS_TIMEOUT))
+        transport = httpx2.ASGITransport(app=app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://localhost") as api,
+        ):
+            return (await api.get(path)).json()
+
+    return asyncio.run(ask())
 
 
 Cli = Callable[..., Ran]

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.cli.conftest import Cli, Given
 
 
@@ -35,23 +33,6 @@ def test_every_change_by_a_command_is_written_down(cli: Cli, given: Given) -> No
     assert cli("get", "a").out.endswith(f"{row[1]}\n")
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ("--action foo", "--action: 'foo' is none of cancel, "),
-        ("--action=", "--action: '' is none of"),
-        ("--actor=", "--actor: is empty"),
-        ("--id a/b", "--id: 1 to 128 characters"),
-        ("--key=", "--key: a key is not empty"),
-        ("--topic o[rd]", "--topic: 1 to 255 characters"),
-        ("--since 1h --until 2h", "--until: is not later than since"),
-        ("--page-token x", "--page-token: is not a token"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(cli: Cli, given: Given, options: str, why: str) -> None:
-    assert cli("audit", *options.split()).refused().startswith(why)
-
-
 def test_pages_and_nothing(cli: Cli, given: Given) -> None:
     assert cli("audit").sentence() == "nothing of the kind was written down."
     for id in ("a", "b"):
@@ -60,11 +41,6 @@ def test_pages_and_nothing(cli: Cli, given: Given) -> None:
     ran = cli("audit", "--limit", "1")
     token = ran.err.split()[-1]
     assert [row[3] for row in ran.rows + cli("audit", "--page-token", token).rows] == ["b", "a"]
-
-
-def test_a_reason_that_is_too_long_is_refused(cli: Cli, given: Given) -> None:
-    given.scheduled("a")
-    assert "at most 200" in cli("cancel", "a", "--reason", "x" * 201).refused()
 
 
 def test_repair_and_reshard_are_written_down(cli: Cli, given: Given) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from delayq.cli import main
-from tests.cli.conftest import Cli, Given
-from tests.cli.test_json import answer
+from tests.cli.conftest import Cli, Given, answer
 from tests.support.queues import EPOCH, NEW_EPOCH
 
 ERA_3 = f"{3:010d}.{1:020d}"
@@ -117,8 +116,7 @@ def test_a_new_era_is_above_all_that_redis_has(cli: Cli, given: Given) -> None:
 
 
 def test_without_a_terminal_and_without_yes_nothing_happens(cli: Cli, given: Given) -> None:
-    said = cli("era", "bump", stdin=b"y\n").refused()
-    assert "--yes" in said
+    assert "--yes" in cli("era", "bump", stdin=b"y\n").refused()
     assert given.admin.dbsize() == 0
 
 
@@ -143,22 +141,18 @@ def asked(given: Given, monkeypatch: pytest.MonkeyPatch) -> Asked:
     return run
 
 
-@pytest.mark.parametrize("typed", ["y\n", "Yes\n", " y "])
-def test_somebody_at_a_terminal_is_asked(
-    given: Given, asked: Asked, capsys: pytest.CaptureFixture[str], typed: str
-) -> None:
-    assert asked(typed) == 0
-    printed = capsys.readouterr()
-    assert printed.out == "before\t0\nera\t1\n"
-    assert "forwarded twice" in printed.err.partition("[y/N]")[0]
+def test_somebody_at_a_terminal_is_asked(given: Given, asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    for era, typed in enumerate(("y\n", "Yes\n", " y ")):
+        assert asked(typed) == 0
+        printed = capsys.readouterr()
+        assert printed.out == f"before\t{era}\nera\t{era + 1}\n"
+        assert "forwarded twice" in printed.err.partition("[y/N]")[0]
 
 
-@pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "yesterday\n"])
-def test_whoever_does_not_agree_changes_nothing(
-    given: Given, asked: Asked, capsys: pytest.CaptureFixture[str], typed: str
-) -> None:
+def test_whoever_does_not_agree_changes_nothing(given: Given, asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     given.client.context()
-    assert asked(typed) == 1
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.endswith("delayq: nothing was changed.\n")) == ("", True)
-    assert given.admin.hget("delayq:meta", "era") == b"0"
+    for typed in ("", "\n", "n\n", "no\n", "yesterday\n"):
+        assert asked(typed) == 1
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.endswith("delayq: nothing was changed.\n")) == ("", True)
+        assert given.admin.hget("delayq:meta", "era") == b"0"

@@ -132,11 +132,11 @@ def test_discard_deletes_a_dead_letter_for_good(cli: Cli, given: Given) -> None:
     assert given.client.get("b") is not None
 
 
-@pytest.mark.parametrize("words", [("--version",), ("version",), ("version", "--json"), ("--version", "stats")])
-def test_version_says_which_delayq_it_is(cli: Cli, words: tuple[str, ...]) -> None:
-    ran = cli(*words)
-    assert ran.code == 0
-    assert version("delayq") in ran.out
+def test_version_says_which_delayq_it_is(cli: Cli) -> None:
+    for words in ("--version", "version", "version --json", "--version stats"):
+        ran = cli(*words.split())
+        assert ran.code == 0
+        assert version("delayq") in ran.out
 
 
 def test_redrive_leaves_what_has_no_route_any_more(cli: Cli, given: Given, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,16 +63,6 @@ def test_json_has_the_steps(cli: Cli, given: Given) -> None:
     assert (shape["dryRun"], [one["step"] for one in shape["steps"]]) == (False, ["list", "own", "close", "keep"])
 
 
-@pytest.mark.parametrize(
-    ("queues", "why"),
-    [("16", "this Redis has 16 queues already"), ("0", "--queues"), ("16385", "--queues"), ("x", "--queues")],
-)
-def test_what_makes_no_sense_is_refused_in_a_sentence(cli: Cli, given: Given, queues: str, why: str) -> None:
-    given.client.context()
-    assert why in cli("reshard", "--queues", queues).refused()
-    assert listed(given) == "16"
-
-
 def test_a_redis_that_nobody_has_used_is_left_alone(cli: Cli, given: Given) -> None:
     assert "DELAYQ_QUEUES=64" in cli("reshard", "--queues", "64").refused()
     assert given.admin.dbsize() == 0

@@ -2,13 +2,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from delayq.store import commands
 from delayq.store.commands import Census, Tally
 from delayq.store.keys import queue_keys
-from tests.cli.conftest import Cli, Given
-from tests.cli.test_json import answer
+from tests.cli.conftest import Cli, Given, answer
 
 
 def test_search_prints_what_fits_by_due(cli: Cli, given: Given) -> None:
@@ -104,23 +101,3 @@ def test_count_and_forecast_print_what_the_http_api_answers(cli: Cli, given: Giv
         ran = cli(*command.split())
         assert (ran.code, ran.out) == (1, "")
         assert ran.sentence().startswith(f"the census of {as_of} does not tell that")
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ("--state lost", "--state: 'lost' is none of"),
-        ("--topic a[b]", "--topic: a topic, or a pattern"),
-        ("--due-from soon", "--due-from: write a date"),
-        ("--due-from 2 --due-to 1", "--due-to: is not later than --due-from"),
-        ("--property run", "--property: write it as name=value"),
-        ("--key= --limit 3", "--key: a key is not empty"),
-        ("--key k --page-token x", "--page-token: is not a token"),
-        ("--topic=", "--topic: is empty"),
-        ("--tags=", "--tags: is empty"),
-        ("--id-prefix=", "--id-prefix: is empty"),
-        ("--page-token x", "--page-token: is not a token"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(cli: Cli, given: Given, options: str, why: str) -> None:
-    assert cli("search", *options.split()).refused().startswith(why)

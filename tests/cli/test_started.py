@@ -49,6 +49,7 @@ def test_a_second_one_is_not_noted_and_the_first_stays() -> None:
         assert noted_url() == URL
 
 
+@pytest.mark.long
 def test_a_note_whose_writer_was_killed_names_nobody(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; sys.prefix = sys.argv[1]\n"

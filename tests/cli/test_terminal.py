@@ -1,19 +1,12 @@
 from __future__ import annotations
 
 import io
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from delayq.cli import main
 from tests.cli.conftest import Cli, Given
-from tests.house.processes import ROOT
-from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
 
 EVIL = "\x1b]0;pwned\x07\x1b[2J\x9b31m\r\n\u202eevil [red]x[/red] :smile:"
 
@@ -100,82 +93,3 @@ def test_scripts_get_plain_lines_without_colours(cli: Cli, given: Given) -> None
     commands = (("queues",), ("nodes",), ("find", "k"), ("dead-letters", "list"), ("get", "a"), ("doctor",), ("stats",))
     for command in commands:
         assert "\x1b" not in cli(*command).out
-
-
-def run(*args: str, stdout: int = subprocess.PIPE, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "delayq.cli", *args],
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        env={**os.environ, **env},
-    )
-
-
-#: Modules that take long to import. redis-py brings its asyncio twin by itself, typer what it needs of pydantic.
-SLOW = {
-    "delayq.bridges", "delayq.doctor", "delayq.spark", "delayq.store.connect.async_store", "httpcore2", "kazoo",
-    "opentelemetry.sdk.trace", "pika", "pyarrow", "pyspark", "rich", "yaml",
-}  # fmt: skip
-OF_REDIS = {"asyncio", "delayq.client.client", "pydantic_settings", "redis"}
-
-
-@pytest.mark.parametrize(
-    ("words", "slow"),
-    [
-        (["--version"], SLOW | OF_REDIS),
-        (["version"], SLOW | OF_REDIS),
-        (["stats"], SLOW),
-        (["schedule", "t", "hello", "--delay", "1h"], SLOW),
-        (["get", "nobody"], SLOW),
-    ],
-)
-def test_a_command_imports_what_it_needs(words: list[str], slow: set[str], valkey: ServerUnderTest) -> None:
-    code = (
-        "import sys; from delayq.cli import main; main(sys.argv[2:]); "
-        "print('imported', *set(sys.argv[1].split()) & set(sys.modules))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, " ".join(slow), *words],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": os.environ["PATH"], "DELAYQ_REDIS_URL": valkey.url, "DELAYQ_REDIS_TIMEOUT": f"{PATIENCE:.0f}s"},
-        cwd=ROOT,
-    )
-    assert ran.stdout.splitlines()[-1] == "imported", ran.stderr
-
-
-def test_help_names_every_command() -> None:
-    ran = run("--help")
-    assert ran.returncode == 0
-    assert all(re.search(rf"^  {word} ", ran.stdout, re.MULTILINE) for word in ("schedule", "dead-letters", "version"))
-
-
-def test_rich_is_loaded_for_terminals_only() -> None:
-    code = "import sys; from delayq.cli import main; main(['version']); sys.exit('rich' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    ran = run("version", stdout=writer)
-    os.close(writer)
-    assert (ran.returncode, ran.stderr) == (0, "")
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full: run it on Linux")
-def test_a_disk_that_is_full_is_one_sentence() -> None:
-    with open("/dev/full", "w") as full:
-        ran = run("version", stdout=full.fileno())
-    assert ran.returncode == 2
-    assert ran.stderr == "delayq: the output cannot be written: No space left on device.\n"
-
-
-def test_a_terminal_that_knows_ascii_only_is_no_error(given: Given) -> None:
-    given.scheduled("a", body="größer")
-    ran = run("get", "a", PYTHONIOENCODING="ascii", DELAYQ_REDIS_URL=given.url)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert "gr\\xf6\\xdfer" in ran.stdout

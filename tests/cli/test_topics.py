@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.cli.conftest import Cli, Given
 
 ALL = range(16)
@@ -87,31 +85,3 @@ def test_policies_are_put_listed_and_deleted(cli: Cli, given: Given) -> None:
     assert (cli("policies", "show", "mail").code, cli("policies", "show", "mail").out) == (1, "")
     assert "changed the policies" in cli("policies", "delete", "sms", "--if-version", "1").refused()
     assert [cli("policies", "delete", "sms").code for _ in range(2)] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        (("pause", "a b"), "MATCH: 1 to 255"),
-        (("pause", "a", "--until", "soon"), "--until: "),
-        (("pause", "a", "--until", "2999-01-01T00:00:00Z"), "--until: lies too far ahead"),
-        (("pause", "a", "--wait", "61s"), "--wait: is a whole number of ms, at most 60000"),
-        (("pause", "a", "--wait=-1"), "--wait: is a whole number"),
-        (("pause", "a", "--wait", "soon"), "--wait: write a duration"),
-        (("topics", "a b*"), "MATCH: 1 to 255"),
-        (("topics", "--paused", "maybe"), "--paused: yes or no"),
-        (("topics", "a", "--paused", "yes"), "--paused and --page-token"),
-        (("topics", "--page-token", "a b"), "--page-token: "),
-        (("policies", "show", "a b"), "NAME: 1 to 64"),
-        (("policies", "put", "p", "--match", "a", "--rate", "1", "--burst", "0"), "--burst: lies between"),
-        (("policies", "put", "p", "--match", "a", "--rate", "nan"), "--rate: lies between"),
-        (("pause", "a", "--until", "2020-01-01T00:00:00Z"), "--until: has passed"),
-        (("resume", "a", "--rate", "0.5"), "--rate: lies between"),
-        (("policies", "put", "p", "--match", "a", "--rate", "0"), "--rate: with 0"),
-        (("policies", "put", "p", "--match", "a", "--per", "node"), "--per: "),
-        (("policies", "put", "p", "--match", "a", "--max-in-flight", "3"), "--max-in-flight: route streams"),
-        (("policies", "delete", "a b"), "NAME: 1 to 64"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(cli: Cli, given: Given, args: tuple[str, ...], told: str) -> None:
-    assert cli(*args).refused().startswith(told)

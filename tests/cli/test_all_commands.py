@@ -1,0 +1,65 @@
+"""Each command: what it prints, and that it refuses invalid words and a Redis that is away with one sentence."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from delayq.cli import app
+from delayq.embedded.processes import free_port
+from tests.cli.conftest import Cli, Given, answer
+from tests.support.operations import COMMANDS_ONLY, OPERATIONS, Operation, fill
+
+COMMANDS = [one for one in (*OPERATIONS, *COMMANDS_ONLY) if one.words]
+#: Tested with the files that they read, the servers that they reach, or nothing at all.
+ELSEWHERE = {"api-keys", "bridge", "export", "reconcile", "version"}
+
+
+def test_the_table_has_every_command() -> None:
+    words = {name for name, place in app._COMMANDS.items() if isinstance(place, str)}
+    words |= {
+        f"{name} {part}" for name, place in app._COMMANDS.items() if not isinstance(place, str) for part in place[1]
+    }
+    untested = {one for one in words if not any(f"{row.words} ".startswith(f"{one} ") for row in COMMANDS)}
+    assert {one.partition(" ")[0] for one in untested} == ELSEWHERE, untested
+
+
+@pytest.mark.parametrize("one", COMMANDS, ids=lambda one: one.words)
+def test_a_valid_command_prints_what_the_api_answers(cli: Cli, given: Given, one: Operation) -> None:
+    fill(given.url)
+    given.admin.xadd("orders.a", {"id": "m", "topic": "orders.a", "due": "1"})
+    ran = cli(*shlex.split(one.words), "--json")
+    printed = json.loads(ran.out)
+    if one.same:
+        expected = answer(given, one.url)
+        assert {name for name in printed if printed[name] != expected[name]} <= {"now", "asOf"}
+        assert printed.keys() == expected.keys()
+    assert ran.code == (1 if one.words in FINDINGS else 0)
+
+
+#: Their status says what they found.
+FINDINGS = {"count --topic orders.a", "backfill undo r"}
+
+
+def test_invalid_words_are_one_sentence_and_status_2(cli: Cli, given: Given) -> None:
+    given.client.context()
+    found = {}
+    for one in COMMANDS:
+        for words, sentence in one.refused:
+            said = cli(*shlex.split(words)).refused()
+            assert len(said) < 1_100
+            if not said.startswith(sentence):
+                found[words[:80]] = (said, sentence)
+    assert not found, "\n".join(map(str, found.items()))
+    assert given.client.stats()[0].counters["scheduled"] == 0
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["plain", "json"])
+def test_a_redis_that_is_away_is_one_sentence_and_status_2(cli: Cli, json: tuple[str, ...]) -> None:
+    url = f"redis://127.0.0.1:{free_port()}/0"
+    for one in COMMANDS:
+        # From the start, `tail` waits for Redis.
+        words = one.words.partition(" --from-start")[0]
+        assert words == "me" or "Redis is away" in cli(*shlex.split(words), *json, "--redis-url", url).refused(), words
