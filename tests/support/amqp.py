@@ -54,8 +54,8 @@ class Amqp:
         found: int = self.channel.queue_declare(queue, passive=True).method.message_count
         return found
 
-    def take(self, queue: str, count: int, seconds: float = 30.0) -> list[Taken]:
-        """So many messages of a queue, or more; raises if they do not come in time."""
+    def take(self, queue: str, count: int) -> list[Taken]:
+        """So many messages of a queue, or more."""
         found: list[Taken] = []
 
         def enough() -> bool:

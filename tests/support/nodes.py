@@ -75,13 +75,12 @@ class RunningNode:
 
     def wait_for_the_end(self) -> BaseException | None:
         """Until it has ended by itself; what it raised."""
-        self._thread.join(10)
-        assert not self._thread.is_alive(), "the node goes on"
+        self._thread.join()
         return self.error
 
     def __exit__(self, *error: object) -> None:
         self.node.stop()
-        self._thread.join(20)
+        self._thread.join(2 * DRAIN_TIMEOUT / 1_000)
         left = [job for job in self.node.jobs.values() if job.alive]
         for job in left:  # as the end of a process would end them: they would own the next test's queues
             job.in_flight = InFlight(

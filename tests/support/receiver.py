@@ -16,10 +16,9 @@ from typing import Any, Self
 import pytest
 
 from delayq.embedded.processes import LOCALHOST
+from tests.support.timeouts import HTTP_TIMEOUT
 
 __all__ = ["Answer", "Receiver", "Request", "certificate"]
-
-SECONDS = 20  # after which a server under test gives up on a client
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Receiver:
         self._server.shutdown()
         self._server.close_all()
         self._server.server_close()
-        self._thread.join(SECONDS)
+        self._thread.join(HTTP_TIMEOUT)
 
 
 class _Server(ThreadingHTTPServer):
@@ -119,7 +118,7 @@ class _Server(ThreadingHTTPServer):
                 one.close()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        request.settimeout(SECONDS)
+        request.settimeout(HTTP_TIMEOUT)
         if self.tls is not None:
             try:
                 request = self.tls.wrap_socket(request, server_side=True)
@@ -201,7 +200,6 @@ def certificate(folder: Path, *names: str) -> Path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     assert made.returncode == 0, made.stderr
     file.write_text(file.read_text() + key.read_text())

@@ -67,7 +67,7 @@ class FakeProxy:
         """Break every connection."""
         self.release()
         if self._server is not None:
-            self._server.stop(grace=None).wait(10)
+            self._server.stop(grace=None).wait()
             self._server = None
 
     def __enter__(self) -> Self:
@@ -99,7 +99,7 @@ class FakeProxy:
         messages = list(request.messages)
         self.requests.append(len(messages))
         self.messages += messages
-        self._free.wait(60)
+        self._free.wait()
         assert len({one.topic.name for one in messages}) == 1
         assert len(messages) == 1 or not any(one.system_properties.message_group for one in messages)
         codes = {self.answer(one) for one in messages} | ({self.together} if len(messages) > 1 else set())

@@ -19,7 +19,7 @@ from delayq.targets.redis_stream.target import is_local
 from tests.support.clusters import ClusterUnderTest
 from tests.support.deliveries import delivery, outcomes
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import PATIENCE
+from tests.support.timeouts import PATIENCE, SEND_SECONDS
 
 NOWHERE = f"redis://{LOCALHOST}:1/0"
 
@@ -85,23 +85,25 @@ def test_at_the_bound_only_what_goes_into_the_full_stream_is_kept_back(real: Ser
     assert outcomes(results) == ["full", "ok"]
     assert "the consumers of full have 5 entries before them" in results[0].reason
     real.admin.xtrim("full", maxlen=4, approximate=False)
-    assert outcomes(target.send([delivery("a", topic="full")], PATIENCE)) == ["ok"]
+    assert outcomes(target.send([delivery("a", topic="full")], SEND_SECONDS)) == ["ok"]
     assert real.admin.xlen("full") == 5
     target.close()
 
 
 def test_a_target_that_cannot_be_asked_took_nothing() -> None:
     target = opened(f"redis://{LOCALHOST}:{free_port()}/0", 5)
-    assert outcomes(target.send([delivery("a")], 2.0)) == ["unavailable"]
+    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["unavailable"]
     target.close()
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("cluster")
 def test_in_a_cluster_each_stream_is_asked_where_it_is(cluster: ClusterUnderTest) -> None:
     target = opened(cluster.url, 3)
     topics = [f"t{number}" for number in range(12)]
     for topic in topics[:6]:
         append(cluster, topic, 3)
-    results = target.send([delivery(topic, topic=topic) for topic in topics], 5.0)
+    results = target.send([delivery(topic, topic=topic) for topic in topics], SEND_SECONDS)
     assert outcomes(results) == ["full"] * 6 + ["ok"] * 6
     target.close()
 

@@ -20,6 +20,7 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.nodes import RunningNode
 from tests.support.receiver import Receiver
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import SEND_SECONDS
 from tests.support.waiting import eventually
 from tests.targets.conftest import Webhooks
 
@@ -173,7 +174,10 @@ def test_the_topic_stands_in_a_webhook_s_path_and_query_as_a_part_of_a_url(
     receiver: Receiver, webhooks: Webhooks
 ) -> None:
     hook = webhooks(receiver.url(path="/in/{topic}/x-{topic}?t={topic}"))
-    assert outcomes(hook.send([delivery("a", topic="orders.un_paid"), delivery("b", topic="a:b-c")], 5.0)) == ["ok"] * 2
+    assert (
+        outcomes(hook.send([delivery("a", topic="orders.un_paid"), delivery("b", topic="a:b-c")], SEND_SECONDS))
+        == ["ok"] * 2
+    )
     assert [request.path for request in receiver.requests] == [
         "/in/orders.un_paid/x-orders.un_paid?t=orders.un_paid",
         "/in/a%3Ab-c/x-a%3Ab-c?t=a%3Ab-c",
@@ -184,7 +188,7 @@ def test_a_topic_that_would_lead_elsewhere_is_rejected_without_a_request(
     receiver: Receiver, webhooks: Webhooks
 ) -> None:
     hook = webhooks(receiver.url(path="/in/{topic}/end"))
-    assert outcomes(hook.send([delivery("a", topic="..")], 5.0)) == ["rejected"]
+    assert outcomes(hook.send([delivery("a", topic="..")], SEND_SECONDS)) == ["rejected"]
     assert receiver.requests == []
 
 

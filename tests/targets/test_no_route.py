@@ -13,13 +13,16 @@ from delayq.config import load_settings
 from delayq.testing import MemoryTarget, register_memory_target
 from tests.support.nodes import RunningNode
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
 ORDERS = {"name": "orders", "match": "orders.*", "target": "log:"}
 
 
 def settings_for(server: ServerUnderTest, *routes: dict[str, Any]) -> Settings:
-    return load_settings(redis_url=server.url, queues=2, routes=json.dumps(routes) if routes else "")
+    return load_settings(
+        redis_url=server.url, queues=2, routes=json.dumps(routes) if routes else "", redis_timeout=REDIS_TIMEOUT
+    )
 
 
 def in_batch() -> list[Message]:

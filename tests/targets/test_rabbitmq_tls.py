@@ -12,11 +12,10 @@ from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import amqp, real_rabbitmq
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import certificate
+from tests.support.timeouts import SEND_SECONDS
 from tests.targets.conftest import Rabbits
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("rabbitmq")]
-
-TIMEOUT = 30.0
 
 
 @pytest.fixture
@@ -45,9 +44,11 @@ def test_a_broker_with_a_trusted_certificate_gets_messages_and_another_does_not(
     server, url = secure
     with amqp(server) as broker:
         queue = broker.queue()
-        assert outcomes(rabbits(url, ca=str(pem)).send([delivery("a", topic=queue)], TIMEOUT)) == ["ok"]
+        assert outcomes(rabbits(url, ca=str(pem)).send([delivery("a", topic=queue)], SEND_SECONDS)) == ["ok"]
         assert broker.ids(queue, 1) == ["a"]
-    (result,) = rabbits(url).send([delivery("b", topic=queue)], TIMEOUT)
+    (result,) = rabbits(url).send([delivery("b", topic=queue)], SEND_SECONDS)
     assert result.outcome == "unavailable" and "CERTIFICATE_VERIFY_FAILED" in result.reason
-    (result,) = rabbits(url.replace(LOCALHOST, "localhost"), ca=str(pem)).send([delivery("c", topic=queue)], TIMEOUT)
+    (result,) = rabbits(url.replace(LOCALHOST, "localhost"), ca=str(pem)).send(
+        [delivery("c", topic=queue)], SEND_SECONDS
+    )
     assert result.outcome == "unavailable" and "CERTIFICATE_VERIFY_FAILED" in result.reason

@@ -14,10 +14,14 @@ from delayq.targets.rocketmq.client import Code, MessageType, grpc
 from delayq.targets.rocketmq.target import MOST_BYTES, MOST_TOGETHER, RocketMQTarget
 from tests.support.deliveries import delivery, outcomes
 from tests.support.rocketmq_proxy import FakeProxy
+from tests.support.timeouts import SEND_SECONDS
 from tests.support.waiting import eventually
 from tests.targets.conftest import Closing
 
 Open = Callable[..., RocketMQTarget]
+
+#: A time-out that is to pass; a busy machine needs some of it to hand the message over.
+SHORT = 5.0
 
 LATER = ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
 CODES = (Code.MASTER_PERSISTENCE_TIMEOUT, Code.SLAVE_PERSISTENCE_TIMEOUT, Code.HA_NOT_AVAILABLE)
@@ -51,7 +55,7 @@ def test_a_message_becomes_one_of_rocketmq(proxy: FakeProxy, opened: Open) -> No
         ordering_key="customer 7",
         properties={"region": "eu", "none": ""},
     )
-    assert outcomes(opened(namespace="ns").send([one], 10)) == ["ok"]
+    assert outcomes(opened(namespace="ns").send([one], SEND_SECONDS)) == ["ok"]
     (message,) = proxy.messages
     system = message.system_properties
     assert (message.topic.name, message.topic.resource_namespace, message.body) == ("orders-unpaid", "ns", b"\0\xff")
@@ -72,13 +76,13 @@ def test_a_message_becomes_one_of_rocketmq(proxy: FakeProxy, opened: Open) -> No
     [("{topic}", "orders-unpaid"), ("fixed", "fixed"), ("%prod%{topic}_x", "%prod%orders-unpaid_x")],
 )
 def test_the_route_names_the_topic(proxy: FakeProxy, opened: Open, template: str, topic: str) -> None:
-    assert outcomes(opened(topic=template).send([delivery("a", topic="orders.unpaid")], 10)) == ["ok"]
+    assert outcomes(opened(topic=template).send([delivery("a", topic="orders.unpaid")], SEND_SECONDS)) == ["ok"]
     assert [message.topic.name for message in proxy.messages] == [topic]
 
 
 def test_a_topic_of_groups_takes_messages_without_an_ordering_key(proxy: FakeProxy, opened: Open) -> None:
     proxy.types = lambda topic: (MessageType.FIFO,)
-    assert outcomes(opened().send([delivery("a"), delivery("b")], 10)) == ["ok", "ok"]
+    assert outcomes(opened().send([delivery("a"), delivery("b")], SEND_SECONDS)) == ["ok", "ok"]
     groups = {message.system_properties.message_group for message in proxy.messages}
     assert len(groups) == 2 and "" not in groups
 
@@ -86,10 +90,10 @@ def test_a_topic_of_groups_takes_messages_without_an_ordering_key(proxy: FakePro
 def test_an_ordering_key_wants_a_topic_of_groups_unless_the_route_does_without(proxy: FakeProxy, opened: Open) -> None:
     proxy.types = lambda topic: (MessageType.NORMAL,)
     batch = [delivery("a", ordering_key="k"), delivery("b")]
-    first, second = opened().send(batch, 10)
+    first, second = opened().send(batch, SEND_SECONDS)
     assert first.outcome == "unavailable" and "no message groups" in first.reason
     assert second.outcome == "ok"
-    assert outcomes(opened(groups=False).send(batch, 10)) == ["ok", "ok"]
+    assert outcomes(opened(groups=False).send(batch, SEND_SECONDS)) == ["ok", "ok"]
     assert [message.system_properties.message_group for message in proxy.messages] == ["", "", ""]
 
 
@@ -99,12 +103,12 @@ def test_what_is_not_kept_as_safely_as_it_should_be_is_a_failure_unless_the_rout
 ) -> None:
     code = CODES[LATER.index(name)]
     proxy.answer = lambda message: code
-    (result,) = opened().send([delivery("a")], 10)
+    (result,) = opened().send([delivery("a")], SEND_SECONDS)
     assert result.outcome == "unknown"
     assert result.reason == f"{Code.Name(code)}: said by the test"
-    assert outcomes(opened(accept=[name]).send([delivery("a")], 10)) == ["ok"]
+    assert outcomes(opened(accept=[name]).send([delivery("a")], SEND_SECONDS)) == ["ok"]
     others = [other for other in LATER if other != name]
-    assert outcomes(opened(accept=others).send([delivery("a")], 10)) == ["unknown"]
+    assert outcomes(opened(accept=others).send([delivery("a")], SEND_SECONDS)) == ["unknown"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ def test_what_is_not_kept_as_safely_as_it_should_be_is_a_failure_unless_the_rout
 def test_every_answer_but_ok_is_a_failure_of_its_kind(proxy: FakeProxy, opened: Open, code: int, outcome: str) -> None:
     proxy.answer = lambda message: code if message.body == b"bad" else Code.OK
     results = opened().send(
-        [delivery("a", attempts=1), delivery("b", "bad", attempts=1), delivery("c", attempts=1)], 10
+        [delivery("a", attempts=1), delivery("b", "bad", attempts=1), delivery("c", attempts=1)], SEND_SECONDS
     )
     assert outcomes(results) == ["ok", outcome, "ok"]
     assert proxy.requests == [1, 1, 1]  # nothing was sent again by itself
@@ -131,7 +135,7 @@ def test_messages_of_a_topic_go_in_one_request(proxy: FakeProxy, opened: Open) -
     batch = [
         delivery(str(number), topic="orders" if number % 2 else "payments") for number in range(2 * MOST_TOGETHER + 4)
     ]
-    assert outcomes(opened().send(batch, 10)) == ["ok"] * len(batch)
+    assert outcomes(opened().send(batch, SEND_SECONDS)) == ["ok"] * len(batch)
     assert sorted(proxy.requests) == [2, 2, MOST_TOGETHER, MOST_TOGETHER]
     assert sorted(message.user_properties["delayq_id"] for message in proxy.messages) == sorted(one.id for one in batch)
 
@@ -140,19 +144,19 @@ def test_one_request_is_far_below_what_a_broker_takes(proxy: FakeProxy, opened: 
     batch = [delivery(str(number), bytes(MOST_BYTES // 4)) for number in range(6)] + [
         delivery("large", bytes(MOST_BYTES + 1))
     ]
-    assert outcomes(opened().send(batch, 10)) == ["ok"] * 7
+    assert outcomes(opened().send(batch, SEND_SECONDS)) == ["ok"] * 7
     assert sorted(proxy.requests) == [1, 2, 4]
 
 
 def test_a_message_with_a_group_and_one_that_failed_before_go_alone(proxy: FakeProxy, opened: Open) -> None:
     batch = [delivery("a"), delivery("b", ordering_key="k"), delivery("c", attempts=1), delivery("d")]
-    assert outcomes(opened().send(batch, 10)) == ["ok"] * 4
+    assert outcomes(opened().send(batch, SEND_SECONDS)) == ["ok"] * 4
     assert sorted(proxy.requests) == [1, 1, 2]
 
 
 def test_what_was_refused_because_of_a_neighbour_is_sent_alone_at_once(proxy: FakeProxy, opened: Open) -> None:
     proxy.answer = lambda message: Code.ILLEGAL_MESSAGE_TAG if message.body == b"bad" else Code.OK
-    results = opened().send([delivery("a"), delivery("b", "bad"), delivery("c")], 10)
+    results = opened().send([delivery("a"), delivery("b", "bad"), delivery("c")], SEND_SECONDS)
     assert outcomes(results) == ["ok", "rejected", "ok"]
     assert proxy.requests == [3, 1, 1, 1]
 
@@ -160,7 +164,7 @@ def test_what_was_refused_because_of_a_neighbour_is_sent_alone_at_once(proxy: Fa
 @pytest.mark.parametrize("code", [Code.UNSUPPORTED, Code.NOT_IMPLEMENTED, Code.BAD_REQUEST])
 def test_a_proxy_that_takes_one_message_a_request_gets_one(proxy: FakeProxy, opened: Open, code: int) -> None:
     proxy.together = code
-    assert outcomes(opened().send([delivery("a"), delivery("b")], 10)) == ["ok", "ok"]
+    assert outcomes(opened().send([delivery("a"), delivery("b")], SEND_SECONDS)) == ["ok", "ok"]
     assert proxy.requests == [2, 1, 1]
 
 
@@ -171,7 +175,7 @@ def test_what_failed_together_and_may_be_there_is_not_sent_again(
     proxy: FakeProxy, opened: Open, code: int, outcome: str
 ) -> None:
     proxy.answer = lambda message: code if message.body == b"bad" else Code.OK
-    results = opened().send([delivery("a"), delivery("b", "bad")], 10)
+    results = opened().send([delivery("a"), delivery("b", "bad")], SEND_SECONDS)
     assert outcomes(results) == [outcome, outcome]
     assert proxy.requests == [2]
 
@@ -181,74 +185,76 @@ def test_a_topic_that_there_is_not_is_no_fault_of_the_message_and_its_neighbours
 ) -> None:
     proxy.types = lambda topic: None if topic == "gone" else (MessageType.NORMAL,)
     target = opened()
-    results = target.send([delivery("a", topic="gone"), delivery("b"), delivery("c", topic="gone")], 10)
+    results = target.send([delivery("a", topic="gone"), delivery("b"), delivery("c", topic="gone")], SEND_SECONDS)
     assert outcomes(results) == ["unavailable", "ok", "unavailable"]
     assert "no topic gone" in results[0].reason
     proxy.types = lambda topic: (MessageType.NORMAL,)  # somebody makes it
-    assert outcomes(target.send([delivery("a", topic="gone")], 10)) == ["ok"]
+    assert outcomes(target.send([delivery("a", topic="gone")], SEND_SECONDS)) == ["ok"]
     assert proxy.asked.count("orders") == 1
 
 
 def test_a_topic_without_queues_takes_nothing(proxy: FakeProxy, opened: Open) -> None:
     proxy.queues = 0
-    (result,) = opened().send([delivery("a")], 10)
+    (result,) = opened().send([delivery("a")], SEND_SECONDS)
     assert (result.outcome, result.reason) == ("unavailable", "topic orders has no queue that can be written to")
 
 
 def test_without_an_answer_in_time_it_may_have_arrived(proxy: FakeProxy, opened: Open) -> None:
     target = opened()
-    assert outcomes(target.send([delivery("a")], 10)) == ["ok"]
+    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     # As gRPC ends a call when its time is over, but not before the messages have arrived, however slow the machine is.
     proxy.end = grpc.StatusCode.DEADLINE_EXCEEDED
-    results = target.send([delivery("b"), delivery("c")], 10)
+    results = target.send([delivery("b"), delivery("c")], SEND_SECONDS)
     assert outcomes(results) == ["unknown", "unknown"]
     assert results[0].reason == f"127.0.0.1:{proxy.port}: no answer in time"
     proxy.end = None
     proxy.hold()
-    assert target.send([delivery("slow")], 1.0) == results[:1]  # by its own time-out, wherever it is by then
+    assert target.send([delivery("slow")], SHORT) == results[:1]  # by its own time-out, wherever it is by then
     proxy.release()
-    assert outcomes(target.send([delivery("d")], 10)) == ["ok"]
+    assert outcomes(target.send([delivery("d")], SEND_SECONDS)) == ["ok"]
     assert [message.user_properties["delayq_id"] for message in proxy.messages].count("b") == 1
 
 
 def test_a_message_whose_answer_is_late_keeps_no_other_one_waiting(proxy: FakeProxy, opened: Open) -> None:
     late = threading.Event()
-    proxy.answer = lambda message: Code.OK if message.body == b"x" or late.wait(60) else 0
+    proxy.answer = lambda message: Code.OK if message.body == b"x" or late.wait() else 0
     results: list[Any] = []
     target = opened()
-    sending = threading.Thread(target=lambda: results.extend(target.send([delivery("a", "late"), delivery("b")], 30)))
+    sending = threading.Thread(
+        target=lambda: results.extend(target.send([delivery("a", "late"), delivery("b")], SEND_SECONDS))
+    )
     sending.start()
     eventually(lambda: len(proxy.messages) == 2, "both are sent")
-    assert outcomes(target.send([delivery("c")], 10)) == ["ok"]
+    assert outcomes(target.send([delivery("c")], SEND_SECONDS)) == ["ok"]
     late.set()
-    sending.join(30)
+    sending.join()
     assert outcomes(results) == ["ok", "ok"]
 
 
 def test_while_the_proxy_is_away_nothing_is_taken_and_then_it_goes_on_at_once(proxy: FakeProxy, opened: Open) -> None:
     target = opened()
-    assert outcomes(target.send([delivery("a")], 10)) == ["ok"]
+    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     proxy.stop()
-    eventually(lambda: outcomes(target.send([delivery("b")], 10)) == ["unavailable"], "it is away")
+    eventually(lambda: outcomes(target.send([delivery("b")], SEND_SECONDS)) == ["unavailable"], "it is away")
     for _ in range(5):
-        (result,) = target.send([delivery("b")], 10)
+        (result,) = target.send([delivery("b")], SEND_SECONDS)
         assert result.outcome == "unavailable" and "failed to connect" in result.reason
     proxy.start()
-    eventually(lambda: outcomes(target.send([delivery("b")], 10)) == ["ok"], "it is back")
+    eventually(lambda: outcomes(target.send([delivery("b")], SEND_SECONDS)) == ["ok"], "it is back")
 
 
 def test_a_proxy_that_dies_over_a_message_may_have_taken_it(proxy: FakeProxy, opened: Open) -> None:
     target = opened()
-    target.send([delivery("a")], 10)
+    target.send([delivery("a")], SEND_SECONDS)
     dead = threading.Event()
-    proxy.answer = lambda message: Code.OK if dead.wait(60) else 0
+    proxy.answer = lambda message: Code.OK if dead.wait() else 0
     results: list[Any] = []
-    sending = threading.Thread(target=lambda: results.extend(target.send([delivery("b")], 30)))
+    sending = threading.Thread(target=lambda: results.extend(target.send([delivery("b")], SEND_SECONDS)))
     sending.start()
     eventually(lambda: len(proxy.messages) == 2, "it is sent")
     proxy.stop()
     dead.set()  # the answer would have come now
-    sending.join(30)
+    sending.join()
     assert outcomes(results) == ["unknown"]
 
 
@@ -260,26 +266,26 @@ def test_no_time_left_is_nothing_sent(proxy: FakeProxy, opened: Open) -> None:
 
 def test_closing_waits_for_what_is_under_way_and_then_nothing_is_sent(proxy: FakeProxy, opened: Open) -> None:
     target = opened()
-    target.send([delivery("a")], 10)
+    target.send([delivery("a")], SEND_SECONDS)
     proxy.hold()
     results: list[Any] = []
-    sending = threading.Thread(target=lambda: results.extend(target.send([delivery("b")], 30)))
+    sending = threading.Thread(target=lambda: results.extend(target.send([delivery("b")], SEND_SECONDS)))
     sending.start()
     eventually(lambda: len(proxy.messages) == 2, "it is sent")
     closing = threading.Thread(target=target.close)
     closing.start()
     eventually(lambda: target._proxies._closed, "it is being closed")
-    assert outcomes(target.send([delivery("c")], 10)) == ["unavailable"]  # it takes nothing new
+    assert outcomes(target.send([delivery("c")], SEND_SECONDS)) == ["unavailable"]  # it takes nothing new
     assert closing.is_alive()
     proxy.release()
     for thread in (sending, closing):
-        thread.join(30)
+        thread.join()
     assert outcomes(results) == ["ok"]
     assert len(proxy.messages) == 2
 
 
 def test_property_names_of_delayq_are_refused(proxy: FakeProxy, opened: Open) -> None:
-    results = opened().send([delivery("a", properties={"delayq_id": "b"}), delivery("c")], 10)
+    results = opened().send([delivery("a", properties={"delayq_id": "b"}), delivery("c")], SEND_SECONDS)
     assert outcomes(results) == ["rejected", "ok"]
     assert "delayq_id" in results[0].reason
 
@@ -293,7 +299,7 @@ def test_requests_are_signed_with_the_keys_and_the_secret_one_is_not_sent(
     monkeypatch.setenv("ROCKETMQ_KEY", "canary-access")
     (tmp_path / "secret").write_text("canary-secret\n")
     target = opened(accessKey="env:ROCKETMQ_KEY", secretKey=f"file:{tmp_path / 'secret'}")
-    assert outcomes(target.send([delivery("a")], 10)) == ["ok"]
+    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     ((metadata),) = proxy.metadata
     assert "Credential=canary-access," in metadata["authorization"]
     assert "canary-secret" not in str(metadata)

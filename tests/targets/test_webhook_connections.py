@@ -16,6 +16,7 @@ from delayq.targets.webhook.connections import IDLE, Connections
 from delayq.testing import ManualClock
 from tests.support.deliveries import delivery, outcomes
 from tests.support.receiver import Answer, Receiver, certificate
+from tests.support.timeouts import SEND_SECONDS, SEND_TIMEOUT
 from tests.targets.conftest import Names, Webhooks
 
 HERE = ("127.0.0.0/8",)
@@ -34,7 +35,7 @@ def test_a_connection_is_used_again(receiver: Receiver, webhooks: Webhooks, name
     hook = webhooks(receiver.url("hooks.example"))
     for status in (200, 204, 400, 503, 201):
         receiver.say(status)
-        hook.send([delivery("a")], 10.0)
+        hook.send([delivery("a")], SEND_SECONDS)
     assert used(receiver) == [0] * 5
 
 
@@ -43,11 +44,11 @@ def test_a_connection_to_an_address_that_the_name_has_no_more_is_not_used_again(
 ) -> None:
     names["hooks.example"] = [LOCALHOST]
     hook = webhooks(receiver.url("hooks.example"), allow=HERE)
-    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     names["hooks.example"] = ["127.0.0.2"]  # nobody listens there
-    assert outcomes(hook.send([delivery("b")], 10.0)) == ["unavailable"]
+    assert outcomes(hook.send([delivery("b")], SEND_SECONDS)) == ["unavailable"]
     names["hooks.example"] = [LOCALHOST]
-    assert outcomes(hook.send([delivery("c")], 10.0)) == ["ok"]
+    assert outcomes(hook.send([delivery("c")], SEND_SECONDS)) == ["ok"]
     assert (receiver.ids, used(receiver)) == (["a", "c"], [0, 1])
 
 
@@ -56,9 +57,9 @@ def test_a_connection_is_not_used_again_when_the_name_has_got_an_address_that_ma
 ) -> None:
     names["hooks.example"] = [LOCALHOST]
     hook = webhooks(receiver.url("hooks.example"), allow=(LOCALHOST,))
-    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     names["hooks.example"] = [LOCALHOST, "169.254.169.254"]
-    (result,) = hook.send([delivery("b")], 10.0)
+    (result,) = hook.send([delivery("b")], SEND_SECONDS)
     assert "169.254.169.254, which is not public" in result.reason
     assert receiver.ids == ["a"]
 
@@ -76,14 +77,14 @@ def test_the_connection_goes_to_the_address_that_was_checked_and_the_name_is_ask
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     hook = webhooks(receiver.url("hooks.example"), allow=(LOCALHOST,))
-    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     assert asked == ["hooks.example"]
     assert receiver.requests[0].headers["host"] == f"hooks.example:{receiver.port}"
 
 
 def test_another_address_is_tried_where_one_is_away(receiver: Receiver, webhooks: Webhooks, names: Names) -> None:
     names["hooks.example"] = ["127.0.0.9", LOCALHOST]
-    assert outcomes(webhooks(receiver.url("hooks.example")).send([delivery("a")], 10.0)) == ["ok"]
+    assert outcomes(webhooks(receiver.url("hooks.example")).send([delivery("a")], SEND_SECONDS)) == ["ok"]
 
 
 def test_a_connection_is_not_kept_for_long(receiver: Receiver, webhooks: Webhooks) -> None:
@@ -91,7 +92,7 @@ def test_a_connection_is_not_kept_for_long(receiver: Receiver, webhooks: Webhook
     hook = webhooks(receiver.url(), clock=clock)
     for pause in (0, IDLE - 1, IDLE):
         clock.advance(pause)
-        hook.send([delivery("a")], 10.0)
+        hook.send([delivery("a")], SEND_SECONDS)
     assert used(receiver) == [0, 0, 1]
 
 
@@ -102,14 +103,14 @@ def test_nothing_is_asked_when_the_time_is_over_once_the_connection_stands(
 
     def slowly(*given: Any) -> Any:
         connection = connect(*given)
-        clock.advance(5_000)  # as if the process had stood still
+        clock.advance(SEND_TIMEOUT)  # as if the process had stood still
         return connection
 
     hook = webhooks(receiver.url(), clock=clock)
     monkeypatch.setattr(Connections, "_connect", slowly)
-    assert outcomes(hook.send([delivery("late")], 5.0)) == ["unknown"]
+    assert outcomes(hook.send([delivery("late")], SEND_SECONDS)) == ["unknown"]
     monkeypatch.undo()
-    assert outcomes(hook.send([delivery("now")], 5.0)) == ["ok"]
+    assert outcomes(hook.send([delivery("now")], SEND_SECONDS)) == ["ok"]
     assert receiver.ids == ["now"]
 
 
@@ -121,7 +122,7 @@ def test_a_connection_that_the_endpoint_has_closed_is_not_used_again(
 
     def write(sock: socket.socket) -> None:
         sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-        got.wait(20)
+        got.wait()
         sock.sendall(left)
         sock.shutdown(socket.SHUT_RDWR)
         closed.set()
@@ -129,11 +130,11 @@ def test_a_connection_that_the_endpoint_has_closed_is_not_used_again(
     got = threading.Event()
     hook = webhooks(receiver.url())
     receiver.say_raw(write)
-    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     got.set()
-    assert closed.wait(20)
+    assert closed.wait()
     receiver.say(200)
-    assert outcomes(hook.send([delivery("b")], 10.0)) == ["ok"]
+    assert outcomes(hook.send([delivery("b")], SEND_SECONDS)) == ["ok"]
     assert used(receiver) == [0, 1]
 
 
@@ -145,9 +146,9 @@ def test_a_connection_whose_answer_had_no_good_end_is_not_used_again(
 ) -> None:
     hook = webhooks(receiver.url())
     receiver.say_raw(lambda sock: sock.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\nab"))
-    assert outcomes(hook.send([delivery("a")], 10.0)) == ["ok"]
+    assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["ok"]
     receiver.say(200)
-    assert outcomes(hook.send([delivery("b")], 10.0)) == ["ok"]
+    assert outcomes(hook.send([delivery("b")], SEND_SECONDS)) == ["ok"]
     assert used(receiver) == [0, 1]
 
 
@@ -155,7 +156,7 @@ def test_several_sends_at_once_each_have_a_connection_of_their_own(receiver: Rec
     together = threading.Barrier(4)
 
     def answer(request: object) -> Answer:
-        together.wait(20)
+        together.wait()
         return Answer()
 
     receiver.answer = answer
@@ -164,13 +165,13 @@ def test_several_sends_at_once_each_have_a_connection_of_their_own(receiver: Rec
 
     def send(name: str) -> None:
         for number in range(3):
-            results.extend(outcomes(hook.send([delivery(f"{name}{number}")], 20.0)))
+            results.extend(outcomes(hook.send([delivery(f"{name}{number}")], SEND_SECONDS)))
 
     threads = [threading.Thread(target=send, args=(name,)) for name in "abcd"]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join()
     assert results == ["ok"] * 12
     assert len(set(receiver.ids)) == 12
     assert receiver.connections == 4
@@ -178,10 +179,10 @@ def test_several_sends_at_once_each_have_a_connection_of_their_own(receiver: Rec
 
 def test_after_its_end_nothing_is_kept(receiver: Receiver, webhooks: Webhooks) -> None:
     hook = webhooks(receiver.url())
-    hook.send([delivery("a")], 10.0)
+    hook.send([delivery("a")], SEND_SECONDS)
     hook.close()
-    hook.send([delivery("b")], 10.0)
-    hook.send([delivery("c")], 10.0)
+    hook.send([delivery("b")], SEND_SECONDS)
+    hook.send([delivery("c")], SEND_SECONDS)
     assert used(receiver) == [0, 1, 2]
 
 
@@ -191,7 +192,7 @@ def test_proxies_of_the_environment_are_not_used(
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         for variable in (name, name.upper()):
             monkeypatch.setenv(variable, f"http://{LOCALHOST}:{free_port()}")
-    assert outcomes(webhooks(receiver.url()).send([delivery("a")], 10.0)) == ["ok"]
+    assert outcomes(webhooks(receiver.url()).send([delivery("a")], SEND_SECONDS)) == ["ok"]
 
 
 # -- TLS -------------------------------------------------------------------------------------------------------------------
@@ -225,13 +226,13 @@ def test_by_tls_the_host_is_asked_for_and_verified_whatever_its_address(
 ) -> None:
     names["hooks.example"] = [LOCALHOST]
     hook = webhooks(tls.url("hooks.example"), ca=str(tls.file))
-    assert outcomes(hook.send([delivery("a"), delivery("b")], 20.0)) == ["ok", "ok"]
+    assert outcomes(hook.send([delivery("a"), delivery("b")], SEND_SECONDS)) == ["ok", "ok"]
     assert tls.asked_for == ["hooks.example"]
     assert used(tls) == [0, 0]
 
 
 def test_by_tls_an_address_is_verified_too(tls: TlsReceiver, webhooks: Webhooks) -> None:
-    assert outcomes(webhooks(tls.url(), ca=str(tls.file)).send([delivery("a")], 20.0)) == ["ok"]
+    assert outcomes(webhooks(tls.url(), ca=str(tls.file)).send([delivery("a")], SEND_SECONDS)) == ["ok"]
 
 
 Trouble = Callable[[TlsReceiver], tuple[str, dict[str, str]]]
@@ -251,15 +252,17 @@ def test_whoever_has_not_the_hosts_certificate_gets_nothing(
 ) -> None:
     names["hooks.example"] = names["other.example"] = [LOCALHOST]
     url, options = trouble(tls)
-    (result,) = webhooks(url, **options).send([delivery("a")], 20.0)
+    (result,) = webhooks(url, **options).send([delivery("a")], SEND_SECONDS)
     assert result.outcome == "unavailable"
     assert said in result.reason
     assert tls.requests == []
 
 
 def test_a_server_that_speaks_no_tls_or_never_answers_took_nothing(receiver: Receiver, webhooks: Webhooks) -> None:
-    assert outcomes(webhooks(f"https://{LOCALHOST}:{receiver.port}/").send([delivery("a")], 20.0)) == ["unavailable"]
+    assert outcomes(webhooks(f"https://{LOCALHOST}:{receiver.port}/").send([delivery("a")], SEND_SECONDS)) == [
+        "unavailable"
+    ]
     with socket.create_server((LOCALHOST, 0)) as silent:
         hook = webhooks(f"https://{LOCALHOST}:{silent.getsockname()[1]}/", connectTimeout=200)
-        assert outcomes(hook.send([delivery("a")], 20.0)) == ["unavailable"]
+        assert outcomes(hook.send([delivery("a")], SEND_SECONDS)) == ["unavailable"]
     assert receiver.requests == []

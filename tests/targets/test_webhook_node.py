@@ -12,9 +12,8 @@ from delayq.config import load_settings
 from tests.support.nodes import RunningNode
 from tests.support.receiver import Answer, Receiver, Request
 from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import REDIS_TIMEOUT, SEND_TIMEOUT
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.long
 
 SECRET = "whsec_" + "A" * 44
 
@@ -22,7 +21,14 @@ SECRET = "whsec_" + "A" * 44
 def settings_for(server: ServerUnderTest, target: str, **given: Any) -> Settings:
     options = {"secret": SECRET, "headers": {"authorization": "Bearer canary-token"}}
     routes = [{"name": "hook", "match": "*", "target": target, "options": options}]
-    values = {"queues": 2, "redis_timeout": 2_000, "retry_base": 20, "retry_cap": 100, "egress_allow": "127.0.0.0/8"}
+    values = {
+        "queues": 2,
+        "redis_timeout": REDIS_TIMEOUT,
+        "send_timeout": SEND_TIMEOUT,
+        "retry_base": 20,
+        "retry_cap": 100,
+        "egress_allow": "127.0.0.0/8",
+    }
     return load_settings(redis_url=server.url, routes=json.dumps(routes), **(values | given))
 
 
