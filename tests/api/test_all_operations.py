@@ -110,11 +110,14 @@ def others(right: str) -> Sequence[Scope]:
     return [scope for scope in SCOPES if scope != right]
 
 
-async def test_every_operation_needs_a_key_with_the_right(settings: Settings, asgi: Serving, tmp_path: Path) -> None:
+async def test_every_operation_needs_a_key_with_the_right(
+    settings: Settings, asgi: Serving, tmp_path: Path, valkey: ServerUnderTest
+) -> None:
     keys = KeyFile(tmp_path / "keys.yaml")
     foreign = keys.add("press", {"reviews.*": SCOPES})
     lacking = {right: keys.add(right, {"orders.*": others(right)}) for right in SCOPES}
     fill(settings.redis_url)
+    before = contents(valkey)
     found, expected = {}, {}
     async with asgi(keys.settings(settings)) as api:
         for one in OPERATIONS:
@@ -134,3 +137,4 @@ async def test_every_operation_needs_a_key_with_the_right(settings: Settings, as
             found[one.call] = tuple(map(statuses, answers))
             expected[one.call] = one.without
     assert not differences(found, expected)
+    assert contents(valkey) == before

@@ -82,11 +82,7 @@ async def test_what_is_done_by_hand_is_written_down_and_what_applications_do_onl
     assert entries[-1]["key"] == door.keys.keys[1].id
     assert entries[-1]["messages"] == [{"id": "a", "topic": "orders.x", "keys": ["key-a"]}]
     events = [(one["actor"], one["action"], one["ids"]) for one in logs if one["event"] == "audit"]
-    assert events == [
-        ("shop", "cancel", ["a"]),
-        ("shop", "cancel", ["b"]),
-        ("press", "redrive", ["dead"]),
-    ]
+    assert events == [("shop", "cancel", ["a"]), ("shop", "cancel", ["b"]), ("press", "redrive", ["dead"])]
     samples = (await door.ask("boss", "GET", "/metrics")).text
     assert "delayq_audit_entries_total 4.0" in samples
 

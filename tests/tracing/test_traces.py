@@ -32,6 +32,7 @@ from tests.support.receiver import Receiver
 from tests.support.servers import ServerUnderTest
 from tests.support.service import ROOT
 from tests.support.spans import SAMPLED, UNSAMPLED, Recorded, traceparent_of
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 from tests.workers.nodes import settings_for
 from workers.node.node import Node
@@ -39,7 +40,7 @@ from workers.sending.spans import Spans
 
 from delayq.clock import SystemClock  # isort: skip
 
-PATIENT = Settings(redis_timeout=20_000)  # how slow Redis is does not matter here
+PATIENT = Settings(redis_timeout=REDIS_TIMEOUT)
 
 
 @pytest.fixture(autouse=True)
@@ -66,8 +67,7 @@ def working(settings: Settings, spans: Recorded) -> Iterator[None]:
         yield
     finally:
         node.stop()
-        thread.join(30)
-    assert not thread.is_alive()
+        thread.join()
 
 
 async def post(settings: Settings, spans: Recorded, path: str, body: Any, **headers: str) -> httpx2.Response:
@@ -175,8 +175,10 @@ async def test_probes_make_no_spans_and_other_requests_do(valkey: ServerUnderTes
     for path in ("/livez", "/readyz", "/metrics"):
         await post(settings, spans, path, None)
     assert spans.names == []
+    for path in ("/", "/docs", "/docs/swagger-ui.css", "/openapi.json"):
+        assert (await post(settings, spans, path, None)).status_code == (307 if path == "/" else 200)
     await post(settings, spans, "/v1/messages/unheard-of", None)
-    assert spans.names == ["GET /v1/messages/{id}"]
+    assert spans.names[-1] == "GET /v1/messages/{id}"
 
 
 async def test_the_clients_make_spans_when_they_are_given_a_provider(valkey: ServerUnderTest, spans: Recorded) -> None:
@@ -242,49 +244,31 @@ def test_a_send_that_fails_says_why(spans: Recorded) -> None:
     assert (bad.end_time or 0) - (bad.start_time or 0) == 250 * 1_000_000
 
 
-@pytest.mark.parametrize(
-    ("given", "sent"),
-    [(SAMPLED, SAMPLED), (UNSAMPLED, UNSAMPLED), ("x\r\ny: z", None), (SAMPLED + "-more", None), ("", None)],
-)
-def test_a_webhook_gets_the_context_as_a_header(given: str, sent: str | None) -> None:
+def test_a_webhook_gets_the_context_as_a_header() -> None:
     hook = WebhookTarget("https://hooks.example/in", Route(name="hook", target="https://hooks.example/in"), "")
-    headers = dict(hook.headers(delivery("a", properties={"traceparent": given} if given else {})))
-    assert headers.get(b"traceparent", b"").decode() == (sent or "")
-
-
-@pytest.mark.parametrize("path", ["/", "/docs", "/docs/swagger-ui.css", "/openapi.json"])
-async def test_an_api_that_makes_spans_has_the_documentation_too(
-    valkey: ServerUnderTest, spans: Recorded, path: str
-) -> None:
-    answer = await post(settings_for(valkey.url, {}), spans, path, None)
-    assert answer.status_code == (307 if path == "/" else 200)
+    for given in (SAMPLED, UNSAMPLED, "x\r\ny: z", SAMPLED + "-more", ""):
+        headers = dict(hook.headers(delivery("a", properties={"traceparent": given} if given else {})))
+        assert headers.get(b"traceparent", b"").decode() == (given if given in (SAMPLED, UNSAMPLED) else "")
 
 
 def test_where_traces_are_off_nothing_of_them_is_loaded() -> None:
     loaded = "{'delayq.telemetry.tracing', 'workers.sending.spans', 'opentelemetry.sdk.trace'} & set(sys.modules)"
     code = f"import sys, workers.__main__, delayq.client.client; print({loaded})"
-    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
-
-
-def test_the_service_has_its_name_unless_another_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
-    for given, name in ((None, "delayq-worker"), ("mine", "mine")):
-        if given is not None:
-            monkeypatch.setenv("OTEL_SERVICE_NAME", given)
-        provider = provider_for("delayq-worker")
-        span: Any = provider.get_tracer("test").start_span("x")
-        assert span.resource.attributes["service.name"] == name
-        provider.close()  # the span has not ended, so there is nothing to send
 
 
 def test_spans_go_where_the_variables_of_opentelemetry_say(monkeypatch: pytest.MonkeyPatch) -> None:
     with Receiver() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{LOCALHOST}:{collector.port}")
-        provider = provider_for("delayq-worker")
-        Spans(provider, SystemClock()).appended([Traced("unpaid-42", "orders.unpaid", 1, SAMPLED)], 20_000)
-        provider.close()
-        (request,) = collector.requests
-    assert (request.method, request.path) == ("POST", "/v1/traces")
-    for text in (b"send orders.unpaid", b"unpaid-42", b"delayq-worker", bytes.fromhex(SAMPLED[3:35])):
-        assert text in request.body
+        for name in ("delayq-worker", "mine"):
+            if name == "mine":
+                monkeypatch.setenv("OTEL_SERVICE_NAME", name)
+            provider = provider_for("delayq-worker")
+            Spans(provider, SystemClock()).appended([Traced("unpaid-42", "orders.unpaid", 1, SAMPLED)], 20_000)
+            provider.close()
+            request = collector.requests[-1]
+            assert (request.method, request.path) == ("POST", "/v1/traces")
+            for text in (b"send orders.unpaid", b"unpaid-42", name.encode(), bytes.fromhex(SAMPLED[3:35])):
+                assert text in request.body
+    assert len(collector.requests) == 2
