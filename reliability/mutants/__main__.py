@@ -117,8 +117,7 @@ def _plant(copy: Path, one: Planted, tests: Sequence[str]) -> Row:
         path.write_text(text, encoding="utf-8")
     killer = ran.hung or next(iter(ran.failed), "")
     layers = collect_layers(copy, [killer.partition("::")[0]]) if killer else {}
-    killed_by = f"{killer} (it waits in vain)" if ran.hung else killer
-    return Row(one.name, "source", place, layers.get(killer, ""), killed_by, ran.seconds)
+    return Row(one.name, "source", place, layers.get(killer, ""), killer, ran.seconds)
 
 
 def _copy(checkout: Path, copy: Path) -> None:
@@ -139,11 +138,15 @@ def _copy(checkout: Path, copy: Path) -> None:
 def _table(rows: Sequence[Row]) -> str:
     lines = ["| mutant | kind | planted in | layer | killed by | seconds |", "| --- | --- | --- | --- | --- | ---: |"]
     for row in rows:
-        killed_by = f"`{row.killed_by}`".replace(" (it waits in vain)`", "` (it waits in vain)")
-        cells = (row.mutant, row.kind, row.place, row.layer, killed_by if row.killed_by else "**no test**")
+        cells = (row.mutant, row.kind, row.place, row.layer, _short(row.killed_by) or "**no test**")
         lines.append(f"| {' | '.join(cells)} | {row.seconds:.1f} |")
     killed = sum(bool(row.killed_by) for row in rows)
     return "\n".join([*lines, "", f"{killed} of {len(rows)} mutants are killed."])
+
+
+def _short(test: str) -> str:
+    """A test without its parameter, by its path below tests/."""
+    return f"`{test.partition('[')[0].removeprefix('tests/')}`" if test else ""
 
 
 if __name__ == "__main__":

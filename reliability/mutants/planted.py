@@ -32,10 +32,10 @@ PLANTED = (
         ("tests/faults/test_c_team.py::test_c16_with_every_watch_missed_queues_are_shared_by_reading_again",),
     ),
     Planted(
-        "an overview that does not notice the loss of ZooKeeper",
+        "an overview that does not notice a change of owners",
         "coordinator/zookeeper/overview.py",
-        'if state != "CONNECTED":',
-        "if not state:",
+        "def _changed(self, event: Any) -> None:\n        self._poke()",
+        "def _changed(self, event: Any) -> None:\n        return",
         ("tests/coordinator/test_overview.py",),
         ("tests/coordinator/test_overview.py",),
     ),
@@ -93,7 +93,7 @@ PLANTED = (
         "if self._probe_at is None or self._certain() or id in self._suspects:",
         "if self._probe_at is None or id:",
         ("tests/workers/test_circuits.py",),
-        ("tests/faults/test_e_targets.py",),
+        ("tests/workers/test_circuits.py",),
     ),
     Planted(
         "a new owner that takes unknown parked sets for empty",
