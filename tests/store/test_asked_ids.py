@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,6 @@ from delayq.message import Limits
 from delayq.store import commands
 from delayq.store.commands import Retention
 from delayq.store.keys import Layout, queue_keys
-from tests.protocol.mutants import Mutant, plant
 from tests.support.queues import EPOCH, taken
 from tests.support.servers import ServerUnderTest
 
@@ -121,39 +120,6 @@ def test_one_that_outlived_its_own_ended_id_keeps_its_way(client: Client, valkey
     client.store.run(commands.cancel(keys, ["nobody"], now=later, retention=Retention(window=1, most=0)))
     found = client.get("order-42")
     assert found is not None and found.state == "scheduled"
-
-
-@pytest.mark.parametrize(
-    ("mutant", "shown_by"),
-    [
-        (
-            Mutant(
-                "forgetting the end takes the next message's way",
-                (("schedule", "if outlived then", "if false then"),),
-            ),
-            test_one_that_outlived_its_own_ended_id_keeps_its_way,
-        ),
-        (
-            Mutant("nothing is kept of the id that was given", (("schedule", "ordering > 0 and given", "false"),)),
-            test_one_that_was_delivered_is_known_as_long_as_its_whole_id,
-        ),
-        (
-            Mutant("nothing of it is ever forgotten", (("pull", "string.find(id, '.%.%x%x%x%x$')", "false"),)),
-            test_one_that_was_delivered_is_known_as_long_as_its_whole_id,
-        ),
-    ],
-    ids=lambda value: value.name if isinstance(value, Mutant) else "",
-)
-def test_without_each_of_its_rules_it_would_be_seen(
-    client: Client,
-    valkey: ServerUnderTest,
-    monkeypatch: pytest.MonkeyPatch,
-    mutant: Mutant,
-    shown_by: Callable[[Client, ServerUnderTest], None],
-) -> None:
-    plant(mutant, monkeypatch)
-    with pytest.raises(AssertionError):
-        shown_by(client, valkey)
 
 
 def test_ids_made_here_and_ids_without_an_ordering_key_cost_nothing(

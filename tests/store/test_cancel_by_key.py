@@ -19,17 +19,17 @@ Cancel = Callable[[str], list[Cancelled]]
 
 
 @pytest.fixture
-def client(real: ServerUnderTest) -> Iterator[Client]:
-    with Client(real.url) as made:
+def client(valkey: ServerUnderTest) -> Iterator[Client]:
+    with Client(valkey.url) as made:
         yield made
 
 
 @pytest.fixture(params=["sync", "async"])
-def cancel(request: pytest.FixtureRequest, client: Client, real: ServerUnderTest) -> Cancel:
+def cancel(request: pytest.FixtureRequest, client: Client, valkey: ServerUnderTest) -> Cancel:
     """`cancel_by_key` of each client."""
 
     async def by_the_other(key: str) -> list[Cancelled]:
-        async with AsyncClient(real.url) as other:
+        async with AsyncClient(valkey.url) as other:
             return await other.cancel_by_key(key)
 
     return client.cancel_by_key if request.param == "sync" else lambda key: asyncio.run(by_the_other(key))

@@ -206,29 +206,13 @@ def test_what_a_policy_has_indexed_is_counted_exactly_once_a_census_has_met_noth
                 client.count(wanted)
 
 
-@pytest.mark.parametrize(
-    ("field", "given"),
-    [
-        ("from", (-1, 5, 1)),
-        ("to", (0, 10**13, 1)),
-        ("to", (5, 5, 1)),
-        ("step", (0, 5, 0)),
-        ("step", (0, 501_000, 1_000)),
-    ],
-)
-def test_a_forecast_that_makes_no_sense_is_refused(
-    field: str, given: tuple[int, int, int], valkey: ServerUnderTest
-) -> None:
-    with Client(settings=load_settings(redis_url=valkey.url)) as client, pytest.raises(InvalidMessage) as refused:
-        client.forecast(*given)
-    assert refused.value.field == field
-
-
-@pytest.mark.parametrize(("field", "wanted"), [("tags", Filter(tags="x")), ("idPrefix", Filter(prefix="x"))])
-def test_what_nobody_counts_is_refused(field: str, wanted: Filter, valkey: ServerUnderTest) -> None:
-    with (
-        Client(settings=load_settings(redis_url=valkey.url)) as client,
-        pytest.raises(InvalidMessage, match="search") as no,
-    ):
-        client.count(wanted)
-    assert no.value.field == field
+def test_a_forecast_that_makes_no_sense_or_a_count_that_nobody_makes_is_refused(valkey: ServerUnderTest) -> None:
+    senseless: list[tuple[str, Any]] = [
+        ("from", (-1, 5, 1)), ("to", (0, 10**13, 1)), ("to", (5, 5, 1)), ("step", (0, 5, 0)),
+        ("step", (0, 501_000, 1_000)), ("tags", Filter(tags="x")), ("idPrefix", Filter(prefix="x")),
+    ]  # fmt: skip
+    with Client(settings=load_settings(redis_url=valkey.url)) as client:
+        for field, asked in senseless:
+            with pytest.raises(InvalidMessage) as refused:
+                client.count(asked) if isinstance(asked, Filter) else client.forecast(*asked)
+            assert refused.value.field == field

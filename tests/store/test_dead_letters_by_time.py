@@ -14,6 +14,7 @@ from delayq.config import load_settings
 from delayq.message import Limits
 from delayq.store.commands import DeadLetter
 from delayq.store.keys import queue_keys
+from tests.support.amounts import amount
 from tests.support.servers import ServerUnderTest
 
 QUEUES = 4
@@ -69,21 +70,23 @@ def ids(client: Client, limit: int, **wanted: Any) -> list[str]:
     return [one.id for page in pages(client, limit, **wanted) for one in page]
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_pages_follow_each_other_by_time_through_all_queues(client: Client, graves: Graves, seed: int) -> None:
-    drawn = random.Random(seed)
-    lone = drawn.random() < 0.3  # all in one queue
-    for number in range(drawn.randrange(60)):
-        queue = 1 if lone else drawn.randrange(QUEUES)
-        graves.add(f"m{number}", 1_000 + drawn.randrange(12), queue)
-    oldest = [id for _, _, id in sorted(graves.all)]
-    for limit in (1, 3, 10, 100):
-        assert ids(client, limit) == oldest
-        assert ids(client, limit, newest=True) == oldest[::-1]
-        since, until = 1_000 + drawn.randrange(12), 1_000 + drawn.randrange(12)
-        within = [id for buried, _, id in sorted(graves.all) if since <= buried < until]
-        assert ids(client, limit, since=since, until=until) == within
-        assert ids(client, limit, since=since, until=until, newest=True) == within[::-1]
+def test_pages_follow_each_other_by_time_through_all_queues(client: Client, valkey: ServerUnderTest) -> None:
+    for seed in range(amount(5, 50)):
+        valkey.flush()
+        client.context()
+        graves, drawn = Graves(valkey.admin), random.Random(seed)
+        lone = drawn.random() < 0.3  # all in one queue
+        for number in range(drawn.randrange(60)):
+            queue = 1 if lone else drawn.randrange(QUEUES)
+            graves.add(f"m{number}", 1_000 + drawn.randrange(12), queue)
+        oldest = [id for _, _, id in sorted(graves.all)]
+        for limit in (1, 3, 10, 100):
+            assert ids(client, limit) == oldest
+            assert ids(client, limit, newest=True) == oldest[::-1]
+            since, until = 1_000 + drawn.randrange(12), 1_000 + drawn.randrange(12)
+            within = [id for buried, _, id in sorted(graves.all) if since <= buried < until]
+            assert ids(client, limit, since=since, until=until) == within
+            assert ids(client, limit, since=since, until=until, newest=True) == within[::-1]
 
 
 def test_they_are_filtered_by_topic_and_reason(client: Client, graves: Graves) -> None:

@@ -24,6 +24,7 @@ from delayq.store import commands
 from delayq.store.commands import QUEUE_STATES, REST, Command, Filter, Slice
 from delayq.store.keys import QueueKeys, queue_keys
 from delayq.testing import ManualClock
+from tests.support.amounts import amount
 from tests.support.queues import EPOCH
 from tests.support.servers import ServerUnderTest
 from workers.queue.census import CensusTaker, Pace
@@ -182,7 +183,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 shared = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=amount(25, 500),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
@@ -319,13 +321,6 @@ def take_census(client: Client, queue: int) -> bool:
     return found is not None and REST in found.topics
 
 
-def test_a_crowded_ms_is_paged_through(client: Client, valkey: ServerUnderTest, small: None) -> None:
-    world = World(valkey.admin)
-    for number in range(100):
-        world.put(Given(f"m-{number:03}", number % 2, "", FUTURE, "t"))
-    assert ids(client, Filter(), 9) == world.listed(Filter())
-
-
 def test_a_page_looks_at_a_bounded_number_and_tells_a_bounded_size(
     client: Client, valkey: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,10 +357,11 @@ def test_large_messages_beyond_what_was_read_hold_no_page_up(
     assert all(one.record is not None for page in found for one in page.messages)
 
 
-def test_thirty_thousand_in_one_ms_are_paged_through(client: Client, valkey: ServerUnderTest) -> None:
+def test_thousands_in_one_ms_are_paged_through(client: Client, valkey: ServerUnderTest) -> None:
     world = World(valkey.admin)
     of_queue: dict[int, list[str]] = {}
-    for number in range(30_000):
+    count = amount(6_000, 30_000)
+    for number in range(count):
         one = Given(f"m-{number:05}", number % QUEUES, "", FUTURE, "t")
         world.all[one.id] = one
         of_queue.setdefault(one.queue, []).append(one.id)
@@ -378,7 +374,7 @@ def test_thirty_thousand_in_one_ms_are_paged_through(client: Client, valkey: Ser
             valkey.admin.zadd(keys.queue, {id.encode() + b"\0" + GENERATION: FUTURE for id in some})
     found = list(pages(client, Filter(), 1_000))
     assert [one.id for page in found for one in page.messages] == world.listed(Filter())
-    assert len(found) <= 35
+    assert len(found) <= count / 1_000 + 5
     assert max(page.looked for page in found) <= 3_000
 
 
@@ -396,7 +392,7 @@ def keyed(client: Client, count: int) -> list[Message]:
     return made
 
 
-@pytest.mark.parametrize("limit", [1, 7, 1_000])
+@pytest.mark.parametrize("limit", [1, 1_000])
 def test_all_messages_with_a_business_key_are_paged_through(
     client: Client, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
@@ -469,33 +465,24 @@ def test_a_token_by_key_is_of_that_key(client: Client) -> None:
             client.search(Filter(key=key))
 
 
-@pytest.mark.parametrize("pattern", ["*a" * 100, "?" * 255, "*" * 255, "*?" * 127])
-def test_no_pattern_takes_long(client: Client, valkey: ServerUnderTest, pattern: str) -> None:
+def test_no_pattern_takes_long(client: Client, valkey: ServerUnderTest) -> None:
     world = World(valkey.admin)
     for number in range(200):
         world.put(Given(f"m-{number:03}", 0, "", FUTURE, f"{'a' * 250}b{number}"))
-    assert ids(client, Filter(topic=pattern), 1_000) == world.listed(Filter(topic=pattern))
+    for pattern in ("*a" * 100, "?" * 255, "*" * 255, "*?" * 127):
+        assert ids(client, Filter(topic=pattern), 1_000) == world.listed(Filter(topic=pattern))
 
 
-@pytest.mark.parametrize(
-    ("field", "wanted"),
-    [
-        ("topic", Filter(topic="a[b]")),
-        ("idPrefix", Filter(prefix="no id")),
-        ("tags", Filter(tags="x" * 256)),
-        ("tags", Filter(tags="\ud800")),
-        ("property", Filter(property=("x" * 70_000, ""))),
-        ("property", Filter(property=("", "x"))),
-        ("state", Filter(states=("delivered",))),
-        ("dueFrom", Filter(due_from=-1)),
-        ("dueTo", Filter(due_to=10**13)),
-        ("dueTo", Filter(due_from=9, due_to=9)),
-    ],
-)
-def test_a_filter_that_makes_no_sense_is_refused(field: str, wanted: Filter) -> None:
-    with pytest.raises(InvalidMessage) as refused:
-        check_filter(wanted)
-    assert refused.value.field == field
+def test_a_filter_that_makes_no_sense_is_refused() -> None:
+    for field, wanted in (
+        ("topic", Filter(topic="a[b]")), ("idPrefix", Filter(prefix="no id")), ("tags", Filter(tags="x" * 256)),
+        ("tags", Filter(tags="\ud800")), ("property", Filter(property=("x" * 70_000, ""))),
+        ("property", Filter(property=("", "x"))), ("state", Filter(states=("delivered",))),
+        ("dueFrom", Filter(due_from=-1)), ("dueTo", Filter(due_to=10**13)), ("dueTo", Filter(due_from=9, due_to=9)),
+    ):  # fmt: skip
+        with pytest.raises(InvalidMessage) as refused:
+            check_filter(wanted)
+        assert refused.value.field == field
 
 
 def test_a_token_is_of_one_search_and_whole(client: Client, valkey: ServerUnderTest) -> None:
