@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 import redis
 
-from delayq.client.client import Client
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import die_with_parent
-from delayq.errors import DelayqError
-from delayq.message import Message
 from delayq.store.keys import META
 from testbed.zookeeper import ZooKeeperServer
 from tests.faults.flow import entries
@@ -28,9 +22,8 @@ from tests.support.clusters import ClusterUnderTest
 from tests.support.load import Load
 from tests.support.proxy import FaultProxy
 from tests.support.service import ROOT, Service
+from tests.support.timeouts import SESSION_TIMEOUT
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.long
 
 TOPIC = "demo"
 WINDOW = "25s"
@@ -87,11 +80,12 @@ def service(
         zookeeper=zookeeper.hosts,
         zookeeper_root=zookeeper_root,
         final_window=WINDOW,
-        session_timeout="30s",  # no worker is to lose its queues because a busy machine kept it silent
+        session_timeout=str(SESSION_TIMEOUT),
     ) as running:
         yield running
 
 
+@pytest.mark.long
 def test_twice_under_load_and_killed_in_the_middle_nothing_is_lost_early_or_doubled(
     service: Service, own_valkey: EmbeddedServer
 ) -> None:
@@ -114,16 +108,16 @@ def test_twice_under_load_and_killed_in_the_middle_nothing_is_lost_early_or_doub
             first = reshard(proxy.url, 64)
             eventually(lambda: listed() == "16 64@16", "the new layout is listed")
             first.kill()
-            first.communicate(timeout=10)
+            first.communicate()
             proxy.reset()
-        time.sleep(0.5)  # a while in which it is half done
+        load.wait_for(300)  # while it is half done
         again = reshard(url, 64)
-        said = again.communicate(timeout=60)[0].decode()
+        said = again.communicate()[0].decode()
         assert again.returncode == 0, said
         assert "close" in said
         load.wait_for(300)
         third = reshard(url, 8)  # fewer, while the first reshard is not over yet
-        said = third.communicate(timeout=60)[0].decode()
+        said = third.communicate()[0].decode()
         assert third.returncode == 0, said
         load.wait_for(300)
     eventually(lambda: int(streams.xlen(TOPIC)) >= len(wanted(load)), "everything was forwarded")
@@ -140,13 +134,14 @@ def test_twice_under_load_and_killed_in_the_middle_nothing_is_lost_early_or_doub
     streams.close()
 
 
+@pytest.mark.release
 def test_in_a_redis_cluster(cluster: ClusterUnderTest, tmp_path: Path) -> None:
     routes = '[{"name": "streams", "match": "*", "target": "redis+stream:", "perQueue": true}]'
     with Service(tmp_path, cluster.url, workers=1, routes=routes) as service:
         with load_on(service) as load:
             load.wait_for(300)
             ran = reshard(cluster.url, 24)
-            said = ran.communicate(timeout=60)[0].decode()
+            said = ran.communicate()[0].decode()
             assert ran.returncode == 0, said
             load.wait_for(300)
         names = [f"delayq:{{{queue}}}:stream:{TOPIC}" for queue in range(40)]
@@ -156,29 +151,3 @@ def test_in_a_redis_cluster(cluster: ClusterUnderTest, tmp_path: Path) -> None:
         )
         check(load, entries(cluster.admin, *names))
         assert {queue < 16 for queue in load.queues.values()} == {True, False}
-
-
-def test_an_api_that_was_away_during_the_reshard_and_the_drop_comes_back(
-    own_valkey: EmbeddedServer, tmp_path: Path
-) -> None:
-    """Its list is as old as can be: the layout that it knows is gone."""
-    with Service(tmp_path, own_valkey.url, workers=1, final_window="1s") as service:
-        assert service.schedule(TOPIC, body="x", delayTime=0, id="before").status_code == 201
-        service.api.signal(signal.SIGSTOP)
-        ran = reshard(own_valkey.url, 32)
-        assert ran.communicate(timeout=60)[0]
-        streams: Any = redis.Redis.from_url(own_valkey.url, protocol=2)
-        eventually(lambda: streams.hget(META, "layouts") == b"32@16", "the old layout is dropped")
-        with Client(own_valkey.url) as young:
-            hidden = young.schedule(Message(topic=TOPIC, body="x", delay_time=60_000, id="hidden", keys=("k",)))
-        service.api.signal(signal.SIGCONT)
-        try:
-            found = service.http.get("/v1/messages/hidden")
-            assert (found.status_code, found.json()["queue"]) == (200, hidden.queue)
-            assert service.schedule(TOPIC, body="x", delayTime=0, id="after").json()["queue"] >= 16
-            assert len(service.http.get("/v1/messages?key=k").json()["messages"]) == 1
-            assert service.http.delete("/v1/messages/hidden").json()["result"] == "cancelled"
-            assert service.ready()
-        except (httpx2.HTTPError, DelayqError) as error:
-            raise AssertionError(service.api.said()) from error
-        streams.close()
