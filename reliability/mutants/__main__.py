@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from reliability.mutants.kinds import KINDS, ROOT, Kind, name_of, place_of
 from reliability.mutants.planted import PLANTED, Planted
-from reliability.mutants.running import LAYERS, collect_layers, run_tests
+from reliability.mutants.running import LAYERS, Ran, collect_layers, run_tests
 
 #: A run with a mutant may take so many times as long as without, and at least so many seconds: then it hangs.
-SLOWER, AT_LEAST = 10, 180.0
+SLOWER, AT_LEAST = 10, 120.0
 
 
 class Row(NamedTuple):
@@ -83,7 +83,7 @@ def _run_tests_that_plant(checkout: Path, kind: Kind, layers: Sequence[str], onl
     if not tests:
         return
     _say(f"{kind.name}: {len(tests)} mutants")
-    ran = run_tests(checkout, list(tests))
+    ran = run_tests(checkout, list(tests), patient=True)
     for test, layer in tests.items():
         seconds = ran.passed.get(test, ran.failed.get(test, 0.0))
         yield Row(name_of(test), kind.name, place_of(kind, test), layer, test if test in ran.passed else "", seconds)
@@ -93,31 +93,49 @@ def _plant_in_source(checkout: Path, chosen: Sequence[Planted], *, before: bool)
     with tempfile.TemporaryDirectory(prefix="delayq-mutants-") as folder:
         copy = Path(folder) / "checkout"
         _copy(checkout, copy)
+        planting = _Planting(copy)
         for one in chosen:
             _say(f"source: {one.name}")
-            yield _plant(copy, one, one.before if before else one.tests)
+            yield planting.run(one, one.before if before else one.tests)
 
 
-def _plant(copy: Path, one: Planted, tests: Sequence[str]) -> Row:
-    """Run the tests without the mutant, when all must pass, and then with it."""
-    place = f"`{one.file}`"
-    path = copy / one.file
-    text = path.read_text(encoding="utf-8")
-    if text.count(one.there) != 1:
-        _say(f"  not planted: {one.file} has changed: {one.there!r}")
-        return Row(one.name, "source", place, "", "", 0.0)
-    control = run_tests(copy, tests)
-    if control.failed or not control.passed:
-        _say(f"  no verdict: without the mutant these fail: {', '.join(control.failed) or control.output[-500:]}")
-        return Row(one.name, "source", place, "", "", 0.0)
-    path.write_text(text.replace(one.there, one.instead), encoding="utf-8")
-    try:
-        ran = run_tests(copy, tests, max(AT_LEAST, SLOWER * control.seconds), exit_first=True)
-    finally:
-        path.write_text(text, encoding="utf-8")
-    killer = ran.hung or next(iter(ran.failed), "")
-    layers = collect_layers(copy, [killer.partition("::")[0]]) if killer else {}
-    return Row(one.name, "source", place, layers.get(killer, ""), killer, ran.seconds)
+class _Planting:
+    """Plants mutants in a copy of a checkout, and remembers how its tests run without any."""
+
+    def __init__(self, copy: Path) -> None:
+        self._copy = copy
+        self._without: dict[tuple[str, ...], Ran] = {}
+        self._layers: dict[str, str] = {}
+
+    def run(self, one: Planted, tests: Sequence[str]) -> Row:
+        """Run the tests without the mutant, when all must pass, and then with it."""
+        nothing = Row(one.name, "source", f"`{one.file}`", "", "", 0.0)
+        path = self._copy / one.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(one.there) != 1:
+            _say(f"  not planted: {one.file} has changed: {one.there!r}")
+            return nothing
+        without = self._run_without(tuple(tests))
+        if without.failed or not without.passed:
+            _say(f"  no verdict: without the mutant these fail: {', '.join(without.failed) or without.output[-500:]}")
+            return nothing
+        path.write_text(text.replace(one.there, one.instead), encoding="utf-8")
+        try:
+            ran = run_tests(self._copy, tests, max(AT_LEAST, SLOWER * without.seconds), exit_first=True)
+        finally:
+            path.write_text(text, encoding="utf-8")
+        killer = ran.hung or next(iter(ran.failed), "")
+        return nothing._replace(layer=self._layer(killer), killed_by=killer, seconds=ran.seconds)
+
+    def _run_without(self, tests: tuple[str, ...]) -> Ran:
+        if tests not in self._without:
+            self._without[tests] = run_tests(self._copy, tests)
+        return self._without[tests]
+
+    def _layer(self, test: str) -> str:
+        if test and test not in self._layers:
+            self._layers |= collect_layers(self._copy, [test.partition("::")[0]])
+        return self._layers.get(test, "")
 
 
 def _copy(checkout: Path, copy: Path) -> None:

@@ -32,7 +32,7 @@ KINDS: Final = (
         "state machine",
         ("tests/protocol/test_*.py",),
         re.compile(
-            r"fails_(without|for)|shows_what_breaks_without|without_the_rule|does_not_look_again|neither_pulls_nor"
+            r"machine_fails_(without|for)|shows_what_breaks_without|without_the_rule|does_not_look_again|neither_pulls_nor"
         ),
     ),
     Kind("living owner", ("tests/workers/test_living_owner*.py",), re.compile(r"random_life.*fails")),

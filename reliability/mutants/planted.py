@@ -1,4 +1,4 @@
-"""Ten faults of the product's source, and for each the tests that must find it.
+"""Faults of the product's source, and for each the tests that must find it.
 
 `before` names the tests that found it before the suite was reduced: the rule behind each fault had tests that were deleted
 or merged then.
@@ -7,6 +7,8 @@ or merged then.
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from reliability.mutants import puller
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -22,7 +24,7 @@ class Planted(NamedTuple):
     before: tuple[str, ...]
 
 
-PLANTED = (
+_SOURCE = (
     Planted(
         "a node that reads ZooKeeper only when a watch wakes it",
         "coordinator/zookeeper/coordinator.py",
@@ -103,4 +105,9 @@ PLANTED = (
         ("tests/workers/test_parked_sets.py", "tests/workers/test_isolation.py", "tests/workers/test_ordering.py"),
         ("tests/recovery/test_taking_over.py",),
     ),
+)
+
+PLANTED = (
+    *_SOURCE,
+    *(Planted(name, puller.FILE, there, instead, puller.TESTS, puller.TESTS) for name, there, instead in puller.RULES),
 )

@@ -18,7 +18,7 @@ __all__ = ["LAYERS", "Ran", "collect_layers", "run_tests"]
 
 #: The layers of the suite, by the expression of marks that selects them.
 LAYERS: Final = {"default": "not long and not release", "long": "long and not release", "release": "release"}
-#: Seconds for one test that has no timeout of its own.
+#: Seconds for one test of a patient run that has no timeout of its own.
 PATIENCE: Final = 1_200
 _NODE: Final = re.compile(r"^(\S+\.py::.+)$", re.MULTILINE)
 
@@ -45,12 +45,20 @@ def collect_layers(checkout: Path, files: Sequence[str]) -> dict[str, str]:
     return layers
 
 
-def run_tests(checkout: Path, tests: Sequence[str], limit: float | None = None, *, exit_first: bool = False) -> Ran:
-    """Run these tests in one process, for at most so many seconds."""
+def run_tests(
+    checkout: Path,
+    tests: Sequence[str],
+    limit: float | None = None,
+    *,
+    exit_first: bool = False,
+    patient: bool = False,
+) -> Ran:
+    """Run these tests in one process, for at most so many seconds; a `patient` run lets a single test take long."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         began = time.monotonic()
         options = ["-v", f"--junitxml={report}", *(["-x"] if exit_first else [])]
+        options += ["-o", f"timeout={PATIENCE}"] if patient else []
         output, ended = _pytest(checkout, [*options, *tests], limit)
         seconds = time.monotonic() - began
         if not ended:
@@ -68,9 +76,7 @@ def run_tests(checkout: Path, tests: Sequence[str], limit: float | None = None, 
 
 def _pytest(checkout: Path, arguments: Sequence[str], limit: float | None) -> tuple[str, bool]:
     """What it printed, and whether it ended within so many seconds."""
-    # On a busy machine a search takes long: `limit` ends a run, not the timeout of a single test.
-    options = ["-p", "no:cacheprovider", "-n", "0", "--color=no", "-o", f"timeout={PATIENCE}"]
-    command = [sys.executable, "-m", "pytest", *options, *arguments]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "--color=no", *arguments]
     # The copy's own code comes first, also in processes that tests start; and no compiled module outlives a change.
     environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(
