@@ -43,7 +43,11 @@ def test_a_server_that_cannot_write_to_its_disk_says_so(field: str) -> None:
         server = checks.server().read(f"{field}:{status}\r\nrole:master\r\n".encode())
         assert server.disk_failing is failing
         assert checks.weakest([GOOD, server]).disk_failing is failing
-    (complaint,) = checks.complaints(msgspec.structs.replace(GOOD, disk_failing=True))
+
+
+def test_a_disk_that_cannot_be_written_is_told() -> None:
+    found = checks.server().read(b"aof_enabled:1\r\nmaxmemory_policy:noeviction\r\naof_last_write_status:err\r\n")
+    (complaint,) = checks.complaints(found)
     assert "make room on its disk" in complaint
 
 

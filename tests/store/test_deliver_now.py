@@ -21,23 +21,14 @@ def deliver(q: Queue, *ids: str, now: int = NOW, force: bool = False) -> list[tu
 def test_what_waits_gets_this_due_and_keeps_the_first_one_asked_for(q: Queue, wakes: Callable[[], list[int]]) -> None:
     q.given(row("a", at=DUE, given=True, keys=("k",)))
     wakes()
-    assert deliver(q, "a") == [("scheduled", NOW)]
+    assert deliver(q, "a", "a") == [("scheduled", NOW)] * 2
+    assert deliver(q, "a", now=NOW + 5) == [("scheduled", NOW)]
     assert q.state() == State(queue={"a": NOW}, keys={"k": ["a"]})
     assert wakes() == [NOW]
     assert q.cancel("a", now=NOW - 1) == ["cancelled"]  # it was never handed out
     q.given(row("b", at=DUE, given=True))
     deliver(q, "b")
     assert q.schedule(row("b", at=DUE, given=True)).others == {0: ("live", NOW)}
-
-
-def test_the_same_again_says_the_same_until_it_is_pulled(q: Queue) -> None:
-    q.given(row("a", at=DUE))
-    assert deliver(q, "a") == [("scheduled", NOW)]
-    before = q.state(), q.fields()
-    assert deliver(q, "a", "a", now=NOW + 5) == [("scheduled", NOW)] * 2
-    assert (q.state(), q.fields()) == before
-    q.pull(now=NOW + 5)
-    assert deliver(q, "a", now=NOW + 5) == [("in_flight", None)]
 
 
 def test_what_is_tried_again_later_is_tried_now_and_keeps_its_attempts(q: Queue) -> None:

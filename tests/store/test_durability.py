@@ -295,18 +295,6 @@ def test_a_server_that_is_changed_while_it_runs_confirms_no_change(client: Calla
         admin.close()
 
 
-async def test_asyncio_asks_the_server_that_answers_as_well() -> None:
-    with EmbeddedServer(extra=["--appendfsync", "always"]) as server:
-        settings = Settings(redis_url=server.url, fsync="always", redis_timeout=REDIS_TIMEOUT)
-        async with AsyncClient(settings=settings) as made:
-            messages = [Message(topic="t", delay_time=HOUR, id=f"m{number}") for number in range(1_200)]
-            assert not [one for one in await made.schedule_many(messages) if isinstance(one, Exception)]
-            admin = Member(server).admin
-            admin.config_set("appendfsync", "everysec")
-            admin.close()
-            assert {type(one) for one in await made.schedule_many(messages)} == {NotDurable}
-
-
 def test_one_primary_of_a_cluster_without_always_confirms_none_of_its_changes(
     cluster: ClusterUnderTest, client: Callable[..., Client]
 ) -> None:

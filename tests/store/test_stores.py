@@ -479,24 +479,19 @@ def test_what_an_owner_sends_is_sent_once_and_nothing_behind_what_was_lost(proxy
     assert store.run(pull) is not None  # by another connection, under whatever incarnation its owner goes on
 
 
-def test_only_what_was_not_answered_is_repeated(proxy: FaultProxy, make: Any) -> None:
+def test_many_breaks_in_one_long_call_repeat_only_what_was_not_answered(proxy: FaultProxy, make: Any) -> None:
     store = make(proxy.url)
     store.run(echo("warm"))
-    proxy.drop_reply("incr", when=lambda words: words[1] == b"k50")
-    answers = store.run_many(increment(f"k{number}") for number in range(100))
-    assert answers[: 50 - AHEAD] == [1] * (50 - AHEAD)  # a reset may swallow replies that stood before it
-    assert answers[50] == 2
-    assert {1, 2} >= set(answers)
-
-
-def test_many_breaks_in_one_long_call_lose_nothing_as_long_as_it_gets_on(proxy: FaultProxy, make: Any) -> None:
-    store = make(proxy.url)
-    for number in (3, 100, 250, 499):
+    breaks = (3, 100, 250, 499)
+    for number in breaks:
         proxy.drop_reply("incr", when=lambda words, key=b"k%d" % number: words[1] == key)  # type: ignore[misc]  # a default binds it
     answers = store.run_many(increment(f"k{number}") for number in range(500))
     assert len(proxy.dropped) == 4
     assert {1, 2} >= set(answers)
-    assert answers[3] == answers[100] == answers[250] == answers[499] == 2
+    assert [answers[number] for number in breaks] == [2] * 4
+    # A reset may swallow replies before it, and what was sent ahead behind it runs twice.
+    near = {number for one in breaks for number in range(one - AHEAD, one + AHEAD)}
+    assert {answers[number] for number in set(range(500)) - near} == {1}
 
 
 def test_a_connection_cut_in_the_middle_of_a_command_is_made_anew(proxy: FaultProxy, make: Any) -> None:
@@ -690,16 +685,6 @@ async def test_a_cancelled_task_leaves_no_reply_behind_for_the_next_one(valkey: 
         async with asyncio.timeout(0.05):
             await store.run(plain("BLPOP", "nothing", 60, read=lambda reply: reply))
     assert await store.run(echo("mine")) == "mine"
-    await store.close()
-
-
-async def test_when_all_connections_are_taken_a_task_waits_for_a_bounded_time(valkey: ServerUnderTest) -> None:
-    store = AsyncStore(valkey.url, connections=1, timeout=0.2)
-    blocked = asyncio.create_task(store.run(plain("BLPOP", "nothing", 60, read=lambda reply: reply)))
-    answers = await asyncio.gather(*(store.run(echo("x")) for _ in range(3)), return_exceptions=True)
-    assert all(isinstance(answer, (StoreUnavailable, str)) for answer in answers)
-    with pytest.raises(StoreUnavailable):
-        await blocked
     await store.close()
 
 
