@@ -32,7 +32,7 @@ _ALONE: Final = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid"
 
 
 class Boxed:
-    """A command that runs; what it says is in its log."""
+    """A running command, with its output in a log."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self.log = log
@@ -46,46 +46,40 @@ class Boxed:
         return int(eventually(lambda: children.read_text().split(), "it runs")[0])
 
     def status(self) -> dict[str, str]:
-        """What the kernel says of it."""
+        """Its lines in /proc/PID/status."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
-    def stop(self, seconds: float = 60) -> int:
-        """SIGTERM, as `docker stop` does it: how it ended."""
+    def stop(self) -> int:
+        """Send SIGTERM, as `docker stop` does, and return the exit status."""
         os.kill(self.pid, signal.SIGTERM)
-        return self._popen.wait(seconds)
+        return self._popen.wait()
 
     def kill(self) -> None:
-        """Its end, whatever it does."""
+        """End it by SIGKILL."""
         self._popen.kill()
         self._popen.wait()
 
     def said(self) -> str:
-        """What it wrote."""
+        """All that it wrote."""
         return self.log.read_text(errors="replace")
 
 
 class Box:
-    """The files of an image, and what it says about how to run it. `options` are more of those of its /tmp."""
+    """The files of an image and its configuration. `options` are further mount options of its /tmp."""
 
     def __init__(self, root: Path, config: Mapping[str, Any], options: str = "noexec") -> None:
         self.root = root
         self.config = config
         self._options = options
 
-    def run(self, *words: str, seconds: float = 60, **settings: str) -> subprocess.CompletedProcess[str]:
-        """A command that ends."""
-        return subprocess.run(
-            self._command(words, settings),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+    def run(self, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        command = self._command(words, settings)
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def start(self, *words: str, log: Path, **settings: str) -> Boxed:
-        """A command that goes on; the image's own if none is given."""
+        """Start a command; without words, that of the image."""
         return Boxed(self._command(words or self.config["Cmd"], settings), log)
 
     def _command(self, words: tuple[str, ...], settings: Mapping[str, str]) -> list[str]:

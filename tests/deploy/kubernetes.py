@@ -1,4 +1,4 @@
-"""What Kubernetes takes: the schemas of its releases, and of the custom resources beside this file."""
+"""The schemas of Kubernetes' releases, and of the custom resources beside this file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import json
 import re
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
+
+pytest.importorskip("kubernetes_validate", reason="no schemas of Kubernetes: pip install 'delayq[dev]'")
 
 import jsonschema
 from referencing import Registry, Resource
@@ -20,7 +24,7 @@ _DIALECT: Final = jsonschema.Draft202012Validator
 
 def _package() -> Path:
     spec = importlib.util.find_spec("kubernetes_validate")
-    assert spec is not None and spec.origin is not None, "pip install -e '.[dev]' brings kubernetes-validate"
+    assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent / "kubernetes-json-schema"
 
 

@@ -40,7 +40,6 @@ def helm(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[st
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
 

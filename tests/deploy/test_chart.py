@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -15,21 +15,34 @@ from api.routes.operators import OPERATIONS
 from delayq.config import Settings
 from delayq.routes import load_routes
 from tests.deploy.kubernetes import NEWEST, RELEASES, complaints
-from tests.deploy.rendering import CASES, CHART, Objects, helm, of_kind, pod_specs, render
+from tests.deploy.rendering import CASES, CHART, ROOT, Objects, helm, of_kind, pod_specs, render
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("chart")]
 
-#: What API and workers answer; docs/http.md and docs/nodes.md.
-PROBES = {"/livez", "/readyz"}
-SETTINGS = {f"DELAYQ_{name.upper()}" for name in Settings.model_fields}
+SETTINGS: Final = {f"DELAYQ_{name.upper()}" for name in Settings.model_fields}
+KINDS: Final = {
+    "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "Ingress", "Job", "NetworkPolicy", "Pod", "PodDisruptionBudget",
+    "PrometheusRule", "ScaledObject", "Service", "ServiceAccount", "ServiceMonitor", "TriggerAuthentication",
+}  # fmt: skip
+#: Where each kind has the labels that it selects pods by.
+SELECTORS: Final = {
+    "Service": lambda spec: spec["selector"],
+    "PodDisruptionBudget": lambda spec: spec["selector"]["matchLabels"],
+    "NetworkPolicy": lambda spec: spec["podSelector"]["matchLabels"],
+    "Deployment": lambda spec: spec["selector"]["matchLabels"],
+}
 
-case = pytest.mark.parametrize("name", CASES)
+
+@pytest.fixture(params=CASES)
+def name(request: pytest.FixtureRequest) -> str:
+    """A set of values."""
+    return str(request.param)
 
 
-def containers(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, spec in pod_specs(objects):
-        for container in (*spec["containers"], *spec.get("initContainers", ())):
-            yield name, container
+@pytest.fixture
+def objects(name: str) -> Objects:
+    """The objects that Helm makes of it."""
+    return render(name)
 
 
 def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
@@ -40,24 +53,32 @@ def deployments(objects: Objects) -> Objects:
     return [one for one in objects if one["kind"] == "Deployment"]
 
 
-@case
-def test_it_passes_the_strict_linter(name: str) -> None:
+def pod_of(deployment: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return found
+
+
+def empty(value: Any, path: str) -> Iterator[str]:
+    """The paths of fields without a value."""
+    if value is None:
+        yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in inside:
+        yield from empty(inner, f"{path}.{key}")
+
+
+def test_the_strict_linter_and_kubernetes_take_every_object(name: str, objects: Objects) -> None:
     ran = helm("lint", "--strict", "--kube-version", NEWEST, str(CHART), "-f", str(CASES[name]))
     assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-@pytest.mark.parametrize("release", RELEASES)
-@case
-def test_kubernetes_takes_every_object(name: str, release: str) -> None:
-    objects = render(name)
     assert len(objects) >= 8
-    assert [one for found in objects for one in complaints(found, release)] == []
+    for release in (RELEASES[0], NEWEST):
+        assert [one for found in objects for one in complaints(found, release)] == []
+    assert [path for one in objects for path in empty(one, one["kind"])] == []
 
 
 def test_an_object_that_kubernetes_does_not_take_is_noticed() -> None:
-    api = of_kind(render("minimal"), "Deployment", "-api")
-    broken = json.loads(json.dumps(api))
-    broken["spec"]["template"]["spec"]["containers"][0]["livenessprobe"] = {}
+    broken = json.loads(json.dumps(of_kind(render("minimal"), "Deployment", "-api")))
+    pod_of(broken)["containers"][0]["livenessprobe"] = {}
     broken["spec"]["replicas"] = "two"
     assert len(complaints(broken, NEWEST)) == 2
     scaled = json.loads(json.dumps(of_kind(render("keda"), "ScaledObject")))
@@ -66,41 +87,12 @@ def test_an_object_that_kubernetes_does_not_take_is_noticed() -> None:
     assert len(complaints(scaled, NEWEST)) == 2
 
 
-@case
-def test_no_object_has_a_field_without_a_value(name: str) -> None:
-    def empty(value: Any, path: str) -> Iterator[str]:
-        if value is None:
-            yield path
-        inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        for key, inner in inside:
-            yield from empty(inner, f"{path}.{key}")
-
-    assert [path for one in render(name) for path in empty(one, one["kind"])] == []
+def test_the_sets_of_values_cover_every_kind_of_object() -> None:
+    assert {one["kind"] for name in CASES for one in render(name)} == KINDS
 
 
-def test_all_kinds_are_rendered_by_some_values() -> None:
-    kinds = {one["kind"] for name in CASES for one in render(name)}
-    assert kinds == {
-        "ConfigMap",
-        "Deployment",
-        "HorizontalPodAutoscaler",
-        "Ingress",
-        "Job",
-        "NetworkPolicy",
-        "Pod",
-        "PodDisruptionBudget",
-        "PrometheusRule",
-        "ScaledObject",
-        "Service",
-        "ServiceAccount",
-        "ServiceMonitor",
-        "TriggerAuthentication",
-    }
-
-
-@case
-def test_every_container_runs_without_rights(name: str) -> None:
-    found = list(pod_specs(render(name)))
+def test_every_container_runs_without_rights_and_with_settings_of_delayq(objects: Objects) -> None:
+    found = list(pod_specs(objects))
     assert len(found) >= 3
     for pod, spec in found:
         assert spec["automountServiceAccountToken"] is False, pod
@@ -108,52 +100,37 @@ def test_every_container_runs_without_rights(name: str) -> None:
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] > 0
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    for pod, container in containers(render(name)):
-        may = container["securityContext"]
-        assert may["readOnlyRootFilesystem"] is True, pod
-        assert may["allowPrivilegeEscalation"] is False, pod
-        assert may["capabilities"] == {"drop": ["ALL"]}, pod
-        assert "memory" in container["resources"]["limits"], pod
+        for container in (*spec["containers"], *spec.get("initContainers", ())):
+            may = container["securityContext"]
+            assert may["readOnlyRootFilesystem"] is True, pod
+            assert may["allowPrivilegeEscalation"] is False, pod
+            assert may["capabilities"] == {"drop": ["ALL"]}, pod
+            assert "memory" in container["resources"]["limits"], pod
+            names = [one["name"] for one in container.get("env", ())]
+            assert len(names) == len(set(names)), pod
+            assert {one for one in names if one.startswith("DELAYQ_")} <= SETTINGS, pod
+    for one in objects:  # Kubernetes gives other pods such variables
+        if one["kind"] == "Service" and one["spec"].get("clusterIP") != "None":
+            word = one["metadata"]["name"].upper().replace("-", "_")
+            assert not {f"{word}_PORT", f"{word}_SERVICE_HOST", f"{word}_SERVICE_PORT"} & SETTINGS
 
 
-@case
-def test_every_variable_of_delayq_is_a_setting_of_it_and_is_given_once(name: str) -> None:
-    for pod, container in containers(render(name)):
-        names = [one["name"] for one in container.get("env", ())]
-        assert len(names) == len(set(names)), pod
-        assert {one for one in names if one.startswith("DELAYQ_")} <= SETTINGS, pod
-
-
-def test_no_service_gives_other_pods_a_variable_that_is_a_setting() -> None:
-    for name in CASES:
-        for one in render(name):
-            if one["kind"] == "Service" and one["spec"].get("clusterIP") != "None":
-                word = one["metadata"]["name"].upper().replace("-", "_")
-                assert not {f"{word}_PORT", f"{word}_SERVICE_HOST", f"{word}_SERVICE_PORT"} & SETTINGS
-
-
-@case
-def test_no_secret_stands_in_an_object(name: str) -> None:
-    """Secrets are named, never made; what a ConfigMap has refers to them."""
-    objects = render(name)
+def test_no_object_contains_a_secret(objects: Objects) -> None:
+    """Objects name secrets and never make one."""
     assert not [one for one in objects if one["kind"] == "Secret"]
-    for one in objects:
-        if one["kind"] == "ConfigMap":
-            for text in one["data"].values():
-                assert not re.search(r"://[^/\s\"]*@", text)
-                for secret in re.findall(r'(?i)"[^"]*(?:password|secret|token)[^"]*": *"([^"]*)"', text):
-                    assert secret.startswith(("env:", "file:"))
+    for text in (text for one in objects if one["kind"] == "ConfigMap" for text in one["data"].values()):
+        assert not re.search(r"://[^/\s\"]*@", text)
+        for secret in re.findall(r'(?i)"[^"]*(?:password|secret|token)[^"]*": *"([^"]*)"', text):
+            assert secret.startswith(("env:", "file:"))
 
 
-@case
-def test_the_end_of_a_pod_outlasts_its_drain(name: str) -> None:
-    objects = render(name)
-    workers = of_kind(objects, "Deployment", "-workers")["spec"]["template"]["spec"]
+def test_kubernetes_waits_longer_for_a_pod_than_it_drains(objects: Objects) -> None:
+    workers = pod_of(of_kind(objects, "Deployment", "-workers"))
     settings = {one["name"]: one.get("value") for one in workers["containers"][0]["env"]}
     drain = Settings(drain_timeout=settings["DELAYQ_DRAIN_TIMEOUT"]).drain_timeout / 1000
     assert workers["terminationGracePeriodSeconds"] >= pre_stop(workers) + drain + 10
-    api = of_kind(objects, "Deployment", "-api")["spec"]["template"]["spec"]
-    assert pre_stop(api) > 0, "who is sent there yet gets an answer"
+    api = pod_of(of_kind(objects, "Deployment", "-api"))
+    assert pre_stop(api) > 0, "the API still answers calls that are on their way"
     assert api["terminationGracePeriodSeconds"] >= pre_stop(api) + server.STOP_SECONDS + 2
 
 
@@ -162,10 +139,9 @@ def pre_stop(spec: dict[str, Any]) -> int:
     return int(hook["preStop"]["sleep"]["seconds"])
 
 
-@case
-def test_probes_ask_for_what_is_served_at_the_port_that_is_listened_on(name: str) -> None:
-    for one in deployments(render(name)):
-        (container,) = one["spec"]["template"]["spec"]["containers"]
+def test_probes_and_policies_name_the_port_on_which_the_container_listens(objects: Objects) -> None:
+    for one in deployments(objects):
+        (container,) = pod_of(one)["containers"]
         (port,) = container["ports"]
         given = {each["name"]: each.get("value") for each in container["env"]}
         listens = given["DELAYQ_API_PORT"] if container["name"] == "api" else given["DELAYQ_WORKER_PORT"]
@@ -173,39 +149,45 @@ def test_probes_ask_for_what_is_served_at_the_port_that_is_listened_on(name: str
         probes = [container[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")]
         assert [probe["path"] for probe in probes] == ["/livez", "/livez", "/readyz"]
         assert {probe["port"] for probe in probes} == {port["name"]}
-    assert {operation.path for operation in OPERATIONS if operation.open} >= PROBES
-
-
-@case
-def test_services_budgets_and_policies_select_the_pods_of_one_deployment(name: str) -> None:
-    objects = render(name)
-    pods = {one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"] for one in deployments(objects)}
-    for one in objects:
-        spec = one.get("spec", {})
-        selector = {
-            "Service": lambda spec: spec["selector"],
-            "PodDisruptionBudget": lambda spec: spec["selector"]["matchLabels"],
-            "NetworkPolicy": lambda spec: spec["podSelector"]["matchLabels"],
-            "Deployment": lambda spec: spec["selector"]["matchLabels"],
-        }.get(one["kind"])
-        if selector is not None:
-            hit = [pod for pod, labels in pods.items() if selects(selector(spec), labels)]
-            assert len(hit) == 1, f"{one['kind']} {one['metadata']['name']} selects {hit}"
-    for one in deployments(objects):
-        labels = one["spec"]["template"]["metadata"]["labels"]
-        for spread in one["spec"]["template"]["spec"].get("topologySpreadConstraints", ()):
-            assert selects(spread["labelSelector"]["matchLabels"], labels)
-
-
-@case
-def test_a_policy_opens_the_ports_that_are_listened_on_and_no_others(name: str) -> None:
-    objects = render(name)
-    for one in deployments(objects):
         policy = of_kind(objects, "NetworkPolicy", one["metadata"]["name"])
-        (port,) = one["spec"]["template"]["spec"]["containers"][0]["ports"]
         (rule,) = policy["spec"]["ingress"]
         assert rule["ports"] == [{"port": port["containerPort"], "protocol": "TCP"}]
         assert ("Egress" in policy["spec"]["policyTypes"]) == ("egress" in policy["spec"])
+    assert {operation.path for operation in OPERATIONS if operation.open} >= {"/livez", "/readyz"}
+
+
+def test_each_selector_selects_the_pods_of_one_deployment(objects: Objects) -> None:
+    pods = {one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"] for one in deployments(objects)}
+    for one in objects:
+        if one["kind"] in SELECTORS:
+            selector = SELECTORS[one["kind"]](one["spec"])
+            hit = [pod for pod, labels in pods.items() if selects(selector, labels)]
+            assert len(hit) == 1, f"{one['kind']} {one['metadata']['name']} selects {hit}"
+    for one in deployments(objects):
+        for spread in pod_of(one).get("topologySpreadConstraints", ()):
+            assert selects(spread["labelSelector"]["matchLabels"], pods[one["metadata"]["name"]])
+
+
+def test_monitors_select_services_and_scalers_deployments_without_a_number(objects: Objects) -> None:
+    services = [one for one in objects if one["kind"] == "Service"]
+    for monitor in (one for one in objects if one["kind"] == "ServiceMonitor"):
+        selector = monitor["spec"]["selector"]["matchLabels"]
+        (service,) = [one for one in services if selects(selector, one["metadata"]["labels"])]
+        ports = {port["name"] for port in service["spec"]["ports"]}
+        assert {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]} <= ports
+        assert {endpoint["path"] for endpoint in monitor["spec"]["endpoints"]} == {"/metrics"}
+    scalers = [one for one in objects if one["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")]
+    scaled = {one["spec"]["scaleTargetRef"]["name"] for one in scalers}
+    for one in deployments(objects):
+        assert ("replicas" in one["spec"]) != (one["metadata"]["name"] in scaled)
+
+
+def test_keda_reads_numbers_of_the_api() -> None:
+    stats = json.loads((ROOT / "docs" / "openapi.json").read_text())["components"]["schemas"]["StatsOut"]["properties"]
+    triggers = of_kind(render("keda"), "ScaledObject")["spec"]["triggers"]
+    assert {one["metadata"]["url"] for one in triggers} == {"http://dq-delayq.shop.svc:8080/v1/stats"}
+    values = {one["metadata"]["valueLocation"] for one in triggers}
+    assert len(values) == 2 and {stats[value]["type"] for value in values} == {"integer"}
 
 
 def test_a_policy_that_names_callers_lets_the_test_in_too() -> None:
@@ -215,37 +197,11 @@ def test_a_policy_that_names_callers_lets_the_test_in_too() -> None:
     assert selects(own, of_kind(objects, "Pod")["metadata"]["labels"])
 
 
-@case
-def test_what_monitors_select_are_services_with_that_port(name: str) -> None:
-    objects = render(name)
-    services = [one for one in objects if one["kind"] == "Service"]
-    for monitor in (one for one in objects if one["kind"] == "ServiceMonitor"):
-        selector = monitor["spec"]["selector"]["matchLabels"]
-        (service,) = [one for one in services if selects(selector, one["metadata"]["labels"])]
-        ports = {port["name"] for port in service["spec"]["ports"]}
-        assert {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]} <= ports
-
-
-def test_scalers_scale_deployments_that_say_no_number_themselves() -> None:
-    for name in CASES:
-        objects = render(name)
-        scaled = {
-            one["spec"]["scaleTargetRef"]["name"]
-            for one in objects
-            if one["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")
-        }
-        for one in deployments(objects):
-            assert ("replicas" in one["spec"]) != (one["metadata"]["name"] in scaled), name
-
-
-def test_a_change_of_the_routes_starts_the_pods_anew() -> None:
+def test_the_routes_are_those_of_the_values_and_a_change_restarts_the_pods(tmp_path: Path) -> None:
     def annotations(*given: str) -> Any:
         return of_kind(render("keda", *given), "Deployment", "-workers")["spec"]["template"]["metadata"]["annotations"]
 
     assert annotations() != annotations("--set", "routes.table[1].stream=x")
-
-
-def test_the_routes_are_those_that_were_given(tmp_path: Path) -> None:
     (data,) = of_kind(render("keda"), "ConfigMap", "-routes")["data"].items()
     path = tmp_path / data[0]
     path.write_text(data[1])
@@ -253,8 +209,7 @@ def test_the_routes_are_those_that_were_given(tmp_path: Path) -> None:
 
 
 def test_a_large_number_stays_a_number() -> None:
-    settings = of_kind(render("minimal", "--set", "settings.DELAYQ_REQUEST_LIMIT=16777216"), "Deployment", "-api")
-    environment = settings["spec"]["template"]["spec"]["containers"][0]["env"]
-    assert {"name": "DELAYQ_REQUEST_LIMIT", "value": "16777216"} in environment
+    api = of_kind(render("minimal", "--set", "settings.DELAYQ_REQUEST_LIMIT=16777216"), "Deployment", "-api")
+    assert {"name": "DELAYQ_REQUEST_LIMIT", "value": "16777216"} in pod_of(api)["containers"][0]["env"]
     with_file = render("spark", "--set", "backfill.activeDeadlineSeconds=10000000")
     assert of_kind(with_file, "Job")["spec"]["activeDeadlineSeconds"] == 10_000_000

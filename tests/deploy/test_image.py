@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-import msgspec
-
-from tests.deploy.compose import ROOT
+from devtools.pages import ROOT
 
 LINES = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text()).splitlines()
 STEPS = [line.partition(" ")[::2] for line in LINES if line and not line.startswith(("#", " "))]
@@ -93,10 +91,3 @@ def test_what_is_copied_is_there_and_let_in_by_dockerignore() -> None:
     assert {path.rstrip("/") for path in copied} == {line[1:] for line in let_in if line.startswith("!")}
     assert [path for path in copied if not (ROOT / path).exists()] == []
     assert {f"{name}/" for name in (*SERVICES, "delayq")} <= set(copied)
-
-
-def test_compose_builds_targets_that_there_are_with_the_same_version() -> None:
-    services = msgspec.yaml.decode((ROOT / "docker-compose.yml").read_text())["services"]
-    builds = {one["build"]["target"]: one["image"] for one in services.values() if "build" in one}
-    assert set(builds) <= set(stages())
-    assert builds["delayq"] == f"delayq:${{DELAYQ_VERSION:-{PROJECT['version']}}}"

@@ -1,26 +1,29 @@
-"""The Dockerfile built by a builder, and what came of it run as it is meant to be: read-only, as nobody, without rights."""
+"""The image is built, and its programs run as they should: on read-only files, as an unprivileged user, without rights."""
 
 from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
+import msgspec
 import pytest
 
 from delayq.embedded.processes import LOCALHOST, free_port
 from devtools import constraints
 from tests.deploy import building
 from tests.deploy.boxes import Box
-from tests.deploy.compose import ROOT
-from tests.deploy.test_image import PROJECT, SERVICES
+from tests.deploy.test_image import PROJECT, ROOT, SERVICES
 from tests.support.servers import ServerUnderTest, real_server
+from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.long
 
 #: What redis-py asks for below Python 3.11.3, which the stand-in of the base has and the base has not.
 OF_THE_STAND_IN = {"async-timeout"}
@@ -91,16 +94,13 @@ def test_it_adds_its_own_files_and_nothing_that_it_was_built_with(box: Box, adde
     assert "delayq:x:10001:10001::/tmp:/usr/sbin/nologin" in (box.root / "etc/passwd").read_text().splitlines()
 
 
-def test_who_runs_it_can_read_all_and_change_nothing(added: dict[str, os.stat_result]) -> None:
+def test_its_user_can_read_all_and_change_nothing_and_everything_is_compiled(added: dict[str, os.stat_result]) -> None:
     for path, found in added.items():
         assert (found.st_uid, found.st_gid) in {(0, 0), (0, 42)}, path  # 42: shadow
         assert stat.S_ISLNK(found.st_mode) or not found.st_mode & (stat.S_IWOTH | stat.S_ISUID | stat.S_ISGID), path
         assert path in USERS or found.st_mode & stat.S_IROTH, path
-
-
-def test_everything_is_compiled_for_nothing_can_be_written_later(added: dict[str, os.stat_result]) -> None:
     modules = {path for path in added if path.endswith(".py")}
-    compiled = {path for path in added if path.endswith(".pyc")}
+    compiled = {path for path in added if path.endswith(".pyc")}  # Python cannot write them later
     assert len(modules) > 1_000
     for path in modules:
         folder, _, name = path.rpartition("/")
@@ -144,7 +144,7 @@ def test_an_api_and_a_worker_deliver_a_message_and_end_when_they_are_told(
         stack.callback(api.kill)
         worker = box.start("python", "-m", "workers", log=tmp_path / "worker.log", **settings)
         stack.callback(worker.kill)
-        http = stack.enter_context(httpx2.Client(base_url=f"http://{LOCALHOST}:{port}", timeout=20))
+        http = stack.enter_context(httpx2.Client(base_url=f"http://{LOCALHOST}:{port}", timeout=HTTP_TIMEOUT))
 
         def ready() -> bool:
             try:
@@ -156,6 +156,11 @@ def test_an_api_and_a_worker_deliver_a_message_and_end_when_they_are_told(
         message = {"topic": "orders.unpaid", "body": {"order": 42}, "delayTime": "1ms", "id": "unpaid-42"}
         assert http.post("/v1/messages", json=message).status_code in (200, 201)
         eventually(lambda: redis.admin.xlen("orders.unpaid") == 1, "it is delivered")
+        script = str(ROOT / "charts" / "delayq" / "files" / "smoke.py")  # what `helm test` runs
+        words = [sys.executable, "-W", "error", script, f"http://{LOCALHOST}:{port}", "orders.test"]
+        ran = subprocess.run(words, env={"no_proxy": "*"}, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.stdout == "the API is ready\na message was scheduled, seen and cancelled\n"
         for one in (api, worker):
             status = one.status()
             assert status["Uid"].split() == ["10001"] * 4 and status["NSpid"].split()[-1] == "1"
@@ -173,25 +178,8 @@ def test_spark_reads_a_table_by_java(redis: ServerUnderTest) -> None:
         assert box.run("python", "-m", "pip", "check").returncode == 0
         (root / "tables").mkdir()
         (root / "tables" / "orders.csv").write_bytes((ROOT / "deploy" / "tables" / "orders.csv").read_bytes())
-        ran = box.run(
-            "delayq",
-            "backfill",
-            "/tables/orders.csv",
-            "--format",
-            "csv",
-            "--topic",
-            "orders.unpaid",
-            "--id-columns",
-            "order",
-            "--expect-date-column",
-            "due",
-            "--map",
-            "note=body",
-            "--master",
-            "local[1]",
-            "--json",
-            seconds=300,
-            DELAYQ_REDIS_URL=redis.url,
-        )
+        compose = msgspec.yaml.decode((ROOT / "docker-compose.yml").read_text())["services"]
+        words = [*compose["backfill"]["command"], "--master", "local[1]", "--json"]
+        ran = box.run(*words, DELAYQ_REDIS_URL=redis.url)
     assert ran.returncode == 0, ran.stderr
     assert '"scheduled":2' in ran.stdout.replace(" ", "")
