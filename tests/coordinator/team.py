@@ -11,12 +11,11 @@ from coordinator.zookeeper import ZooKeeperCoordinator
 from coordinator.zookeeper.access import OPEN, Access
 from delayq.clock import Clock
 from delayq.store.connect.store import Store
+from tests.support.timeouts import SESSION_TIMEOUT
 from tests.support.waiting import eventually
 
 QUEUES = 16
 ERA = 3
-#: ms that a node may be silent: no test waits until that is over, and a busy machine may keep one silent for some seconds.
-SESSION = 30_000
 
 
 class Player:
@@ -74,7 +73,7 @@ class Team:
         self.era = ERA
         self.players: list[Player] = []
 
-    def make(self, name: str, hosts: str | None = None, session_timeout: int = SESSION) -> Player:
+    def make(self, name: str, hosts: str | None = None, session_timeout: int = SESSION_TIMEOUT) -> Player:
         """A node that has not started."""
         player = Player(
             ZooKeeperCoordinator(
@@ -93,7 +92,7 @@ class Team:
         self.players.append(player)
         return player
 
-    def join(self, name: str, hosts: str | None = None, session_timeout: int = SESSION) -> Player:
+    def join(self, name: str, hosts: str | None = None, session_timeout: int = SESSION_TIMEOUT) -> Player:
         """A node that has started and claimed what it can."""
         player = self.make(name, hosts, session_timeout)
         player.start()

@@ -45,19 +45,14 @@ def least_moves(owners: Mapping[int, str], nodes: set[str]) -> int:
     return len(owners) - sum(min(has[node], share) for node in nodes) - sum(gains[:over])
 
 
-@given(QUEUES, NODES)
-def test_every_queue_has_one_of_the_nodes_and_loads_differ_by_at_most_one(queues: range, nodes: set[str]) -> None:
-    chosen = preferred(queues, nodes)
-    assert list(chosen) == list(queues)
-    assert set(chosen.values()) <= nodes
-    assert loads(chosen, nodes)[-1] - loads(chosen, nodes)[0] <= 1
-
-
 @given(QUEUES, NODES, st.dictionaries(st.integers(0, 60), NAMES))
-def test_the_load_is_even_whoever_owns_what(queues: range, nodes: set[str], owners: dict[int, str]) -> None:
-    chosen = preferred(queues, nodes, owners)
-    assert list(chosen) == list(queues)
-    assert loads(chosen, nodes)[-1] - loads(chosen, nodes)[0] <= 1
+def test_every_queue_has_one_of_the_nodes_and_loads_differ_by_at_most_one_whoever_owns_what(
+    queues: range, nodes: set[str], owners: dict[int, str]
+) -> None:
+    for chosen in (preferred(queues, nodes), preferred(queues, nodes, owners)):
+        assert list(chosen) == list(queues)
+        assert set(chosen.values()) <= nodes
+        assert loads(chosen, nodes)[-1] - loads(chosen, nodes)[0] <= 1
 
 
 @given(QUEUES, NODES, st.dictionaries(st.integers(0, 60), NAMES), st.randoms())
@@ -128,17 +123,8 @@ def test_without_nodes_nobody_is_preferred() -> None:
     assert preferred(range(16), []) == {}
 
 
-def test_every_process_gives_the_same_answer() -> None:
+def test_another_process_gives_the_same_answer() -> None:
     code = "from coordinator.assignment import preferred; print(preferred(range(16), ['a', 'b', 'c']))"
-    answers = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert answers == {f"{preferred(range(16), ['a', 'b', 'c'])}\n"}
+    environment = {"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == f"{preferred(range(16), ['a', 'b', 'c'])}\n"

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from coordinator import CoordinatorError, CoordinatorRefused
-from coordinator.zookeeper.access import Access, access_of
+from coordinator.zookeeper.access import Access
 from coordinator.zookeeper.overview import Overviews
 from coordinator.zookeeper.session import Session
 from delayq import Client, Message
 from delayq.clock import SystemClock
-from delayq.config import load_settings
-from delayq.errors import ConfigError
 from delayq.store.connect.store import Store
 from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer
@@ -26,12 +24,15 @@ from tests.coordinator.team import QUEUES, Team
 from tests.support.certificates import Authority
 from tests.support.servers import ServerUnderTest
 from tests.support.service import OneProcess
+from tests.support.timeouts import SESSION_TIMEOUT
 from tests.support.waiting import eventually
 from tests.support.zookeeper import client, real_zookeeper
 
+pytestmark = pytest.mark.long
+
 USERS = {"delayq": "canary-zookeeper-1", "else": "canary-zookeeper-2"}
 KEY_PASSWORD = "canary-key-3"
-SHORT, LONG = 1_000, 20_000  # a session of who is refused, and of who gets in
+SHORT = 1_000  # of a session that is refused: a look waits for so long, and is repeated
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_nodes_share_the_queues_over_tls_with_a_user_and_only_that_user_may_touc
         nodes.settle(one, other)
         queues = set(range(QUEUES))
         with closing(
-            Overviews(guarded.secure_hosts, zookeeper_root, LONG, lambda: queues, SystemClock(), access)
+            Overviews(guarded.secure_hosts, zookeeper_root, SESSION_TIMEOUT, lambda: queues, SystemClock(), access)
         ) as overviews:
             look = overviews.look()
             assert [member.name for member in look.members] == ["one", "other"]
@@ -107,8 +108,10 @@ def test_nodes_share_the_queues_over_tls_with_a_user_and_only_that_user_may_touc
 def test_another_user_gets_in_and_is_told_that_the_znodes_are_not_its_own(
     guarded: ZooKeeperServer, access: Access, zookeeper_root: str
 ) -> None:
-    session = Session(guarded.secure_hosts, LONG, lambda *_: None, access)
-    stranger = Session(guarded.hosts, LONG, lambda *_: None, Access(user="else", password=USERS["else"], own=True))
+    session = Session(guarded.secure_hosts, SESSION_TIMEOUT, lambda *_: None, access)
+    stranger = Session(
+        guarded.hosts, SESSION_TIMEOUT, lambda *_: None, Access(user="else", password=USERS["else"], own=True)
+    )
     try:
         session.open()
         session.keep(f"{zookeeper_root}/starts", b"{}", None)
@@ -144,7 +147,7 @@ def test_a_certificate_that_is_not_trusted_is_told_in_one_sentence(
 def test_a_certificate_for_another_host_is_refused_unless_any_will_do(guarded: ZooKeeperServer, access: Access) -> None:
     by_name = guarded.secure_hosts.replace("127.0.0.1", "localhost")
     assert "Hostname mismatch" in refused(by_name, access)
-    session = Session(by_name, LONG, lambda *_: None, replace(access, tls="any-host"))
+    session = Session(by_name, SESSION_TIMEOUT, lambda *_: None, replace(access, tls="any-host"))
     try:
         session.open()
         assert "zookeeper" in session.children("/")
@@ -166,7 +169,7 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
         "zookeeper_root": zookeeper_root, "zookeeper_user": "delayq", "zookeeper_tls": "yes",
         "zookeeper_password": f"file:{tmp_path}/password", "zookeeper_ca": access.ca,
         "zookeeper_certificate": access.certificate, "zookeeper_key": access.key,
-        "zookeeper_key_password": f"file:{tmp_path}/key-password", "session_timeout": "2s",
+        "zookeeper_key_password": f"file:{tmp_path}/key-password", "session_timeout": str(SESSION_TIMEOUT),
     }  # fmt: skip
     command = [sys.executable, "-m", "workers"]
     stranger = Authority(tmp_path / "else")
@@ -207,55 +210,3 @@ def test_a_worker_over_tls_with_a_user_owns_its_queues_and_one_with_a_wrong_pass
     for one in all_of_them:
         assert "canary" not in one.said()
         assert "\nTraceback" not in one.said()  # what kazoo logs has one, within its line
-
-
-# -- settings ----------------------------------------------------------------------------------------------------------
-
-
-def test_secrets_come_from_files_and_the_environment_and_are_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority
-) -> None:
-    shown = authority.issue("settings", password=KEY_PASSWORD)
-    (tmp_path / "password").write_text(USERS["delayq"] + "\n")
-    monkeypatch.setenv("KEY_PASSWORD", KEY_PASSWORD)
-    settings = load_settings(
-        zookeeper_user="delayq",
-        zookeeper_password=f"file:{tmp_path}/password",
-        zookeeper_tls="yes",
-        zookeeper_ca=str(authority.file),
-        zookeeper_certificate=str(shown.certificate),
-        zookeeper_key=str(shown.key),
-        zookeeper_key_password="env:KEY_PASSWORD",
-    )
-    access = access_of(settings)
-    assert (access.password, access.key_password, access.own) == (USERS["delayq"], KEY_PASSWORD, True)
-    assert "canary" not in repr(access) + repr(load_settings(zookeeper_password="canary"))
-
-
-WRONG = [
-    ({"zookeeper_user": "delayq"}, "go together"),
-    ({"zookeeper_password": "canary"}, "go together"),
-    ({"zookeeper_user": "a", "zookeeper_password": "env:NOWHERE"}, "DELAYQ_ZOOKEEPER_PASSWORD: there is no variable"),
-    ({"zookeeper_user": "a", "zookeeper_password": "file:/nowhere"}, "/nowhere cannot be read: No such file"),
-    ({"zookeeper_ca": "ca.pem"}, "set DELAYQ_ZOOKEEPER_TLS=yes"),
-    ({"zookeeper_tls": "yes", "zookeeper_key": "key.pem"}, "goes with DELAYQ_ZOOKEEPER_CERTIFICATE"),
-    ({"zookeeper_tls": "yes", "zookeeper_ca": "/nowhere"}, "DELAYQ_ZOOKEEPER_CA: /nowhere: No such file"),
-    ({"zookeeper_tls": "yes", "zookeeper_certificate": "/nowhere"}, "/nowhere: No such file"),
-    ({"zookeeper_acl": "creator"}, "needs somebody to be"),
-]
-
-
-@pytest.mark.parametrize(("given", "said"), WRONG)
-def test_settings_that_make_no_sense_are_told(given: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        access_of(load_settings(**given))
-    assert "canary" not in str(caught.value)
-
-
-def test_a_key_whose_password_is_another_is_told_and_asks_nobody(authority: Authority) -> None:
-    shown = authority.issue("locked", password=KEY_PASSWORD)
-    given = {"zookeeper_tls": "yes", "zookeeper_certificate": str(shown.both)}
-    for password in ("", "canary-wrong"):
-        with pytest.raises(ConfigError, match="it is no such PEM file, or its password is another") as caught:
-            access_of(load_settings(**given, zookeeper_key_password=password))
-        assert "canary" not in str(caught.value)

@@ -96,7 +96,7 @@ def test_twice_under_load_and_killed_in_the_middle_nothing_is_lost_early_or_doub
         return str(streams.hget(META, "layouts").decode())
 
     with load_on(service) as load:
-        load.wait_for(300)
+        load.wait_for(150)
         with FaultProxy(own_valkey.port) as proxy:
 
             def hold(_: object) -> bool:
@@ -110,16 +110,16 @@ def test_twice_under_load_and_killed_in_the_middle_nothing_is_lost_early_or_doub
             first.kill()
             first.communicate()
             proxy.reset()
-        load.wait_for(300)  # while it is half done
+        load.wait_for(150)  # while it is half done
         again = reshard(url, 64)
         said = again.communicate()[0].decode()
         assert again.returncode == 0, said
         assert "close" in said
-        load.wait_for(300)
+        load.wait_for(150)
         third = reshard(url, 8)  # fewer, while the first reshard is not over yet
         said = third.communicate()[0].decode()
         assert third.returncode == 0, said
-        load.wait_for(300)
+        load.wait_for(150)
     eventually(lambda: int(streams.xlen(TOPIC)) >= len(wanted(load)), "everything was forwarded")
     check(load, entries(streams, TOPIC))
     queues = set(load.queues.values())
@@ -139,11 +139,11 @@ def test_in_a_redis_cluster(cluster: ClusterUnderTest, tmp_path: Path) -> None:
     routes = '[{"name": "streams", "match": "*", "target": "redis+stream:", "perQueue": true}]'
     with Service(tmp_path, cluster.url, workers=1, routes=routes) as service:
         with load_on(service) as load:
-            load.wait_for(300)
+            load.wait_for(150)
             ran = reshard(cluster.url, 24)
             said = ran.communicate()[0].decode()
             assert ran.returncode == 0, said
-            load.wait_for(300)
+            load.wait_for(150)
         names = [f"delayq:{{{queue}}}:stream:{TOPIC}" for queue in range(40)]
         eventually(
             lambda: sum(int(cluster.admin.xlen(name)) for name in names) >= len(wanted(load)),
