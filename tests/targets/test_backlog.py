@@ -25,8 +25,8 @@ NOWHERE = f"redis://{LOCALHOST}:1/0"
 
 
 @pytest.fixture
-def store(real: ServerUnderTest) -> Iterator[Store]:
-    made = Store(real.url, timeout=PATIENCE)
+def store(server: ServerUnderTest) -> Iterator[Store]:
+    made = Store(server.url, timeout=PATIENCE)
     yield made
     made.close()
 
@@ -46,27 +46,29 @@ def opened(url: str, most: int) -> Target:
     return open_target(Route(name="r", target=f"redis+stream:{url}", max_backlog=most), NOWHERE)
 
 
-def test_it_is_what_the_slowest_group_has_yet_to_read_and_to_acknowledge(real: ServerUnderTest, store: Store) -> None:
-    append(real, "s", 10)
+def test_it_is_what_the_slowest_group_has_yet_to_read_and_to_acknowledge(server: ServerUnderTest, store: Store) -> None:
+    append(server, "s", 10)
     for group, taken, acked in (("fast", 10, 10), ("slow", 4, 1)):
-        real.admin.xgroup_create("s", group, "0")
-        ((_, entries),) = real.admin.xreadgroup(group, "c", {"s": ">"}, count=taken)
-        real.admin.xack("s", group, *[number for number, _ in entries[:acked]])
+        server.admin.xgroup_create("s", group, "0")
+        ((_, entries),) = server.admin.xreadgroup(group, "c", {"s": ">"}, count=taken)
+        server.admin.xack("s", group, *[number for number, _ in entries[:acked]])
     assert backlogs(store, ["s"]) == {"s": 9}  # 3 to acknowledge, 6 to read
 
 
-def test_without_groups_it_is_all_entries_and_what_is_no_stream_has_none(real: ServerUnderTest, store: Store) -> None:
-    append(real, "s", 7)
-    real.admin.set("text", "x")
+def test_without_groups_it_is_all_entries_and_what_is_no_stream_has_none(server: ServerUnderTest, store: Store) -> None:
+    append(server, "s", 7)
+    server.admin.set("text", "x")
     assert backlogs(store, ["s", "text", "nothing"]) == {"s": 7, "text": 0, "nothing": 0}
     assert backlogs(store, []) == {}
 
 
-def test_where_the_server_cannot_say_how_far_a_group_is_it_is_all_entries(real: ServerUnderTest, store: Store) -> None:
-    append(real, "s", 6)
-    real.admin.xdel("s", real.admin.xrange("s")[3][0])
-    real.admin.xgroup_create("s", "g", real.admin.xrange("s")[1][0])  # from somewhere within: its lag is not known
-    assert real.admin.xinfo_groups("s")[0].get("lag") is None
+def test_where_the_server_cannot_say_how_far_a_group_is_it_is_all_entries(
+    server: ServerUnderTest, store: Store
+) -> None:
+    append(server, "s", 6)
+    server.admin.xdel("s", server.admin.xrange("s")[3][0])
+    server.admin.xgroup_create("s", "g", server.admin.xrange("s")[1][0])  # from somewhere within: its lag is not known
+    assert server.admin.xinfo_groups("s")[0].get("lag") is None
     assert backlogs(store, ["s"]) == {"s": 5}
 
 
@@ -78,15 +80,15 @@ def test_a_server_that_is_away_is_told() -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_at_the_bound_only_what_goes_into_the_full_stream_is_kept_back(real: ServerUnderTest) -> None:
-    append(real, "full", 5)
-    target = opened(real.url, 5)
+def test_at_the_bound_only_what_goes_into_the_full_stream_is_kept_back(server: ServerUnderTest) -> None:
+    append(server, "full", 5)
+    target = opened(server.url, 5)
     results = target.send([delivery("a", topic="full"), delivery("b", topic="free")], PATIENCE)
     assert outcomes(results) == ["full", "ok"]
     assert "the consumers of full have 5 entries before them" in results[0].reason
-    real.admin.xtrim("full", maxlen=4, approximate=False)
+    server.admin.xtrim("full", maxlen=4, approximate=False)
     assert outcomes(target.send([delivery("a", topic="full")], SEND_SECONDS)) == ["ok"]
-    assert real.admin.xlen("full") == 5
+    assert server.admin.xlen("full") == 5
     target.close()
 
 

@@ -20,7 +20,7 @@ from tests.support.deliveries import delivery, outcomes
 from tests.support.nodes import RunningNode
 from tests.support.receiver import Receiver
 from tests.support.servers import ServerUnderTest
-from tests.support.timeouts import SEND_SECONDS
+from tests.support.timeouts import REDIS_TIMEOUT, SEND_SECONDS, SEND_TIMEOUT
 from tests.support.waiting import eventually
 from tests.targets.conftest import Webhooks
 
@@ -154,7 +154,13 @@ def test_what_was_scheduled_before_and_cannot_be_taken_becomes_a_dead_letter(
     valkey: ServerUnderTest, receiver: Receiver
 ) -> None:
     route = {"name": "hook", "target": receiver.url(path="/hooks/{topic}"), "allow": ["127.0.0.0/8"]}
-    settings = load_settings(redis_url=valkey.url, queues=2, routes=json.dumps([route]))
+    settings = load_settings(
+        redis_url=valkey.url,
+        queues=2,
+        routes=json.dumps([route]),
+        redis_timeout=REDIS_TIMEOUT,
+        send_timeout=SEND_TIMEOUT,
+    )
     before = load_settings(redis_url=valkey.url, queues=2)
     with Client(settings=before) as client:
         client.schedule(Message(topic="..", id="a", delay_time=0))

@@ -47,19 +47,18 @@ def test_a_url_that_names_no_brokers_is_refused_without_being_shown(url: str) ->
     assert "canary" not in str(error.value)
 
 
-@pytest.mark.parametrize(("url", "servers"), [("kafka://a:1,b:2/t", "a:1,b:2"), ("kafka://[::1]:9092", "[::1]:9092")])
-def test_brokers_are_those_of_the_url(opened: Opened, url: str, servers: str) -> None:
-    opened(url)
-    assert opened.made[0].settings["bootstrap.servers"] == servers
-
-
 @pytest.mark.parametrize(
-    ("path", "topic"), [("", "orders"), ("/", "orders"), ("/delayed.{topic}", "delayed.orders"), ("/all", "all")]
+    ("url", "servers", "topic"),
+    [
+        (URL, URL.removeprefix("kafka://"), "orders"),
+        (URL + "/", URL.removeprefix("kafka://"), "orders"),
+        ("kafka://a:1,b:2/delayed.{topic}", "a:1,b:2", "delayed.orders"),
+        ("kafka://[::1]:9092/all", "[::1]:9092", "all"),
+    ],
 )
-def test_the_path_of_the_url_names_the_topic(opened: Opened, path: str, topic: str) -> None:
-    target = opened(URL + path)
-    assert outcomes(target.send([delivery("a")], SEND_SECONDS)) == ["ok"]
-    assert opened.made[0].topics == [topic]
+def test_a_url_names_brokers_and_topic(opened: Opened, url: str, servers: str, topic: str) -> None:
+    assert outcomes(opened(url).send([delivery("a")], SEND_SECONDS)) == ["ok"]
+    assert (opened.made[0].settings["bootstrap.servers"], opened.made[0].topics) == (servers, [topic])
 
 
 def test_what_the_promise_rests_on_cannot_be_changed(opened: Opened) -> None:
@@ -165,16 +164,11 @@ def test_what_the_producer_does_not_take_was_not_sent(opened: Opened) -> None:
         "lost": KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC)),
     }
     opened.made[0].fate = fates.get
-    results = target.send([delivery(id) for id in ("a", "full", "large", "lost", "b")], SEND_SECONDS)
-    assert outcomes(results) == ["ok", "unavailable", "rejected", "unavailable", "ok"]
-    assert results[1].reason == "the producer's queue is full"
-
-
-@pytest.mark.parametrize("topic", ["a:b", "x" * 250, "..", "."])
-def test_a_topic_that_kafka_does_not_allow_is_rejected_and_its_neighbours_are_not(opened: Opened, topic: str) -> None:
-    results = opened().send([delivery("a"), delivery("b", topic=topic), delivery("c")], SEND_SECONDS)
-    assert outcomes(results) == ["ok", "rejected", "ok"]
-    assert f"{topic!r} is no name for a Kafka topic" in results[1].reason
+    wrong = [delivery(topic, topic=topic) for topic in ("a:b", "x" * 250, "..", ".")]
+    results = target.send([*wrong, *map(delivery, ("a", "full", "large", "lost", "b"))], SEND_SECONDS)
+    assert outcomes(results) == [*["rejected"] * 4, "ok", "unavailable", "rejected", "unavailable", "ok"]
+    assert "'a:b' is no name for a Kafka topic" in results[0].reason
+    assert results[5].reason == "the producer's queue is full"
 
 
 def test_after_a_fatal_error_there_is_a_new_producer(opened: Opened) -> None:

@@ -155,13 +155,6 @@ def test_a_right_that_was_taken_away_is_no_fault_of_the_message(
     eventually(lambda: target.send([delivery("c", topic=queue)], SEND_SECONDS)[0].outcome == "ok", "it may again")
 
 
-def test_a_connection_that_the_broker_closed_is_made_anew(rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits) -> None:
-    target = rabbits(rabbitmq.url)
-    assert outcomes(target.send([delivery("a", topic=queue)], SEND_SECONDS)) == ["ok"]
-    rabbitmq.control("close_all_connections", "test")
-    eventually(lambda: target.send([delivery("b", topic=queue)], SEND_SECONDS)[0].outcome == "ok", "it is made anew")
-
-
 def test_one_who_accepts_and_says_nothing_is_unavailable(rabbits: Rabbits) -> None:
     with socket.create_server((LOCALHOST, 0)) as mute:
         target = rabbits(f"rabbitmq://{LOCALHOST}:{mute.getsockname()[1]}/", connectTimeout=60_000)
