@@ -40,10 +40,10 @@ def _anchors(page: Path) -> frozenset[str]:
 def lead_somewhere() -> Iterator[str]:
     """Each link leads to a file and a heading, each named file exists, and each finding has its section in the runbook."""
     for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
-        for number, line in enumerate(_prose(page).splitlines(), start=1):
-            for link in _LINK.findall(line):
-                if not re.match(r"https?://", link) and (wrong := _wrong(page, link)):
-                    yield at(page, number, f"{wrong}: correct the link or write what it leads to")
+        for found in _LINK.finditer(_prose(page)):  # its words may go over several lines
+            if not re.match(r"https?://", found[1]) and (wrong := _wrong(page, found[1])):
+                line = _prose(page).count("\n", 0, found.start(1)) + 1
+                yield at(page, line, f"{wrong}: correct the link or write what it leads to")
         for number, line in enumerate(read(page).splitlines(), start=1):
             for name in _FILE.findall(line):
                 if not (ROOT / name).exists():
