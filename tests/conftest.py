@@ -89,12 +89,6 @@ def server(request: pytest.FixtureRequest) -> ServerUnderTest:
 
 
 @pytest.fixture
-def real(server: ServerUnderTest) -> ServerUnderTest:
-    """The same as `server`."""
-    return server
-
-
-@pytest.fixture
 def valkey(session_valkey: ServerUnderTest) -> ServerUnderTest:
     """The embedded Valkey, empty."""
     session_valkey.flush()

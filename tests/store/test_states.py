@@ -37,8 +37,8 @@ def settled(name: str, *more: Any) -> Callable[[Queue], Any]:
     return lambda q: (q.given(A), getattr(q, name)(*more, q.take_one(now=20_000)))
 
 
-def dead(q: Queue) -> None:
-    settled("bury")(q)
+def dead(q: Queue) -> Any:
+    return settled("bury")(q)
 
 
 def cancelled(now: int) -> Callable[[Queue], Any]:

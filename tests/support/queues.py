@@ -283,9 +283,11 @@ class Queue:
     def schedule(self, *rows: Row, now: int | None = None) -> Answers:
         return self.run(schedule_command(self.keys, *rows, now=self._at(now), retention=self.retention))
 
-    def given(self, *rows: Row, now: int | None = None) -> None:
+    def given(self, *rows: Row, now: int | None = None) -> Answers:
         """Scheduled messages to begin with."""
-        assert self.schedule(*rows, now=now).others == {}
+        answers = self.schedule(*rows, now=now)
+        assert answers.others == {}
+        return answers
 
     def cancel(self, *ids: str, now: int | None = None) -> list[str]:
         return self.run(commands.cancel(self.keys, ids, now=self._at(now), retention=self.retention))

@@ -37,14 +37,14 @@ def streams() -> Iterator[Streams]:
 # -- redis+stream --------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_appended_in_order_with_every_field(streams: Streams, real: ServerUnderTest) -> None:
-    target = streams(real.port)
+def test_a_batch_is_appended_in_order_with_every_field(streams: Streams, server: ServerUnderTest) -> None:
+    target = streams(server.port)
     batch = [
         delivery("a", b"\0\xff\r\n", 2, tags="paid", keys=("k1", "k2"), properties={"n": "v", "e": ""}),
         delivery("b", {"x": 1}),
     ]
     assert outcomes(target.send(batch, 2.0)) == ["ok", "ok"]
-    assert [entry for _, entry in real.admin.xrange("orders")] == [
+    assert [entry for _, entry in server.admin.xrange("orders")] == [
         {
             b"id": b"a",
             b"topic": b"orders",
@@ -68,18 +68,18 @@ def test_a_batch_is_appended_in_order_with_every_field(streams: Streams, real: S
     ]
 
 
-def test_the_route_names_and_trims_the_stream(streams: Streams, real: ServerUnderTest) -> None:
-    target = streams(real.port, stream="events:{topic}", max_length=100)
+def test_the_route_names_and_trims_the_stream(streams: Streams, server: ServerUnderTest) -> None:
+    target = streams(server.port, stream="events:{topic}", max_length=100)
     assert outcomes(target.send([delivery(f"m{number}") for number in range(450)], 2.0)) == ["ok"] * 450
-    assert 100 <= real.admin.xlen("events:orders") < 450
+    assert 100 <= server.admin.xlen("events:orders") < 450
 
 
-def test_only_the_message_whose_key_is_no_stream_is_rejected(streams: Streams, real: ServerUnderTest) -> None:
-    real.admin.set("wrong", "a string")
-    results = streams(real.port).send([delivery("a"), delivery("b", topic="wrong"), delivery("c")], 2.0)
+def test_only_the_message_whose_key_is_no_stream_is_rejected(streams: Streams, server: ServerUnderTest) -> None:
+    server.admin.set("wrong", "a string")
+    results = streams(server.port).send([delivery("a"), delivery("b", topic="wrong"), delivery("c")], 2.0)
     assert outcomes(results) == ["ok", "rejected", "ok"]
     assert "WRONGTYPE" in results[1].reason
-    assert real.admin.xlen("orders") == 2
+    assert server.admin.xlen("orders") == 2
 
 
 def test_a_server_that_is_not_there_took_nothing(streams: Streams) -> None:
@@ -87,12 +87,12 @@ def test_a_server_that_is_not_there_took_nothing(streams: Streams) -> None:
     assert outcomes(results) == ["unavailable", "unavailable"]
 
 
-def test_a_server_that_is_full_took_nothing(streams: Streams, real: ServerUnderTest) -> None:
-    real.admin.config_set("maxmemory", "1")
+def test_a_server_that_is_full_took_nothing(streams: Streams, server: ServerUnderTest) -> None:
+    server.admin.config_set("maxmemory", "1")
     try:
-        assert outcomes(streams(real.port).send([delivery("a")], 2.0)) == ["unavailable"]
+        assert outcomes(streams(server.port).send([delivery("a")], 2.0)) == ["unavailable"]
     finally:
-        real.admin.config_set("maxmemory", "0")
+        server.admin.config_set("maxmemory", "0")
 
 
 def test_a_lost_reply_is_an_unknown_outcome_and_the_next_send_goes_on(

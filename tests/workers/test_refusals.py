@@ -48,8 +48,8 @@ class Limited:
 
 
 @pytest.fixture
-def limited(real: ServerUnderTest) -> Iterator[Limited]:
-    made = Limited(real)
+def limited(server: ServerUnderTest) -> Iterator[Limited]:
+    made = Limited(server)
     yield made
     made.close()
 
