@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
-from tests.faults.flow import ROUTES
-from tests.support.servers import ServerUnderTest, real_server
-from tests.support.service import Service
+from tests.faults.house import House, new_house
 
 
 @pytest.fixture(autouse=True)
@@ -18,16 +17,39 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.fixture(scope="session")
-def plain_server() -> Iterator[ServerUnderTest]:
-    """The Valkey of `plain`."""
-    with real_server("valkey") as server:
-        yield server
+class SharedHouse:
+    """The house of all tests, and a new one behind a test that failed: nobody knows what that has left."""
+
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._stack = ExitStack()
+        self._house: House | None = None
+
+    def healed(self) -> House:
+        if self._house is None:
+            self._house = self._stack.enter_context(new_house(self._folders.mktemp("house")))
+        self._house.heal()
+        return self._house
+
+    def close(self) -> None:
+        if self._house is not None:
+            for one in self._house.service.processes:
+                one.kill()
+        self._house = None
+        self._stack.close()
 
 
 @pytest.fixture(scope="session")
-def plain(plain_server: ServerUnderTest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with one worker and nothing broken, which tests share: each has topics and ids of its own."""
-    folder = tmp_path_factory.mktemp("plain")
-    with Service(folder, plain_server.url, routes=ROUTES, retry_base="50", retry_cap="500") as service:
-        yield service
+def shared_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedHouse]:
+    houses = SharedHouse(tmp_path_factory)
+    yield houses
+    houses.close()
+
+
+@pytest.fixture
+def house(shared_house: SharedHouse, request: pytest.FixtureRequest) -> Iterator[House]:
+    """The service as processes, healed. A file that uses it has the mark `xdist_group("house")`."""
+    failed = request.session.testsfailed
+    yield shared_house.healed()
+    if request.session.testsfailed > failed:
+        shared_house.close()

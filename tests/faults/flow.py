@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from typing import Any, Final
 
 import httpx2
+import pytest
 
+from delayq.cli import main
 from delayq.embedded.processes import LOCALHOST
-from tests.support.service import ROOT, OneProcess, Service
+from tests.support.service import OneProcess, Service
+from tests.support.timeouts import HTTP_TIMEOUT
 from tests.support.waiting import eventually
 
 __all__ = [
@@ -22,7 +24,6 @@ __all__ = [
     "LOCAL",
     "ROUTES",
     "arrivals",
-    "ask",
     "batch",
     "delayq",
     "drained",
@@ -61,7 +62,7 @@ def batch(service: Service, messages: Iterable[Mapping[str, Any]], size: int = 5
     results: list[dict[str, Any]] = []
     rows = list(messages)
     for start in range(0, len(rows), size):
-        answer = service.http.post("/v1/messages:batch", json={"messages": rows[start : start + size]}, timeout=30)
+        answer = service.http.post("/v1/messages:batch", json={"messages": rows[start : start + size]})
         results += answer.json()["results"]
     return results
 
@@ -84,16 +85,16 @@ def arrivals(admin: Any, *streams: str) -> dict[str, list[int]]:
 
 
 def left(service: Service) -> int:
-    """How many messages have not ended, by what the API says; dead letters have. -1 while the API cannot say."""
+    """How many messages have not ended, by the API's figures; dead letters have. -1 while the API has none."""
     answer = service.http.get("/v1/stats")
     if answer.status_code != 200:
-        return -1  # not known: whoever waits asks again
+        return -1
     stats = answer.json()
     return int(stats["depth"]) + int(stats["parked"])
 
 
 def state_of(service: Service, id: str) -> str:
-    """The state of a message by what the API says; nothing while the API cannot say."""
+    """The state of a message by the API's answer; nothing while the API has none."""
     answer = service.http.get(f"/v1/messages/{id}")
     return str(answer.json()["state"]) if answer.status_code == 200 else ""
 
@@ -104,19 +105,16 @@ def drained(service: Service, pending: int = 0) -> None:
 
 
 def ids_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The ids of results that all say 201."""
+    """The ids of results that all have the status 201."""
     assert {one["status"] for one in results} == {201}, [one for one in results if one["status"] != 201][:3]
     return [one["id"] for one in results]
 
 
-def ask(worker: OneProcess, path: str) -> httpx2.Response:
-    """What the worker's own HTTP server answers."""
-    return httpx2.get(f"http://{LOCALHOST}:{worker.settings['worker_port']}{path}", timeout=10)
-
-
 def metric(worker: OneProcess, name: str) -> float:
-    lines = [line.split() for line in ask(worker, "/metrics").text.splitlines()]
-    return sum(float(words[1]) for words in lines if words[0] == name)
+    """The sum of a metric of a worker, over its labels."""
+    url = f"http://{LOCALHOST}:{worker.settings['worker_port']}/metrics"
+    lines = [line.split() for line in httpx2.get(url, timeout=HTTP_TIMEOUT).text.splitlines()]
+    return sum(float(words[1]) for words in lines if words[0].partition("{")[0] == name)
 
 
 def schedule(service: Service, topic: str, count: int, delay: int = 0, **fields: Any) -> list[str]:
@@ -130,18 +128,13 @@ def refused(answer: httpx2.Response, status: int = 503) -> dict[str, Any]:
     """The problem of an answer that says when to ask again."""
     assert answer.status_code == status, answer.text
     assert int(answer.headers["retry-after"]) >= 1
-    told: dict[str, Any] = answer.json()
-    return told
+    problem: dict[str, Any] = answer.json()
+    return problem
 
 
-def delayq(url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command line, as a process."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("DELAYQ_")}
-    return subprocess.run(
-        [sys.executable, "-m", "delayq.cli", *words],
-        cwd=ROOT,
-        env=clean | {"DELAYQ_REDIS_URL": url},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def delayq(url: str, *words: str) -> tuple[int, str]:
+    """The command line, in this process: its status, and all that it printed."""
+    text = StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(text), redirect_stderr(text):
+        patch.setenv("DELAYQ_REDIS_URL", url)
+        return main(words), text.getvalue()

@@ -6,28 +6,22 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from testbed.zookeeper import ZooKeeperServer
 from tests.faults.flow import refused
-from tests.faults.house import AWAY, House, evenly_owned, house, restarted
-from tests.support.load import Load
+from tests.faults.house import QUEUES, WINDOW, House
 from tests.support.proxy import FaultProxy
 from tests.support.service import Service
 from tests.support.sink import real_sink
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
-from tests.support.zookeeper import real_zookeeper
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("house")]
 OLD, NEW = "127.0.0.2", "127.0.0.3"
 NAME = "redis.delayq.internal"
-WINDOW = 100
-QUEUES = 4
 
 
 # -- B9 ---------------------------------------------------------------------------------------------------------------
@@ -56,9 +50,8 @@ def test_b9_a_name_that_does_not_resolve_or_leads_elsewhere_is_asked_for_again_u
         FaultProxy(own_valkey.port, listen=OLD) as old,
         FaultProxy(own_valkey.port, listen=NEW, at=old.port) as new,
     ):
-        service = Service(
-            tmp_path, f"redis://{NAME}:{old.port}/0", queues="4", redis_timeout=str(AWAY), routes=sink.routes
-        )
+        url = f"redis://{NAME}:{old.port}/0"
+        service = Service(tmp_path, url, queues="4", redis_timeout=str(REDIS_TIMEOUT), routes=sink.routes)
         for one in service.processes:
             one.command = with_names_of(hosts, nowhere, one.command)
             one.start()
@@ -88,57 +81,27 @@ def test_b9_a_name_that_does_not_resolve_or_leads_elsewhere_is_asked_for_again_u
 # -- B11, B12 ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def keeper() -> Iterator[ZooKeeperServer]:
-    with real_zookeeper() as server:
-        yield server
+def test_b11_a_worker_that_lost_redis_alone_leaves_its_queues_to_the_others_and_gets_them_back(house: House) -> None:
+    worker = house.workers[0]
+    with house.load("b11") as load:
+        load.wait_for(100)
+        house.to_worker.refuse()
+        eventually(lambda: house.service.queues() and not house.of(worker), "the others have its queues")
+        load.wait_for(100)
+    house.expect(load, twice=QUEUES * WINDOW)
+    house.to_worker.heal()
+    eventually(house.service.owned, "all own queues again")
+    house.sink.expect("sink.b11.after", house.schedule("sink.b11.after", 100))
 
 
-@pytest.fixture(scope="module")
-def shared(keeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Two workers, the first of them behind a proxy."""
-    options: dict[str, Any] = {
-        "zookeeper": keeper.hosts,
-        "session_timeout": "3s",
-        "queues": str(QUEUES),
-        "window": str(WINDOW),
-    }
-    with house(tmp_path_factory.mktemp("partitions"), workers=2, **options) as made:
-        yield made
-
-
-@pytest.fixture
-def home(shared: House) -> Iterator[House]:
-    yield shared
-    shared.heal()
-    eventually(lambda: evenly_owned(shared.service), "both workers own their share again")
-
-
-def test_b12_a_link_that_comes_and_goes_moves_no_queue_and_doubles_nothing(home: House) -> None:
-    clock = threading.Event()
-    # ZooKeeper sees the worker live all the time, also while a busy machine gives it no processor.
-    with restarted(home.service, session_timeout="20s"):
-        before = home.service.epochs()
-        with Load(home.service.url, "sink.b12", "b12") as load:
-            for _ in range(4):
-                home.to_worker.black_hole()
-                clock.wait(1)
-                home.to_worker.heal()
-                clock.wait(1)
-            load.wait_for(1)
-        assert home.service.epochs() == before
-        home.expect(load)
-        home.wait_until_done()
-        home.expect(load)
-
-
-def test_b11_a_worker_that_lost_redis_alone_leaves_its_queues_to_the_other_and_gets_them_back(home: House) -> None:
-    with Load(home.service.url, "sink.b11", "b11") as load:
-        load.wait_for(200)
-        home.to_worker.refuse()
-        eventually(lambda: set(home.service.owners().values()) == {"w1"}, "the other has them all")
-        load.wait_for(200)
-    home.expect(load, twice=QUEUES * WINDOW)
-    home.to_worker.heal()
-    eventually(home.service.owned, "both own queues again")
-    home.sink.expect("sink.b11.after", home.schedule("sink.b11.after", 200))
+def test_b12_a_link_that_comes_and_goes_moves_no_queue_and_doubles_nothing(house: House) -> None:
+    clock, before = threading.Event(), house.service.epochs()
+    with house.load("b12") as load:
+        for _ in range(4):
+            house.to_worker.black_hole()
+            clock.wait(1)
+            house.to_worker.heal()
+            clock.wait(1)
+        load.wait_for(1)
+    house.expect(load)
+    assert house.service.epochs() == before

@@ -1,176 +1,132 @@
-"""ZooKeeper itself fails: servers, the quorum, the whole ensemble, its data. Redis decides, so delivery goes on."""
+"""ZooKeeper itself fails: a server, the leader of an ensemble. Redis decides, so delivery goes on."""
 
 from __future__ import annotations
 
-import json
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any
+from collections import Counter
 
 import pytest
 
+from coordinator.zookeeper.coordinator import REREAD
+from delayq.store.connect.store import Store
+from delayq.testing import ManualClock
 from testbed.zookeeper import ZooKeeperServer
-from tests.faults.flow import delayq
-from tests.faults.house import House, evenly_owned, house, restarted
-from tests.support.load import Load
+from tests.coordinator.team import QUEUES, team
+from tests.faults.house import House
+from tests.support.servers import ServerUnderTest
+from tests.support.timeouts import PATIENCE, SESSION_TIMEOUT
 from tests.support.waiting import eventually
-from tests.support.zookeeper import client, real_zookeeper
+from tests.support.zookeeper import real_zookeeper
 
-pytestmark = pytest.mark.long
-OUTAGE = 9  # s, more than two sessions
-LONG_SESSION = 20  # s
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("house")]
 
-
-class Kept:
-    """A house whose three workers go by an ensemble of three."""
-
-    def __init__(self, home: House, keeper: ZooKeeperServer) -> None:
-        self.home = home
-        self.service = home.service
-        self.keeper = keeper
-
-    def heal(self) -> None:
-        """All servers run, all workers own as many queues."""
-        self.keeper.start()
-        eventually(lambda: self.keeper.leader() is not None, "there is a leader")
-        for one in self.service.workers:
-            one.start()
-        eventually(lambda: evenly_owned(self.service), "every worker owns its share of the queues")
-
-    def load(self, row: str) -> Load:
-        return Load(self.service.url, f"sink.{row}", row, batch=5)
+NODES = 12
+LATER = int(REREAD * 1.1) + 1
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
-    with ExitStack() as stack:
-        keeper = stack.enter_context(real_zookeeper(members=3))
-        options: dict[str, Any] = {
-            "workers": 3, "zookeeper": keeper.hosts, "session_timeout": "4s", "queues": "16",
-            "redis_timeout": "20000",  # Redis is well here: on a busy machine it may only take long
-        }  # fmt: skip
-        home = stack.enter_context(house(tmp_path_factory.mktemp("ensemble"), **options))
-        yield Kept(home, keeper)
-
-
-@pytest.fixture
-def kept(shared: Kept) -> Kept:
-    shared.heal()
-    return shared
-
-
-def test_c5_when_the_leader_dies_no_queue_changes_hands(kept: Kept) -> None:
-    # With sessions of a few seconds a worker that only gets no processor for as long would lose its queues, too.
-    with restarted(kept.service, session_timeout=f"{LONG_SESSION}s"):
-        before = kept.service.epochs()
-        leader = kept.keeper.leader()
-        assert leader is not None
-        with kept.load("c5") as load:
-            load.wait_for(50)
-            kept.keeper.kill(leader)
-            eventually(lambda: kept.keeper.leader() is not None, "there is another leader")
-            # Longer than a session: who had not come back would be given up by now.
-            threading.Event().wait(LONG_SESSION + 1)
-            load.wait_for(50)
-        assert kept.service.epochs() == before
-        kept.home.expect(load)
-
-
-def test_c4_without_a_quorum_delivery_goes_on_and_no_queue_changes_hands(kept: Kept) -> None:
-    before = kept.service.epochs()
-    with kept.load("c4") as load:
-        kept.keeper.kill(0, 1)
-        eventually(lambda: kept.keeper.leader() is None, "there is no quorum")
-        threading.Event().wait(OUTAGE)
-        load.wait_for(50)
-        assert kept.service.epochs() == before
-        kept.home.sink.expect("sink.c4.during", kept.home.schedule("sink.c4.during", 200))
-        assert kept.service.ready()
-        kept.heal()
-        load.wait_for(50)
-    kept.home.expect(load)
-    assert load.statuses == {200}
-
-
-def test_c15_after_a_long_outage_of_zookeeper_workers_are_back_by_themselves_and_queues_change_hands_again(
-    kept: Kept,
-) -> None:
-    first, *others = kept.service.workers
-    before = kept.service.epochs()
-    with kept.load("c15") as load:
-        kept.keeper.kill()
-        threading.Event().wait(OUTAGE)
-        load.wait_for(50)
-        assert kept.service.epochs() == before
-        kept.keeper.start()
-        eventually(kept.service.owned, "every worker owns queues")
+def test_c15_without_zookeeper_owners_go_on_and_when_it_is_back_queues_change_hands_again(house: House) -> None:
+    first, *others = house.workers
+    before = house.service.epochs()
+    with house.load("c15") as load:
+        house.keeper.kill()
+        load.wait_for(300)
+        assert house.service.ready()
+        assert house.service.epochs() == before
+        house.keeper.start()
+        load.wait_for(100)
+        assert house.service.epochs() == before
         assert first.stop() == 0
-        eventually(
-            lambda: set(kept.service.owners().values()) == {one.name for one in others},
-            "the others have all",
-        )
+        names = {one.name for one in others}
+        eventually(lambda: set(house.service.owners().values()) == names, "the others have all")
         load.wait_for(50)
-    kept.home.expect(load)
+    house.expect(load)
     assert load.statuses == {200}
 
 
-# -- one server of one's own, which is not there yet ------------------------------------------------------------------
+def test_c5_when_the_leader_dies_no_queue_changes_hands(valkey: ServerUnderTest, zookeeper_root: str) -> None:
+    store = Store(valkey.url, timeout=PATIENCE)
+    with real_zookeeper(members=3) as keeper, team(keeper.hosts, zookeeper_root, store, ManualClock()) as nodes:
+        players = [nodes.join(name, session_timeout=SESSION_TIMEOUT) for name in ("one", "two", "three")]
+        nodes.settle(*players)
+        before = [player.epochs for player in players]
+        leader = keeper.leader()
+        assert leader is not None
+        keeper.kill(leader)
+        eventually(lambda: keeper.leader() not in (None, leader), "there is another leader")
+        # A node that stops in order hands its queues over, so the others are in touch with the ensemble again.
+        players.pop().coordinator.stop()
+        nodes.settle(*players)
+        for player, epochs in zip(players, before, strict=False):
+            assert epochs.items() <= player.epochs.items()
+    store.close()
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
-    """Two workers of a ZooKeeper of one server, which is down; nothing has started yet."""
-    with ExitStack() as stack:
-        keeper = stack.enter_context(real_zookeeper())
-        keeper.kill()
-        options: dict[str, Any] = {"workers": 2, "zookeeper": keeper.hosts, "session_timeout": "2s", "queues": "4"}
-        home = stack.enter_context(house(tmp_path_factory.mktemp("alone"), started=False, **options))
-        yield Kept(home, keeper)
+# -- C17 --------------------------------------------------------------------------------------------------------------
 
 
-def test_c6_with_zookeeper_down_at_the_start_messages_are_accepted_and_forwarded_when_it_comes(alone: Kept) -> None:
-    for one in alone.service.processes:
-        one.start()
-    eventually(alone.service.ready, "the API is ready")
-    ids = alone.home.schedule("sink.c6", 200)
-    first = alone.service.workers[0]
-    eventually(lambda: "waiting_for_coordinator" in first.said(), "the worker says what it waits for")
-    told = delayq(alone.home.redis.url, "doctor")
-    assert told.returncode == 1
-    assert "without an owner, with 200 messages that nobody forwards" in told.stdout
-    assert alone.home.sink.arrivals("sink.c6") == []
-    alone.keeper.start()
-    alone.home.sink.expect("sink.c6", ids)
-    eventually(alone.service.owned, "every worker owns queues")
+def ask(server: ZooKeeperServer, word: str) -> str:
+    """What the server answers to one of its four-letter words."""
+    host, _, port = server.hosts.partition(":")
+    reply = b""
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        connection.sendall(word.encode())
+        while chunk := connection.recv(65_536):
+            reply += chunk
+    return reply.decode()
 
 
-def test_c7_when_zookeeper_lost_its_data_it_is_said_and_a_bump_of_the_era_lets_workers_own_again(alone: Kept) -> None:
-    for one in alone.service.processes:
-        one.start()
-    alone.keeper.start()
-    with client(alone.keeper.hosts) as admin:
-        for _ in range(300):  # so that the epochs from now on are above those after the loss
-            admin.create("/counted", ephemeral=True, sequence=True)
-    first, second = alone.service.workers
-    for leaves, stays in ((first, second), (second, first)):
-        assert leaves.stop() == 0
-        eventually(lambda one=stays: set(alone.service.owners().values()) == {one.name}, "it has all")  # type: ignore[misc]
-        leaves.start()
-        eventually(alone.service.owned, "every worker owns queues")
-    seen = {one.name: len(one.said()) for one in alone.service.workers}
-    alone.keeper.wipe()
-    alone.keeper.start()
-    eventually(
-        lambda: any("epochs_refused" in one.said()[seen[one.name] :] for one in alone.service.workers),
-        "a worker says that its epochs are refused",
-    )
-    assert any("Run `delayq era bump`" in one.said()[seen[one.name] :] for one in alone.service.workers)
-    ids = alone.home.schedule("sink.c7", 200)
-    bumped = delayq(alone.home.redis.url, "era", "bump", "--yes", "--json")
-    assert (bumped.returncode, json.loads(bumped.stdout)["era"]) == (0, 1)
-    eventually(alone.service.owned, "every worker owns queues")
-    assert all((epoch or "").startswith("0000000001.") for epoch in alone.service.epochs().values())
-    alone.home.sink.expect("sink.c7", ids)
-    alone.home.wait_until_done()
-    alone.home.sink.expect("sink.c7", ids)
+def quiet(server: ZooKeeperServer, clock: ManualClock, nodes: int) -> int:
+    """How many requests it has got when so many nodes wait, and nothing but a ping and these questions is under way."""
+
+    def requests() -> int:
+        lines = dict(line.split("\t", 1) for line in ask(server, "mntr").splitlines() if "\t" in line)
+        return int(lines["zk_packets_received"])
+
+    def rests() -> bool:
+        clock.wait_for_waiters(nodes)
+        before = requests()
+        threading.Event().wait(0.3)
+        return requests() - before <= 3
+
+    eventually(rests, "ZooKeeper has nothing to do")
+    return requests()
+
+
+def watchers(server: ZooKeeperServer, path: str) -> int:
+    """The most that watch any one znode under a path."""
+    counts: Counter[str] = Counter()
+    znode = ""
+    for line in ask(server, "wchp").splitlines():
+        if line.startswith("/"):
+            znode = line
+        elif line.strip():
+            counts[znode] += 1
+    return max((count for znode, count in counts.items() if znode.startswith(path)), default=0)
+
+
+def test_c17_of_many_nodes_each_reads_once_for_what_happened_and_one_watches_a_queue(
+    valkey: ServerUnderTest, zookeeper: ZooKeeperServer, zookeeper_root: str
+) -> None:
+    """The nodes read again only when the clock is moved: all other requests are answers to what happened."""
+    clock, store = ManualClock(), Store(valkey.url, timeout=PATIENCE)
+    owners, one_look = f"{zookeeper_root}/owners", 2 + NODES + QUEUES  # its own entry, the list, each entry, each owner
+    with team(zookeeper.hosts, zookeeper_root, store, clock) as nodes:
+        players = [nodes.join(f"node-{number}", session_timeout=SESSION_TIMEOUT) for number in range(NODES)]
+        nodes.settle(*players)
+        clock.wait_for_waiters(NODES)
+        assert watchers(zookeeper, owners) <= 1
+
+        before = quiet(zookeeper, clock, NODES)
+        clock.advance(LATER)
+        assert quiet(zookeeper, clock, NODES) - before <= 1.2 * NODES * one_look
+
+        before = quiet(zookeeper, clock, NODES)
+        leaver = players.pop()
+        held = len(leaver.queues)
+        leaver.coordinator.stop()
+        nodes.settle(*players)
+        assert watchers(zookeeper, owners) <= 1
+        # Each may be told twice, by the list and by the entry; and each queue costs its next owner a few requests.
+        assert quiet(zookeeper, clock, NODES - 1) - before <= 1.2 * (2 * NODES * one_look + 10 * held)
+    store.close()

@@ -1,151 +1,71 @@
-"""The same call again, from anywhere, at any time: one id is one message."""
+"""The same call again, from several APIs at once: one id is one message. And a process that is forked."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import httpx2
-import pytest
-
-from delayq import Client, Message
-from delayq.client.operations import Scheduled
-from delayq.config import load_settings
-from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, entries
-from tests.support.bent_clock import BentClock
+from delayq.testing import MemoryTarget
+from tests.api.conftest import in_process
+from tests.support.nodes import RunningNode, settings_for
 from tests.support.servers import ServerUnderTest
-from tests.support.service import ROOT, Service
+from tests.support.service import ROOT
+from tests.support.timeouts import PATIENCE
+from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.long
-
-TOPICS = pytest.mark.parametrize("path", [GENERAL, LOCAL])
 COPIES = 20
-HOUR = 3_600_000
 
 
-@TOPICS
-def test_f4_twenty_copies_of_a_call_at_once_make_one_message(
-    plain: Service, plain_server: ServerUnderTest, path: str
-) -> None:
-    topic, together = f"{path}.f4", threading.Barrier(COPIES)
-    ids = [f"{topic}-{number}" for number in range(20)]
-
-    def work(_: int) -> list[int]:
-        with httpx2.Client(base_url=plain.url, timeout=20) as http:
-            answers = []
-            for id in ids:
-                together.wait(60)
-                said = http.post("/v1/messages", json={"topic": topic, "id": id, "body": id, "delayTime": 300})
-                answers.append(said.status_code)
-            return answers
-
-    with ThreadPoolExecutor(COPIES) as pool:
-        told = list(pool.map(work, range(COPIES)))
-    for of_one in zip(*told, strict=True):
-        assert Counter(of_one) == {201: 1, 200: COPIES - 1}
-    drained(plain)
-    assert {id: len(times) for id, times in arrivals(plain_server.admin, topic).items()} == dict.fromkeys(ids, 1)
+async def test_f4_twenty_copies_of_a_call_at_once_make_one_message(valkey: ServerUnderTest) -> None:
+    target = MemoryTarget()
+    settings, ids = settings_for(valkey.url, target), [f"f4-{number}" for number in range(20)]
+    with RunningNode(settings):
+        async with in_process(settings) as one, in_process(settings) as other:
+            for number, id in enumerate(ids):
+                message = {"topic": "ms"[number % 2] + ".t", "id": id, "body": id, "delayTime": 100}
+                calls = [api.post("/v1/messages", json=message) for api in (one, other) for _ in range(COPIES // 2)]
+                statuses = Counter(answer.status_code for answer in await asyncio.gather(*calls))
+                assert statuses == {201: 1, 200: COPIES - 1}
+        target.wait_for_ids(ids[::2], PATIENCE)
+        eventually(lambda: valkey.admin.xlen("s.t") >= len(ids) // 2, "all arrive in the stream")
+    streamed = [entry[b"id"].decode() for _, entry in valkey.admin.xrange("s.t")]
+    assert Counter([*target.ids, *streamed]) == dict.fromkeys(ids, 1)
 
 
-@TOPICS
-def test_f5_a_call_that_is_repeated_after_the_delivery_says_so_and_sends_nothing(
-    plain: Service, plain_server: ServerUnderTest, path: str
-) -> None:
-    topic = f"{path}.f5"
-    calls = [{"topic": topic, "id": f"{topic}-{number}", "body": number, "delayTime": 10} for number in range(50)]
-    assert {one["status"] for one in batch(plain, calls)} == {201}
-    drained(plain)
-    again = batch(plain, calls) + [plain.schedule(**call).json() | {"status": 200} for call in calls[:10]]  # type: ignore[arg-type]  # the rows of a batch
-    assert Counter((one["status"], one["state"]) for one in again) == {(200, "delivered"): 60}
-    drained(plain)
-    assert [len(times) for times in arrivals(plain_server.admin, topic).values()] == [1] * 50
-
-
-@TOPICS
-def test_f6_another_message_with_a_taken_id_is_refused_and_the_first_one_stays(
-    plain: Service, plain_server: ServerUnderTest, path: str
-) -> None:
-    topic = f"{path}.f6"
-    first = {"topic": topic, "id": f"{topic}-1", "body": "the first", "delayTime": 600}
-    assert plain.schedule(**first).status_code == 201  # type: ignore[arg-type]  # the body of a call
-    for other in ({"body": "another"}, {"topic": f"{topic}x"}, {"keys": ["k"]}, {"properties": {"a": "b"}}):
-        refused = plain.schedule(**(first | other))  # type: ignore[arg-type]  # the body of a call
-        assert (refused.status_code, refused.json()["type"]) == (409, "urn:delayq:problem:conflict")
-    drained(plain)
-    assert [entry["body"] for entry in entries(plain_server.admin, topic)] == [b"the first"]
-    assert plain_server.admin.exists(f"{topic}x") == 0
-
-
-@TOPICS
-def test_f7_a_partition_that_is_written_again_or_twice_at_once_makes_no_duplicates(
-    plain: Service, plain_server: ServerUnderTest, path: str
-) -> None:
-    topic, rows = f"{path}.f7", 3_000
-
-    def messages(upto: int) -> Iterator[Message]:
-        for row in range(upto):
-            yield Message(topic=topic, id=f"{topic}-{row}", body=f"row {row}", delay_time=100 + row % 500)
-
-    def task(upto: int = rows) -> Counter[bool]:
-        with Client(settings=load_settings(redis_url=plain_server.url, routes=ROUTES)) as client:
-            written = client.schedule_many(messages(upto))
-        assert all(isinstance(one, Scheduled) for one in written)
-        return Counter(one.created for one in written if isinstance(one, Scheduled))
-
-    assert task(rows // 2) == {True: rows // 2}  # a task that dies after half of its rows
-    with ThreadPoolExecutor(2) as pool:  # its retry, and a speculative copy of that
-        copies = list(pool.map(task, (rows, rows)))
-    assert sum(copies, Counter())[True] == rows // 2
-    drained(plain)
-    assert task() == {False: rows}  # and once more, when all was delivered
-    drained(plain)
-    found = arrivals(plain_server.admin, topic)
-    assert len(found) == rows
-    assert {len(times) for times in found.values()} == {1}
-
-
-SCHEDULE = """
-import sys
+FORK = """
+import os, sys
 from delayq import Client, Message
-with Client(sys.argv[1]) as client:
-    for number in range(20):
-        message = Message(topic=sys.argv[2], id=f"{sys.argv[2]}-{sys.argv[3]}-{number}", delay_time=int(sys.argv[4]))
-        print(client.schedule(message).due)
+client = Client(sys.argv[1])
+client.schedule(Message(topic="s.d11", id="parent-first", delay_time=3_600_000))  # it has a connection now
+
+def work(name):
+    for number in range(100):
+        id = f"{name}-{number}"
+        assert client.schedule(Message(topic="s.d11", id=id, body=id, delay_time=3_600_000)).id == id
+        found = client.get(id)
+        assert found is not None and found.id == id and found.record.payload == id.encode(), found
+    for number in range(100):
+        assert client.cancel(f"{name}-{number}").result == "cancelled"
+
+children = []
+for number in range(3):
+    child = os.fork()
+    if not child:
+        try:
+            work(f"child{number}")
+        except BaseException as error:
+            print(repr(error), file=sys.stderr)
+            os._exit(1)
+        os._exit(0)
+    children.append(child)
+work("parent")
+sys.exit(any(os.waitpid(child, 0)[1] for child in children))
 """
 
 
-def test_f14_producers_with_wrong_clocks_get_the_dues_that_they_asked_for(
-    plain: Service, plain_server: ServerUnderTest, tmp_path: Path
-) -> None:
-    def redis_now() -> int:
-        seconds, micro = plain_server.admin.time()
-        return int(seconds * 1000 + micro // 1000)
-
-    topic, delay = f"{LOCAL}.f14", 700
-    for name, wrong in (("ahead", HOUR), ("behind", -HOUR)):
-        clock = BentClock(tmp_path, name)
-        clock.set(wrong)
-        producer = [sys.executable, "-c", SCHEDULE, plain_server.url, topic, name, str(delay)]
-        before = redis_now()
-        ran = subprocess.run(
-            producer,
-            env={"PYTHONPATH": str(ROOT), **clock.environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        after = redis_now()
-        assert ran.returncode == 0, ran.stderr
-        dues = [int(line) for line in ran.stdout.split()]
-        assert len(dues) == 20
-        assert all(before + delay <= due <= after + delay for due in dues)
-    drained(plain)
-    for entry in entries(plain_server.admin, topic):
-        assert int(entry["at"]) >= int(entry["due"])
-    assert len(arrivals(plain_server.admin, topic)) == 40
+def test_d11_forked_processes_do_not_share_connections(valkey: ServerUnderTest) -> None:
+    forked = [sys.executable, "-c", FORK, valkey.url]
+    ran = subprocess.run(forked, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from delayq.embedded import EmbeddedServer
-from delayq.embedded.processes import LOCALHOST, free_port
+from delayq.embedded.processes import free_port
 from testbed.process import stand_still, standing_still
 from tests.faults.flow import GENERAL, LOCAL, ROUTES, arrivals, batch, drained, ids_of, now, wait_until
+from tests.faults.house import readiness
 from tests.support.bent_clock import BentClock
 from tests.support.servers import real_server
-from tests.support.service import OneProcess, Service
+from tests.support.service import ROOT, OneProcess, Service
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.long
@@ -26,18 +29,14 @@ pytestmark = pytest.mark.long
 HOUR, TWO_MINUTES, TEN_MINUTES = 3_600_000, 120_000, 600_000
 
 
-def valkey() -> Path:
-    """The program of the embedded Valkey."""
-    return EmbeddedServer()._binary
-
-
 class Bent:
     """A service whose Redis goes by one clock, and whose API and worker go by another one."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.redis, self.node = BentClock(folder, "redis"), BentClock(folder, "node")
-        self.server = stack.enter_context(real_server("valkey", binary=self.redis.wrap(valkey())))
-        self.service = Service(folder, self.server.url, routes=ROUTES, queues="4", retry_base="50")
+        self.server = stack.enter_context(real_server("valkey", binary=self.redis.wrap(EmbeddedServer().binary)))
+        settings = {"routes": ROUTES, "queues": "4", "retry_base": "50", "redis_timeout": str(REDIS_TIMEOUT)}
+        self.service = Service(folder, self.server.url, **settings)
         for process in self.service.processes:
             process.environment = dict(self.node.environment)
         self.worker.settings["worker_port"] = str(free_port())
@@ -81,18 +80,6 @@ def bent(bent_service: Bent) -> Iterator[Bent]:
         clock.set(0)
 
 
-def readiness(worker: OneProcess) -> list[str]:
-    """What its /readyz complains of."""
-    answer = httpx2.get(f"http://{LOCALHOST}:{worker.settings['worker_port']}/readyz", timeout=10)
-    return list(answer.json().get("missing", []))
-
-
-def wrong_clock(worker: OneProcess, side: str) -> None:
-    """Wait until the worker complains of its clock."""
-    eventually(lambda: any(side in sentence for sentence in readiness(worker)), f"the worker's clock is {side}")
-    assert '"clock_skew"' in worker.said()
-
-
 def test_g1_a_redis_an_hour_ahead_makes_nothing_early(bent: Bent) -> None:
     with standing_still(bent.worker.pid):  # however long this takes, nothing is delivered before it was cancelled
         start = now()
@@ -108,7 +95,8 @@ def test_g1_a_redis_an_hour_ahead_makes_nothing_early(bent: Bent) -> None:
     found = bent.arrived("g1")
     assert {id: len(times) for id, times in found.items()} == dict.fromkeys(kept, 1)
     assert [id for id in found if found[id][0] - HOUR < dues[id]] == []
-    wrong_clock(bent.worker, "behind")
+    eventually(lambda: "behind" in readiness(bent.worker)[1], "the worker's clock is behind")
+    assert '"clock_skew"' in bent.worker.said()
     bent.step(0)
     drained(bent.service)
 
@@ -117,13 +105,11 @@ def test_g2_a_redis_two_minutes_behind_makes_late_and_nothing_twice(bent: Bent) 
     before = bent.schedule("g2b", [now()] * 20)
     drained(bent.service)
     with standing_still(bent.worker.pid):  # however long this takes, nothing is delivered before the clock is behind
-        due = now() + 1_500
+        due = now() + 1_000
         dues = bent.schedule("g2", [due + n for n in range(50)])
         bent.step(-TWO_MINUTES)
-    relative = [
-        bent.service.schedule(f"{path}.g2r", id=f"g2r-{path}", delayTime=300).status_code for path in (GENERAL, LOCAL)
-    ]
-    assert relative == [201, 201]
+    for path in (GENERAL, LOCAL):
+        assert bent.service.schedule(f"{path}.g2r", id=f"g2r-{path}", delayTime=300).status_code == 201
     eventually(lambda: len(bent.arrived("g2r")) == 2, "relative delays are kept")
     wait_until(due + 1_200)
     assert bent.arrived("g2") == {}
@@ -137,12 +123,9 @@ def test_g2_a_redis_two_minutes_behind_makes_late_and_nothing_twice(bent: Bent) 
     assert {id: len(times) for id, times in bent.arrived("g2b").items()} == dict.fromkeys(before, 1)
 
 
-@pytest.mark.parametrize("ppm", [500, 20_000])
 @pytest.mark.parametrize("fast", ["redis", "node"])
-def test_g5_clocks_that_drift_apart_make_late_by_no_more_than_that_and_nothing_early(
-    bent: Bent, fast: str, ppm: int
-) -> None:
-    name, start = f"g5-{fast}-{ppm}", now()
+def test_g5_clocks_that_drift_apart_make_late_by_no_more_than_that_and_nothing_early(bent: Bent, fast: str) -> None:
+    name, start, ppm = f"g5-{fast}", now(), 20_000
     bent.redis.slew(ppm if fast == "redis" else -ppm)
     bent.node.slew(-ppm if fast == "redis" else ppm)
     dues = bent.schedule(name, [start + 300 + 15 * n for n in range(100)])
@@ -157,15 +140,14 @@ def test_g5_clocks_that_drift_apart_make_late_by_no_more_than_that_and_nothing_e
 def test_g6_after_a_suspension_of_ten_minutes_all_that_is_overdue_comes_once(bent: Bent) -> None:
     start = now()
     # None is due before the suspension, however long it takes to begin; all are after it.
-    dues = bent.schedule("g6", [start + 30_000 + 2_000 * n for n in range(250)])
+    dues = bent.schedule("g6", [start + 60_000 + 2_000 * n for n in range(250)])
     assert bent.server.admin.xlen(f"{LOCAL}.g6") == 0
     before = bent.service.http.get("/v1/stats").json()["counters"]["retried"]
-    wait_until(start + 1_000)
     processes, redis = bent.service.processes, bent.server.admin.info("server")["process_id"]
     for process in processes:
         process.signal(signal.SIGSTOP)
     stand_still(redis)
-    time.sleep(0.7)
+    threading.Event().wait(0.7)
     for clock in (bent.redis, bent.node):
         clock.set(TEN_MINUTES)
     os.kill(redis, signal.SIGCONT)
@@ -174,3 +156,33 @@ def test_g6_after_a_suspension_of_ten_minutes_all_that_is_overdue_comes_once(ben
     drained(bent.service)
     assert {id: len(times) for id, times in bent.arrived("g6").items()} == dict.fromkeys(dues, 1)
     assert bent.service.http.get("/v1/stats").json()["counters"]["retried"] == before
+
+
+SCHEDULE = """
+import sys
+from delayq import Client, Message
+with Client(sys.argv[1]) as client:
+    for number in range(20):
+        message = Message(topic="s.t.f14", id=f"f14-{sys.argv[2]}-{number}", delay_time=700)
+        print(client.schedule(message).due)
+"""
+
+
+def test_f14_producers_with_wrong_clocks_get_the_dues_that_they_asked_for(bent: Bent, tmp_path: Path) -> None:
+    def redis_now() -> int:
+        seconds, micro = bent.server.admin.time()
+        return int(seconds * 1000 + micro // 1000)
+
+    for name, wrong in (("ahead", HOUR), ("behind", -HOUR)):
+        clock = BentClock(tmp_path, name)
+        clock.set(wrong)
+        producer, env = [sys.executable, "-c", SCHEDULE, bent.server.url, name], {"PYTHONPATH": str(ROOT)}
+        before = redis_now()
+        ran = subprocess.run(producer, env=env | clock.environment, capture_output=True, text=True, check=False)
+        after = redis_now()
+        assert ran.returncode == 0, ran.stderr
+        dues = [int(line) for line in ran.stdout.split()]
+        assert len(dues) == 20
+        assert all(before + 700 <= due <= after + 700 for due in dues)
+    drained(bent.service)
+    assert len(arrivals(bent.server.admin, "s.t.f14")) == 40

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 import redis
 
+from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
+from tests.api.conftest import in_process
 from tests.docs.blocks import blocks_of
-from tests.faults.flow import batch, delayq, drained
+from tests.faults.flow import delayq
+from tests.support.nodes import RunningNode
 from tests.support.servers import NO_REDIS, REDIS_SERVER
-from tests.support.service import ROOT, Service
+from tests.support.service import ROOT
+from tests.support.timeouts import REDIS_TIMEOUT
 
 pytestmark = pytest.mark.long
 PASSWORD = "only-for-delayq"
@@ -59,55 +63,66 @@ def denied(admin: Any) -> list[tuple[bytes, bytes]]:
     return found
 
 
-def test_h11_a_user_with_the_least_rights_is_enough_for_everything(guarded: tuple[Any, str], tmp_path: Path) -> None:
+async def test_h11_a_user_with_the_least_rights_is_enough_for_everything(
+    guarded: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an API, a node and the command line in this process."""
     admin, url = guarded
     routes = (
         '[{"name": "general", "match": "orders.general", "path": "general"},'
         ' {"name": "own", "match": "own.*", "perQueue": true}, {"name": "rest"}]'
     )
-    with Service(tmp_path, url, routes=routes) as service:
-        topics = ("orders.streams", "orders.general", "own.a")
-        messages = [
-            {"id": f"{topic}-{n}", "topic": topic, "delayTime": 10, "keys": ["k"], "orderingKey": "o" * (n % 2)}
-            for topic in topics
-            for n in range(20)
-        ]
-        batch(service, messages)
-        later = service.schedule("orders.later", id="later", delayTime=3_600_000, keys=["later"]).json()["id"]
-        assert service.http.get("/v1/messages?key=later").json()["messages"][0]["id"] == later
-        assert service.http.patch(f"/v1/messages/{later}", json={"delayTime": 7_200_000}).status_code == 200
-        drained(service, 30, pending=1)  # all are forwarded, but for the one that is due later
-        assert admin.xlen("orders.streams") == admin.xlen("orders.general") == 20
-        assert service.http.delete(f"/v1/messages/{later}").json()["result"] == "cancelled"
-        for command in (
-            ("schedule", "orders.cli", "x", "--delay", "1h", "--id", "cli"),
-            ("get", "cli"),
-            ("find", "k"),
-            ("stats",),
-            ("reschedule", "cli", "--delay", "2h"),
-            ("cancel", "cli"),
-            ("queues",),
-            ("nodes",),
-            ("policies", "put", "cli", "--match", "*", "--rate", "1000", "--index", "topic"),
-            ("pause", "orders.*"),
-            ("topics",),
-            ("schedule", "orders.held", "x", "--delay", "0", "--id", "held"),
-            ("deliver-now", "held", "--force"),
-            ("search", "--topic", "orders.*"),
-            ("resume", "orders.*", "--rate", "100"),
-            ("audit",),
-            ("era", "show"),
-            ("era", "bump", "--yes"),
-            ("dead-letters", "list"),
-            ("doctor",),
-            ("reshard", "--queues", "4"),
-        ):
-            ran = delayq(url, *command)
-            assert ran.returncode in (0, 1), (command, ran.stderr)
-            assert "NOPERM" not in ran.stdout + ran.stderr
-        assert "lets in nobody" in delayq(url, "doctor").stdout
-        service.schedule("orders.streams", delayTime=10)
-        drained(service, 30)
+    monkeypatch.setenv("DELAYQ_ROUTES", routes)
+    settings = load_settings(redis_url=url, redis_timeout=REDIS_TIMEOUT, node="n")
+    with RunningNode(settings):
+        async with in_process(settings) as api:
+            messages = [
+                {"id": f"{topic}-{n}", "topic": topic, "delayTime": 10, "keys": ["k"], "orderingKey": "o" * (n % 2)}
+                for topic in ("orders.streams", "orders.general", "own.a")
+                for n in range(20)
+            ]
+            results = (await api.post("/v1/messages:batch", json={"messages": messages})).json()["results"]
+            assert {one["status"] for one in results} == {201}
+            later = {"topic": "orders.later", "id": "later", "delayTime": 3_600_000, "keys": ["later"]}
+            assert (await api.post("/v1/messages", json=later)).status_code == 201
+            assert (await api.get("/v1/messages?key=later")).json()["messages"][0]["id"] == "later"
+            assert (await api.patch("/v1/messages/later", json={"delayTime": 7_200_000})).status_code == 200
+            while (await api.get("/v1/stats")).json()["depth"] > 1:  # all but the one that is due later
+                pass
+            assert admin.xlen("orders.streams") == admin.xlen("orders.general") == 20
+            assert (await api.delete("/v1/messages/later")).json()["result"] == "cancelled"
+            for command in (
+                ("schedule", "orders.cli", "x", "--delay", "1h", "--id", "cli"),
+                ("get", "cli"),
+                ("find", "k"),
+                ("stats",),
+                ("reschedule", "cli", "--delay", "2h"),
+                ("cancel", "cli"),
+                ("queues",),
+                ("nodes",),
+                ("policies", "put", "cli", "--match", "*", "--rate", "1000", "--index", "topic"),
+                ("pause", "orders.*"),
+                ("topics",),
+                ("schedule", "orders.held", "x", "--delay", "0", "--id", "held"),
+                ("deliver-now", "held", "--force"),
+                ("search", "--topic", "orders.*"),
+                ("resume", "orders.*", "--rate", "100"),
+                ("audit",),
+                ("era", "show"),
+                ("era", "bump", "--yes"),
+                ("dead-letters", "list"),
+                ("doctor",),
+                ("reshard", "--queues", "4"),
+            ):
+                status, text = delayq(url, *command)
+                assert status in (0, 1), (command, text)
+                assert "NOPERM" not in text
+            assert "lets in nobody" in delayq(url, "doctor")[1]
+            assert (
+                await api.post("/v1/messages", json={"topic": "orders.streams", "delayTime": 10})
+            ).status_code == 201
+            while (await api.get("/v1/stats")).json()["depth"]:
+                pass
     # Doctor asks for appendfsync, and does without; its knock without a password is the other thing refused.
     assert {(why, what) for why, what in denied(admin) if why != b"auth"} <= {(b"command", b"config|get")}
 

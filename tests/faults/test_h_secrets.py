@@ -7,7 +7,6 @@ command line write, answer and export is searched, while all goes well and while
 from __future__ import annotations
 
 import json
-import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,23 +14,26 @@ from typing import Any
 
 import httpx2
 import pytest
+import redis
 
+from api.app import create_app
 from api.routes import OPERATIONS
 from api.routes.openapi import document
 from delayq.cli import main
+from delayq.config import load_settings
 from delayq.embedded import EmbeddedServer
 from delayq.embedded.processes import LOCALHOST, free_port
-from delayq.errors import ConfigError
+from delayq.errors import ConfigError, DelayqError
 from delayq.routes import Route
 from delayq.targets import open_target
 from tests.faults.flow import batch, state_of
 from tests.support.deliveries import delivery
 from tests.support.keys import KeyFile
 from tests.support.receiver import Answer, Receiver, Request
-from tests.support.service import OneProcess, Service
+from tests.support.service import Service
+from tests.support.timeouts import REDIS_TIMEOUT
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.long
+from workers.node.node import Node
 
 PASSWORD = "canary-password-5f1c"
 SIGNING = "whsec_Y2FuYXJ5LXNpZ25pbmctc2VjcmV0LTEyMzQ1Ng=="
@@ -56,8 +58,6 @@ class Heard:
 @pytest.fixture
 def guarded(own_valkey: EmbeddedServer) -> Iterator[tuple[EmbeddedServer, str]]:
     """A server with a user whose password is a canary, and the URL with it."""
-    import redis
-
     admin = redis.Redis.from_url(own_valkey.url)
     admin.execute_command("ACL", "SETUSER", "canary", "on", f">{PASSWORD}", "allkeys", "allchannels", "+@all")
     yield own_valkey, own_valkey.url.replace("redis://", f"redis://canary:{PASSWORD}@")
@@ -70,6 +70,7 @@ def receiver() -> Iterator[Receiver]:
         yield running
 
 
+@pytest.mark.long
 def test_h7_no_secret_is_ever_said(
     guarded: tuple[EmbeddedServer, str],
     receiver: Receiver,
@@ -95,7 +96,7 @@ def test_h7_no_secret_is_ever_said(
     receiver.answer = answer
     settings = {
         "routes": routes, "api_keys": str(keys.path), "egress_allow": "127.0.0.0/8", "retry_base": "50",
-        "redis_timeout": "1s", "log_level": "debug",
+        "redis_timeout": str(REDIS_TIMEOUT), "log_level": "debug",
     }  # fmt: skip
     service = Service(tmp_path, url, workers=1, **settings)
     worker_port = free_port()
@@ -162,56 +163,46 @@ def test_h7_no_secret_is_ever_said(
     assert heard.leaks() == []
 
 
-#: What is wrong; and whether a part of a service finds it that the command line has not: its connections, its targets.
+#: A setting, and what is wrong with it.
 WRONG = [
-    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:port/0", True),
-    ("redis_url", f"http://canary:{PASSWORD}@127.0.0.1:6379/0", False),
-    ("redis_url", f"redis+cluster://canary:{PASSWORD}@127.0.0.1:6379/7", False),
-    ("redis_url", f"redis+sentinel://canary:{PASSWORD}@127.0.0.1:26379", False),
-    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:6379/0?nonsense=1", False),
-    ("redis_url", f"rediss://canary:{PASSWORD}@127.0.0.1:1/0?ssl_password={TOKEN}", True),
-    ("redis_url", f"redis://canary:{PASSWORD}@[::1:6379/0", False),
-    ("redis_password", PASSWORD, False),
-    ("routes", json.dumps([{"name": "hook", "target": f"https://{TOKEN}@example.com/{PATH}"}]), True),
+    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:port/0"),
+    ("redis_url", f"http://canary:{PASSWORD}@127.0.0.1:6379/0"),
+    ("redis_url", f"redis+cluster://canary:{PASSWORD}@127.0.0.1:6379/7"),
+    ("redis_url", f"redis+sentinel://canary:{PASSWORD}@127.0.0.1:26379"),
+    ("redis_url", f"redis://canary:{PASSWORD}@127.0.0.1:6379/0?nonsense=1"),
+    ("redis_url", f"rediss://canary:{PASSWORD}@127.0.0.1:1/0?ssl_password={TOKEN}"),
+    ("redis_url", f"redis://canary:{PASSWORD}@[::1:6379/0"),
+    ("redis_password", PASSWORD),
+    ("routes", json.dumps([{"name": "hook", "target": f"https://{TOKEN}@example.com/{PATH}"}])),
     (
         "routes",
         json.dumps([{"name": "hook", "target": f"https://10.0.0.1/{PATH}", "options": {"secret": SIGNING}}]),
-        True,
     ),
-    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"secret": TOKEN}}]), True),
-    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"nonsense": TOKEN}}]), False),
-    ("routes", json.dumps([{"name": "hook", "options": TOKEN}]), False),
-    ("routes", '[{"name": "hook", "options": {"secret": "' + TOKEN, False),
+    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"secret": TOKEN}}])),
+    ("routes", json.dumps([{"name": "hook", "target": "https://example.com", "options": {"nonsense": TOKEN}}])),
+    ("routes", json.dumps([{"name": "hook", "options": TOKEN}])),
+    ("routes", '[{"name": "hook", "options": {"secret": "' + TOKEN),
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "services"), WRONG)
+@pytest.mark.parametrize(("name", "value"), WRONG)
 def test_h7_a_wrong_setting_is_told_without_what_is_secret_in_it(
-    tmp_path: Path,
-    name: str,
-    value: str,
-    services: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """By each of the three programs; some of them end with it, some find out later."""
+    """By the command line, and by what an API and a worker begin with."""
     heard = Heard(PASSWORD, SIGNING, SIGNING[6:], TOKEN, PATH)
-    settings = {"redis_url": "redis://127.0.0.1:1/0", "redis_timeout": "500ms", "log_level": "debug", name: value}
-    for program in ("api", "workers") if services else ():
-        port = {"api_port": str(free_port())} if program == "api" else {}
-        one = OneProcess(program, [sys.executable, "-m", program], settings | port, tmp_path / f"{program}.log")
-        one.start()
-        try:
-            eventually(lambda one=one: one.said() or not one.alive, "it said something")  # type: ignore[misc] # a lambda with a default is not inferred
-        finally:
-            one.stop()
-        heard.add(program, one.said())
-    for key, text in settings.items():
-        monkeypatch.setenv(f"DELAYQ_{key.upper()}", text)
+    monkeypatch.setenv("DELAYQ_REDIS_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv(f"DELAYQ_{name.upper()}", value)
     for command in (("stats",), ("doctor", "--json"), ("schedule", "a", "b", "--delay", "1s")):
         main(command)
         heard.add(f"delayq {command[0]}", "".join(capfd.readouterr()))
-    assert all(heard.said.values())
+    for part, begin in (("api", create_app), ("worker", Node)):
+        try:
+            begin(load_settings())
+        except DelayqError as error:
+            heard.add(part, "".join(traceback.format_exception(error)))
+    heard.add("log", "".join(capfd.readouterr()))
+    assert heard.said["delayq stats"]
     assert heard.leaks() == []
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from delayq import AsyncClient, Client, Conflict, Message, Settings, StoreUnavailable
 from delayq.client.operations import Scheduled
-from tests.recovery.conftest import pending
 from tests.support.nodes import QUEUES
 from tests.support.proxy import FaultProxy
 from tests.support.servers import ServerUnderTest
-
-Clients = Callable[..., Client]
+from tests.support.timeouts import REDIS_TIMEOUT
 
 CALLERS = 64
 ROUNDS = 8
@@ -26,14 +23,14 @@ def message(caller: int, number: int, body: str = "x") -> Message:
 
 @pytest.mark.parametrize("fault", ["reset", "refuse", "reply"])
 async def test_each_caller_is_told_the_truth_of_its_own_message(
-    proxy: FaultProxy, valkey: ServerUnderTest, clients: Clients, fault: str
+    proxy: FaultProxy, valkey: ServerUnderTest, fault: str
 ) -> None:
-    direct = clients(valkey.url)
+    direct = Client(valkey.url, settings=Settings(queues=QUEUES, redis_timeout=REDIS_TIMEOUT))
     direct.schedule(message(7, 5, "another"))
     half, hurt = asyncio.Event(), asyncio.Event()
     made = 0
 
-    async with AsyncClient(proxy.url, settings=Settings(queues=QUEUES, redis_timeout=500)) as client:
+    async with AsyncClient(proxy.url, settings=Settings(queues=QUEUES, redis_timeout=REDIS_TIMEOUT)) as client:
         sizes: list[int] = []
         client.group.taken = sizes.append
 
@@ -89,4 +86,6 @@ async def test_each_caller_is_told_the_truth_of_its_own_message(
             answer = answers[number]
             assert isinstance(answer, Scheduled)
             assert (answer.id, answer.due) == (there.id, there.due)
-    assert pending(direct) == len([one for one in found.values() if one is not None])
+    kept = sum(one is not None for one in found.values())
+    assert sum(one.scheduled + one.parked for one in direct.stats()) == kept
+    direct.close()
