@@ -253,85 +253,59 @@ def test_what_was_scheduled_before_its_time_passed_is_the_same_call_then(q: Queu
     q.ack(*q.take(now=30_000))
     assert q.schedule(punctual("a", 20_000), now=30_000).others == {0: ("delivered", None)}
     assert q.schedule(punctual("a", 20_000), now=30_000 + Retention().window + 1).others == {0: ("past", None)}
-
-
-def test_a_closed_queue_sends_on_what_has_passed(q: Queue) -> None:
-    q.given(row("a", at=20_000))
+    q.given(row("d", at=50_000), now=30_000)  # a closed queue sends on what has passed
     q.run(commands.close(q.keys))
-    answers = q.schedule(punctual("a", 20_000), punctual("b", 1), now=30_000)
-    assert answers.others == {0: ("live", 20_000), 1: ("moved", None)}
-
-
-# -- wakes ---------------------------------------------------------------------------------------------------------------
-
-
-def test_a_batch_in_which_nothing_is_new_wakes_nobody_and_counts_nothing(q: Queue, wakes: Dues) -> None:
-    q.given(row("a", at=20_000))
-    wakes()
-    q.schedule(row("a", at=20_000), row("a", spec="a-1"))
-    assert wakes() == []
-    assert q.field("scheduled") == "1"
+    answers = q.schedule(punctual("d", 50_000), punctual("e", 1), now=60_000)
+    assert answers.others == {0: ("live", 50_000), 1: ("moved", None)}
 
 
 # -- wakes: exactly if due < sleep_until or due <= watermark -------------------------------------------------------------
 
+WAKES: dict[str, tuple[Callable[[Queue], Any], list[tuple[tuple[Row, ...], list[int]]]]] = {
+    "a queue that nobody ever pulled": (
+        lambda q: None,
+        [((row("a", at=30_000), row("b", at=20_000), row("c", at=25_000)), [20_000]), ((row("d", at=20_000),), [])],
+    ),
+    "an owner that sleeps until the head": (
+        lambda q: (q.given(row("head", at=20_000)), q.pull(now=10_000)),
+        [
+            ((row("later", at=20_001),), []), ((row("equal", at=20_000),), []), ((row("earlier", at=19_999),), [19_999]),
+            ((row("between", at=19_999),), []), ((row("first", at=19_998),), [19_998]),
+            ((row("first", at=19_998), row("wrong", spec="a-1")), []),  # nothing in it is new
+        ],
+    ),
+    "an owner that sleeps over an empty queue": (
+        lambda q: q.pull(now=10_000), [((row("a", at=9_000_000),), [9_000_000]), ((row("b", at=9_000_001),), [])]
+    ),
+    # What is in flight stays the head, and the watermark is its due time.
+    "a due time at or below the watermark, though not before the wake asked for": (
+        lambda q: (
+            q.given(row("a", at=20_000)), q.pull(now=20_000), q.admin.hset(q.keys.state, "sleep_until", "5"), q.stats(10_000)
+        ),
+        [((row("equal", at=20_000),), [20_000]), ((row("below", at=15_000),), [15_000]), ((row("above", at=20_001),), [])],
+    ),
+}  # fmt: skip
 
-def test_a_queue_that_nobody_ever_pulled_wakes_its_owner(q: Queue, wakes: Dues) -> None:
-    q.given(row("a", at=20_000))
-    assert wakes() == [20_000]
-    assert q.field("sleep_until") == "20000"
 
-
-def test_an_owner_that_sleeps_until_the_head_is_woken_only_by_an_earlier_due(q: Queue, wakes: Dues) -> None:
-    q.given(row("a", at=20_000))
-    q.pull(now=10_000)
+@pytest.mark.parametrize("name", WAKES)
+def test_who_schedules_wakes_the_owner_of_whom_it_is_too_early(q: Queue, wakes: Dues, name: str) -> None:
+    given, calls = WAKES[name]
+    given(q)
     wakes()
-    q.given(row("later", at=20_001))
-    q.given(row("equal", at=20_000))
-    assert wakes() == []
-    q.given(row("earlier", at=19_999))
-    assert wakes() == [19_999]
-    q.given(row("between", at=19_999))
-    assert wakes() == []
-    q.given(row("earlier still", at=19_998))
-    assert wakes() == [19_998]
-
-
-def test_an_owner_that_sleeps_over_an_empty_queue_is_woken_by_anything_once(q: Queue, wakes: Dues) -> None:
-    q.pull(now=10_000)
-    assert q.field("sleep_until") == "none"
-    q.given(row("a", at=9_000_000))
-    q.given(row("b", at=9_000_001))
-    assert wakes() == [9_000_000]
-
-
-def test_a_due_at_or_below_the_watermark_wakes_even_when_it_is_not_before_the_wake_asked_for(
-    q: Queue, wakes: Dues
-) -> None:
-    q.given(row("a", at=20_000))
-    q.pull(now=20_000)  # a is in flight and stays the head; the watermark is 20,000
-    q.admin.hset(q.keys.state, "sleep_until", "5")
-    wakes()
-    q.given(row("equal", at=20_000), now=10_000)
-    q.given(row("below", at=15_000))
-    q.given(row("above", at=20_001))
-    assert wakes() == [20_000, 15_000]
-
-
-def test_a_batch_wakes_once_for_its_earliest_due(q: Queue, wakes: Dues) -> None:
-    q.given(row("a", at=30_000), row("b", at=20_000), row("c", at=25_000))
-    assert wakes() == [20_000]
+    for rows, woken in calls:
+        q.schedule(*rows)
+        assert wakes() == woken, rows
 
 
 def test_reschedule_and_redrive_wake_by_the_same_rule(q: Queue, wakes: Dues) -> None:
     q.given(row("a", at=20_000), row("b", at=30_000), row("dead", at=11_000), now=10_000)
-    (dead,) = q.take(now=11_000)
-    q.bury(dead)
+    q.bury(q.take_one(now=11_000))
     q.pull(now=11_000)
     wakes()
-    q.reschedule("b", "a25000")
-    assert wakes() == []
-    q.reschedule("b", "a15000")
-    assert wakes() == [15_000]
-    q.redrive("dead", now=12_000)
-    assert wakes() == [12_000]
+    for wake, woken in (
+        (lambda: q.reschedule("b", "a25000"), []),
+        (lambda: q.reschedule("b", "a15000"), [15_000]),
+        (lambda: q.redrive("dead", now=12_000), [12_000]),
+    ):
+        wake()
+        assert wakes() == woken

@@ -35,9 +35,8 @@ def test_an_ack_removes_index_members_only_of_what_it_removed(q: Queue) -> None:
 def test_an_ack_of_another_generation_does_nothing(q: Queue) -> None:
     q.given(row("a", at=20_000, given=True, keys=("k",)))
     one = q.take_one(now=20_000)
-    stale = replace(one, ticket=one.ticket[:-1] + b"z")
     for epoch in (EPOCH, OLD_EPOCH):
-        assert q.ack(stale, epoch=epoch) == (epoch == EPOCH, 0)
+        assert q.ack(replace(one, ticket=one.ticket[:-1] + b"z"), epoch=epoch) == (epoch == EPOCH, 0)
     assert q.state() == State(queue={"a": 20_000}, keys={"k": ["a"]})
 
 
@@ -75,26 +74,25 @@ def test_forgetting_is_bounded_in_number_when_acks_remember(q: Queue) -> None:
     assert q.state().final == {"a": ("forwarded", 20_001), "b": ("forwarded", 20_002)}
 
 
-# -- retry ---------------------------------------------------------------------------------------------------------------
+# -- retry and bury ------------------------------------------------------------------------------------------------------
 
 
-def test_a_retried_message_waits_for_its_next_attempt_with_one_attempt_more(q: Queue) -> None:
+def test_a_retried_message_waits_for_its_next_attempt_and_a_buried_one_keeps_its_record_and_keys(q: Queue) -> None:
     q.given(row("a", at=20_000, keys=("k",)))
     assert q.retry((q.take_one(now=20_000), 25_000)) == ["ok"]
     assert q.state() == State(queue={"a": 25_000}, attempts={"a": 1}, keys={"k": ["a"]})
     assert q.take(now=24_999) == []
     again = q.take_one(now=25_000)
     assert (again.attempts, again.record.asked) == (1, 20_000)
-    assert q.retry((again, 35_000)) == ["ok"]
-    assert q.state().attempts == {"a": 2}
-    assert q.field("retried") == "2"
-
-
-def test_a_retry_may_keep_the_due_for_the_order_of_its_key(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("kept", at=20_000, ordering_key="k"))
-    a, kept = q.take(now=20_000)
-    assert q.retry((a, 25_000), (kept, None)) == ["ok", "ok"]
-    assert q.state() == State(queue={"a": 25_000, "kept": 20_000}, attempts={"a": 1, "kept": 1})
+    assert q.retry((again, None)) == ["ok"]  # for the order of its key: it keeps its due time
+    assert (q.state().queue, q.state().attempts, q.field("retried")) == ({"a": 25_000}, {"a": 2}, "2")
+    again = q.take_one(now=25_001)
+    assert q.bury(again, reason="gave up: no route") == ["ok"]
+    before = q.state(), q.fields()
+    assert before[0] == State(keys={"k": ["a"]}, dead={"a": 25_001}, reasons={"a": "25001 3 gave up: no route"})
+    assert (q.record("a").asked, q.field("buried")) == (20_000, "1")
+    assert q.bury(again, reason="another") == ["gone"]
+    assert (q.state(), q.fields()) == before
 
 
 def test_a_retry_never_makes_a_message_anew(q: Queue) -> None:
@@ -107,25 +105,6 @@ def test_a_retry_never_makes_a_message_anew(q: Queue) -> None:
     before = q.state()
     assert q.retry(*((one, 30_000) for one in messages.values())) == ["gone"] * 4
     assert q.state() == before
-
-
-# -- bury ----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_buried_message_keeps_its_record_and_keys_with_the_reason(q: Queue) -> None:
-    q.given(row("a", at=20_000, keys=("k",)))
-    q.retry((q.take_one(now=20_000), 25_000))
-    again = q.take_one(now=25_000)
-    told = "gave up after 2 attempts: no route"
-    assert q.bury(again, reason=told) == ["ok"]
-    before = q.state(), q.fields()
-    assert before[0] == State(keys={"k": ["a"]}, dead={"a": 25_000}, reasons={"a": f"25000 2 {told}"})
-    assert q.record("a").asked == 20_000
-    assert q.field("buried") == "1"
-    q.now = 30_000
-    assert q.bury(again, reason=told) == ["ok"]
-    assert q.bury(again, reason="another") == ["gone"]
-    assert (q.state(), q.fields()) == before
 
 
 # -- park and unpark -----------------------------------------------------------------------------------------------------
@@ -144,40 +123,27 @@ def test_a_parked_message_keeps_its_due_and_attempts(q: Queue) -> None:
     assert heads(q.park("t:kafka", a)) == (20_600, a.ticket)
     assert heads(q.park("t:kafka", b)) == (20_500, b.ticket)
     assert q.state() == State(parked={"t:kafka": {"b": 20_500, "a": 20_600}}, attempts={"a": 1}, keys={"k": ["a"]})
-    assert q.stats().parked_sets == ("t:kafka",)
-    assert q.take() == []
-
-
-def test_a_parking_by_an_old_ticket_changes_nothing(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    one = q.take_one(now=20_000)
-    assert q.park("t:kafka", one) == Parked(q.field("parked:t:kafka") or "", (20_000, one.ticket), 1)
+    assert (q.stats().parked_sets, q.take()) == (("t:kafka",), [])
     q.unpark("t:kafka")
-    q.retry((q.take_one(), 30_000))  # it came back, and was pulled anew
-    assert q.park("t:kafka", one) == Parked("", None)
-    assert q.state() == State(queue={"a": 30_000}, attempts={"a": 1})
+    assert [(one.score, one.attempts) for one in q.take()] == [(20_500, 0), (20_600, 1)]
+    q.retry((a, 30_000))
+    assert q.park("t:kafka", a) == Parked("", None)  # by a ticket that was pulled before
+    assert q.state() == State(queue={"b": 20_500, "a": 30_000}, attempts={"a": 2}, keys={"k": ["a"]})
 
 
-def test_sets_of_several_names_stand_side_by_side_and_an_empty_one_is_forgotten(q: Queue) -> None:
-    q.given(row("a", at=20_000), row("b", at=20_000))
-    a, b = q.take(now=20_000)
-    q.park("t:kafka", a)
-    q.park("k:customer 7 {x}", b)
-    assert q.state() == State(parked={"t:kafka": {"a": 20_000}, "k:customer 7 {x}": {"b": 20_000}})
-    assert set(q.stats().parked_sets) == {"t:kafka", "k:customer 7 {x}"}
+def test_unpark_moves_the_lowest_dues_back_and_an_empty_set_is_forgotten(q: Queue) -> None:
+    q.given(*(row(id, at=due) for id, due in (("a", 20_003), ("b", 20_001), ("c", 20_002), ("d", 20_001))))
+    b, d, c, a = q.take(now=21_000)
+    q.park("k:customer 7 {x}", d)
+    q.park("t:kafka", a, b, c)
+    assert q.unpark("t:kafka", turn="") == Parked(q.field("parked:t:kafka") or "", (20_001, b.ticket), 3)
+    assert q.state().queue == {}  # who does not know its turn is told, and moves nothing
+    assert heads(q.unpark("t:kafka", limit=2)) == (20_003, a.ticket)
+    rest = {"t:kafka": {"a": 20_003}, "k:customer 7 {x}": {"d": 20_001}}
+    assert q.state() == State(queue={"b": 20_001, "c": 20_002}, parked=rest)
+    assert set(q.stats().parked_sets) == rest.keys()
     assert q.unpark("t:kafka") == q.unpark("t:kafka") == Parked("", None)
     assert q.stats().parked_sets == ("k:customer 7 {x}",)
-
-
-def test_unpark_moves_the_lowest_dues_back_and_tells_what_is_left(q: Queue) -> None:
-    q.given(*(row(id, at=due) for id, due in (("a", 20_003), ("b", 20_001), ("c", 20_002), ("d", 20_001))))
-    q.park("t:kafka", *q.take(now=21_000))
-    answer = q.unpark("t:kafka", limit=3)
-    assert answer is not None
-    assert answer.head is not None
-    assert (answer.head[0], answer.head[1][:-8]) == (20_003, b"a")
-    assert q.state() == State(queue={"b": 20_001, "d": 20_001, "c": 20_002}, parked={"t:kafka": {"a": 20_003}})
-    assert q.stats().parked_sets == ("t:kafka",)
 
 
 def test_unpark_drops_what_was_cancelled_and_what_is_of_an_older_generation(q: Queue) -> None:
@@ -229,17 +195,6 @@ def test_a_set_that_was_emptied_and_filled_again_is_in_another_turn(q: Queue) ->
     assert second is not None
     assert q.unpark("t:kafka", turn=first.turn) == second
     assert q.state() == State(queue={"a": 20_000}, parked={"t:kafka": {"b": 20_001}})
-
-
-def test_who_does_not_know_the_turn_of_a_set_is_told_and_what_comes_back_has_its_attempts(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    q.retry((q.take_one(now=20_000), 20_500))
-    parked = q.park("t:kafka", q.take_one(now=20_500))
-    assert q.unpark("t:kafka", turn="") == parked
-    assert q.state().queue == {}
-    q.unpark("t:kafka")
-    one = q.take_one()
-    assert (one.score, one.attempts) == (20_500, 1)
 
 
 # -- all of them ---------------------------------------------------------------------------------------------------------
