@@ -74,26 +74,16 @@ def test_while_more_is_due_nobody_is_told_that_the_owner_sleeps(q: Queue) -> Non
 # -- offset --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_offset_is_inclusive(q: Queue) -> None:
+def test_a_pull_begins_at_its_offset_or_behind_the_ticket_of_that_due_looked_at_last(q: Queue) -> None:
     q.given(*(row(id, at=due) for id, due in (("a", 15_000), ("b", 20_000), ("c", 20_000), ("d", 25_000))))
-    pulled = q.pull(now=30_000, offset=20_000)
-    assert (ids(pulled), pulled.start) == (["b", "c", "d"], 1)
-
-
-def test_behind_the_ticket_looked_at_last_it_goes_on(q: Queue) -> None:
-    q.given(*(row(id, at=20_000) for id in "abcd"))
-    first = q.pull(now=20_000, room=2)
-    assert first.last is not None
-    due, ticket = first.last
-    second = q.pull(offset=due, behind=ticket)
-    assert (ids(first), first.more) == (["a", "b"], True)
-    assert (ids(second), second.start) == (["c", "d"], 2)
-
-
-def test_a_ticket_at_another_due_than_the_offset_is_no_place_to_go_on_from(q: Queue) -> None:
-    q.given(row("a", at=15_000), row("b", at=20_000), row("c", at=25_000))
-    ticket = q.pull(now=15_000).tickets[0]
-    assert ids(q.pull(now=30_000, offset=20_000, behind=ticket)) == ["b", "c"]
+    a, b, _, _ = q.take(now=30_000)
+    for behind, came, start in ((b"", "bcd", 1), (b.ticket, "cd", 2), (a.ticket, "bcd", 1)):
+        pulled = q.pull(offset=20_000, behind=behind)
+        assert (ids(pulled), pulled.start) == (list(came), start)
+    first = q.pull(offset=15_000, room=2)
+    assert (ids(first), first.more, first.last) == (["a", "b"], True, (20_000, b.ticket))
+    q.given(row("earlier", at=14_000), row("_", at=15_000), now=10_000)  # is found from its due on
+    assert ids(q.pull(now=30_000, offset=14_000)) == ["earlier", "_", "a", "b", "c", "d"]
 
 
 def test_when_the_ticket_looked_at_last_is_gone_it_goes_on_behind_the_last_one_held(q: Queue) -> None:
@@ -105,13 +95,6 @@ def test_when_the_ticket_looked_at_last_is_gone_it_goes_on_behind_the_last_one_h
     q.ack(b)
     assert ids(q.pull(offset=20_000, behind=c.ticket, last_in_flight=b.ticket)) == ["a", "d"]
     assert ids(q.pull(offset=20_000, behind=c.ticket)) == ["a", "d"]
-
-
-def test_what_is_scheduled_below_the_offset_is_found_from_its_due_on(q: Queue) -> None:
-    q.given(row("b", at=20_000))
-    q.pull(now=20_000)
-    q.given(row("a", at=20_000), row("earlier", at=19_000), now=15_000)
-    assert ids(q.pull(now=20_000, offset=19_000)) == ["earlier", "a", "b"]
 
 
 def test_pulls_from_the_last_place_on_see_each_of_many_equal_dues_once(q: Queue) -> None:

@@ -79,12 +79,10 @@ def test_room_bounds_what_is_returned_and_not_what_is_appended(q: Queue) -> None
     assert pulled.last[1].startswith(b"d\0")
 
 
-def test_bytes_bound_what_is_appended(q: Queue) -> None:
-    q.given(*(row(id, at=20_000, body="x" * 1_000) for id in "abc"))
-    assert [q.pull(now=20_000, known=[ORDERS], most_bytes=2_500).appended for _ in range(3)] == [2, 1, 0]
-
-
-def test_large_amounts_pass_in_chunks(q: Queue) -> None:
+def test_large_amounts_pass_in_chunks_and_bytes_bound_what_is_appended(q: Queue) -> None:
+    q.given(*(row(id, at=20_000, topic="news", body="x" * 1_000) for id in "abc"))
+    assert [q.pull(now=20_000, known=[NEWS], most_bytes=2_500).appended for _ in range(3)] == [2, 1, 0]
+    q.server.flush()
     q.given(*(row(f"m{number:03}", at=20_000, keys=tuple("abcdefgh")) for number in range(500)))
     assert q.pull(now=20_000, known=[ORDERS], look=450).appended == 450
     assert q.pull(now=20_000, known=[ORDERS]).appended == 50
@@ -94,22 +92,22 @@ def test_large_amounts_pass_in_chunks(q: Queue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "appended", "left"),
-    [(20_000, 3, {"b": 2}), (20_099, 3, {"b": 2}), (20_100, 1, {"b": 0}), (20_300, 0, {"b": 0})],
+    ("at", "until", "appended", "left"),
+    [
+        (20_000, ((20_100, 4), (20_300, 1)), 3, {"b": 2}),
+        (20_099, ((20_100, 4), (20_300, 1)), 3, {"b": 2}),
+        (20_100, ((20_100, 4), (20_300, 1)), 1, {"b": 0}),
+        (20_300, ((20_100, 4), (20_300, 1)), 0, {"b": 0}),
+        (20_000, (), 0, {"b": 0}),
+    ],
 )
 def test_what_was_granted_until_then_is_not_appended_later(
-    q: Queue, at: int, appended: int, left: dict[str, int]
+    q: Queue, at: int, until: tuple[tuple[int, int], ...], appended: int, left: dict[str, int]
 ) -> None:
     """As by a pull that stood in a Redis that stood still."""
     q.given(*(row(id, at=20_000) for id in "abc"))
-    granted = Bound("orders", ((20_100, 4), (20_300, 1)), share="b")
-    pulled = q.pull(now=at, known=[ORDERS, GENERAL], bounds=[granted])
+    pulled = q.pull(now=at, known=[ORDERS, GENERAL], bounds=[Bound("orders", until, share="b")])
     assert (pulled.appended, len(pulled.tickets), pulled.left) == (appended, 3 - appended, left)
-
-
-def test_of_no_grant_at_all_nothing_is_appended(q: Queue) -> None:
-    q.given(row("a", at=20_000))
-    assert q.pull(now=20_000, known=[ORDERS, GENERAL], bounds=[Bound("orders", (), share="b")]).appended == 0
 
 
 # -- topics that the pull was not told about -----------------------------------------------------------------------------
@@ -144,25 +142,20 @@ def test_where_no_route_is_a_stream_unlisted_topics_are_general(q: Queue) -> Non
 # -- what goes wrong ------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_is_no_stream_is_told_and_its_messages_stay(q: Queue) -> None:
+def test_a_key_that_is_no_stream_or_a_full_one_is_told_and_its_messages_stay(q: Queue) -> None:
     q.admin.set("orders", "I am a string")
-    q.given(row("a", at=20_000), row("b", at=20_000, topic="news"), row("c", at=20_000))
-    pulled = q.pull(now=20_000, known=[ORDERS, NEWS])
-    assert (ids(pulled), pulled.appended, list(pulled.refused)) == (["a", "c"], 1, ["orders"])
-    assert pulled.refused["orders"].startswith("WRONGTYPE")
-    assert q.state().queue == {"a": 20_000, "c": 20_000}
+    q.admin.xadd("full", {"last": "possible"}, id=f"{2**64 - 1}-{2**64 - 1}")
+    topics = {"a": "orders", "b": "news", "c": "full", "d": "orders", "e": "news"}
+    q.given(*(row(id, at=20_000, topic=topic) for id, topic in topics.items()))
+    for appended in (2, 0):
+        pulled = q.pull(now=20_000, known=[ORDERS, NEWS, Known("full", "full")])
+        assert (ids(pulled), pulled.appended, pulled.more) == (["a", "c", "d"], appended, False)
+        assert pulled.refused.keys() == {"orders", "full"}
+        assert pulled.refused["orders"].startswith("WRONGTYPE")
+        assert "exhausted" in pulled.refused["full"]
+    assert q.state().queue == dict.fromkeys("acd", 20_000)
+    assert [entry["id"] for entry in q.stream("stream-of-news")] == ["b", "e"]
     assert q.admin.get("orders") == b"I am a string"
-
-
-def test_a_stream_that_takes_nothing_more_loses_nothing_and_doubles_nothing(q: Queue) -> None:
-    q.admin.xadd("orders", {"last": "possible"}, id=f"{2**64 - 1}-{2**64 - 1}")
-    q.given(row("a", at=20_000, topic="news"), row("b", at=20_001), row("c", at=20_002, topic="news"))
-    pulled = q.pull(now=25_000, known=[ORDERS, NEWS])
-    assert (ids(pulled), pulled.appended, pulled.more) == (["b"], 2, False)
-    assert list(pulled.refused) == ["orders"]
-    assert "exhausted" in pulled.refused["orders"]
-    assert q.state().queue == {"b": 20_001}
-    assert [entry["id"] for entry in q.stream("stream-of-news")] == ["a", "c"]
 
 
 @pytest.mark.parametrize("error", ["OOM command not allowed", "NOREPLICAS Not enough good replicas", "READONLY You"])
@@ -189,6 +182,8 @@ def test_an_expired_message_is_buried_instead_of_appended(q: Queue) -> None:
         row("d", at=20_000, max_attempts=3),
         now=12_000,
     )
+    general = {one.id: one.record.expires_at for one in q.take(now=20_500)}  # its owner looks before each send
+    assert general == {"tried": 20_500, "a": 20_500, "b": 20_501, "c": 20_500, "d": None}
     pulled = q.pull(now=20_500, known=[ORDERS])
     assert (pulled.appended, pulled.tickets) == (2, [])
     assert [entry["id"] for entry in q.stream("orders")] == ["b", "d"]
@@ -196,12 +191,6 @@ def test_an_expired_message_is_buried_instead_of_appended(q: Queue) -> None:
     final = dict.fromkeys("bd", ("forwarded", 20_500))
     assert q.state() == State(keys={"k": ["a"]}, dead=dict.fromkeys(reasons, 20_500), reasons=reasons, final=final)
     assert q.field("buried") == "3"
-
-
-def test_on_the_general_path_an_expired_message_is_returned_for_its_owner_looks_before_each_send(q: Queue) -> None:
-    q.given(row("a", at=20_000, expire_after=500))
-    (one,) = q.take(now=90_000)
-    assert one.record.expires_at == 20_500
 
 
 def test_an_entry_tells_its_attempt_and_the_asked_due_after_a_retry_and_a_reschedule(q: Queue) -> None:
