@@ -12,6 +12,7 @@ import pytest
 from testbed.rabbitmq import RabbitMQ
 from tests.support.amqp import Amqp, amqp
 from tests.support.service import OneProcess
+from tests.support.timeouts import REDIS_TIMEOUT
 
 Bridges = Callable[..., OneProcess]
 
@@ -33,7 +34,10 @@ def bridges(tmp_path: Path) -> Iterator[Bridges]:
         if "--url" not in more:
             command += ["--url", server.amqp_url]
         one = OneProcess(
-            "bridge", command, {"redis_url": redis_url, **settings}, tmp_path / f"bridge-{len(started)}.log"
+            "bridge",
+            command,
+            {"redis_url": redis_url, "redis_timeout": str(REDIS_TIMEOUT), **settings},
+            tmp_path / f"bridge-{len(started)}.log",
         )
         started.append(one)
         one.start()

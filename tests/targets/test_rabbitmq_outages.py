@@ -140,18 +140,25 @@ def test_one_of_several_hosts_is_enough_and_the_password_may_stand_in_the_enviro
 def test_a_right_that_was_taken_away_is_no_fault_of_the_message(
     rabbitmq: RabbitMQ, queue: str, rabbits: Rabbits
 ) -> None:
-    rabbitmq.control("add_user", "carol", "word")
-    rabbitmq.control("set_permissions", "carol", ".*", ".*", ".*")
+    users = "rabbit_auth_backend_internal"
+
+    def permit(pattern: str, before: str = "", after: str = "ok") -> None:
+        """Let carol do what the pattern allows; one call, because each starts a program."""
+        patterns = ", ".join([f'<<"{pattern}">>'] * 3)
+        allowed = f'{users}:set_permissions(<<"carol">>, <<"/">>, {patterns}, <<"test">>)'
+        rabbitmq.control("eval", f"{before} {allowed}, {after}.")
+
+    permit(".*", before=f'{users}:add_user(<<"carol">>, <<"word">>, <<"test">>),')
     target = rabbits(rabbitmq.url.replace("guest:guest@", "carol:word@"))
     assert outcomes(target.send([delivery("a", topic=queue)], SEND_SECONDS)) == ["ok"]
-    rabbitmq.control("set_permissions", "carol", "", "", "")
-    rabbitmq.control("close_all_user_connections", "carol", "test")  # a channel keeps what it was allowed for a while
+    # A channel keeps for a while what it was allowed.
+    permit("", after='rabbit_networking:close_all_user_connections(<<"carol">>, "test")')
     refused = eventually(
         lambda: [one for one in target.send([delivery("b", topic=queue)] * 2, SEND_SECONDS) if "403" in one.reason],
         "refused",
     )
     assert {one.outcome for one in refused} == {"unavailable"} and "ACCESS_REFUSED" in refused[0].reason
-    rabbitmq.control("set_permissions", "carol", ".*", ".*", ".*")
+    permit(".*")
     eventually(lambda: target.send([delivery("c", topic=queue)], SEND_SECONDS)[0].outcome == "ok", "it may again")
 
 
